@@ -1,4 +1,4 @@
-"""Looking at groups and topics, and changing them, from outside: what an operator does (KIP-222, KIP-496, KIP-848)."""
+"""Administration of groups, offsets and topics (KIP-222, KIP-496, KIP-848)."""
 
 from kohort.admin.admin import Admin
 from kohort.admin.cluster import BrokerDescription

@@ -1,4 +1,4 @@
-"""What the caller may do to a topic, a group, the cluster, as brokers tell it in one bit field (KIP-430)."""
+"""Authorized operations on a topic, a group or the cluster, as a bit field (KIP-430)."""
 
 from typing import Final
 
@@ -18,11 +18,11 @@ BITS: Final = {
     14: "DESCRIBE_TOKENS",
     15: "TWO_PHASE_COMMIT",
 }
-"""Bit by number, which is the operation's code in an ACL."""
+"""Operation by bit number, which is the operation's code in an ACL."""
 
 
 def operations(field: int) -> frozenset[str] | None:
-    """The operations of a bit field, by Kafka's names; None where the broker was not asked, or did not say."""
+    """The operations of a bit field, by Kafka's names; None if not requested or not sent."""
     if field == NOT_TOLD:
         return None
     return frozenset(name for bit, name in BITS.items() if field >> bit & 1)

@@ -1,4 +1,4 @@
-"""Admin: the blocking face for who looks after groups and topics."""
+"""`Admin`: the blocking client for administration of groups, offsets and topics."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
@@ -26,22 +26,22 @@ from kohort.network.offset_requests import EARLIEST, LATEST
 from kohort.network.process_exit import warn_unclosed
 from kohort.network.requests import VersionRanges
 
-LEAST_TIME = -6  # of the times that ListOffsets gives a meaning of its own: EARLIEST, LATEST, ...
+LEAST_TIME = -6  # the lowest special timestamp of ListOffsets: EARLIEST, LATEST, ...
 
 
 class Admin:
-    """Asks a cluster about groups, offsets and topics, and changes them.
+    """Describes and changes groups, offsets and topics of a cluster.
 
         with Admin("localhost:9092") as admin:
             for one in admin.lag("billing"):
                 print(one.partition, one.lag)
 
-    `settings` as Consumer's: security, timeouts. Every error derives from KohortError; every call ends within
+    `settings` are those of `Consumer`: security, timeouts. Every error derives from KohortError; every call ends within
     `default_api_timeout_ms`.
 
-    A signal handler may raise anywhere in a call. Brokers may carry out what was requested until then. Each call can be
-    made again. A handler itself makes no calls: they raise ConcurrentUseError if it has interrupted one that holds the
-    admin's lock.
+    A signal handler may raise anywhere in a call. Brokers may process the requests that were sent until then. Each call
+    can be repeated. The handler itself must not make calls. They raise ConcurrentUseError if it has interrupted one
+    that holds the admin's lock.
     """
 
     def __init__(self, bootstrap: str | Sequence[str] = (), **settings: Any) -> None:
@@ -49,7 +49,7 @@ class Admin:
 
     @classmethod
     def from_config(cls, properties: Mapping[str, Any]) -> Self:
-        """From Kafka's own dotted names; values may be strings."""
+        """Create an admin from Kafka's dotted names; values may be strings."""
         admin = cls.__new__(cls)
         admin._begin(Config.from_kafka(properties))
         return admin
@@ -59,7 +59,10 @@ class Admin:
         self._driver.start()
 
     def close(self) -> None:
-        """Close every connection; calls that other threads have under way end in AdminClosed. Safe to call again."""
+        """Close every connection; calls in progress on other threads raise AdminClosed.
+
+        Safe to call again.
+        """
         request_driver.end(self._driver)
 
     def __del__(self) -> None:
@@ -76,7 +79,7 @@ class Admin:
         self.close()
 
     def _asker(self) -> RequestDriver:
-        """For one call: its time runs from now on."""
+        """The `RequestDriver` of one call, whose time starts now."""
         return RequestDriver(self._driver)
 
     # --- groups
@@ -90,16 +93,16 @@ class Admin:
         return groups.describe_group(self._asker(), _group(group))
 
     def delete_groups(self, *names: str) -> None:
-        """Delete groups that have no members, with their offsets. Raises GroupNotEmpty, GroupMissing."""
+        """Delete groups without members, and their offsets. Raises GroupNotEmpty, GroupMissing."""
         groups.delete_groups(self._asker(), _apart(names, "groups"))
 
     def remove_members(
         self, group: str, members: Iterable[str] | None = None, *, reason: str = "removed by an operator"
     ) -> list[groups.MemberDescription]:
-        """Have members leave, by member id or instance id; all of them if none is named. Who did is returned.
+        """Remove members from a group, by member id or instance id; all members by default.
 
-        A live dynamic member joins again; a static one is fenced for good (KIP-345). Classic groups only: a KIP-848
-        coordinator takes a static member's leave, and refuses the rest.
+        Returns the removed members. A running dynamic member joins again; a static one is fenced permanently (KIP-345).
+        Classic groups only: a KIP-848 coordinator accepts only the removal of a static member.
         """
         wanted = None if members is None else frozenset(names_given(members, "members"))
         asker = self._asker()
@@ -115,26 +118,27 @@ class Admin:
     # --- offsets
 
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """All offsets that the group has committed."""
+        """All committed offsets of the group."""
         return offsets.committed(self._asker(), _group(group))
 
     def lag(self, group: str) -> list[offsets.PartitionLag]:
-        """How many records wait in each partition that the group has committed."""
+        """The lag of each partition with a committed offset."""
         return offsets.lag(self._asker(), _group(group))
 
     def first_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where each log begins; which are missing: see `offsets_at`."""
+        """The first offset of each log; see `offsets_at` for missing partitions."""
         return self.offsets_at(dict.fromkeys(each_partition(partitions), EARLIEST))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Where each log ends: the offset of the next record; which are missing: see `offsets_at`."""
+        """The offset after the last record of each log; see `offsets_at` for missing partitions."""
         return self.offsets_at(dict.fromkeys(each_partition(partitions), LATEST))
 
     def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset not older than a time, by partition; -1 where there is none.
+        """The first offset not older than a time, by partition; -1 if there is none.
 
-        Partitions that are not there, that no replica in sync can lead, or whose leader refuses are missing. A leader
-        that is being elected is waited for, and within `default_api_timeout_ms` given up: then they are missing too.
+        Partitions are missing if they do not exist, have no in-sync replica to lead them, or have a permanent error.
+        Leaders that are being elected are awaited within `default_api_timeout_ms`. After that their partitions are
+        missing too.
         """
         times = mapping_given(times_ms, "times (ms since 1970)")
         wanted = {partition_given(one): _bounded(time, "a time (ms)", LEAST_TIME) for one, time in times.items()}
@@ -148,9 +152,9 @@ class Admin:
     def reset_offsets(
         self, group: str, to: Mapping[TopicPartition, int], *, dry_run: bool = False
     ) -> list[offsets.OffsetChange]:
-        """Commit these offsets for a group without members, moved into the log where they lie outside it.
+        """Commit offsets, limited to the range of the log, for a group without members.
 
-        What was, or with `dry_run` would be, changed. Raises GroupNotEmpty.
+        Returns the changes, also with `dry_run`, which commits nothing. Raises GroupNotEmpty.
         """
         given = mapping_given(to, "offsets")
         wanted = {partition_given(one): _bounded(offset, "an offset", -INT64_MAX) for one, offset in given.items()}
@@ -159,22 +163,26 @@ class Admin:
     # --- topics
 
     def list_topics(self, *, internal: bool = False) -> list[topics.TopicDescription]:
-        """Every topic, by name; Kafka's own too if `internal`."""
+        """Every topic, by name; with Kafka's internal ones if `internal`."""
         return topics.list_topics(self._asker(), internal=internal)
 
     def describe_topic(self, topic: str) -> topics.TopicDescription:
-        """Partitions, leaders, replicas and the topic's own settings. Raises UnknownTopic, after 5 s: not every broker
-        has heard of a new topic at once. Leaders that are being elected are waited for within
-        `default_api_timeout_ms`."""
+        """Partitions, leaders, replicas and the topic's own settings.
+
+        Raises UnknownTopic after 5 s, since brokers learn of a new topic at different times. Leaders that are being
+        elected are awaited within `default_api_timeout_ms`.
+        """
         return topics.describe_topic(self._asker(), topic_given(topic))
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, topics.TopicDescription | KohortError]:
-        """Many at once, as they are now, without their settings. UnknownTopic or AuthorizationFailed stands in the
-        place of one."""
+        """Many topics, as they are now, without their settings.
+
+        The value is UnknownTopic or AuthorizationFailed for a topic with an error.
+        """
         return topics.describe_topics(self._asker(), names_given(names, "names"))
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, cluster.Configs]:
-        """All settings in force, topic by topic. Raises AuthorizationFailed."""
+        """All current settings, by topic. Raises AuthorizationFailed."""
         return cluster.topic_configs(self._asker(), names_given(names, "names"))
 
     def create_topic(
@@ -185,7 +193,7 @@ class Admin:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> None:
-        """Make a topic; -1 leaves a number to the broker. Raises TopicExists."""
+        """Create a topic; -1 leaves a number to the broker. Raises TopicExists."""
         topics.create_topic(
             self._asker(),
             topic_given(topic),
@@ -195,33 +203,32 @@ class Admin:
         )
 
     def delete_topics(self, *names: str) -> None:
-        """Delete topics and all that is in them. Raises UnknownTopic."""
+        """Delete topics and their records. Raises UnknownTopic."""
         topics.delete_topics(self._asker(), _apart(names, "topics"))
 
     # --- the cluster
 
     def brokers(self) -> tuple[cluster.BrokerDescription, ...]:
-        """Every broker that is up, by id, as it is advertised to us."""
+        """Every broker that is up, by id, with the address that it advertises."""
         return cluster.brokers(self._asker())
 
     def versions(self, nodes: Iterable[cluster.BrokerDescription]) -> dict[int, VersionRanges]:
-        """Which versions of which APIs each of these brokers takes: {node: {API key: (lowest, highest)}}."""
+        """The API versions that each broker supports: {node: {API key: (lowest, highest)}}."""
         return cluster.versions(self._asker(), nodes)
 
     def broker_configs(
         self, nodes: Iterable[cluster.BrokerDescription], names: Iterable[str]
     ) -> dict[int, cluster.Configs]:
-        """These settings as each of these brokers has them; what it does not know is missing. Raises
-        AuthorizationFailed."""
+        """These settings of each broker, without those unknown to it. Raises AuthorizationFailed."""
         return cluster.broker_configs(self._asker(), nodes, names_given(names, "names"))
 
 
 def _group(group: str) -> str:
-    return name_given(group, "group", empty=True)  # which simple consumers once had, and which lists show
+    return name_given(group, "group", empty=True)  # empty was valid for simple consumers, and is still listed
 
 
 def _apart(names: tuple[object, ...], field: str) -> tuple[str, ...]:
-    """Names that were given as arguments of their own."""
+    """Names that were given as separate arguments."""
     if len(names) == 1 and not isinstance(names[0], str) and isinstance(names[0], Iterable):
         raise TypeError(f"{field} are arguments of their own, not {names[0]!r}; write *names")
     return names_given(cast("tuple[str, ...]", names), field)

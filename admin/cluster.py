@@ -1,4 +1,4 @@
-"""The cluster as a whole: its brokers, what they speak, and how they and its topics are set."""
+"""The cluster's brokers, their API versions, and the settings of brokers and topics."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ REFUSED: Final = frozenset({29, 31})
 
 @dataclass(frozen=True, slots=True)
 class BrokerDescription:
-    """A broker as the cluster advertises it on the listener that was asked."""
+    """A broker, as advertised on the listener that the client uses."""
 
     node: int
     host: str
@@ -32,17 +32,17 @@ class BrokerDescription:
 
 
 Configs = Mapping[str, str | None]
-"""Settings in force, by Kafka's names; None for a secret, and where there is no value."""
+"""Current settings, by Kafka's names; None for a secret or without a value."""
 
 
 def brokers(asker: RequestDriver) -> tuple[BrokerDescription, ...]:
-    """Every broker that is up, by id, as any one of them says."""
+    """Every broker that is up, by id, from the metadata of any broker."""
     found = metadata(asker, ()).brokers
     return tuple(sorted((BrokerDescription(one.node_id, one.host, one.port, one.rack) for one in found), key=_node))
 
 
 def versions(asker: RequestDriver, nodes: Iterable[BrokerDescription]) -> dict[int, VersionRanges]:
-    """Which versions of which APIs each broker takes: {node: {API key: (lowest, highest)}}."""
+    """The API versions that each broker supports: {node: {API key: (lowest, highest)}}."""
     nodes = tuple(nodes)
     request = ApiVersionsRequest(client_software_name="kohort", client_software_version=__version__)
     answers = asker.all([AdminRequest("ApiVersions", request, _endpoint(one)) for one in nodes])
@@ -55,7 +55,7 @@ def versions(asker: RequestDriver, nodes: Iterable[BrokerDescription]) -> dict[i
 def broker_configs(
     asker: RequestDriver, nodes: Iterable[BrokerDescription], names: Iterable[str]
 ) -> dict[int, Configs]:
-    """These settings of each broker; names that a broker does not know are missing. Raises AuthorizationFailed."""
+    """These settings of each broker, without those unknown to it. Raises AuthorizationFailed."""
     nodes, names = tuple(nodes), tuple(names)
     answers = asker.all(
         [

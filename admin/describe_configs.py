@@ -1,4 +1,4 @@
-"""Asking for settings in force, of topics and of brokers."""
+"""DescribeConfigs requests for topics and brokers."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -10,7 +10,7 @@ BROKER: Final = 4
 
 
 def describe_configs(kind: int, names: Iterable[str], keys: tuple[str, ...] | None = None) -> DescribeConfigsRequest:
-    """These settings (None: all) of each resource of a kind."""
+    """A request for these settings (None: all) of each resource of a kind."""
     resources = tuple(
         DescribeConfigsResource(resource_type=kind, resource_name=name, configuration_keys=keys) for name in names
     )

@@ -1,4 +1,4 @@
-"""Groups: which there are, what they are, who is in them; ending them, and ending a member."""
+"""Lists, describes and deletes groups, and removes members."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -28,7 +28,10 @@ FIRST_WITH_MEMBERS: Final = first_version(LeaveGroupRequest, "members")
 
 
 class GroupMissing(KohortError):
-    """There is no such group, or none of this kind: `group`; `broker` is what that has said to it, if anything."""
+    """There is no such group, or none of this kind.
+
+    The error's place has `group`, and `broker` with the broker's message, if any.
+    """
 
     def __init__(self, group: str, said: str | None = None) -> None:
         place = {"group": group} | ({"broker": said} if said else {})
@@ -36,12 +39,18 @@ class GroupMissing(KohortError):
 
 
 class GroupNotEmpty(KohortError):
-    """The group has members, and what was asked needs it to have none: `group`."""
+    """The group has members, and the call requires an empty group.
+
+    The error's place has `group`.
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group as its coordinator lists it. `type`: "classic", "consumer", ... ("" from brokers before 3.8)."""
+    """A group as its coordinator lists it.
+
+    `type`: "classic", "consumer", ... ("" from brokers before 3.8).
+    """
 
     group: str
     protocol_type: str
@@ -51,11 +60,11 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member: `owned` is what it owns as far as the coordinator knows, `target` what it is to own (KIP-848).
+    """A member of a group.
 
-    `topics`: what it wants to read. `kept` and `generation`: of a classic member, what it had not let go when it last
-    joined, and since when it had it (-1 where it had nothing). `classic`: whether it speaks the classic protocol; None
-    where that is not known.
+    `owned` is the assignment known to the coordinator, `target` its target assignment (KIP-848). `topics` is its
+    subscription. `kept` and `generation` are of a classic member: the partitions it owned when it last joined, and
+    their generation (-1 if it owned none). `classic` is true if it uses the classic protocol, None if that is unknown.
     """
 
     member_id: str
@@ -74,9 +83,10 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group. `assignor`: that the members chose, or the coordinator's. `epoch`: of a KIP-848 group. `protocol_type`:
-    "consumer" for consumers, "" while a classic group is empty. `allowed`: what we may do to it (KIP-430), where the
-    coordinator says.
+    """A group.
+
+    `assignor`: chosen by the members or the coordinator. `epoch`: of a KIP-848 group. `protocol_type`: "consumer" for
+    consumers, "" for an empty classic group. `allowed`: authorized operations (KIP-430), if the coordinator sends them.
     """
 
     group: str
@@ -90,7 +100,7 @@ class GroupDescription:
 
 
 def list_groups(asker: RequestDriver) -> list[GroupListing]:
-    """Every group of the cluster, by name: each broker lists those that it coordinates."""
+    """Every group of the cluster, by name; each broker lists those that it coordinates."""
     request = ListGroupsRequest(states_filter=(), types_filter=())
     answers = asker.of_brokers("ListGroups", request, code=lambda answer: answer.error_code)
     for answer in answers:
@@ -187,7 +197,7 @@ def _classic_member(member: Any, protocol_type: str) -> MemberDescription:
 
 
 def delete_groups(asker: RequestDriver, groups: Iterable[str]) -> None:
-    """Delete groups without members, their committed offsets with them. Raises GroupNotEmpty, GroupMissing."""
+    """Delete groups without members, and their offsets. Raises GroupNotEmpty, GroupMissing."""
     for group in groups:
         request = DeleteGroupsRequest(groups_names=(group,))
         answer = asker.of_coordinator(group, "DeleteGroups", request, codes=_codes_of_results)
@@ -197,7 +207,7 @@ def delete_groups(asker: RequestDriver, groups: Iterable[str]) -> None:
 
 
 def remove_members(asker: RequestDriver, group: str, members: Sequence[MemberDescription], reason: str) -> None:
-    """Have members leave: static ones by their instance id, so that whoever holds it is fenced (KIP-345)."""
+    """Remove members; static ones by their instance id, which fences its holder (KIP-345)."""
     identities = tuple(
         MemberIdentity(
             member_id="" if one.instance_id is not None else one.member_id,
@@ -254,7 +264,7 @@ def _named(assignment: Any) -> frozenset[TopicPartition]:
 
 
 def _assigned(data: bytes, protocol_type: str) -> frozenset[TopicPartition]:
-    """What a classic member was assigned; nothing where the group is of another kind, or the bytes are not readable."""
+    """The assignment of a classic member; empty for other kinds of groups or invalid data."""
     if protocol_type != CONSUMER or not data:
         return frozenset()
     try:
@@ -264,7 +274,7 @@ def _assigned(data: bytes, protocol_type: str) -> frozenset[TopicPartition]:
 
 
 def _told(data: bytes, protocol_type: str) -> Subscription:
-    """What a classic member wants; nothing where the group is of another kind, or the bytes are not readable."""
+    """The subscription of a classic member; empty for other kinds of groups or invalid data."""
     if protocol_type == CONSUMER and data:
         try:
             return parse_subscription(data)

@@ -1,4 +1,4 @@
-"""A group's committed offsets: how far behind it is, and moving them while nobody reads."""
+"""Committed offsets and lag of a group, and resets of offsets while it has no members."""
 
 from collections import defaultdict
 from collections.abc import Mapping
@@ -27,15 +27,17 @@ from kohort.network.requests import Endpoint
 from kohort.protocol.errors import BrokerError
 
 NEWEST: Final = -3
-"""In the place of a time: the record with the latest timestamp (KIP-734)."""
+"""ListOffsets timestamp for the record with the latest timestamp (KIP-734)."""
 
 MEMBERS_THERE: Final = frozenset({22, 25, 68})
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """`committed`: None where nothing is. `end`: of the log, -1 where it is not known. `lag`: records waiting, None
-    where that is not known."""
+    """Committed offset, end offset and lag of a partition.
+
+    `committed`: None if no offset is committed. `end`: the log end offset, -1 if unknown. `lag`: None if unknown.
+    """
 
     partition: TopicPartition
     committed: int | None
@@ -48,7 +50,7 @@ class PartitionLag:
 
 @dataclass(frozen=True, slots=True)
 class OffsetChange:
-    """A committed offset that is to be changed, or was."""
+    """A committed offset before and after a change."""
 
     partition: TopicPartition
     before: int | None
@@ -56,7 +58,7 @@ class OffsetChange:
 
 
 def committed(asker: RequestDriver, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-    """All that the group has committed."""
+    """All committed offsets of the group."""
 
     answer = asker.of_coordinator(
         group,
@@ -72,10 +74,11 @@ def committed(asker: RequestDriver, group: str) -> dict[TopicPartition, OffsetAn
 
 
 def listed(asker: RequestDriver, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
-    """Offsets by time (ms; EARLIEST, LATEST, NEWEST): of the first record not older. -1: there is none.
+    """Offsets by timestamp (ms, EARLIEST, LATEST or NEWEST), of the first record not older.
 
-    A leader that is being elected, and one that does not know yet that it leads, is waited for within the call's time.
-    A partition that is not there, that no replica in sync can lead, or whose leader refuses for good is missing.
+    The offset is -1 if there is no such record. Retries within the call's time while a leader is elected, or does not
+    know yet that it leads. Partitions are missing if they do not exist, have no in-sync replica to lead them, or have a
+    permanent error.
     """
     found: dict[TopicPartition, ListedOffset] = {}
     left = dict(wanted)
@@ -104,7 +107,7 @@ def listed(asker: RequestDriver, wanted: Mapping[TopicPartition, int]) -> dict[T
 
 
 def lag(asker: RequestDriver, group: str) -> list[PartitionLag]:
-    """Every partition that the group has committed, by topic and number."""
+    """The lag of every partition with a committed offset, by topic and number."""
     at = committed(asker, group)
     ends = listed(asker, dict.fromkeys(at, LATEST))
     return [
@@ -114,8 +117,10 @@ def lag(asker: RequestDriver, group: str) -> list[PartitionLag]:
 
 
 def reset(asker: RequestDriver, group: str, to: Mapping[TopicPartition, int], *, dry_run: bool) -> list[OffsetChange]:
-    """Commit offsets for a group without members, moved into the log where they lie outside it. Raises GroupNotEmpty,
-    and KohortError for a partition that is not there."""
+    """Commit offsets, limited to the range of the log, for a group without members.
+
+    Raises GroupNotEmpty, and KohortError for a partition that does not exist.
+    """
     first, last = (listed(asker, dict.fromkeys(to, end)) for end in (EARLIEST, LATEST))
     if missing := to.keys() - (first.keys() & last.keys()):
         one = min(missing)
@@ -128,7 +133,7 @@ def reset(asker: RequestDriver, group: str, to: Mapping[TopicPartition, int], *,
 
 
 def store(asker: RequestDriver, group: str, offsets: Mapping[TopicPartition, int]) -> None:
-    """Commit for a group without members. Raises GroupNotEmpty."""
+    """Commit offsets for a group without members. Raises GroupNotEmpty."""
     request = commit_request(ConsumerGroupMetadata(group), {one: OffsetAndMetadata(to) for one, to in offsets.items()})
     answer = asker.of_coordinator(
         group,
@@ -160,6 +165,6 @@ def store(asker: RequestDriver, group: str, offsets: Mapping[TopicPartition, int
 def changes(
     before: Mapping[TopicPartition, OffsetAndMetadata], after: Mapping[TopicPartition, int]
 ) -> list[OffsetChange]:
-    """What `after` would change."""
+    """The changes that a commit of `after` makes."""
     known = {partition: to.offset for partition, to in before.items()}
     return [OffsetChange(partition, known.get(partition), offset) for partition, offset in sorted(after.items())]

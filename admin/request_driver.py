@@ -1,7 +1,7 @@
-"""One question at a time, or many at once, to the brokers that can answer: the driver of consumers, without a group.
+"""Sends admin requests to the brokers that can serve them, one or many at a time.
 
-`AdminCore` is what the driver drives; an `RequestDriver` is through whom one public call asks, and how long it may
-take.
+It uses the consumers' driver, without a group. The driver runs an `AdminCore`. A `RequestDriver` sends the requests of
+one public call and limits its time.
 """
 
 import time
@@ -39,7 +39,7 @@ from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
 from kohort.protocol.apis.metadata import MetadataRequest
 
 COORDINATOR_RETRIABLE: Final = frozenset({14, 15, 16})
-"""A coordinator that loads, is not there yet, or is another one: ask again."""
+"""Retriable coordinator errors: it is loading, not available yet, or another broker."""
 
 NOT_CONTROLLER: Final = 41
 
@@ -51,12 +51,12 @@ NO_TOPICS: Final = MetadataRequest(
 )
 
 READS: Final = frozenset({"DescribeConfigs", "FindCoordinator", "Metadata"})
-"""What any broker answers, and several may be asked."""
+"""Read-only APIs that any broker serves, so that they may be sent to several."""
 
 PAUSE_S: Final = 0.1
 
 LONGEST_WAIT_S: Final = 1.0
-"""After which it is looked whether there is still anybody to answer."""
+"""Interval at which a waiting call checks that the driver is running."""
 
 
 class AdminClosed(KohortError):
@@ -64,8 +64,10 @@ class AdminClosed(KohortError):
 
 
 class AdminCore:
-    """Hands requests to the driver and outcomes to whoever waits. Nothing is asked that nobody asked for, but for the
-    first addresses of the brokers."""
+    """Passes requests to the driver, and results to their callers.
+
+    It sends no requests of its own, except for the first addresses of the brokers.
+    """
 
     def __init__(self, config: Config, *, chance: Callable[[], float], started: float) -> None:
         self.config = config
@@ -83,7 +85,7 @@ class AdminCore:
         self._fatal: KohortError | None = None
 
     def log_fields(self) -> Mapping[str, object]:
-        """Whose the log lines of the driver's thread are."""
+        """The fields of log lines of the driver's thread."""
         return {"client_id": self.config.client_id}
 
     def poll(self, now: float, wall_ms: int) -> PollResult:
@@ -104,7 +106,7 @@ class AdminCore:
         self._outgoing.append(UnsentRequest(line, endpoint, ask))
 
     def ask(self, question: "AdminRequest", now: float) -> Promise[RequestResult]:
-        """Send one request; the promise has its outcome."""
+        """Send one request; the promise has its result."""
         promise: Promise[RequestResult] = Promise()
         if self._fatal is not None:
             promise.set_result(SendFailed(self._fatal))
@@ -126,7 +128,7 @@ class AdminCore:
         return promise
 
     def brokers(self) -> dict[int, Endpoint]:
-        """Every broker that metadata names, by id. Raises what ended the admin."""
+        """Every broker in metadata, by id. Raises the error that ended the admin."""
         if self._fatal is not None:
             raise self._fatal
         return {node: Endpoint(one.host, one.port) for node, one in self.metadata.view.brokers.items()}
@@ -138,27 +140,30 @@ class AdminCore:
             promise.set_result(SendFailed(error))
 
     def put_error(self, error: KohortError) -> None:
-        """Errors that no question asked for have nobody to hear them."""
+        """Ignore errors that do not belong to a request."""
 
     def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
-        """Coordinators are looked up for each question."""
+        """Do nothing: coordinators are looked up for each request."""
 
     def tell_member(self, event: Event) -> None:
-        """There is no member here."""
+        """Do nothing: an admin has no group membership."""
 
     def noted(self, notice: Notice) -> None:
-        """The log has it."""
+        """Do nothing: the notice is in the log."""
 
 
 def first_of(answers: Sequence[Any], api: str, **asked: str) -> Any:
-    """What an answer says of the one thing that was asked about. Raises KohortError where that is nothing."""
+    """The first result of a response. Raises KohortError if there is none."""
     if not answers:
         raise KohortError("the broker's answer leaves out what it was asked about", api=api, **asked)
     return answers[0]
 
 
 class AdminRequest(NamedTuple):
-    """`request`: the typed value, or a function of the version that makes it. `endpoint` None: any broker."""
+    """A request, its API and its destination.
+
+    `request`: the typed value, or a function of the version that makes it. `endpoint` None: any broker.
+    """
 
     api: str
     request: Any
@@ -167,22 +172,22 @@ class AdminRequest(NamedTuple):
 
 
 def driver(config: Config) -> Driver[AdminCore]:
-    """The driver of an admin, to be started."""
+    """The driver of an admin, not started."""
     return Driver(config, partial(AdminCore, config))
 
 
 def end(driver: Driver[AdminCore]) -> None:
-    """Close every connection. Whoever still waits for an answer, or asks, gets AdminClosed."""
+    """Close every connection. Pending and later requests raise AdminClosed."""
     driver.check_same_process()
     driver.enqueue(lambda core: core.fail(AdminClosed("the admin was closed")))
     driver.stop(5.0)
 
 
 class RequestDriver:
-    """Asks and waits, for one public call: however many questions that takes, and of however many brokers, all of it
-    ends within `default_api_timeout_ms`, in OperationTimeout if need be.
+    """Sends the requests of one public call and waits for their responses.
 
-    Raises ConnectionFailed when nobody answers, AdminClosed, and ForkError in a forked child.
+    All requests of the call, to any number of brokers, end within `default_api_timeout_ms`, with OperationTimeout if
+    necessary. Raises ConnectionFailed if there is no response, AdminClosed, and ForkError in a forked child.
     """
 
     def __init__(self, driver: Driver[AdminCore]) -> None:
@@ -192,12 +197,15 @@ class RequestDriver:
         self._until = time.monotonic() + driver.config.default_api_timeout_ms / 1000
 
     def all(self, questions: Sequence[AdminRequest]) -> list[Any]:
-        """The answers, in order, of questions asked at the same time."""
+        """The responses, in order, of requests sent at the same time."""
         return [self._answer(*each) for each in zip(questions, self._sent(questions), strict=True)]
 
     def one(self, api: str, request: Any, *, at_most: int | None = None) -> Any:
-        """The answer of any broker. If the question changes nothing, of another one where one cannot be reached; else
-        only those are asked who have answered before."""
+        """The response of any broker.
+
+        A read-only request is sent to another broker if one cannot be reached. Any other request is sent only to
+        brokers that have responded before.
+        """
         question = AdminRequest(api, request, None, at_most)
         if api in READS:
             for _ in range(self._others()):
@@ -208,8 +216,11 @@ class RequestDriver:
         return self.all([question])[0]
 
     def of_controller(self, api: str, request: Any, *, codes: Callable[[Any], Sequence[int]]) -> Any:
-        """The answer of a broker that may change the cluster: any one, but in a cluster with ZooKeeper its controller.
-        `codes`: the error codes in an answer, which say whether it is one."""
+        """The response of a broker that may change the cluster.
+
+        That is any broker, or the controller in a cluster with ZooKeeper. `codes`: the error codes in a response, to
+        recognize NOT_CONTROLLER.
+        """
         answer = self.one(api, request)
         while NOT_CONTROLLER in codes(answer) and self._left_s() > PAUSE_S:
             time.sleep(PAUSE_S)
@@ -226,7 +237,10 @@ class RequestDriver:
         codes: Callable[[Any], Sequence[int]],
         at_most: int | None = None,
     ) -> Any:
-        """The answer of the group's coordinator. `codes`: the error codes in an answer, which say whether it is one."""
+        """The response of the group's coordinator.
+
+        `codes`: the error codes in a response, to recognize that it is not the coordinator.
+        """
         while True:
             answer = self.all([AdminRequest(api, request, self._coordinator(group), at_most)])[0]
             if not COORDINATOR_RETRIABLE.intersection(codes(answer)) or self._left_s() <= PAUSE_S:
@@ -234,7 +248,10 @@ class RequestDriver:
             time.sleep(PAUSE_S)
 
     def of_brokers(self, api: str, request: Any, *, code: Callable[[Any], int]) -> list[Any]:
-        """The answers of all brokers; one that still loads what it coordinates is asked again. `code`: of an answer."""
+        """The responses of all brokers, with retries while a coordinator is loading.
+
+        `code`: the error code of a response.
+        """
         asked, answers = self.brokers(), dict[int, Any]()
         while True:
             answers |= zip(asked, self.all([AdminRequest(api, request, one) for one in asked.values()]), strict=True)
@@ -255,7 +272,7 @@ class RequestDriver:
             time.sleep(0.005)
 
     def _others(self) -> int:
-        """How many brokers might answer in the place of one that does not."""
+        """The number of other brokers to try if one cannot be reached."""
         return max(len(self._driver.core.metadata.view.brokers), len(self.config.bootstrap)) - 1
 
     def _coordinator(self, group: str) -> Endpoint:
@@ -270,8 +287,10 @@ class RequestDriver:
             time.sleep(PAUSE_S)
 
     def pause(self, within_s: float = float("inf")) -> bool:
-        """Wait a moment before a question is put again; False, at once, where the call's time is up, or `within_s`
-        seconds of it have passed."""
+        """Wait before a retry.
+
+        Returns False, at once, if the call's time is up, or if `within_s` seconds of it have passed.
+        """
         passed_s = self.config.default_api_timeout_ms / 1000 - self._left_s()
         if self._left_s() <= PAUSE_S or passed_s >= within_s:
             return False
@@ -292,7 +311,7 @@ class RequestDriver:
             self._none_came(question)
 
     def _none_came(self, question: AdminRequest) -> None:
-        """Raises, unless there is time left, and somebody to answer."""
+        """Raise OperationTimeout if the call's time is up, or the driver's error if it has ended."""
         self._driver.check()
         if not self._left_s():
             raise OperationTimeout(f"no answer to {question.api} in time", api=question.api)

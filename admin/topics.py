@@ -1,4 +1,4 @@
-"""Topics: which there are, what they are, making and deleting them."""
+"""Lists, describes, creates and deletes topics."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ FIRST_WITH_RIGHTS: Final = first_version(MetadataRequest, "include_topic_authori
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """Nodes by id; `leader` is -1 while there is none."""
+    """A partition; nodes are given by id, and `leader` is -1 if there is none."""
 
     partition: int
     leader: int
@@ -48,8 +48,11 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """`configs`: settings that are not the default, where they were asked for. `allowed`: what we may do to it
-    (KIP-430), where that was."""
+    """A topic.
+
+    `configs`: settings other than defaults, if they were requested. `allowed`: authorized operations (KIP-430), if they
+    were requested.
+    """
 
     topic: str
     topic_id: UUID
@@ -61,14 +64,17 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class Leaders:
-    """Which broker leads which partition. `coming`: partitions that have no leader, and will have one soon."""
+    """The leaders of partitions. `coming`: partitions whose leader is being elected."""
 
     of: Mapping[TopicPartition, Endpoint]
     coming: frozenset[TopicPartition]
 
     @classmethod
     def asked(cls, asker: RequestDriver, partitions: Iterable[TopicPartition]) -> Self:
-        """As the cluster says now; a partition that is not there has none, and none is coming."""
+        """The leaders in current metadata.
+
+        A partition that does not exist is in neither field.
+        """
         wanted = frozenset(partitions)
         answer = metadata(asker, sorted({one.topic for one in wanted}))
         brokers = {one.node_id: Endpoint(one.host, one.port) for one in answer.brokers}
@@ -79,7 +85,7 @@ class Leaders:
             if not one.error_code
             for each in one.partitions
         }
-        made = {one.name for one in topics if one.error_code == LEADER_NOT_AVAILABLE}  # and its partitions are not yet
+        made = {one.name for one in topics if one.error_code == LEADER_NOT_AVAILABLE}  # no partitions so far
         return cls(
             {one: brokers[each.leader_id] for one, each in states.items() if each.leader_id in brokers},
             frozenset(one for one in wanted if one.topic in made or (one in states and _awaits_leader(states[one]))),
@@ -87,13 +93,16 @@ class Leaders:
 
 
 def _awaits_leader(one: Any) -> bool:
-    """Whether the partition has no leader and an election can give it one: a replica in sync is up, or none is known.
-    Where all of them are down it waits for a broker, which may take hours."""
+    """True if the partition has no leader and an election can provide one.
+
+    That is so if an in-sync replica is up, or if none is known. If all of them are down, the partition waits for a
+    broker, which may take hours.
+    """
     return one.leader_id < 0 and (not one.isr_nodes or not set(one.isr_nodes) <= set(one.offline_replicas))
 
 
 def metadata(asker: RequestDriver, names: Iterable[str] | None, *, rights: bool = False) -> Any:
-    """Any broker's answer about these topics, or all; `rights`: with what we may do to them."""
+    """Metadata of these topics, or of all; `rights`: with authorized operations."""
     topics = None
     if names is not None:
         topics = tuple(MetadataRequestTopic(topic_id=NO_TOPIC_ID, name=name) for name in names)
@@ -110,13 +119,16 @@ def metadata(asker: RequestDriver, names: Iterable[str] | None, *, rights: bool 
 
 
 def list_topics(asker: RequestDriver, *, internal: bool) -> list[TopicDescription]:
-    """All topics of the cluster that we may see, by name."""
+    """All visible topics of the cluster, by name."""
     described = [_described(one, {}) for one in metadata(asker, None).topics if not one.error_code]
     return sorted((one for one in described if internal or not one.internal), key=lambda one: one.topic)
 
 
 def describe_topics(asker: RequestDriver, topics: Iterable[str]) -> dict[str, TopicDescription | KohortError]:
-    """These topics, with what we may do to them; UnknownTopic or AuthorizationFailed in the place of one."""
+    """These topics, with authorized operations.
+
+    The value is UnknownTopic or AuthorizationFailed for a topic with an error.
+    """
     names = sorted(set(topics))
     found = metadata(asker, names, rights=True).topics if names else ()
     return {
@@ -125,12 +137,12 @@ def describe_topics(asker: RequestDriver, topics: Iterable[str]) -> dict[str, To
 
 
 def describe_topic(asker: RequestDriver, topic: str) -> TopicDescription:
-    """One topic with the settings that are its own. Raises UnknownTopic, AuthorizationFailed."""
+    """One topic with its own settings. Raises UnknownTopic, AuthorizationFailed."""
     found = once_led(asker, topic)
     while True:
         answer = asker.one("DescribeConfigs", describe_configs(TOPIC, [topic]))
         result = first_of(answer.results, "DescribeConfigs", topic=topic)
-        if result.error_code != UNKNOWN_TOPIC or not asker.pause():  # of a broker that has not heard of it yet
+        if result.error_code != UNKNOWN_TOPIC or not asker.pause():  # the broker may not know a new topic yet
             break
     own = {one.name: one.value for one in result.configs if _is_own(one)}
     return _described(found, own)
@@ -139,8 +151,8 @@ def describe_topic(asker: RequestDriver, topic: str) -> TopicDescription:
 def once_led(asker: RequestDriver, topic: str) -> Any:
     """Metadata of one topic, with leaders. Raises UnknownTopic, AuthorizationFailed.
 
-    A topic that no broker knows is asked for again for UNKNOWN_TOPIC_GRACE_S, since brokers hear of a new one at
-    different times. Leaders that an election can give are waited for within the call's time; then it is as it is.
+    An unknown topic is retried for UNKNOWN_TOPIC_GRACE_S, since brokers learn of a new topic at different times.
+    Leaders that are being elected are awaited within the call's time. After that the metadata is returned as it is.
     """
     while True:
         found = first_of(metadata(asker, [topic]).topics, "Metadata", topic=topic)
@@ -158,7 +170,10 @@ def once_led(asker: RequestDriver, topic: str) -> Any:
 
 
 def _is_own(config: Any) -> bool:
-    """Brokers before 1.1 do not say where a setting comes from, only whether it is a topic's own."""
+    """True if the setting is the topic's own.
+
+    Brokers before 1.1 send no source of a setting, only whether it is a default.
+    """
     told = config.config_source >= 0
     return config.config_source == TOPIC_ITSELF if told else not config.is_default
 
@@ -181,7 +196,10 @@ def _described(one: Any, configs: Mapping[str, str | None]) -> TopicDescription:
 def create_topic(
     asker: RequestDriver, topic: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]
 ) -> None:
-    """-1 leaves a number to the broker. Raises TopicExists, BrokerError with the broker's own words."""
+    """Create a topic; -1 leaves a number to the broker.
+
+    Raises TopicExists, BrokerError with the broker's message.
+    """
     made = CreatableTopic(
         name=topic,
         num_partitions=partitions,
@@ -207,11 +225,11 @@ def _codes_of_deleted(answer: DeleteTopicsResponse) -> list[int]:
 
 
 class TopicExists(KohortError):
-    """A topic of this name is there: `topic`."""
+    """A topic with this name exists already; the error's place has `topic`."""
 
 
 def delete_topics(asker: RequestDriver, topics: Iterable[str]) -> None:
-    """Delete topics and everything in them. Raises UnknownTopic, AuthorizationFailed."""
+    """Delete topics and their records. Raises UnknownTopic, AuthorizationFailed."""
     names = tuple(topics)
 
     def build(version: int) -> DeleteTopicsRequest:

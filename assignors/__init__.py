@@ -1,4 +1,4 @@
-"""Who reads what: pure functions from a `GroupView` to a `Plan`."""
+"""Assignors: pure functions from a `GroupView` to a `Plan`."""
 
 from kohort.assignors.base import Assignor, MemberSubscription, Rebalance
 from kohort.assignors.errors import AssignorError, BadGroup, DuplicateAssignor, PlanError, UnknownAssignor

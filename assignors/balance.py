@@ -1,4 +1,7 @@
-"""From a group to the core's integers and back: partitions fall into classes, the core balances classes."""
+"""Converts groups to the core's integers and back.
+
+Partitions form classes, which the core balances.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,11 @@ from kohort.assignors.group import NO_GENERATION, GroupView, Member
 
 
 class Classes(NamedTuple):
-    """Interchangeable partitions: those that the same members may read and that are near to the same members.
+    """Classes of interchangeable partitions.
 
-    `of[index]`: the class of a partition. `supplies[c]`: how many it has. Its edges are `stops[c - 1]:stops[c]`, each
-    with a member in `members` and 1 in `far` where that member would read it from another rack.
+    Partitions of a class have the same subscribers and are near the same members. `of[index]` is the class of a
+    partition. `supplies[c]` is the number of its partitions. Its edges are `stops[c - 1]:stops[c]`. An edge has a
+    member in `members`, and 1 in `far` if that member would read from another rack.
     """
 
     of: array[int]
@@ -27,7 +31,7 @@ class Classes(NamedTuple):
     def in_group(cls, group: GroupView) -> Classes:
         racks = group.racks if any(member.rack for member in group.members) else None
         member_racks = frozenset(member.rack for member in group.members if member.rack)
-        # A row of subscribers stands for itself: equal rows are one object, and hashing a thousand members is not free.
+        # Rows of subscribers are keyed by id(): equal rows are one object, and hashing many members takes time.
         numbers: dict[tuple[int, frozenset[str]], int] = {}
         rows: list[tuple[tuple[int, ...], frozenset[str]]] = []
         of = array("i")
@@ -64,10 +68,11 @@ class Classes(NamedTuple):
 def balanced(
     group: GroupView, previous: array[int], weights: array[int] | None = None, classes: Classes | None = None
 ) -> array[int]:
-    """New owners: balanced first, then with the fewest moves away from `previous`, then with the fewest far reads.
+    """New owners of a group's partitions.
 
-    `previous[index]`: who owns each partition so far, or -1. `weights[member]` > 0: whose load may be larger; by
-    default all are alike.
+    They are balanced, then with the fewest moves away from `previous`, then with the fewest far reads.
+    `previous[index]`: the previous owner of each partition, or -1. `weights[member]` > 0: the relative load of each
+    member; by default all are equal.
     """
     if not group.size:
         return array("i")
@@ -79,7 +84,10 @@ def balanced(
 
 
 class Claims(NamedTuple):
-    """What members say they own: `indexes[stops[m - 1]:stops[m]]` by member m, as of its generation."""
+    """Partitions claimed by members, each with the generation of its claim.
+
+    Member m claims `indexes[stops[m - 1]:stops[m]]`.
+    """
 
     stops: array[int]
     indexes: array[int]
@@ -87,7 +95,7 @@ class Claims(NamedTuple):
 
     @classmethod
     def of(cls, rows: Iterable[tuple[array[int], int]]) -> Claims:
-        """From (what it claims, as of which generation) of each member, in the group's order."""
+        """Claims from (partition indexes, generation) of each member, in the group's order."""
         stops, indexes, generations = array("i"), array("i"), array("q")
         for claimed, generation in rows:
             indexes.extend(claimed)
@@ -96,27 +104,30 @@ class Claims(NamedTuple):
         return cls(stops, indexes, generations)
 
     def settle(self, group: GroupView) -> array[int]:
-        """Who owns each partition: the highest generation wins, two claims of the same one both lose (KIP-341)."""
+        """The owner of each partition: the highest generation wins; equal ones both lose (KIP-341)."""
         return core.settle_claims(group.size, self.stops, self.indexes, self.generations)
 
     def withhold(self, owners: array[int], previous: array[int]) -> array[int]:
-        """`owners` without what somebody else still claims, for a second round to hand out (KIP-429)."""
+        """`owners` without partitions still claimed by another member, for a second round (KIP-429)."""
         return core.withhold(owners, previous, self.stops, self.indexes)
 
 
 def claims_of(group: GroupView) -> Claims:
-    """What the members' subscriptions claim, as of the generation that each of them says it belongs to."""
+    """The claims in the members' subscriptions, with their generations."""
     return Claims.of((member.owned_partitions, _generation(member)) for member in group.members)
 
 
 def withheld(group: GroupView, target: array[int]) -> array[int]:
-    """What may be handed out of `target` now: what nobody else still claims (KIP-429)."""
+    """The partitions of `target` that no other member still claims (KIP-429)."""
     claims = claims_of(group)
     return claims.withhold(target, claims.settle(group))
 
 
 def _generation(member: Member) -> int:
-    """From the subscription since its version 2; before that four bytes of cooperative-sticky's user data are it."""
+    """The generation of the subscription (version 2 and later).
+
+    Before version 2, user data of four bytes, from cooperative-sticky, is the generation.
+    """
     if member.generation != NO_GENERATION or not member.user_data or len(member.user_data) != 4:
         return member.generation
     return int.from_bytes(member.user_data, "big", signed=True)

@@ -1,26 +1,27 @@
-"""Balance first, then fewest moves, then nearness: the sticky core over small integers, in plain Python.
+"""The balancing core on integers, in plain Python.
 
-This is the readable twin of `_balance.pyx`; every test of one runs on the other and both return the same arrays.
+It is equivalent to `_balance.pyx`. Every test of one runs on the other, and both return the same arrays. Its goals are
+balance, then fewest moves, then nearness.
 
-*Classes.* Partitions that the same members may read, and that are near to the same racks, are interchangeable but for
-their previous owner. So the search is not over partitions but over classes of them: an edge (class, member) carries a
-number of partitions, `owned` says how many of the class the member has had so far, and `far` whether it would read them
-from another rack. A group whose members all subscribe alike has one class, whether it has ten partitions or a million.
+*Classes.* Partitions with the same subscribers, near the same racks, are interchangeable except for their previous
+owner. So the search is over classes of partitions: an edge (class, member) carries a number of partitions. `owned` is
+the number of partitions of the class that the member has had. `far` is true if the member would read them from another
+rack. A group with equal subscriptions has one class, for ten partitions or a million.
 
-*Balance.* Loads are balanced when no other plan has a lexicographically smaller row of descending loads; that row also
-has the least sum of squares and the least sum of pairwise differences. For a set of members let a be the load they
+*Balance.* Loads are balanced if no other plan has a lexicographically smaller row of descending loads. That row also
+has the least sum of squares and the least sum of pairwise differences. For a set of members, let a be the load they
 would have if partitions could go anywhere. If a maximum flow cannot place everything with loads up to a, its minimum
-cut is a set of members who must take more in every balanced plan, fed by classes that nobody else may read; if it
-cannot bring everyone up to a - 1, the cut is a set who must take less. Either way the two sides of the cut can be
-solved apart. If neither happens, loads of a - 1 and a are possible here, and no plan is better balanced. Both
-sides have members, and a side without classes is cut no further, so fewer than 4 * min(classes, members) sets are ever
-looked at: that is the bound on the whole search.
+cut gives members that have more in every balanced plan. The classes on that side have no other subscribers. If the flow
+cannot bring every member up to a - 1, the cut is a set of members that have less. In both cases the two sides of the
+cut can be solved separately. Otherwise loads of a - 1 and a are possible, and no plan is better balanced. Both sides
+have members, and a side without classes is not cut again. So at most 4 * min(classes, members) sets are examined, which
+bounds the search.
 
-*Moves, then nearness.* On such a piece a minimum-cost flow with cost (above the low load, new to its reader, far from
-its reader), compared in this order, gives the fewest moves any balanced plan needs and then the fewest far reads.
+*Moves, then nearness.* A minimum-cost flow solves such a piece. Its cost is (above the low load, new to its reader, far
+from its reader), compared in this order. It gives the fewest moves of any balanced plan, and then the fewest far reads.
 It is found by shortest augmenting paths, all paths of one length at a time.
 
-Members may have weights: then it is load / weight that is evened out, and a becomes each member's own share.
+With weights, load / weight is balanced, and a is each member's own share.
 """
 
 from __future__ import annotations
@@ -39,10 +40,10 @@ _UNREACHED = 1 << 62
 
 
 def settle_claims(size: int, stops: Sequence[int], claims: Sequence[int], generations: Sequence[int]) -> array[int]:
-    """Who owns each of `size` partitions, from what members say: the highest generation wins (KIP-341).
+    """The owner of each of `size` partitions by claims; the highest generation wins (KIP-341).
 
-    `claims[stops[m - 1]:stops[m]]` are the partitions that member m claims, as of its generation. Two members who claim
-    a partition in the same highest generation both lose it: one of them is wrong, and nobody can tell which.
+    `claims[stops[m - 1]:stops[m]]` are the partitions that member m claims, in its generation. If two members claim a
+    partition in the same highest generation, neither owns it, since the correct claim is unknown.
     """
     owners = array("i", [NO_MEMBER]) * size
     best = array("q", [-(1 << 62)]) * size
@@ -60,7 +61,7 @@ def settle_claims(size: int, stops: Sequence[int], claims: Sequence[int], genera
 
 
 def count_classes(class_of: Sequence[int], kinds: int) -> array[int]:
-    """How many partitions each class has."""
+    """The number of partitions of each class."""
     supplies = _zeros(kinds)
     for kind in class_of:
         supplies[kind] += 1
@@ -70,7 +71,10 @@ def count_classes(class_of: Sequence[int], kinds: int) -> array[int]:
 def count_owned(
     owners: Sequence[int], class_of: Sequence[int], stops: Sequence[int], edge_members: Sequence[int]
 ) -> array[int]:
-    """For each edge how many partitions of its class its member owns; ownership without an edge counts nowhere."""
+    """The number of partitions of its class that the member of each edge owns.
+
+    Ownership without an edge does not count.
+    """
     owned = _zeros(len(edge_members))
     edge_of = _edge_tables(stops, edge_members)
     for owner, kind in zip(owners, class_of, strict=True):
@@ -87,11 +91,11 @@ def balance(
     far: Sequence[int],
     weights: Sequence[int],
 ) -> array[int]:
-    """How many partitions of each class each member shall read, as one number for each edge.
+    """The number of partitions that each member gets of each class, as one number per edge.
 
     `supplies[c]`: partitions in class c, whose edges are `stops[c - 1]:stops[c]`, each to a different member of
-    `edge_members`, ascending. `far[e]`: 1 where the member would read the class from another rack, else 0.
-    `weights[m]` > 0. Every class with a supply needs an edge.
+    `edge_members`, ascending. `far[e]`: 1 if the member would read the class from another rack, else 0. `weights[m]` >
+    0. Every class with a supply needs an edge.
     """
     begin = 0
     for kind, stop in enumerate(stops):
@@ -127,9 +131,9 @@ def place(
     far: Sequence[int],
     loads: Sequence[int],
 ) -> array[int]:
-    """As `balance`, but `loads[m]` is what each member reads, no more and no less, and nearness comes before moves.
+    """As `balance`, with the exact load `loads[m]` of each member; nearness comes before moves.
 
-    Raises ValueError where no plan has these loads.
+    Raises ValueError if no plan has these loads.
     """
     network = _Network(supplies, stops, edge_members, owned, far, len(loads))
     network.new_price, network.far_price = network.far_price, network.new_price
@@ -151,9 +155,8 @@ def deal(
 ) -> array[int]:
     """The new owner of each partition, from the numbers that `balance` found.
 
-    Who owns more than it shall keep gives up every n-th, not the last ones: topics lie side by side in the row, and
-    giving up the last ones would hand whole topics over. What is free goes round the members in turn, for the same
-    reason.
+    A member with too many partitions gives up every n-th one. The last ones would be whole topics, since the partitions
+    of a topic are adjacent. Free partitions are assigned to the members in turn, for the same reason.
     """
     keep = [min(pair) for pair in zip(owned, flow, strict=True)]
     need = [shall - kept for shall, kept in zip(flow, keep, strict=True)]
@@ -182,9 +185,9 @@ def deal(
 
 
 def withhold(owners: Sequence[int], previous: Sequence[int], stops: Sequence[int], claims: Sequence[int]) -> array[int]:
-    """`owners` without the partitions that somebody else still claims, for a second round to hand out (KIP-429).
+    """`owners` without partitions still claimed by another member, for a second round (KIP-429).
 
-    What its rightful owner keeps is not withheld because of another's stale claim: it would stop for nothing.
+    A partition that stays with its settled owner is not withheld because of an outdated claim.
     """
     given = array("i", owners)
     begin = 0
@@ -209,7 +212,7 @@ def group_by_owner(owners: Sequence[int], members: int) -> tuple[array[int], arr
 
 
 def encode_rows(names: Sequence[bytes], starts: Sequence[int], row: Sequence[int]) -> bytes:
-    """One member's partitions as the wire has them: an array of (topic, array of int32), everything big-endian.
+    """One member's partitions in wire format: an array of (topic, array of int32), big-endian.
 
     `names[t]`: topic t in UTF-8, its partitions being `starts[t] <= index < starts[t + 1]`; `row` ascending.
     """
@@ -231,10 +234,10 @@ def encode_rows(names: Sequence[bytes], starts: Sequence[int], row: Sequence[int
 
 
 def decode_rows(data: bytes, at: int, numbers: Mapping[bytes, int], starts: Sequence[int]) -> tuple[array[int], int]:
-    """The reverse of `encode_rows` from offset `at`: (partition indexes in the order told, offset behind them).
+    """Decode the format of `encode_rows` from offset `at`.
 
-    `numbers`: the place of each known topic among `starts`; what is told of other topics, and partitions that a topic
-    does not have, are left out. Raises ValueError for bytes that end early or lie about their lengths.
+    Returns (partition indexes in wire order, end offset). `numbers`: the index of each known topic in `starts`. Unknown
+    topics and partitions are left out. Raises ValueError for truncated data and invalid lengths.
     """
     found = array("i")
     topics, at = _int(data, at, 4)
@@ -275,9 +278,9 @@ def _edge_tables(stops: Sequence[int], edge_members: Sequence[int]) -> list[dict
 
 
 class _Network:
-    """Classes on the left, members on the right, and the flow between them; nodes are classes, then members.
+    """Flow network of classes and members; nodes are classes, then members.
 
-    An edge belongs to the piece being solved when both its ends do: cuts only ever take edges away.
+    An edge belongs to the current piece if both its ends do, since cuts only remove edges.
     """
 
     def __init__(
@@ -314,7 +317,7 @@ class _Network:
         self.new_price, self.far_price = _NEW, 1
 
     def take(self, classes: list[int], members: list[int]) -> None:
-        """Start on a piece: nothing of it is placed."""
+        """Start on a piece, with an empty flow."""
         self.classes, self.members = classes, members
         for kind in classes:
             self.left[kind] = self.supplies[kind]
@@ -325,9 +328,10 @@ class _Network:
             self.load[member] = 0
 
     def set_shares(self, weights: Sequence[int]) -> None:
-        """`low` and `high` of each member: what it has strictly below, and up to, the piece's level.
+        """Set each member's `low` and `high` by the piece's level.
 
-        The level is the load / weight that the last partition brings about when each goes to whoever ends lowest by it.
+        They are its largest load strictly below the level, and up to the level. The level is the load / weight reached
+        with the last partition, if each goes to the member that is then the lowest.
         """
         total = sum(self.supplies[kind] for kind in self.classes)
         if not total or not self.members:
@@ -357,7 +361,7 @@ class _Network:
             self.low[member] = (above * weights[member] + below - 1) // below - 1
 
     def is_cut(self) -> bool:
-        """Whether some members must take less than `low` or more than `high`; `side` then tells who."""
+        """True if some members must take less than `low` or more than `high`; see `side`."""
         self.priced = False
         self._fill(self.low)
         short = [member for member in self.members if self.load[member] < self.low[member]]
@@ -375,7 +379,10 @@ class _Network:
         )
 
     def fill_cheapest(self) -> None:
-        """Place everything at the least cost: successive shortest paths, all of one length in one maximum flow."""
+        """Place everything at the least cost, by successive shortest paths.
+
+        All paths of one length are in one maximum flow.
+        """
         self.priced = True
         while any(self.left[kind] for kind in self.classes):
             self._measure()
@@ -384,7 +391,7 @@ class _Network:
             self._fill(self.high)
 
     def _fill(self, room: list[int]) -> None:
-        """A maximum flow by blocking flows, along shortest paths only where there is a price."""
+        """Find a maximum flow by blocking flows; with prices, along shortest paths only."""
         while self._set_levels(room):
             for kind in self.classes:
                 self.next[kind] = self.begins[kind]
@@ -395,7 +402,10 @@ class _Network:
                     self._push(kind, room)
 
     def _set_levels(self, room: list[int]) -> bool:
-        """Distances in edges from the classes that have something left; whether any member with room is reached."""
+        """Set the distances in edges from classes with a remaining supply.
+
+        Returns True if a member with room is reached.
+        """
         level = self.level
         for kind in self.classes:
             level[kind] = 0 if self.left[kind] else -1
@@ -421,7 +431,7 @@ class _Network:
         return reached
 
     def _push(self, source: int, room: list[int]) -> None:
-        """Send what is left of a class down the levels until nothing more goes."""
+        """Push the remaining supply of a class along the levels until it is blocked."""
         path: list[int] = []
         node = source
         while True:
@@ -450,7 +460,7 @@ class _Network:
             node = self.edge_class[back] if node >= self.kinds else self.kinds + self.edge_members[back]
 
     def _advance(self, node: int) -> int:
-        """The next edge out of a node that leads one level down, or -1."""
+        """The next edge from a node to the next level, or -1."""
         below = self.level[node] + 1
         if node < self.kinds:
             for edge in range(self.next[node], self.begins[node + 1]):
@@ -468,7 +478,7 @@ class _Network:
         return -1
 
     def _measure(self) -> None:
-        """The cost of the cheapest way from what is left to each node, and to the cheapest room (`goal`)."""
+        """Set the cost of the cheapest path from supplies to each node, and to room (`goal`)."""
         dist = self.dist
         for kind in self.classes:
             dist[kind] = 0 if self.left[kind] else _UNREACHED
@@ -505,7 +515,7 @@ class _Network:
                     self.goal = min(self.goal, dist[self.kinds + member] + price)
 
     def _mark_what_reaches(self, short: list[int]) -> None:
-        """Level -1 for every node from which load could be shed to a member of `short`, 0 for the others."""
+        """Set level -1 for every node that could shed load to a member of `short`, 0 for the others."""
         level = self.level
         for kind in self.classes:
             level[kind] = 0
@@ -529,15 +539,15 @@ class _Network:
         return self.class_piece[self.edge_class[edge]] == self.member_piece[self.edge_members[edge]]
 
     def _price(self, edge: int) -> int:
-        """What one more partition on this edge costs."""
+        """The cost of one more partition on this edge."""
         return (0 if self.flow[edge] < self.owned[edge] else self.new_price) + self.far[edge] * self.far_price
 
     def _refund(self, edge: int) -> int:
-        """What one partition less on this edge saves."""
+        """The saving of one partition less on this edge."""
         return (self.new_price if self.flow[edge] > self.owned[edge] else 0) + self.far[edge] * self.far_price
 
     def _forward(self, edge: int) -> int:
-        """How many more partitions this edge takes at its present price, if the way is a cheapest one."""
+        """The partitions that this edge takes at its present price, if it is on a cheapest path."""
         if not self._active(edge):
             return 0
         if not self.priced:
@@ -549,7 +559,7 @@ class _Network:
         return spare if spare > 0 else _UNREACHED
 
     def _backward(self, edge: int) -> int:
-        """How many partitions this edge gives back at its present refund, if the way is a cheapest one."""
+        """The partitions that this edge returns at its present refund, if it is on a cheapest path."""
         flow = self.flow[edge]
         if not flow or not self._active(edge):
             return 0
@@ -562,7 +572,7 @@ class _Network:
         return excess if excess > 0 else flow
 
     def _room(self, member: int, room: list[int]) -> int:
-        """How many partitions this member still takes, if it ends a cheapest way."""
+        """The number of partitions that this member still takes, if it ends a cheapest path."""
         load = self.load[member]
         if load >= room[member]:
             return 0

@@ -1,4 +1,4 @@
-"""What an assignor is: a name, a way of rebalancing, and a pure function from a group to a plan."""
+"""The `Assignor` protocol, and the types of its arguments and results."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 class Rebalance(Enum):
-    """How partitions change hands (KIP-429).
+    """The rebalance protocol (KIP-429).
 
-    EAGER: every member gives up all its partitions before it joins. COOPERATIVE: a member keeps reading what it owns
-    and gives up, in a second round, only what the plan took from it.
+    EAGER: every member revokes all its partitions before it joins. COOPERATIVE: a member continues to read what it
+    owns. It revokes, in a second round, only what the plan took from it.
     """
 
     EAGER = "eager"
@@ -26,9 +26,9 @@ class Rebalance(Enum):
 
 
 class MemberSubscription(NamedTuple):
-    """What a member tells the group's leader when it joins; the fields of the embedded consumer protocol, version 3.
+    """A member's subscription in JoinGroup, with the fields of the consumer protocol, version 3.
 
-    `rack_id` is None from an assignor: the client that knows its rack fills it in.
+    `rack_id` is None from an assignor; the client sets it.
     """
 
     topics: tuple[str, ...]
@@ -40,34 +40,37 @@ class MemberSubscription(NamedTuple):
 
 @runtime_checkable
 class Assignor(Protocol):
-    """Who reads what. Passed to a consumer as an instance, or registered under entry point group "kohort.assignors".
+    """A strategy that assigns partitions to the members of a group.
+
+    Passed to a consumer as an instance, or registered under entry point group "kohort.assignors".
 
     `assign` must be pure and deterministic: the same group gives the same plan in every process, whichever member
-    leads. It may return a `Plan` or any mapping of member id to `TopicPartition`s; members left out get nothing. It
-    runs on a thread that has nothing else to do, one call at a time, so it may take its time, though no longer than a
-    rebalance.
+    leads. It may return a `Plan` or any mapping of member id to `TopicPartition`s; members left out get no partitions.
+    It runs on a thread of its own, one call at a time. It may take long, but not longer than a rebalance.
 
-    An assignor with an attribute `needs_lag` that is true finds in `GroupView.lag` how many records wait: the leader's
-    client asks before it plans. What could not be found out in a few seconds counts 0.
+    If the attribute `needs_lag` is true, `GroupView.lag` has the lag of each partition. The leader's client requests it
+    before it calls `assign`. A lag that is still unknown after a few seconds counts as 0.
     """
 
     @property
     def name(self) -> str:
-        """What the members of a group call it on the wire."""
+        """The assignor's name in the group protocol."""
 
     @property
     def rebalance(self) -> Rebalance:
-        """Whether members give up everything before they join."""
+        """EAGER if members revoke all partitions before they join, else COOPERATIVE."""
 
     def subscription(
         self, topics: Sequence[str], owned: Sequence[TopicPartition], generation: int
     ) -> MemberSubscription:
-        """What this member tells the leader.
+        """This member's subscription for the leader.
 
-        `topics`: what it subscribes to, sorted. `owned`: the partitions its last completed generation gave it, also
-        where an eager member has already let go of them; empty after they were lost. `generation`: that generation,
-        or -1.
+        `topics`: the subscribed topics, sorted. `owned`: the partitions of its last completed generation, also if an
+        eager member has revoked them already; empty after they were lost. `generation`: that generation, or -1.
         """
 
     def assign(self, group: GroupView) -> Plan:
-        """Run by the leader alone: every partition of every subscribed topic to one member subscribed to it."""
+        """Assign each partition of the subscribed topics to one subscriber.
+
+        Called by the group's leader only.
+        """

@@ -1,8 +1,8 @@
-"""`cooperative-sticky`: the plans of `sticky`, reached without stopping what does not move (KIP-429).
+"""`cooperative-sticky`: the plans of `sticky`, without interruption of partitions that stay.
 
-Members keep reading while they join and say in their subscription what they own. What has to move is given to nobody
-in the first round: its owner sees that it is gone, lets go and joins again, and the second round hands it out. So no
-partition has two readers, and those that stay are never interrupted.
+Members continue to read while they join, and their subscription lists what they own (KIP-429). A partition that moves
+is unassigned in the first round. Its owner revokes it and joins again, and the second round assigns it. A partition
+never has two readers, and partitions that stay are never interrupted.
 """
 
 from __future__ import annotations
@@ -18,7 +18,10 @@ from kohort.protocol.membership import CooperativeStickyUserData, build_cooperat
 
 
 class CooperativeStickyAssignor:
-    """Balanced and with the fewest moves, like `sticky`; a partition on the move is withheld for one round."""
+    """Balanced with the fewest moves, like `sticky`.
+
+    A moving partition is withheld for one round.
+    """
 
     name = "cooperative-sticky"
     rebalance = Rebalance.COOPERATIVE
@@ -26,14 +29,14 @@ class CooperativeStickyAssignor:
     def subscription(
         self, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int
     ) -> MemberSubscription:
-        """`owned` stands in the subscription itself; its generation also in the user data, for older leaders."""
+        """The subscription with `owned`. Its generation is also in the user data, for older leaders."""
         user_data = build_cooperative_sticky(CooperativeStickyUserData(generation=generation))
         return MemberSubscription(
             tuple(topics), user_data=user_data, owned_partitions=tuple(sorted(owned)), generation_id=generation
         )
 
     def target(self, group: GroupView) -> Plan:
-        """Where the group is heading: the plan once everything on the move has been let go."""
+        """The plan of the group once every moving partition has been revoked."""
         claims = claims_of(group)
         return Plan(group, balanced(group, claims.settle(group)))
 

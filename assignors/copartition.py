@@ -1,8 +1,8 @@
-"""`copartition`: partition p of topics that belong together is always read by one member: an invariant, not luck.
+"""`copartition`: one member always reads partition p of all topics that belong together.
 
-`range` puts them together while everybody subscribes alike, and loses it otherwise. Here topics that belong together
-are planned as one: a *bundle* is partition p of all of them, and bundles are balanced as `sticky` balances partitions,
-with the fewest moves. No plan, not even the first round of a move, has two members on one bundle.
+`range` ensures that only while all subscriptions are equal. Here topics that belong together are planned as one. A
+*bundle* is partition p of all of them. Bundles are balanced as `sticky` balances partitions, with the fewest moves. No
+plan assigns a bundle to two members, not even in the first round of a move.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from kohort.common import TopicPartition
 
 
 class CopartitionAssignor:
-    """`together=[["orders", "payments"]]` names topics that belong together; without it those do that have the same
-    number of partitions and the same subscribers.
+    """Keeps together the topics named by `together`, for example `[["orders", "payments"]]`.
 
-    Members who subscribe alike have numbers of bundles that differ by at most one. A member that subscribes to only
-    some of the named topics gets none of them.
+    Without it, topics with the same number of partitions and the same subscribers belong together. The numbers of
+    bundles of members with equal subscriptions differ by at most one. A member that subscribes to only some of the
+    named topics gets none of them.
     """
 
     name = "copartition"
     rebalance = Rebalance.COOPERATIVE
-    #: Partitions must not be moved one by one, so the rack wrapper keeps away.
+    #: Partitions must not be moved one by one, so `RackAssignor` rejects this assignor.
     bundled = True
 
     def __init__(self, together: Iterable[Iterable[str]] | None = None) -> None:
@@ -44,7 +44,7 @@ class CopartitionAssignor:
         return MemberSubscription(tuple(topics), None, tuple(sorted(owned)), generation_id=generation)
 
     def target(self, group: GroupView) -> Plan:
-        """Where the group is heading: the plan once everything on the move has been let go."""
+        """The plan of the group once every moving partition has been revoked."""
         sets = self._sets(group)
         bundles = _bundles(group, sets)
         previous = claims_of(group).settle(group)
@@ -67,7 +67,7 @@ class CopartitionAssignor:
         return Plan(group, claims.withhold(self.target(group).owners, claims.settle(group)))
 
     def _sets(self, group: GroupView) -> list[list[int]]:
-        """Topics that belong together, as indexes; every topic is in exactly one set."""
+        """The sets of topics that belong together, as indexes; every topic is in exactly one set."""
         counts = [stop - start for start, stop in zip(group.topic_offsets, group.topic_offsets[1:], strict=False)]
         sets: dict[object, list[int]] = {}
         named = {topic: number for number, topics in enumerate(self.together or ()) for topic in topics}
@@ -86,7 +86,7 @@ class CopartitionAssignor:
 
 
 def _bundles(group: GroupView, sets: Sequence[Sequence[int]]) -> GroupView:
-    """The group with one topic for each set; its subscribers are those of all topics of the set."""
+    """The group with one topic per set, whose subscribers are those of all topics of the set."""
     starts, racks = [0], []
     wants: list[list[int]] = [[] for _ in group.members]
     for number, topics in enumerate(sets):

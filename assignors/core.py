@@ -1,4 +1,4 @@
-"""The integer core: compiled where it is built, else its twin in plain Python."""
+"""The integer core: the compiled module if built, else its equivalent in plain Python."""
 
 try:
     from kohort.assignors import _balance as core

@@ -1,26 +1,30 @@
-"""What can go wrong between a group and its plan."""
+"""Errors of assignors."""
 
 from kohort.common.errors import KohortError
 
 
 class AssignorError(KohortError):
-    """Anything about assignors that is refused on purpose."""
+    """Base class of all assignor errors."""
 
 
 class UnknownAssignor(AssignorError):
-    """No assignor goes by that name; the hint says which one was probably meant."""
+    """No assignor has this name; the hint is the nearest known name."""
 
 
 class DuplicateAssignor(AssignorError):
-    """Two different assignors want the same name, so a group could not tell which one its members meant."""
+    """Two different assignors have the same name.
+
+    Members of a group could then mean different assignors by it.
+    """
 
 
 class BadGroup(AssignorError):
-    """A group view that no group can have: the place names the member or the topic."""
+    """An invalid group view; the error's place is the member or the topic."""
 
 
 class PlanError(AssignorError):
-    """An assignor's plan that would break the group: a partition twice, missing, or with a stranger.
+    """An assignor's plan is invalid.
 
-    `assignor` in its place names whose plan it is; `replay` is the file that plays the same input again.
+    A partition is duplicated, missing, or assigned to a member that is not subscribed to its topic. In the error's
+    place, `assignor` is the assignor's name, and `replay` the file to run the same input again.
     """

@@ -1,8 +1,8 @@
-"""A group as an assignor sees it: names at the door, small integers inside.
+"""The group as input of an assignor, with integers in place of names.
 
-Topics and members are sorted once, here. A partition is its place in the row of all partitions of all subscribed topics
-(`topic_offsets[topic] + partition`). An assignor that works on these integers needs no names and no dictionary lookups
-for a million partitions, and cannot depend on the order in which members happened to join.
+Topics and members are sorted once, here. A partition is its index among all partitions of all subscribed topics
+(`topic_offsets[topic] + partition`). An assignor that uses these integers needs no names and no dictionary lookups for
+a million partitions. It cannot depend on the order in which members joined.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from kohort.assignors.errors import BadGroup
 from kohort.common import TopicPartition
 from kohort.common.frozen import Frozen
 
-#: What a member says when it belongs to no generation yet (KIP-792).
+#: The generation of a member that has not joined one yet (KIP-792).
 NO_GENERATION = -1
 
-#: What a member says it owns: `TopicPartition`s in any order, or {topic: partitions}.
+#: Partitions that a member claims to own: `TopicPartition`s in any order, or {topic: partitions}.
 Owned = Iterable[tuple[str, int]] | Mapping[str, Iterable[int]]
 
 _MEMBER_FIELDS = frozenset({"topics", "owned", "generation", "rack", "user_data", "instance_id"})
@@ -29,10 +29,11 @@ _MAX_PARTITIONS = 2**31 - 1
 
 
 class Member(NamedTuple):
-    """One member of the group. `wants` are indexes into `GroupView.topics`; `claims` are partition indexes.
+    """One member of the group.
 
-    `claims` holds what the member says it owns, whether or not it may: a partition outside the subscribed topics is
-    left out, a claim against other members' claims is kept (`GroupView.owners` settles it).
+    `subscribed_topics` are indexes into `GroupView.topics`; `owned_partitions` are partition indexes.
+    `owned_partitions` holds what the member claims to own. Partitions outside the subscribed topics are left out.
+    Claims that conflict with those of other members are kept (`Claims.settle` resolves them).
     """
 
     id: str
@@ -49,11 +50,10 @@ class GroupView(Frozen):
     """The input of an assignor.
 
     `topics`: sorted names of the subscribed topics that have partitions. `topic_offsets`: len(topics) + 1 ascending
-    partition indexes; topic t owns `topic_offsets[t] <= index < topic_offsets[t + 1]`. `members`: static members
-    first, by instance id, then by member id: Kafka's own order. `unknown_topics`: subscribed to, but without
-    partitions.
-    `racks[index]`: the racks that hold a replica of the partition, or None where no rack is known at all. `lag[index]`:
-    records waiting in the partition, or None where nobody asked.
+    partition indexes; topic t has `topic_offsets[t] <= index < topic_offsets[t + 1]`. `members`: static members first,
+    by instance id, then the others by member id, in Kafka's order. `unknown_topics`: subscribed topics without
+    partitions. `racks[index]`: the racks that hold a replica of the partition; `racks` is None if no rack is known.
+    `lag[index]`: the lag of the partition; `lag` is None if it was not requested.
     """
 
     topics: tuple[str, ...]
@@ -89,12 +89,12 @@ class GroupView(Frozen):
         racks: Mapping[str, Sequence[Collection[str]]] | None = None,
         lag: Mapping[TopicPartition, int] | Mapping[tuple[str, int], int] | None = None,
     ) -> GroupView:
-        """A view from names.
+        """Create a view from names.
 
-        `partitions`: {topic: number of partitions}. `members`: {member id: dict(topics=names, owned=what it says it
-        owns, generation=int, rack=str or None, user_data=bytes or None, instance_id=str or None)}; only `topics` is
-        required. `racks`: {topic: for each partition the racks of its replicas}. `lag`: {TopicPartition: records
-        waiting}; partitions without an entry count 0.
+        `partitions`: {topic: number of partitions}. `members`: {member id: dict(topics=names, owned=claimed partitions,
+        generation=int, rack=str or None, user_data=bytes or None, instance_id=str or None)}; only `topics` is required.
+        `racks`: {topic: for each partition the racks of its replicas}. `lag`: {TopicPartition: records waiting};
+        partitions without an entry count 0.
 
         Raises `BadGroup` for counts below 0, too many partitions, unknown fields and racks of the wrong length.
         """
@@ -107,7 +107,7 @@ class GroupView(Frozen):
         if starts[-1] > _MAX_PARTITIONS:
             raise BadGroup(f"{starts[-1]} partitions are more than an index of 31 bits can count")
         number = {topic: index for index, topic in enumerate(topics)}
-        # Most groups subscribe alike, and then one row of topics serves all members.
+        # In most groups all subscriptions are equal, and all members share one row of topics.
         seen: dict[tuple[str, ...], tuple[tuple[str, ...], tuple[int, ...]]] = {}
         rows = []
         for member_id, said in members.items():
@@ -135,7 +135,7 @@ class GroupView(Frozen):
 
     @property
     def size(self) -> int:
-        """How many partitions the plan has to give out, those of topics without a subscriber not among them."""
+        """The number of partitions to assign, without topics that have no subscriber."""
         return self.topic_offsets[-1]
 
     @cached_property
@@ -145,7 +145,7 @@ class GroupView(Frozen):
 
     @cached_property
     def numbers_on_wire(self) -> dict[bytes, int]:
-        """The place of each topic by its name in UTF-8."""
+        """The index of each topic by its name in UTF-8."""
         return {topic: number for number, topic in enumerate(self.topics_on_wire)}
 
     @cached_property
@@ -163,11 +163,11 @@ class GroupView(Frozen):
 
     @cached_property
     def subscribers(self) -> Sequence[tuple[int, ...]]:
-        """For each topic the members subscribed to it, ascending; equal rows are one and the same tuple."""
+        """The members subscribed to each topic, ascending; equal rows are the same tuple object."""
         alike: dict[tuple[int, ...], list[int]] = {}
         for index, member in enumerate(self.members):
             alike.setdefault(member.subscribed_topics, []).append(index)
-        # Which kinds of members want a topic decides who does, and most groups have few kinds.
+        # Members of one kind have equal subscriptions. Most groups have few kinds.
         kinds: list[list[int]] = [[] for _ in self.topics]
         for kind, wants in enumerate(alike):
             for topic in wants:
@@ -185,7 +185,7 @@ class GroupView(Frozen):
         return TopicPartition(self.topics[topic], index - self.topic_offsets[topic])
 
     def index(self, topic: str, partition: int) -> int | None:
-        """The index of a named partition, or None if it is none of the subscribed topics'."""
+        """The index of a named partition; None if it is not of the subscribed topics."""
         number = self.number_of_topic.get(topic)
         if number is None or not 0 <= partition < self.topic_offsets[number + 1] - self.topic_offsets[number]:
             return None
@@ -193,7 +193,7 @@ class GroupView(Frozen):
 
 
 def indexes(owned: Owned, number: Mapping[str, int], starts: Sequence[int]) -> array[int]:
-    """Partition indexes of named partitions, in the order given, unknown ones left out."""
+    """Partition indexes of named partitions, in the given order, without unknown ones."""
     found = array("i")
     if isinstance(owned, Mapping):
         for topic, numbers in owned.items():
@@ -209,9 +209,10 @@ def indexes(owned: Owned, number: Mapping[str, int], starts: Sequence[int]) -> a
 
 
 def java_order(name: str) -> bytes:
-    """A sort key that orders names as Java does: by UTF-16 units, which differs from code points beyond U+FFFF.
+    """A sort key that orders names as Java does, by UTF-16 units.
 
-    Members written in several languages lead the same group in turn; all of them must sort alike.
+    This differs from the order of code points beyond U+FFFF. Clients in several languages may lead the same group in
+    turn, and must sort alike.
     """
     return name.encode("utf-16-be", "surrogatepass")
 
@@ -221,7 +222,7 @@ def _subscribed(
     number: Mapping[str, int],
     seen: dict[tuple[str, ...], tuple[tuple[str, ...], tuple[int, ...]]],
 ) -> tuple[tuple[str, ...], tuple[int, ...]]:
-    """(the names sorted and each once, the indexes of those that have partitions)."""
+    """(the names, sorted and unique; the indexes of those that have partitions)."""
     if topics not in seen:
         distinct = set(topics)
         seen[topics] = (

@@ -1,4 +1,4 @@
-"""A group as JSON: what a failed plan is replayed from, and what `kohort assign` reads.
+"""A group as JSON, for replays of failed plans and for `kohort assign`.
 
 {"kohort": "group", "version": 1, "partitions": {topic: count}, "members": {id: {"topics": [...], "owned": {topic:
 [numbers]}, "generation": 7, "rack": "a", "user_data": base64, "instance_id": "x"}}, "racks": {topic: [[rack, ...] for
@@ -44,7 +44,7 @@ def to_json(group: GroupView) -> dict[str, Any]:
 
 
 def from_json(document: object) -> GroupView:
-    """Raises `BadGroup`, which names the place, for anything that is not such a document."""
+    """The group in a document. Raises `BadGroup`, with the place, if it is invalid."""
     if not isinstance(document, Mapping) or document.get("kohort") != KIND:
         raise BadGroup('not a group: there is no "kohort": "group" in it')
     if document.get("version") != VERSION:

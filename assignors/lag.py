@@ -1,13 +1,13 @@
-"""`lag`: evens out the records waiting, so that all members catch up at about the same time.
+"""`lag`: balances the lag of members, so that all catch up at about the same time.
 
-The partition with the most records waiting first, each to the subscriber with the least waiting so far. So whoever
-waits on the most would wait on no more than anybody else who could have read its last partition, without that
-partition; where all subscribe alike the longest queue is at most 4/3 - 1/(3 * members) times the shortest possible
-(Graham, 1969). Partitions that wait on nothing are spread by number. Lag changes all the time and so does this plan:
-partitions move more than under `sticky`; an owner is kept only where that costs nothing.
+Partitions are assigned in descending order of lag, each to the subscriber with the least lag so far. Take the member
+with the most lag, without the partition that it got last. No other member that could have got that partition has less
+lag. If all subscriptions are equal, the largest lag of a member is at most 4/3 - 1/(3 * members) times the smallest
+possible (Graham, 1969). Partitions without lag are balanced by number. The plan changes with the lag, so partitions
+move more often than under `sticky`. An owner keeps a partition only if that does not change the balance.
 
-The leader's client fills `GroupView.lag`, which is what `needs_lag` asks of it; or pass `lag_of`, which is called with
-all partitions of the group. Where nothing waits anywhere, or nothing could be found out, plans are those of `sticky`.
+`needs_lag` makes the leader's client fill `GroupView.lag`. Alternatively `lag_of` is called with all partitions of the
+group. If there is no lag, or none is known, plans are those of `sticky`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LagOf = Callable[[Sequence[TopicPartition]], Mapping[TopicPartition, int]]
 
 
 class LagAssignor:
-    """Largest queue first, to whoever has the least waiting. O(partitions * members)."""
+    """Assigns the largest lag first, to the member with the least lag. O(partitions * members)."""
 
     name = "lag"
     rebalance = Rebalance.COOPERATIVE
@@ -36,7 +36,7 @@ class LagAssignor:
 
     @property
     def needs_lag(self) -> bool:
-        """Whether the leader's client is to find out how many records wait."""
+        """True if the leader's client must provide the lag."""
         return self.lag_of is None
 
     def subscription(
@@ -45,7 +45,7 @@ class LagAssignor:
         return MemberSubscription(tuple(topics), None, tuple(sorted(owned)), generation_id=generation)
 
     def target(self, group: GroupView) -> Plan:
-        """Where the group is heading: the plan once everything on the move has been let go."""
+        """The plan of the group once every moving partition has been revoked."""
         lag, previous = self._lag(group), claims_of(group).settle(group)
         if not any(lag):
             return Plan(group, balanced(group, previous))
@@ -92,9 +92,10 @@ def lag_from_offsets(
     end: Mapping[TopicPartition, int],
     beginning: Mapping[TopicPartition, int],
 ) -> dict[TopicPartition, int]:
-    """Records waiting in each partition of `end`: from the committed offset, else from the beginning, to the end.
+    """The lag of each partition of `end`, from its committed offset, else from the beginning.
 
-    A committed offset below the beginning (its records are deleted) counts from the beginning, one above the end none.
+    A committed offset below the beginning (its records are deleted) counts as the beginning. One above the end has no
+    lag.
     """
     lag = {}
     for partition, stop in end.items():

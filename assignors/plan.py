@@ -1,4 +1,4 @@
-"""A plan: who reads what, as arrays that turn into names only where somebody reads them."""
+"""A plan: the owner of each partition as arrays, converted to names when they are read."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kohort.assignors.errors import PlanError
 from kohort.assignors.group import GroupView
 from kohort.common import TopicPartition
 
-#: In an owner array: nobody reads this partition (yet).
+#: In an owner array: no member reads this partition (yet).
 NO_MEMBER = -1
 _NO_BYTES = struct.pack(">i", -1)
 
 
 class Partitions(Sequence[TopicPartition]):
-    """The partitions of one member, sorted; each `TopicPartition` comes into being when it is read."""
+    """The partitions of one member, sorted; each `TopicPartition` is created when it is read."""
 
     __slots__ = ("_group", "indexes")
 
@@ -44,7 +44,7 @@ class Partitions(Sequence[TopicPartition]):
                 yield TopicPartition(topic, number)
 
     def by_topic(self) -> Iterator[tuple[str, array[int]]]:
-        """(topic, its partition numbers ascending), topics sorted: the shape of the assignment on the wire."""
+        """(topic, its partition numbers ascending), sorted by topic, as in the protocol."""
         starts, row = self._group.topic_offsets, self.indexes
         at, topic = 0, 0
         while at < len(row):
@@ -68,14 +68,17 @@ class Partitions(Sequence[TopicPartition]):
 
 
 class Plan(Mapping[str, Partitions]):
-    """{member id: its partitions, sorted by topic and number}; every member of the group has an entry."""
+    """A mapping of each member id of the group to its partitions.
+
+    The partitions are sorted by topic and number.
+    """
 
     __slots__ = ("_stops_and_rows", "group", "owners")
 
     def __init__(self, group: GroupView, owners: array[int]) -> None:
-        """A plan from `owners`: for each partition index the member's index in the group, or -1 for nobody.
+        """Create a plan from `owners`: the member's index, or -1, for each partition index.
 
-        The array becomes the plan's own and is not to be changed afterwards.
+        The plan keeps the array, which must not be changed afterwards.
         """
         if len(owners) != group.size:
             raise PlanError(f"owners of {len(owners)} partitions for a group of {group.size}")
@@ -85,7 +88,10 @@ class Plan(Mapping[str, Partitions]):
 
     @classmethod
     def of(cls, group: GroupView, named: Mapping[str, Iterable[tuple[str, int]]]) -> Plan:
-        """A plan from names. Raises `PlanError` for a stranger, an unknown partition or a partition given twice."""
+        """Create a plan from names.
+
+        Raises `PlanError` for an unknown member, an unknown partition or a partition assigned twice.
+        """
         owners = array("i", [NO_MEMBER]) * group.size
         for member_id, partitions in named.items():
             if member_id not in group.number_of_member:
@@ -124,23 +130,23 @@ class Plan(Mapping[str, Partitions]):
         return Partitions(self.group, rows[stops[member - 1] if member else 0 : stops[member]])
 
     def count(self, member: int) -> int:
-        """How many partitions the member at this index has."""
+        """The number of partitions of the member at this index."""
         stops, _ = self._grouped()
         return stops[member] - (stops[member - 1] if member else 0)
 
     @property
     def counts(self) -> list[int]:
-        """How many partitions each member has, in the group's order."""
+        """The number of partitions of each member, in the group's order."""
         return [self.count(member) for member in range(len(self.group.members))]
 
     def encode(self, member_id: str, version: int = 3, user_data: bytes | None = None) -> bytes:
-        """The member's `Assignment` of the embedded consumer protocol, straight from the arrays."""
+        """The member's `Assignment` of the embedded consumer protocol, encoded from the arrays."""
         rows = core.encode_rows(self.group.topics_on_wire, self.group.starts_row, self[member_id].indexes)
         tail = _NO_BYTES if user_data is None else struct.pack(">i", len(user_data)) + user_data
         return b"".join((struct.pack(">h", version), rows, tail))
 
     def to_names(self) -> dict[str, list[tuple[str, int]]]:
-        """The whole plan as plain dictionaries and tuples, for people and JSON."""
+        """The plan as plain dictionaries and tuples, for display and JSON."""
         return {member_id: [tuple(partition) for partition in self[member_id]] for member_id in self}  # type: ignore[misc]
 
     def __repr__(self) -> str:

@@ -1,9 +1,9 @@
-"""`rack`: any assignor's plan with as few reads from other racks as its numbers allow (KIP-881, KIP-392).
+"""`rack`: the plan of another assignor with the fewest possible reads from other racks.
 
-The wrapper leaves every member the number of partitions that the inner plan gives it and exchanges which ones. No plan
-with these numbers has fewer far reads, and of those none differs from the inner plan in fewer partitions. So what the
-inner assignor promises of numbers still holds; what it promises of particular partitions (that they stay together, that
-they stay where they are) need not, and an assignor that plans in bundles is refused.
+See KIP-881 and KIP-392. The wrapper keeps each member's number of partitions and exchanges partitions between members.
+No plan with these numbers has fewer reads from other racks, and none of those differs from the inner plan in fewer
+partitions. Guarantees of the inner assignor about numbers therefore remain valid. Guarantees about particular
+partitions (that they stay together, or with their owner) may not. An assignor that plans in bundles is rejected.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from kohort.common import TopicPartition
 
 
 class RackAssignor:
-    """`RackAssignor(WeightedAssignor(4))`, or by name "rack-" and the inner one's name, as in "rack-weighted"."""
+    """Wraps an assignor: `RackAssignor(WeightedAssignor(4))`, or by name as in "rack-weighted"."""
 
     def __init__(self, inner: Assignor) -> None:
         if getattr(inner, "bundled", False):
@@ -54,7 +54,7 @@ class RackAssignor:
         return self.inner.subscription(topics, owned, generation)
 
     def target(self, group: GroupView) -> Plan:
-        """Where the group is heading: the plan once everything on the move has been let go."""
+        """The plan of the group once every moving partition has been revoked."""
         planned = getattr(self.inner, "target", self.inner.assign)(group)
         plan = planned if isinstance(planned, Plan) else Plan.of(group, planned)
         return Plan(group, _nearer(plan))

@@ -1,9 +1,9 @@
-"""`range`: each topic cut into contiguous runs, one for each subscriber, the first few one longer.
+"""`range`: each topic is divided into contiguous runs, one per subscriber.
 
-Topics with the same number of partitions and the same subscribers are cut alike, so partition p of all of them lands
-with the same member: joins by key need no shuffle. With racks (KIP-881) a member gets partitions that have a replica in
-its rack as far as the cut allows, co-partitioned topics still together where all of them have one. Plans equal those of
-Kafka's own RangeAssignor.
+The first runs may be longer by one. Topics with the same number of partitions and the same subscribers are divided
+equally. One member gets partition p of all of them, so joins by key need no shuffle. With racks (KIP-881), members get
+partitions with a replica in their rack if the division permits. Co-partitioned topics then stay together if all of them
+have such a replica. Plans equal those of Kafka's RangeAssignor.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ class RangeAssignor:
     def subscription(
         self, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int
     ) -> MemberSubscription:
-        """Topics alone: an eager member owns nothing while it joins, and ranges do not depend on the past."""
+        """The topics only.
+
+        An eager member owns nothing while it joins, and plans do not depend on earlier ones.
+        """
         return MemberSubscription(tuple(topics), generation_id=generation)
 
     def assign(self, group: GroupView) -> Plan:
@@ -56,7 +59,7 @@ def _repeated(member: int, times: int) -> Iterable[int]:
 
 
 class _Cut:
-    """One topic while it is being cut: what is left of it, and how much each subscriber may still take."""
+    """The division of one topic: the remaining partitions, and the number taken by each member."""
 
     def __init__(self, group: GroupView, topic: int) -> None:
         self.group = group
@@ -69,12 +72,12 @@ class _Cut:
         self.taken = dict.fromkeys(self.members, 0)
 
     def room(self, member: int) -> int:
-        """How many more partitions of the topic this member may take while others can still get their share."""
+        """The partitions that the member may still take so that the others can get their share."""
         share = self.count // len(self.members)
         return max(0, share + (self.longer_runs_left > 0) - self.taken[member])
 
     def near(self, member: int, index: int) -> bool:
-        """Whether a replica is in the member's rack; a member that names no rack is near everything."""
+        """True if a replica is in the member's rack, or if the member has no rack."""
         rack = self.group.members[member].rack
         return rack is None or (self.group.racks is not None and rack in self.group.racks[index])
 
@@ -102,10 +105,10 @@ class _Cut:
 
 
 def _match_racks(cuts: list[_Cut], owners: array[int]) -> None:
-    """First what can be read from the own rack, where co-partitioned topics stay together or are not looked at at all.
+    """Assign partitions that can be read from the member's own rack.
 
-    A partition number whose replicas are not near the same member in every one of the topics is left to the plain cut:
-    being together comes before being near.
+    Co-partitioned topics stay together. A partition number without a member near its replicas in every one of the
+    topics is left to the plain division.
     """
     by_subscribers = sorted(cuts, key=_alike)
     for (members, _), alike in groupby(by_subscribers, key=_alike):
@@ -138,7 +141,10 @@ def _match_racks_together(cuts: list[_Cut], owners: array[int]) -> None:
 
 
 def _racks_matter(group: GroupView, members: tuple[int, ...], start: int, stop: int) -> bool:
-    """Whether looking at racks can change anything: some member's rack holds some replica, but not all of them."""
+    """True if racks can change the plan.
+
+    That is so if a member's rack has a replica, and the partitions are not all in the same racks.
+    """
     member_racks = {rack for member in members if (rack := group.members[member].rack)}
     if not member_racks or group.racks is None:
         return False

@@ -1,4 +1,4 @@
-"""Assignors by name: Kafka's four, ours, and those that other packages register under "kohort.assignors"."""
+"""Registry of assignors: built-in ones, and those registered under "kohort.assignors"."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RACK_PREFIX = "rack-"
 ENTRY_POINT_GROUP = "kohort.assignors"
 Registered = dict[str, list[tuple[str, Callable[[], object]]]]
 
-#: Name -> where its class is; imported when asked for, so that `import kohort` loads none of them.
+#: Name -> location of its class; imported at first use, so that `import kohort` loads none of them.
 BUILT_IN: Mapping[str, tuple[str, str]] = {
     "range": ("kohort.assignors.range", "RangeAssignor"),
     "roundrobin": ("kohort.assignors.roundrobin", "RoundRobinAssignor"),
@@ -31,19 +31,20 @@ BUILT_IN: Mapping[str, tuple[str, str]] = {
 
 
 def names() -> list[str]:
-    """Every name that `get` knows, sorted: the built-in ones and those of installed packages."""
+    """Every name that `get` accepts, sorted: built-in assignors and those of installed packages."""
     return sorted({*BUILT_IN, *_registered()})
 
 
 def get(assignor: str | Assignor) -> Assignor:
-    """The assignor of that name, or the given instance itself once it has been checked to be one.
+    """The assignor of that name, or the given instance after a check.
 
-    A built-in name is ours whatever is installed. Raises `UnknownAssignor` (its hint is the nearest known name),
-    `DuplicateAssignor` where two installed packages claim the name, `AssignorError` for something that is no assignor.
+    A built-in name always means the built-in assignor. Raises `UnknownAssignor` (its hint is the nearest known name).
+    Raises `DuplicateAssignor` if two installed packages have the name, `AssignorError` for an object that is not an
+    assignor.
     """
     if not isinstance(assignor, str):
         return _checked(assignor, None)
-    if assignor in BUILT_IN:  # before anybody looks for installed packages: that takes longer than joining a group
+    if assignor in BUILT_IN:  # before the search for installed packages, which takes longer than joining a group
         module, attribute = BUILT_IN[assignor]
         return _checked(getattr(import_module(module), attribute)(), assignor)
     registered = _registered()
@@ -74,9 +75,9 @@ def get(assignor: str | Assignor) -> Assignor:
 
 
 def get_all(assignors: Iterable[str | Assignor]) -> list[Assignor]:
-    """Several assignors in order of preference; the same name twice raises `DuplicateAssignor`, none `AssignorError`.
+    """Several assignors in order of preference.
 
-    A string instead of a list is refused too: its letters are no assignors.
+    Raises `DuplicateAssignor` if a name occurs twice, `AssignorError` for an empty list or a string instead of a list.
     """
     if isinstance(assignors, str):
         raise AssignorError("assignors is one string", hint=f"write assignors=[{assignors!r}]")
@@ -103,20 +104,20 @@ def _checked(assignor: object, name: str | None) -> Assignor:
 
 
 def entry_points(group: str) -> Iterable[EntryPoint]:
-    """What installed packages register."""
-    from importlib.metadata import entry_points as installed  # with what it needs, a sixth of the time to import us
+    """The entry points of installed packages."""
+    from importlib.metadata import entry_points as installed  # takes a sixth of the time to import kohort
 
     return installed(group=group)
 
 
 def _registered() -> Registered:
-    """Name -> (who registered it, how to load it); the same package seen twice on the path counts once."""
+    """Name -> (origin, loader); a package found twice on the path counts once."""
     return _found_on(tuple(sys.path), entry_points)
 
 
 @cache
 def _found_on(path: tuple[str, ...], find: Callable[..., Iterable[EntryPoint]]) -> Registered:
-    # Every installed package's metadata is read for it: 10 ms, which each new consumer would pay.
+    # Cached, since it reads the metadata of every installed package (10 ms).
     found: dict[str, dict[tuple[str, str], Callable[[], object]]] = {}
     for entry in find(group=ENTRY_POINT_GROUP):
         origin = entry.dist.name if entry.dist else "an installed package"

@@ -1,7 +1,8 @@
-"""`roundrobin`: all partitions in one row, dealt out like cards to the members subscribed to their topics.
+"""`roundrobin`: assigns all partitions in turn to the members subscribed to their topics.
 
-Members' counts differ by at most one if all subscribe alike; if not, the deal passes over those who do not want the
-card and can end lopsided (`sticky` balances that). Plans equal those of Kafka's own RoundRobinAssignor.
+If all members have the same subscription, their counts differ by at most one. Otherwise the assignor skips members that
+are not subscribed, and the plan can be uneven (`sticky` balances that). Plans equal those of Kafka's
+RoundRobinAssignor.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from kohort.common import TopicPartition
 
 
 class RoundRobinAssignor:
-    """One row of all partitions, dealt in turn."""
+    """Assigns the partitions of all topics in one sequence."""
 
     name = "roundrobin"
     rebalance = Rebalance.EAGER
@@ -24,7 +25,10 @@ class RoundRobinAssignor:
     def subscription(
         self, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int
     ) -> MemberSubscription:
-        """Topics alone: an eager member owns nothing while it joins, and the deal does not depend on the past."""
+        """The topics only.
+
+        An eager member owns nothing while it joins, and plans do not depend on earlier ones.
+        """
         return MemberSubscription(tuple(topics), generation_id=generation)
 
     def assign(self, group: GroupView) -> Plan:

@@ -1,7 +1,7 @@
-"""Running an assignor, be it ours or a user's: its plan is checked, and a failure names it and can be replayed.
+"""Runs an assignor and checks its plan; an error names the assignor and can be replayed.
 
-A wrong plan does not fail where it is made. It fails later and elsewhere: two members write the same rows, or a
-partition waits for ever. So nothing leaves here unchecked.
+An invalid plan would fail later and elsewhere: two members write the same rows, or a partition is never read. So every
+plan is checked.
 """
 
 from __future__ import annotations
@@ -22,10 +22,12 @@ if TYPE_CHECKING:
 def make_plan(assignor: Assignor, group: GroupView, *, replay_dir: Path | None = None) -> Plan:
     """The assignor's plan for the group, checked.
 
-    Raises `PlanError`: the assignor raised (then it is the cause), returned something that is no plan, or gave a
-    partition twice, to nobody, to a member that does not subscribe to its topic, or, if it is COOPERATIVE, to a member
-    while another still holds it. `replay` in its place is a file in `replay_dir` (default: the system's temporary
-    folder) with the group; `replay(path)` runs the assignor on it again.
+    Raises `PlanError` in these cases: the assignor raised (then it is the cause), or it returned an object that is not
+    a plan. A partition is assigned twice, or to no member, or to a member that does not subscribe to its topic. A
+    COOPERATIVE assignor assigns a partition that another member still owns.
+
+    `replay` in the error's place is a file with the group in `replay_dir` (default: the system's temporary folder).
+    `replay(path)` runs the assignor on it again.
     """
     try:
         made = assignor.assign(group)
@@ -46,7 +48,11 @@ def make_plan(assignor: Assignor, group: GroupView, *, replay_dir: Path | None =
 
 
 def check(plan: Plan, rebalance: Rebalance) -> None:
-    """Raises `PlanError` for the first partition that is missing, with a stranger, or given away while held."""
+    """Check a plan.
+
+    Raises `PlanError` for the first partition that is missing, assigned to a member not subscribed to it, or assigned
+    while another member still owns it.
+    """
     group = plan.group
     held = _FrozenView(group) if rebalance is Rebalance.COOPERATIVE else None
     for topic, takers in enumerate(group.subscribers):
@@ -72,7 +78,10 @@ def check(plan: Plan, rebalance: Rebalance) -> None:
 
 
 def replay(path: str | Path, assignor: Assignor | None = None) -> Plan:
-    """Run an assignor on the group in a replay file: the one named there, or the given one. Raises as `make_plan`."""
+    """Run an assignor on the group in a replay file.
+
+    Without `assignor`, the one named in the file runs. Raises as `make_plan`.
+    """
     from pathlib import Path
 
     from kohort.assignors.group_file import from_json
@@ -87,14 +96,14 @@ def replay(path: str | Path, assignor: Assignor | None = None) -> Plan:
 
 
 MOST_REPLAYS = 8
-"""Files that stay in the temporary folder; the members of a group decide how large they are."""
+"""Number of files kept in the temporary folder; their size depends on the members of the group."""
 
 
 class _FrozenView:
-    """What members hold while they join."""
+    """The partitions that members own while they join."""
 
     def __init__(self, group: GroupView) -> None:
-        from kohort.assignors.balance import claims_of  # an eager plan is made without it
+        from kohort.assignors.balance import claims_of  # not needed for eager assignors
 
         self.claims = claims_of(group)
         self.previous = self.claims.settle(group)
@@ -107,7 +116,7 @@ def _refused(message: str, group: GroupView, index: int, member: str | None = No
 
 
 def _save(assignor: str, group: GroupView, error: str, folder: Path | None) -> Path | None:
-    # Imported where a plan is refused, since nearly none is: they would take as long as half a group's join.
+    # Imported only for an invalid plan, since the imports take as long as half a group's join.
     import getpass
     import json
     import os
@@ -133,8 +142,8 @@ def _save(assignor: str, group: GroupView, error: str, folder: Path | None) -> P
         else:
             where = folder
             where.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):  # its name is its content
+        with suppress(FileExistsError):  # the name contains a hash of the content
             create(where / name, text.encode())
     except (OSError, UnsafeFolder):
-        return None  # the refusal matters more than its replay
+        return None  # the PlanError is raised also without a replay file
     return where / name

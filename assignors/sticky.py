@@ -1,7 +1,7 @@
-"""`sticky`: balanced first, then as few moves as that allows, then reads from the own rack (KIP-54, KIP-341).
+"""`sticky`: balanced, then with the fewest moves, then with the most reads in the own rack.
 
-Eager members own nothing while they join, so what they owned travels in their user data, in the form that Kafka's own
-StickyAssignor writes (version 1, with the generation) and in the older one without it.
+See KIP-54 and KIP-341. Eager members own nothing while they join, so the partitions that they owned are sent in their
+user data. The format is that of Kafka's StickyAssignor: version 1, with the generation, or the older one without it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 
 
 class StickyAssignor:
-    """No plan is better balanced; of those equally balanced none moves fewer partitions."""
+    """No plan is better balanced, and no equally balanced plan moves fewer partitions."""
 
     name = "sticky"
     rebalance = Rebalance.EAGER
@@ -31,7 +31,7 @@ class StickyAssignor:
     def subscription(
         self, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int
     ) -> MemberSubscription:
-        """`owned`, though already given up, goes into the user data; the subscription itself claims nothing."""
+        """The subscription, with `owned` in the user data only, since the member has revoked it."""
         user_data = build_sticky(StickyUserData(previous_assignment=by_topic(owned), generation=generation))
         return MemberSubscription(tuple(topics), user_data=user_data, generation_id=generation)
 
@@ -41,7 +41,7 @@ class StickyAssignor:
 
 
 def by_topic(owned: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
-    """Partitions as the wire has them: once for each topic."""
+    """Partitions grouped by topic, as in the protocol."""
     rows: dict[str, list[int]] = {}
     for topic, partition in owned:
         rows.setdefault(topic, []).append(partition)
@@ -49,7 +49,7 @@ def by_topic(owned: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
 
 
 def _told(group: GroupView, member: Member) -> tuple[array[int], int]:
-    """What the user data claims, straight into integers; bytes that are none of ours claim nothing, as in Java."""
+    """The owned partitions in the user data, as indexes; none for invalid data, as in Java."""
     if not member.user_data:
         return array("i"), NO_GENERATION
     try:
@@ -59,6 +59,6 @@ def _told(group: GroupView, member: Member) -> tuple[array[int], int]:
             "member %s: user data that no sticky assignor wrote, taken as owning nothing: %s", escaped(member.id), error
         )
         return array("i"), NO_GENERATION
-    # Version 0 ends here; nothing else in the bytes says which version they are.
+    # Version 0 ends here. The length is the only sign of the version.
     generation = member.user_data[end : end + 4]
     return owned, int.from_bytes(generation, "big", signed=True) if len(generation) == 4 else NO_GENERATION

@@ -1,7 +1,8 @@
-"""`weighted`: members get partitions in proportion to their capacity, which each of them tells in its user data.
+"""`weighted`: partitions in proportion to the members' capacity.
 
-What is evened out is load / weight, as `sticky` evens out load: no plan has a lower highest load / weight, and of those
-none moves fewer partitions. Cooperative: what stays is never interrupted.
+The capacity is in their user data. The assignor balances load / weight as `sticky` balances load. No plan has a lower
+highest load / weight, and none of equal balance moves fewer partitions. Cooperative: partitions that stay are never
+interrupted.
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from kohort.common.foreign_text import escaped
 log = logging.getLogger(__name__)
 
 HIGHEST_WEIGHT = 1_000_000
-_USER_DATA = struct.Struct(">6shi")  # what it is, version 0, the weight
+_USER_DATA = struct.Struct(">6shi")  # magic, version 0, weight
 _MAGIC = b"weight"
 
 
 class WeightedAssignor:
-    """`WeightedAssignor(weight=4)` on a machine that can do four times the work; members that tell none count 1."""
+    """Assigns partitions by weight: `WeightedAssignor(weight=4)` for four times the capacity.
+
+    Members without a weight count as 1.
+    """
 
     name = "weighted"
     rebalance = Rebalance.COOPERATIVE
@@ -45,7 +49,7 @@ class WeightedAssignor:
         )
 
     def target(self, group: GroupView) -> Plan:
-        """Where the group is heading: the plan once everything on the move has been let go."""
+        """The plan of the group once every moving partition has been revoked."""
         weights = array("i", map(_weight, group.members))
         return Plan(group, balanced(group, claims_of(group).settle(group), weights))
 

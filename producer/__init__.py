@@ -1,4 +1,4 @@
-"""Who writes: Producer, idempotent and transactional, over the same driver as Consumer, and what is beneath it."""
+"""Producer, idempotent and transactional, over the same driver as Consumer."""
 
 from kohort.producer.errors import (
     BufferFull,

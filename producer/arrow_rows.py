@@ -1,4 +1,7 @@
-"""Arrow columns as what `fastpath._rows` reads: the same buffers, not copied. pyarrow is imported where it is used."""
+"""Converts Arrow columns to the input of `fastpath._rows`, without copying their buffers.
+
+pyarrow is imported where it is used.
+"""
 
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -13,7 +16,10 @@ NAMES = ("key", "value", "timestamp", "partition", "headers")
 
 
 class Rows(NamedTuple):
-    """The columns of an Arrow batch that a record has. `headers`: an Arrow array, None where no row has any."""
+    """The columns of an Arrow batch that records have.
+
+    `headers`: an Arrow array, None if no row has any.
+    """
 
     size: int
     keys: BytesRows | None
@@ -25,10 +31,11 @@ class Rows(NamedTuple):
 
 
 def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int) -> Iterator[Rows]:
-    """`data` batch by batch. Rows without a timestamp get `now_ms`.
+    """The rows of `data`, by batch. Rows without a timestamp get `now_ms`.
 
-    Columns: value, and optionally key (both binary or string of any width), timestamp (int64 or timestamp: ms),
-    partition (integer, no nulls), headers (list of struct of key and value). Raises KohortError for others, or types.
+    Required column: value. Optional: key (both binary or string of any width), timestamp (int64 or timestamp: ms).
+    Optional, too: partition (integer, no nulls), headers (list of struct of key and value). Raises KohortError for
+    other columns or types.
     """
     import pyarrow as pa
 
@@ -49,7 +56,7 @@ def _rows(batch: "pa.RecordBatch", now_ms: int) -> Rows:
     return Rows(
         batch.num_rows,
         keys,
-        _bytes("value", columns["value"], even_nulls=keys is None),  # one of the two says how many rows there are
+        _bytes("value", columns["value"], even_nulls=keys is None),  # one of the two has the number of rows
         _timestamps(columns.get("timestamp"), now_ms),
         _partitions(columns.get("partition")),
         None if headers is None or headers.null_count == len(headers) else headers,
@@ -67,7 +74,7 @@ def _bytes(name: str, array: Any, *, even_nulls: bool = False) -> BytesRows | No
     types = pa.types
     if not (types.is_large_binary(array.type) or types.is_large_string(array.type)):
         try:
-            array = array.cast(pa.binary())  # of strings no copy; of views, fixed sizes and the like one
+            array = array.cast(pa.binary())  # copies views, fixed sizes and the like, but not strings
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
             raise KohortError(f"column {name!r} is {array.type}, not bytes: {error}") from None
     wide = types.is_large_binary(array.type) or types.is_large_string(array.type)

@@ -1,4 +1,4 @@
-"""Where the coordinators are that a transaction needs: its own, and those of the groups whose offsets it carries."""
+"""Coordinators of a transaction: its own, and those of the groups whose offsets it commits."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,14 +17,14 @@ if TYPE_CHECKING:
 
 
 class CoordinatorKind(IntEnum):
-    """What a coordinator is looked for by: FindCoordinator's key types."""
+    """The key types of FindCoordinator."""
 
     GROUP = 0
     TRANSACTION = 1
 
     @property
     def place(self) -> str:
-        """What errors call the key."""
+        """The name of the key in errors."""
         return "group" if self is CoordinatorKind.GROUP else "transactional_id"
 
 
@@ -36,7 +36,10 @@ class _Search:
 
 
 class Coordinators:
-    """Found when asked for, forgotten when they turn out to be others. `refused`: told of what no search will cure."""
+    """Coordinators, looked up when needed and forgotten when they turn out to be wrong.
+
+    `refused` is called with errors that are not retriable.
+    """
 
     def __init__(self, core: "ProducerCore", refused: Callable[[CoordinatorKind, str, KohortError], None]) -> None:
         self._core = core
@@ -44,14 +47,17 @@ class Coordinators:
         self._known: dict[tuple[CoordinatorKind, str], _Search] = {}
 
     def of(self, kind: CoordinatorKind, key: str, now: float) -> Endpoint | None:
-        """Where it is, or None: then it is being looked for."""
+        """The coordinator's address; None while it is being looked up."""
         search = self._known.setdefault((kind, key), _Search())
         if search.endpoint is None and not search.asked and search.attempts.may_try(now):
             self._look(kind, key, search, now)
         return search.endpoint
 
     def gone(self, endpoint: Endpoint) -> None:
-        """It said that it is none, or was not reached: look again when it is needed."""
+        """Forget a broker that is not the coordinator or was not reached.
+
+        It is looked up again when needed.
+        """
         for search in self._known.values():
             if search.endpoint == endpoint:
                 search.endpoint = None

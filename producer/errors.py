@@ -1,4 +1,4 @@
-"""What a producer raises, by itself or from a delivery. `BrokerError` is a broker's own refusal with its number."""
+"""Errors raised by the producer or by a delivery; `BrokerError` has a broker's error code."""
 
 from kohort.common.errors import KohortError
 
@@ -8,7 +8,10 @@ class ProducerClosed(KohortError):
 
 
 class BufferFull(KohortError):
-    """No room came free within `max_block_ms`: records are handed over faster than brokers take them."""
+    """The buffer stayed full for `max_block_ms`.
+
+    Records are sent faster than brokers accept them.
+    """
 
 
 class RecordTooLarge(KohortError):
@@ -16,16 +19,22 @@ class RecordTooLarge(KohortError):
 
 
 class DeliveryTimeout(KohortError):
-    """Not acknowledged within `delivery_timeout_ms`. `sent`: whether it left at all; then it may be in the log."""
+    """A record was not acknowledged within `delivery_timeout_ms`.
+
+    `sent` is true if it was sent; it may then be in the log.
+    """
 
 
 class TransactionError(KohortError):
-    """A transaction did not come about."""
+    """Base class of transaction errors."""
 
 
 class TransactionAborted(TransactionError):
-    """The transaction failed, its cause being `__cause__`: call `abort()`, then everything may be sent once more."""
+    """The transaction failed because of `__cause__`.
+
+    Call `abort()`; then everything may be sent again.
+    """
 
 
 class ProducerFenced(TransactionError):
-    """A newer producer with the same transactional id runs: this one must stop."""
+    """A newer producer uses the same transactional id; this one must stop."""

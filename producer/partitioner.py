@@ -1,12 +1,12 @@
-"""Which partition a record goes to: by its key as other clients choose, else one after another, batch by batch.
+"""Partitioners: by key, compatible with other clients, or sticky for records without a key.
 
 | name | keys | null keys | empty keys |
 |---|---|---|---|
 | murmur2 | Java's clients, librdkafka's murmur2_random | sticky | as others |
 | crc32 | librdkafka's consistent_random (its default, so confluent-kafka's and others') | sticky | sticky |
 
-Sticky (KIP-480): one partition until its batch is closed or was due and could not be sent, then another by chance, so
-that batches are full.
+Sticky (KIP-480): one partition until its batch is closed, or is due and cannot be sent. Then another one is chosen at
+random, so that batches are full.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +23,7 @@ def murmur2(key: bytes, partitions: int) -> int:
 
 
 def crc32(key: bytes, partitions: int) -> int:
-    """The partition that librdkafka's clients choose for a key that is not empty."""
+    """The partition that librdkafka's clients choose for a non-empty key."""
     return _crc32(key) % partitions
 
 
@@ -31,14 +31,14 @@ PARTITIONERS: Mapping[str, Callable[[bytes, int], int]] = MappingProxyType({"mur
 
 
 class Sticky:
-    """Where records without a key go, by topic."""
+    """Chooses the partition of records without a key, by topic."""
 
     def __init__(self, chance: Callable[[], float]) -> None:
         self._chance = chance
         self._chosen: dict[str, int] = {}
 
     def choose(self, topic: str, partitions: int, led: Callable[[], Sequence[int]]) -> int:
-        """The partition of now. `led`: those that have a leader, asked only when one is chosen."""
+        """The current partition. `led`: returns the partitions with a leader; called only for a new choice."""
         chosen = self._chosen.get(topic)
         if chosen is None or chosen >= partitions:
             among = led() or range(partitions)
@@ -46,10 +46,10 @@ class Sticky:
         return chosen
 
     def move_on(self, topic: str) -> None:
-        """A batch of the topic is closed: another partition's turn."""
+        """Choose another partition next time, since a batch of the topic is closed."""
         self._chosen.pop(topic, None)
 
     def leave(self, partition: TopicPartition) -> None:
-        """Another partition's turn, if it was this one's."""
+        """Choose another partition next time if this is the current one."""
         if self._chosen.get(partition.topic) == partition.partition:
             self.move_on(partition.topic)

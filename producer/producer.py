@@ -1,8 +1,8 @@
-"""Producer: the blocking face of the driver for those who write.
+"""`Producer`: the blocking client for sending records.
 
-A signal handler may raise in the main thread after each call. So the core is read by `driver.lock.run`, records
-enter it in one step (`core.offer`, `core.lay`), and all else that changes it is done by the driver's thread
-(`driver.execute`). What a call leaves behind for the next one is assigned last.
+A signal handler may raise in the main thread after each call. So the core is read by `driver.lock.run`. Records are
+added in one step (`core.append`, `core.append_batch`). The driver's thread makes all other changes (`driver.execute`).
+State for the next call is assigned last.
 """
 
 import contextlib
@@ -34,28 +34,30 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Producer")
-LONGEST_WAIT_S = 1.0  # after which it is looked whether the driver is still there
-ROWS_AT_ONCE = 1 << 16  # rows that are spread over partitions together
+LONGEST_WAIT_S = 1.0  # interval at which a waiting call checks that the driver is running
+ROWS_AT_ONCE = 1 << 16  # rows that are partitioned together
 
 
 class Producer:
-    """Writes records; what is acknowledged is in the log once, in order, on all replicas in sync (acks=all, KIP-98).
+    """Sends records. Each acknowledged record is in the log once and in order.
+
+    Records are acknowledged by all in-sync replicas (acks=all, KIP-98).
 
         with Producer("localhost:9092", compression="zstd") as producer:
             delivery = producer.send("payments", b"42", key=b"anna")
             delivery.result()                     # Delivered(topic, partition, offset)
 
-    With `transactional_id=` what is sent between `begin()` and `commit()`, offsets of a group included, is seen by
-    read_committed consumers together or never:
+    With `transactional_id=`, records and offsets sent between `begin()` and `commit()` are visible to read_committed
+    consumers together or not at all:
 
         with producer.transaction():
             producer.send("totals", value)
             producer.send_offsets(columns.next_offsets, consumer.group_metadata())
 
-    `timeout_s` of any call is in seconds, as `Consumer` has it: infinity is allowed, NaN a ValueError.
+    `timeout_s` of any call is in seconds, as in `Consumer`: infinity is allowed, NaN a ValueError.
 
-    `settings`: by our names, see `kohort.producer.SETTINGS`. Any thread may use it. Every error derives from
-    KohortError; a failed record's is raised by its delivery, by `flush`, or by `commit`.
+    `settings`: by our names, see `kohort.producer.SETTINGS`. Thread-safe. Every error derives from KohortError. The
+    error of a failed record is raised by its delivery, by `flush`, or by `commit`.
 
     A signal handler may raise (KeyboardInterrupt, a time-out) anywhere in a call. If it raises in `send`, the record is
     sent whole or not at all. `flush`, `close`, `begin`, `commit`, `abort` and `send_offsets` can be called again. A
@@ -68,7 +70,10 @@ class Producer:
 
     @classmethod
     def from_config(cls, properties: Mapping[str, Any]) -> Self:
-        """From Kafka's own dotted names; values may be strings. Unknown names raise ConfigError with the nearest."""
+        """Create a producer from Kafka's dotted names; values may be strings.
+
+        Unknown names raise ConfigError with the nearest known name.
+        """
         producer = cls.__new__(cls)
         producer._begin(ProducerConfig.from_kafka(properties))
         return producer
@@ -77,7 +82,7 @@ class Producer:
         self._settings = config.producing
         self._closed = self._shut = False
         self._block_ends = False
-        self._block: weakref.ref[_Block[Self]] | None = None  # of the `transaction()` that began what is open
+        self._block: weakref.ref[_Block[Self]] | None = None  # block of the open transaction
         self._driver = driver = Driver(config.connecting, partial(ProducerCore, config))
         driver.core.wake, driver.core.stop = driver.wakeup, driver.stop_soon
         driver.start()
@@ -95,11 +100,11 @@ class Producer:
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> Delivery:
-        """Hand over one record; what becomes of it is told by the Delivery.
+        """Send one record; the Delivery has its result.
 
-        `partition`: else its key decides (see `kohort.producer.partitioner`). `timestamp_ms`: else now. Waits at most
-        `max_block_ms` for room or for the topic; then raises BufferFull or OperationTimeout. Raises UnknownTopic,
-        RecordTooLarge, IllegalState outside a transaction, TransactionAborted after its failure.
+        `partition`: by default the key decides (see `kohort.producer.partitioner`). `timestamp_ms`: by default now.
+        Waits at most `max_block_ms` for room or for the topic; then raises BufferFull or OperationTimeout. Raises
+        UnknownTopic, RecordTooLarge, IllegalState outside a transaction, TransactionAborted after its failure.
         """
         driver = self._own()
         stamp = driver.wall_ms() if timestamp_ms is None else timestamp_ms
@@ -114,10 +119,10 @@ class Producer:
         return Delivery(*taken, self._wait)
 
     def send_arrow(self, topic: str, data: "pa.Table | pa.RecordBatch", *, partition: int | None = None) -> Deliveries:
-        """Hand over rows: column value, and optionally key, timestamp, partition, headers (see `producer.arrow_rows`).
+        """Send the rows of Arrow data.
 
-        Without headers no Python object is made for any row. Each partition gets its rows in their order. Waits and
-        raises as `send`.
+        Columns: value, and optionally key, timestamp, partition, headers (see `producer.arrow_rows`). Without headers
+        no Python object is created per row. Rows of a partition keep their order. Waits and raises as `send`.
         """
         batches: list[ProducerBatch] = []
         for rows in rows_of(data, self._own().wall_ms()):
@@ -150,7 +155,7 @@ class Producer:
         return list(batches)
 
     def _bodies(self, topic: str, rows: Rows, partition: int | None) -> Iterator[tuple[TopicPartition, Body]]:
-        """Batches of rows, laid out and compressed on the caller's thread, one after another."""
+        """Encoded batches of rows, one by one, compressed on the caller's thread."""
         settings = self._settings
         now_ms = self._driver.wall_ms()
 
@@ -205,12 +210,12 @@ class Producer:
         core = self._driver.core
         return self._when_there_is_room(lambda: core.partitions(topic), topic)
 
-    # --- the end of sending
+    # --- flush and close
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Send at once whatever waits, and wait until all of it is settled.
+        """Send all buffered records at once, and wait until they are settled.
 
-        Raises the first failure that no delivery has told of, and OperationTimeout after `timeout_s` seconds.
+        Raises the first failure that no delivery has raised, and OperationTimeout after `timeout_s` seconds.
         """
         timeout_s = None if timeout_s is None else seconds_given(timeout_s)
         self._own()
@@ -228,16 +233,17 @@ class Producer:
             raise error
 
     def close(self, timeout_s: float = 30.0) -> None:
-        """Flush (an open transaction is aborted instead), and close every connection. Safe to call again.
+        """Flush (an open transaction is aborted instead), and close every connection.
 
-        A commit or an abort that is under way is waited for. Raises what `flush` or `commit` raises, after everything
-        is closed. If a signal handler raises meanwhile, the same goes on without the caller; another call waits for it.
+        Safe to call again. A commit or an abort in progress is awaited. Raises the errors of `flush` or `commit`, after
+        everything is closed. If a signal handler raises meanwhile, closing continues in the background; another call
+        waits for it.
         """
         timeout_s = seconds_given(timeout_s)
         if self._shut:
             return
         driver = self._own()
-        fatal = driver.lock.run(lambda: driver.core.fatal)  # a handler inside the lock ends here, before all else
+        fatal = driver.lock.run(lambda: driver.core.fatal)  # raises at once in a handler that interrupted a lock holder
         try:
             if self._settings.transactional_id is not None:
                 if fatal is None or not self._closed:
@@ -259,48 +265,48 @@ class Producer:
         closed = ProducerClosed("the producer was closed")
         driver.enqueue(lambda core: core.fail(closed))
         driver.stop(timeout_s)
-        if driver.ended.is_set():  # until then what is in flight may still be laid out, and acknowledged
+        if driver.ended.is_set():  # before that, batches in flight may still be encoded or acknowledged
             driver.enqueue(lambda core: core.sender.fail_in_flight(closed))
         driver.bell.ring()
         self._shut = True
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of records that are neither acknowledged nor given up."""
+        """Bytes of records that are neither acknowledged nor failed."""
         driver = self._own()
         return driver.lock.run(lambda: driver.core.buffered)
 
     def metrics(self) -> dict[str, int]:
-        """Counters of requests and connections, and what is buffered."""
+        """Counters of requests and connections, and the buffered bytes."""
         driver = self._own()
         return driver.lock.run(driver.core.metrics)
 
     # --- transactions
 
     def begin(self, timeout_s: float | None = None) -> None:
-        """Open a transaction. The first call waits for the id that the producer has asked for since it was made: from
-        then on, at the latest, older instances are fenced.
+        """Open a transaction.
 
-        Raises ProducerFenced, IllegalState, OperationTimeout.
+        The first call waits for the producer id, which is requested at creation. From then on, at the latest, older
+        instances are fenced. Raises ProducerFenced, IllegalState, OperationTimeout.
         """
         self._open(timeout_s)
-        # Last: until then the next call takes this over.
+        # Last: before that, the next call takes over the transaction.
         self._block, self._driver.core.transactions.untold = None, None
 
     def commit(self, timeout_s: float | None = None) -> None:
-        """Wait until everything sent is acknowledged, and commit it.
+        """Wait until all sent records are acknowledged, and commit them.
 
-        Raises TransactionAborted when something of it failed: `abort()`, and send once more. Raises ProducerFenced when
-        a newer instance runs. After OperationTimeout the outcome is open: call it again.
+        Raises TransactionAborted if a part of it failed: call `abort()` and send again. Raises ProducerFenced if a
+        newer instance runs. After OperationTimeout the outcome is unknown: call it again.
         """
         self._end(lambda core: core.transactions.commit(), timeout_s)
         self._driver.lock.run(self._driver.core.transactions.raise_cause)
         transactions = self._driver.core.transactions
-        # Last: until then another call has the outcome. A block has it until it ends.
+        # Last: before that, another call returns the outcome; in a block, until the block ends.
         transactions.untold = transactions.untold if self._block_ends else None
 
     def abort(self, timeout_s: float | None = None) -> None:
-        """Give up what was sent since `begin()`. Raises ProducerFenced, IllegalState, OperationTimeout.
+        """Abort the transaction. Raises ProducerFenced, IllegalState, OperationTimeout.
 
         After OperationTimeout it may be called again.
         """
@@ -316,10 +322,10 @@ class Producer:
         group: ConsumerGroupMetadata,
         timeout_s: float | None = None,
     ) -> None:
-        """Commit a group's offsets (of the next records to read) with the transaction, fenced by the member's
-        generation (KIP-447). `group`: the consumer's `group_metadata()`.
+        """Commit a group's offsets (of the next records to read) with the transaction.
 
-        Raises CommitFailed when the group has gone on without the member: then `abort()`.
+        They are fenced by the member's generation (KIP-447). `group`: the consumer's `group_metadata()`. Raises
+        CommitFailed if the group has rebalanced without the member; call `abort()` then.
         """
         checked = plain(offsets)
         if not isinstance(group, ConsumerGroupMetadata):
@@ -333,9 +339,10 @@ class Producer:
             raise order.error
 
     def transaction(self) -> contextlib.AbstractContextManager[Self]:
-        """`begin()`; then `commit()`, or `abort()` when the block or the commit raises. The block gets the producer.
+        """A context manager that calls `begin()` and then `commit()`.
 
-        If an interrupt ends the commit, its outcome is open: call `commit()` again.
+        It calls `abort()` if the block or the commit raises. The block gets the producer. If an interrupt ends the
+        commit, its outcome is unknown: call `commit()` again.
         """
         return _Block(self)
 
@@ -346,7 +353,7 @@ class Producer:
         driver = self._own()
         self._check()
         if self._block is not None and self._block() is None and self._state is TxnState.OPEN:
-            self.abort(timeout_s)  # its block is gone, and has not ended it: an interrupt ended the block
+            self.abort(timeout_s)  # its block was interrupted, and has not ended it
         self._wait(lambda: self._state not in (TxnState.IDENTIFYING, TxnState.ABORTING), self._seconds(timeout_s))
         driver.execute(lambda core: core.transactions.begin())
 
@@ -362,7 +369,10 @@ class Producer:
         self._wait(lambda: driver.core.transactions.settled, patience_s)
 
     def _end_transaction(self, timeout_s: float) -> None:
-        """Whatever is under way comes to its end: else readers of what is committed would wait until it times out."""
+        """End the transaction in progress.
+
+        Otherwise read_committed consumers would wait until it times out.
+        """
         transactions = self._driver.core.transactions
         before = self._driver.execute(lambda _core: transactions.close())
         if before is TxnState.IDENTIFYING:
@@ -375,7 +385,7 @@ class Producer:
         return self._settings.max_block_ms / 1000 if timeout_s is None else seconds_given(timeout_s)
 
     def _own(self) -> Driver[ProducerCore]:
-        """The driver, before its lock is waited for: in a forked child that may be held for ever."""
+        """The driver, after a check for a forked child, in which its lock may be held for ever."""
         self._driver.check_same_process()
         return self._driver
 
@@ -385,7 +395,10 @@ class Producer:
         self._driver.check()
 
     def _when_there_is_room(self, attempt: Callable[[], T | None], topic: str) -> T:
-        """The first value of `attempt`, which is called under the lock, that is not None. Nothing lingers meanwhile."""
+        """The first value of `attempt` that is not None; `attempt` is called under the lock.
+
+        Meanwhile linger_ms is ignored.
+        """
         driver = self._driver
         until: float | None = None
         while True:
@@ -451,12 +464,12 @@ class Producer:
         if kind is None:
             self.close()
             return
-        with contextlib.suppress(KohortError):  # what the block raised is what is told
+        with contextlib.suppress(KohortError):  # the error of the block is raised
             self.close()
 
 
 class _Block(Generic[P]):
-    """A transaction's `with` block. What an interrupt keeps it from ending is aborted by the next."""
+    """The `with` block of a transaction. One left open by an interrupt is aborted by the next."""
 
     def __init__(self, producer: P) -> None:
         self._producer = producer
@@ -485,12 +498,15 @@ class _Block(Generic[P]):
             raise
 
     def _abort(self) -> None:
-        with contextlib.suppress(KohortError):  # what the block raised is what is told
+        with contextlib.suppress(KohortError):  # the error of the block is raised
             self._producer.abort()
 
 
 def _retire(driver: Driver[ProducerCore]) -> None:
-    """Have the driver end when it has sent what is buffered. By a finalizer, on any thread, under any lock."""
+    """Make the driver end after buffered records are sent.
+
+    Called by a finalizer, on any thread, with any lock held.
+    """
     driver.core.retired = True
     driver.wakeup()
 

@@ -1,4 +1,4 @@
-"""Batches on their way and what becomes of them: `Batch`, its partition's `Lane`, and the `Delivery` a caller holds."""
+"""Batches in flight: `ProducerBatch`, its `PartitionQueue`, and the caller's `Delivery`."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -11,11 +11,11 @@ from kohort.network.backoff import FRESH, Attempts
 
 Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 Pairs = Sequence[tuple[str, bytes | None]]
-SEQUENCES = 1 << 31  # sequence numbers are int32 and begin again at 0
+SEQUENCES = 1 << 31  # sequence numbers are int32 and wrap to 0
 
 
 class ProducerId(NamedTuple):
-    """What a broker knows a producer's batches by (KIP-98)."""
+    """The id and epoch by which brokers identify a producer's batches (KIP-98)."""
 
     id: int
     epoch: int
@@ -25,7 +25,7 @@ NO_PRODUCER_ID = ProducerId(-1, -1)
 
 
 class Delivered(NamedTuple):
-    """Where a record is. `offset` is -1 where the broker only said that it had it already."""
+    """The position of a record in the log. `offset` is -1 if the broker reported a duplicate."""
 
     topic: str
     partition: int
@@ -34,11 +34,11 @@ class Delivered(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class ProducerBatch:
-    """Records of one partition that are sent, acknowledged or given up together.
+    """Records of one partition that are sent, acknowledged or failed together.
 
-    It takes records until it is `closed`. Either `builder`, while it grows and until it is first sent, or `body`.
-    `sequence` is -1 until it is first sent; a batch keeps it, so that a broker knows it again, until it is certain not
-    to be in the log.
+    It takes records until it is `closed`. It has a `builder` until it is first sent, or a `body`. `sequence` is -1
+    until it is first sent. A batch keeps its sequence number, by which a broker detects a duplicate, until it is
+    certainly not in the log.
     """
 
     partition: TopicPartition
@@ -50,14 +50,14 @@ class ProducerBatch:
     closed: bool = False
     sequence: int = -1
     in_flight: bool = False
-    unsure: bool = False  # whether it may be in the log: what became of an attempt is not known
+    unsure: bool = False  # true if it may be in the log, since the outcome of an attempt is unknown
     done: bool = False
     base_offset: int = -1
     error: KohortError | None = None
-    error_reported: bool = False  # whether somebody has been told of `error`
+    error_reported: bool = False  # true if a call has raised `error`
 
     def encoded(self, codec: str, level: int | None) -> Body:
-        """The body, made by whoever sends it first: the driver's thread, under no lock."""
+        """The body; encoded at the first request, on the driver's thread without a lock."""
         if self.body is None:
             assert self.builder is not None
             self.body = self.builder.finish(codec, level)
@@ -67,11 +67,11 @@ class ProducerBatch:
 
 @dataclass(slots=True, eq=False)
 class PartitionQueue:
-    """A partition's way to its broker. `queue`: the batches that are not settled, in their order. Only the last may be
-    open: closing it is one assignment, which no signal handler can cut in two.
+    """The unsettled batches of a partition, in order (`queue`).
 
-    After a failure nothing more is sent until all in flight are settled, and then one at a time until the first went
-    through: only so do order and sequence numbers hold.
+    Only the last one may be open. Closing it is one assignment, which a signal handler cannot interrupt. After a
+    failure no batch is sent until all in flight are settled. Then one is sent at a time until the first succeeds. This
+    preserves order and sequence numbers.
     """
 
     partition: TopicPartition
@@ -81,7 +81,7 @@ class PartitionQueue:
     in_flight: int = 0
     node: int = -1
     failing: bool = False
-    rewrite: bool = False  # the broker has lost count: number everything anew under a newer epoch (KIP-360)
+    rewrite: bool = False  # the broker lost the sequence: renumber all batches under a newer epoch (KIP-360)
     attempts: Attempts = FRESH
 
     @property
@@ -106,7 +106,10 @@ class PartitionQueue:
             self.queue[-1].closed = True
 
     def number(self, batch: ProducerBatch, producer: ProducerId) -> None:
-        """Give a batch that is sent for the first time its number, and the lane a newer epoch where that is safe."""
+        """Assign a sequence number to a batch that is sent for the first time.
+
+        The queue takes a newer epoch if no batch is in flight.
+        """
         if batch.sequence >= 0:
             return
         if self.producer != producer and self.in_flight == 0:
@@ -116,19 +119,22 @@ class PartitionQueue:
         self.next_sequence = (self.next_sequence + batch.count) % SEQUENCES
 
     def renumber(self) -> None:
-        """Forget all numbers: nothing of what is queued is in the log, and a new epoch begins at 0."""
+        """Drop all sequence numbers: no queued batch is in the log, and a new epoch begins at 0."""
         self.producer = NO_PRODUCER_ID
         self.rewrite = False
         for batch in self.queue:
             batch.sequence = -1
 
     def settle(self, batch: ProducerBatch) -> None:
-        """A batch is over."""
+        """Remove a settled batch."""
         self.queue.remove(batch)
         self.failing = self.failing and self.closed > 0
 
     def give_back(self, batch: ProducerBatch) -> None:
-        """A batch is refused; its numbers go to the next, if it is not in the log and none has been numbered since."""
+        """Reuse the sequence numbers of a rejected batch.
+
+        Only if the batch is not in the log and no later batch has a number.
+        """
         if (
             batch.sequence >= 0
             and not batch.unsure
@@ -138,7 +144,7 @@ class PartitionQueue:
 
 
 class Delivery:
-    """What becomes of a record that was sent. From any thread."""
+    """The result of a sent record; thread-safe."""
 
     __slots__ = ("_index", "_wait", "batch")
 
@@ -150,14 +156,14 @@ class Delivery:
         self._wait = wait
 
     def done(self) -> bool:
-        """Whether it is acknowledged or given up."""
+        """True if the record is acknowledged or has failed."""
         return self.batch.done
 
     def result(self, timeout_s: float | None = None) -> Delivered:
-        """Wait until it is acknowledged, and say where the record is.
+        """Wait until the record is acknowledged, and return its position.
 
-        Raises what it failed by (BrokerError, DeliveryTimeout, TransactionAborted, ...), and OperationTimeout after
-        `timeout_s` seconds (None: `delivery_timeout_ms` ends the wait).
+        Raises its error (BrokerError, DeliveryTimeout, TransactionAborted, ...), and OperationTimeout after `timeout_s`
+        seconds (None: `delivery_timeout_ms` ends the wait).
         """
         batch = self.batch
         if not batch.done:
@@ -171,7 +177,7 @@ class Delivery:
 
 
 class Deliveries:
-    """What becomes of rows that were sent together. From any thread."""
+    """The results of rows that were sent together; thread-safe."""
 
     __slots__ = ("_batches", "_wait")
 
@@ -180,15 +186,18 @@ class Deliveries:
         self._wait = wait
 
     def __len__(self) -> int:
-        """How many rows."""
+        """The number of rows."""
         return sum(batch.count for batch in self._batches)
 
     def done(self) -> bool:
-        """Whether all are acknowledged or given up."""
+        """True if all rows are acknowledged or have failed."""
         return all(batch.done for batch in self._batches)
 
     def result(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
-        """Wait until all are acknowledged; how many rows went to each partition. Raises as `Delivery.result`."""
+        """Wait until all are acknowledged, and return the number of rows by partition.
+
+        Raises as `Delivery.result`.
+        """
         if not self.done():
             self._wait(self.done, timeout_s)
         counts: dict[TopicPartition, int] = {}

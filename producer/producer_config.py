@@ -1,5 +1,8 @@
-# ruff: noqa: E501 -- one setting a line reads as the table it is
-"""A producer's settings, once; those of connections and security are the consumer's own (`coordinator_client.consumer_config`)."""
+# ruff: noqa: E501 -- one setting a line keeps the table readable
+"""The producer's settings.
+
+Those of connections and security are the consumer's (`coordinator_client.consumer_config`).
+"""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,7 +13,7 @@ from kohort.coordinator_client.consumer_config import ALIASES, SETTINGS, Config
 from kohort.network.errors import ConfigError
 from kohort.network.settings_table import INT32_MAX, KIB, MIB, Setting, Settings, by_our_names, checked, row, unknown
 
-# What a producer takes of the consumer's table: whom to call, how, and how often.
+# Settings of the consumer's table that a producer has: connections, security, retries.
 CONNECTING: Mapping[str, Setting] = MappingProxyType(
     {
         name: SETTINGS[name]
@@ -38,7 +41,7 @@ CONNECTING: Mapping[str, Setting] = MappingProxyType(
 
 
 class Producing(Settings):
-    """The producer's own rows."""
+    """The producer's own settings."""
 
     # fmt: off
     transactional_id: str | None = row("transactional.id", "sent", None, "Makes the producer transactional; of two with the same id the newer fences the older.", optional=True)
@@ -62,22 +65,22 @@ _BY_KAFKA_NAME: Mapping[str, Setting] = MappingProxyType(
     | {name: CONNECTING[ours] for name, ours in ALIASES.items() if ours in CONNECTING}
     | {"queue.buffering.max.ms": PRODUCING["linger_ms"]}
 )
-# Java's and librdkafka's names of what a partitioner does.
+# Java's and librdkafka's names of partitioners.
 _PARTITIONERS = {"murmur2_random": "murmur2", "consistent_random": "crc32"}
-# What is always so here, and what a properties file may say as long as it says the same.
+# Fixed settings: a properties file may contain them only with these values.
 _FIXED = {"acks": ("all", "-1"), "enable.idempotence": ("true",)}
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerConfig:
-    """One checked set of settings: `connecting` is whom to call and how, `producing` the rest."""
+    """A checked set of settings: `connecting` for connections, `producing` for the rest."""
 
     connecting: Config
     producing: Producing = field(default_factory=Producing)
 
     @classmethod
     def of(cls, **settings: Any) -> "ProducerConfig":
-        """By our own names. Raises ConfigError as `Config.of` does."""
+        """Create from our own names. Raises ConfigError as `Config.of` does."""
         connecting: dict[str, Any] = {}
         producing: dict[str, Any] = {}
         for name, value in settings.items():
@@ -93,7 +96,10 @@ class ProducerConfig:
 
     @classmethod
     def from_kafka(cls, properties: Mapping[str, Any]) -> "ProducerConfig":
-        """By Kafka's dotted names; values may be strings. acks and enable.idempotence may only say all and true."""
+        """Create from Kafka's dotted names; values may be strings.
+
+        The only allowed values of acks and enable.idempotence are all and true.
+        """
         for name, allowed in _FIXED.items():
             if name in properties and str(value := properties[name]).lower() not in allowed:
                 raise ConfigError(f"{name} is always {allowed[0]}", hint="leave it out", setting=name, value=value)

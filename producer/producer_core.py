@@ -1,11 +1,12 @@
-"""Everything a producer is, but its sockets, thread and clock: the driver gives it turns, as it does a consumer's.
+"""The producer without sockets, thread and clock, which are in the driver.
 
-`append` and `lay` take records on the caller's thread; `Sender` sends them, `Transactions` knows under which id and
-whether it may. All under the driver's lock, and nothing slow among it: batches are compressed when they are written.
+`append` and `append_batch` take records on the caller's thread. `Sender` sends them. `TransactionManager` has the
+producer id and decides whether they may be sent. All run under the driver's lock and are fast: batches are compressed
+when they are written to a socket.
 
-A signal handler may raise on the caller's thread after each call. So `append` and `lay` change nothing but by one step
-that is whole in itself; what else they leave behind may be found twice, or in vain, and does no harm. All other changes
-are made on the driver's thread.
+A signal handler may raise on the caller's thread after each call. So `append` and `append_batch` change state in one
+atomic step only. Other effects may occur twice or without a record, and are harmless. All other changes are made on the
+driver's thread.
 """
 
 import logging
@@ -33,13 +34,13 @@ from kohort.producer.transaction_manager import TransactionManager
 
 log = logging.getLogger("kohort.producer")
 
-RECORD_OVERHEAD = 24  # most of what a record takes besides key, value and headers
+RECORD_OVERHEAD = 24  # maximum bytes of a record besides key, value and headers
 FAILURES_KEPT = 1_000
-GROWS = 0.1  # of its delivery timeout: how long a batch that cannot be sent takes records
+GROWS = 0.1  # fraction of the delivery timeout for which a batch that cannot be sent takes records
 
 
 class ProducerCore:
-    """See the module. `chance` gives numbers in [0, 1)."""
+    """The state of one producer; see the module. `chance` returns numbers in [0, 1)."""
 
     def __init__(self, config: ProducerConfig, *, chance: Callable[[], float], started: float) -> None:
         self.config = config.connecting
@@ -55,33 +56,33 @@ class ProducerCore:
         self.counters = Counters()
         self.lanes: dict[TopicPartition, PartitionQueue] = {}
         self.buffered = 0  # bytes of records that are not settled, before compression
-        self.pressed = False  # a caller waits for room: nothing lingers in the next turn
-        self.wake: Callable[[], None] = _idle  # has the driver take a turn
-        self.stop: Callable[[], None] = _idle  # has the driver end
+        self.pressed = False  # a caller waits for room: linger_ms is ignored in the next poll
+        self.wake: Callable[[], None] = _idle  # makes the driver poll
+        self.stop: Callable[[], None] = _idle  # makes the driver end
         self.retired = False  # dropped unclosed: the driver ends when everything is settled
         self.failures: deque[tuple[int, ProducerBatch]] = deque(maxlen=FAILURES_KEPT)
         self.failures_counted = 0
-        self.failures_raised = 0  # up to which of them `flush` has raised
+        self.failures_raised = 0  # number of failures up to which `flush` has raised
         self.transactions = TransactionManager(self)
         self.sender = Sender(self)
         self._topics: set[str] = set()
         self._topic_errors: dict[str, KohortError] = {}
         self._partition_of_key = PARTITIONERS[self.settings.partitioner]
         self._sticky = Sticky(chance)
-        # A batch is given up as one: those who join it late would be given up too soon.
+        # A batch expires as a whole, so records that are appended late would expire too soon.
         self._grows_s = max(self.settings.linger_ms, self.settings.delivery_timeout_ms * GROWS) / 1000
         self._outgoing: list[UnsentRequest] = []
         self._fatal: KohortError | None = None
         self._news = self._fresh = False
 
-    # ------------------------------------------------------------------ the driver's side
+    # ------------------------------------------------------------------ called by the driver
 
     def log_fields(self) -> Mapping[str, object]:
-        """Whose the log lines of the driver's thread are."""
+        """The fields of log lines of the driver's thread."""
         return {"client_id": self.config.client_id, "transactional_id": self.settings.transactional_id or ""}
 
     def poll(self, now: float, wall_ms: int) -> PollResult:
-        """Look at everything that happened; what is to be sent comes out."""
+        """Handle everything that happened, and return the requests to send."""
         self.cluster.poll(now)
         if self.retired:
             self._wind_up()
@@ -90,11 +91,11 @@ class ProducerCore:
         wakes = [*self.cluster.next_poll_at(now), *self.transactions.next_poll_at(), *self.sender.next_poll_at(now)]
         outgoing, self._outgoing = tuple(self._outgoing), []
         self._news, self._fresh = self._fresh, False
-        # A time that has passed without work being owed is waited for no longer: else the driver would spin.
+        # Times in the past without work to do are ignored: otherwise the driver would spin.
         return PollResult(outgoing, min((wake for wake in wakes if wake is not None and wake > now), default=None))
 
     def _wind_up(self) -> None:
-        """Send what is buffered, abort what is open; then end."""
+        """Send buffered records, abort an open transaction, then end."""
         self.close_batches()
         self.transactions.close()
         if self._fatal is not None or (self.sender.idle and self.transactions.at_rest):
@@ -102,7 +103,7 @@ class ProducerCore:
 
     @property
     def has_updates(self) -> bool:
-        """Whether since the turn before the last something happened that a caller may be waiting for."""
+        """True if a caller may have to be woken because of an event since the poll before the last."""
         return self._news
 
     @has_updates.setter
@@ -118,11 +119,11 @@ class ProducerCore:
         return self.config.request_timeout_ms / 1000
 
     def send(self, line: ConnectionPurpose, endpoint: Endpoint | None, ask: PendingRequest) -> None:
-        """Hand a request to the driver; without an endpoint any broker will do."""
+        """Pass a request to the driver; without an endpoint any broker will do."""
         self._outgoing.append(UnsentRequest(line, endpoint, ask))
 
     def fail(self, error: KohortError) -> None:
-        """Nothing will be sent any more: everything that waits is told."""
+        """End the producer: fail everything that waits."""
         if self._fatal is None:
             self._fatal = error
             if not isinstance(error, ProducerClosed):
@@ -131,24 +132,27 @@ class ProducerCore:
         self.has_updates = True
 
     def failed(self, batch: ProducerBatch) -> None:
-        """Keep a batch that was given up, until `flush` raises its error."""
+        """Keep a failed batch until `flush` raises its error."""
         self.failures_counted += 1
         self.failures.append((self.failures_counted, batch))
 
     def untold(self) -> tuple[int, KohortError | None]:
-        """How many batches have failed, and the first error that neither a delivery nor `flush` has raised."""
+        """The number of failed batches, and the first error not raised by a delivery or `flush`."""
         errors = (
             one.error for number, one in self.failures if number > self.failures_raised and not one.error_reported
         )
         return self.failures_counted, next(errors, None)
 
     def metrics(self) -> dict[str, int]:
-        """Counters of requests and connections, and what is buffered."""
+        """Counters of requests and connections, and the buffered bytes."""
         counted = ("requests", "requests_unanswered", "connections_opened", "connections_ended")
         return {f"{name}_total": getattr(self.counters, name) for name in counted} | {"buffered_bytes": self.buffered}
 
     def put_error(self, error: KohortError) -> None:
-        """What no call asked for. Errors of a topic are for whoever waits to send to it."""
+        """Handle an error that belongs to no call.
+
+        An error of a topic is raised by the calls that wait to send to it.
+        """
         topic = error.place.get("topic")
         if isinstance(topic, str):
             if isinstance(error, AuthorizationFailed):
@@ -159,42 +163,47 @@ class ProducerCore:
         self.has_updates = True
 
     def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
-        """A coordinator's connection ended while nothing was waiting for an answer."""
+        """Handle the loss of an idle coordinator connection."""
         self.transactions.coordinators.gone(endpoint)
 
     def tell_member(self, event: Event) -> None:
-        """A producer is no member of anything."""
+        """Do nothing: a producer has no group membership."""
 
     def noted(self, notice: Notice) -> None:
-        """The log has it."""
+        """Do nothing: the notice is in the log."""
 
-    # ------------------------------------------------------------------ the caller's side
+    # ------------------------------------------------------------------ called by the user's thread
 
     def partitions(self, topic: str) -> int | None:
-        """The number of partitions of a topic; None if it is not known. Raises what ended the producer."""
+        """The number of partitions of a topic; None if unknown. Raises the error that ended the producer."""
         if self._fatal is not None:
             raise self._fatal
         view = self.metadata.view.topics.get(topic)
         if view is None:
             return None
         if self._topic_errors:
-            self._topic_errors.pop(topic, None)  # of a time when it was not there
+            self._topic_errors.pop(topic, None)  # outdated: the topic exists now
         return len(view.partitions)
 
     def press(self, topic: str) -> None:
-        """A caller waits for room, or for the topic: nothing lingers in the next turn. Raises as `need`."""
+        """Send all batches in the next poll, since a caller waits for room or for the topic.
+
+        Raises as `add_topic`.
+        """
         self.pressed = True
         self.add_topic(topic)
 
     def add_topic(self, topic: str) -> None:
-        """Request the topic's metadata if it is not known. Raises what is wrong with the topic, or what ended the
-        producer."""
+        """Request the topic's metadata if it is unknown.
+
+        Raises the topic's error, or the error that ended the producer.
+        """
         if self.partitions(topic) is not None:
             return
         error = self._topic_errors.pop(topic, None)
         if error is not None:
             if any(place.topic == topic for place in self.sender.busy):
-                self.cluster.forget_missing()  # records wait for it: go on asking, and tell again
+                self.cluster.forget_missing()  # records wait for it: request it again, and report its error again
             else:
                 self._topics.discard(topic)
                 self.metadata.remove_transient([topic])
@@ -219,9 +228,9 @@ class ProducerCore:
         timestamp_ms: int,
         now: float,
     ) -> tuple[ProducerBatch, int] | None:
-        """The batch that the record is in now, and its place there; None: there is no room, or the topic is not known.
+        """Append a record; returns its batch and its index there.
 
-        Raises what is wrong with the record, the transaction or the producer.
+        None if there is no room, or the topic is unknown. Raises errors of the record, the transaction or the producer.
         """
         if self.transactions.transactional_id is not None:
             self.transactions.may_take_records()
@@ -244,7 +253,7 @@ class ProducerCore:
             batch = None
         if batch is None:
             batch = ProducerBatch(lane.partition, now, BatchBuilder())
-            self.wake()  # ahead of the record: behind it, an interrupt could leave it to a driver that sleeps
+            self.wake()  # before the record: after it, an interrupt could leave the driver asleep
         index = batch.count
         assert batch.builder is not None
         batch.builder.append_to(batch, queue, self, key, value, timestamp_ms, headers)
@@ -254,12 +263,12 @@ class ProducerCore:
         return batch, index
 
     def append_batch(self, partition: TopicPartition, body: Body, size: int, now: float) -> ProducerBatch | None:
-        """A whole batch, laid out already; None: there is no room now. `size`: its bytes before compression."""
+        """Append an encoded batch; None if there is no room. `size`: its bytes before compression."""
         if self.transactions.transactional_id is not None:
             self.transactions.may_take_records()
         if self._fatal is not None:
             raise self._fatal
-        if body.count == 1:  # of several there are never more than fit `batch_bytes`
+        if body.count == 1:  # a batch of several never exceeds `batch_bytes`
             self._fits(partition.topic, size)
         if self.buffered and self.buffered + size > self.settings.buffer_bytes:
             return None
@@ -270,12 +279,12 @@ class ProducerCore:
             lane.queue.append,
         )
         self.wake()
-        self.buffered += size  # no handler runs between this and the end of the next call, which is the last one
+        self.buffered += size  # no handler runs between this and the end of the next, last call
         put(batch)
         return batch
 
     def _fits(self, topic: str, size: int) -> None:
-        """Raises RecordTooLarge for a record of so many bytes that no request may carry it."""
+        """Raises RecordTooLarge if a record of this size fits no request."""
         if size > self.settings.max_request_bytes:
             raise RecordTooLarge(
                 f"a record of {size} bytes",
@@ -289,7 +298,7 @@ class ProducerCore:
         return self._sticky.choose(topic, count, lambda: self._led(topic))
 
     def chosen(self, topic: str, count: int, key: bytes | None, partition: int | None) -> int:
-        """The partition for a record. Raises UnknownTopic for a `partition` that is none of the topic's `count`."""
+        """The partition for a record. Raises UnknownTopic if `partition` is not below `count`."""
         if partition is not None:
             if not 0 <= partition < count:
                 raise UnknownTopic(f"the topic has {count} partitions", topic=topic, partition=partition)
@@ -312,21 +321,24 @@ class ProducerCore:
         return lane
 
     def close_lane(self, lane: PartitionQueue) -> None:
-        """What is open grows no more."""
+        """Close the open batch of a partition."""
         lane.close_batch()
         self._sticky.move_on(lane.partition.topic)
 
     def skip_for_now(self, lane: PartitionQueue) -> None:
-        """Nothing of it can be sent now: its batch takes more records, but those without a key go elsewhere."""
+        """Choose another partition for records without a key, since this one cannot be sent to now.
+
+        Its open batch still takes records.
+        """
         self._sticky.leave(lane.partition)
 
     def close_batches(self) -> None:
-        """Nothing lingers: flush, commit, or no room is left."""
+        """Close all open batches, for flush, commit, or when there is no room left."""
         for lane in self.sender.busy.values():
             self.close_lane(lane)
 
     def unsettled(self) -> list[ProducerBatch]:
-        """The batches that are neither acknowledged nor given up; everything open is closed."""
+        """The batches neither acknowledged nor failed; open batches are closed."""
         while self.failures and self.failures[0][0] <= self.failures_raised:
             self.failures.popleft()
         self.close_batches()
@@ -334,4 +346,4 @@ class ProducerCore:
 
 
 def _idle() -> None:
-    """Machines without a driver are given turns anyway."""
+    """Do nothing: without a driver, the core is polled anyway."""

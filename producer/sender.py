@@ -1,7 +1,7 @@
-"""Batches to brokers and answers to batches: order, numbers, retries. Knows no clock and no socket.
+"""Sends batches to brokers and handles their responses: order, sequence numbers, retries.
 
-What an answer's code means for a batch is the table `VERDICTS`; a code that it lacks is retried if Kafka calls it
-retriable, and else refuses the batch for good.
+No clock, no I/O. `VERDICTS` maps error codes to actions. A code that is not in the table is retried if Kafka marks it
+as retriable. Otherwise the batch fails.
 """
 
 import logging
@@ -41,14 +41,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("kohort.producer")
 
 ACKS_ALL = -1
-# 13 names topics by id, which a topic's recreation would turn into an error of its own kind for nothing gained; and in
-# 12 a transaction takes partitions in unasked (KIP-890), which only brokers with that feature switched on can.
+# Version 13 identifies topics by id, which adds an error for recreated topics and has no benefit here. With version 12,
+# brokers add partitions to a transaction themselves (KIP-890), which requires that feature to be enabled.
 AT_MOST, AT_MOST_IN_TRANSACTION = 12, 11
-FIRST_VERSION_OF_ZSTD = 7  # brokers before 2.1 do not know what it is (KIP-110)
+FIRST_VERSION_OF_ZSTD = 7  # brokers before 2.1 do not support zstd (KIP-110)
 
 
 class BatchVerdict(Enum):
-    """What an answer means for a batch."""
+    """The effect of an error code on a batch."""
 
     DONE = "it is in the log"
     RETRY = "send it again as it is"
@@ -58,7 +58,7 @@ class BatchVerdict(Enum):
 
 VERDICTS: Final[Mapping[int, BatchVerdict]] = {
     0: BatchVerdict.DONE,
-    46: BatchVerdict.DONE,  # DUPLICATE_SEQUENCE_NUMBER: an earlier attempt came through
+    46: BatchVerdict.DONE,  # DUPLICATE_SEQUENCE_NUMBER: an earlier attempt succeeded
     45: BatchVerdict.BUMP_EPOCH,  # OUT_OF_ORDER_SEQUENCE_NUMBER
     59: BatchVerdict.BUMP_EPOCH,  # UNKNOWN_PRODUCER_ID
     47: BatchVerdict.BUMP_EPOCH,  # INVALID_PRODUCER_EPOCH
@@ -66,7 +66,7 @@ VERDICTS: Final[Mapping[int, BatchVerdict]] = {
 
 
 def verdict(code: int) -> BatchVerdict:
-    """What an error code of Produce means for the batch."""
+    """The effect of an error code of Produce on the batch."""
     known = VERDICTS.get(code)
     if known is not None:
         return known
@@ -74,7 +74,7 @@ def verdict(code: int) -> BatchVerdict:
 
 
 class SentProduce(NamedTuple):
-    """A batch in a request, with the numbers that it went out under."""
+    """A batch in a request, with the producer id it was sent under."""
 
     lane: PartitionQueue
     batch: ProducerBatch
@@ -82,17 +82,17 @@ class SentProduce(NamedTuple):
 
 
 class Sender:
-    """Belongs to one ProducerCore, and is used under the same lock. `busy`: the lanes that have something."""
+    """The sender of one `ProducerCore`; used under its lock. `busy`: queues with batches."""
 
     def __init__(self, core: "ProducerCore") -> None:
         self._core = core
         self.busy: dict[TopicPartition, PartitionQueue] = {}
-        self._in_flight: dict[int, int] = {}  # node -> requests without an answer
+        self._in_flight: dict[int, int] = {}  # node -> requests in flight
 
     # --- sending
 
     def poll(self, now: float) -> None:
-        """Send what may be sent."""
+        """Send the batches that may be sent."""
         core, settings = self._core, self._core.settings
         due = inf if core.pressed else now - settings.linger_ms / 1000
         give_up = now - settings.delivery_timeout_ms / 1000
@@ -120,13 +120,16 @@ class Sender:
                 continue
             groups.setdefault(node, []).append(self._take(lane, batch, node))
             sizes[node] = sizes.get(node, 0) + batch.size
-            self.busy[place] = self.busy.pop(place)  # to the end: what found no room comes first next time
+            self.busy[place] = self.busy.pop(place)  # to the end: batches without room come first next time
         core.pressed = False
         for node, group in groups.items():
             self._ask(node, group, now)
 
     def _node(self, lane: PartitionQueue, now: float) -> int | None:
-        """The node that the lane's next batch may go to now. Until there is one, an open batch goes on growing."""
+        """The broker to which the queue's next batch may be sent now.
+
+        None if it may not; an open batch continues to grow then.
+        """
         core = self._core
         most = 1 if lane.failing else core.settings.max_in_flight
         if lane.rewrite or lane.in_flight >= most or not lane.attempts.may_try(now):
@@ -163,7 +166,7 @@ class Sender:
                     version=version,
                     least=FIRST_VERSION_OF_ZSTD,
                 )
-            # On the driver's thread and under no lock: here is where compressing takes its time.
+            # Runs on the driver's thread without the lock, since compression takes time.
             topics: dict[str, list[PartitionProduceData]] = {}
             for (_lane, batch, producer), sequence in zip(group, numbers, strict=True):
                 records = seal(
@@ -193,7 +196,7 @@ class Sender:
         ask = PendingRequest("Produce", request, done, core.request_s, at_most)
         core.send(ConnectionPurpose.DATA, Endpoint(broker.host, broker.port), ask)
 
-    # --- answers
+    # --- responses
 
     def _settle(self, group: list[SentProduce], outcome: RequestResult, now: float) -> None:
         core = self._core
@@ -205,7 +208,7 @@ class Sender:
             if isinstance(outcome, SendFailed):
                 core.fail(outcome.error)
         for sent in group:
-            # One after another: the first may fail a transaction, which drops whatever is not in flight any more.
+            # One by one: the first may fail a transaction, which drops batches that are no longer in flight.
             sent.lane.in_flight -= 1
             sent.batch.in_flight = False
             answer = answers.get(sent.batch.partition)
@@ -250,7 +253,7 @@ class Sender:
                 self.over(lane, batch, refusal(batch, answer))
 
     def _again(self, sent: SentProduce, now: float) -> None:
-        """It stays where it is, ahead of those behind it, and is sent again after a while."""
+        """Retry a batch after a backoff, before the batches behind it."""
         lane = sent.lane
         if not lane.failing or not lane.in_flight:
             lane.attempts = lane.attempts.failed(now, self._core.backoff, self._core.chance())
@@ -259,11 +262,11 @@ class Sender:
             self.over(lane, sent.batch, self._core.fatal)
 
     def over(self, lane: PartitionQueue, batch: ProducerBatch, error: KohortError | None = None) -> None:
-        """A batch is acknowledged, or given up because of `error`."""
+        """Settle a batch that is acknowledged, or failed with `error`."""
         lane.settle(batch)
         core = self._core
         core.buffered -= batch.size
-        batch.builder = batch.body = None  # a delivery may be kept for long, its bytes need not
+        batch.builder = batch.body = None  # deliveries may be kept; their bytes are freed
         batch.error = error
         batch.done = True
         core.has_updates = True
@@ -271,7 +274,7 @@ class Sender:
             core.failed(batch)
             core.transactions.batch_failed(error)
 
-    # --- giving up
+    # --- time-outs and failures
 
     def _expire(self, lane: PartitionQueue, give_up: float) -> None:
         growing = lane.open
@@ -290,19 +293,19 @@ class Sender:
             self.over(lane, batch, error)
 
     def give_up(self, error: KohortError) -> bool:
-        """Everything that is not in flight fails with `error`; whether a batch was among it that had been sent."""
+        """Fail all batches that are not in flight; returns True if one of them had been sent."""
         numbered = False
         for lane in self.busy.values():
             lane.close_batch()
             for batch in [one for one in lane.queue if not one.in_flight]:
                 if batch.done:
-                    continue  # the first failed a transaction, which gave up the others
+                    continue  # failed already with the transaction
                 numbered = numbered or batch.sequence >= 0
                 self.over(lane, batch, error)
         return numbered
 
     def fail_in_flight(self, error: KohortError) -> None:
-        """No answer will come any more: what is in flight fails with `error`, too."""
+        """Fail also the batches in flight, since no response will come."""
         for lane in self.busy.values():
             lane.in_flight = 0
             for batch in lane.queue:
@@ -311,7 +314,7 @@ class Sender:
 
     @property
     def idle(self) -> bool:
-        """Whether nothing is unsettled."""
+        """True if all batches are settled."""
         return not any(lane.busy for lane in self.busy.values())
 
     @property
@@ -319,7 +322,7 @@ class Sender:
         return any(lane.in_flight for lane in self.busy.values())
 
     def next_poll_at(self, now: float) -> list[float | None]:
-        """When to take a turn again if nothing happens."""
+        """Times (monotonic s) of the next lingering batch, delivery time-out or retry."""
         settings = self._core.settings
         linger_s, delivery_s = settings.linger_ms / 1000, settings.delivery_timeout_ms / 1000
         wakes: list[float | None] = []
@@ -335,7 +338,7 @@ class Sender:
 
 
 def refusal(batch: ProducerBatch, answer: PartitionProduceResponse) -> KohortError:
-    """Why a batch will never be taken, as its caller sees it."""
+    """The error of a rejected batch for its caller."""
     topic, partition = batch.partition
     if answer.error_code == 29:
         return AuthorizationFailed(

@@ -1,8 +1,8 @@
-"""Under which id a producer writes, and what its transaction wants: requests to coordinators, one at a time (KIP-98,
-KIP-360, KIP-447). An idempotent producer is here too: it only ever asks for an id, of any broker.
+"""The producer id, and the requests of transactions (KIP-98, KIP-360, KIP-447).
 
-What an error code means is the table `REACTIONS`; a code that it lacks is retried if Kafka calls it retriable, fails
-the transaction if it is said of what is to be in it, and else ends the producer.
+One request is in flight at a time. An idempotent producer only requests an id, from any broker. `REACTIONS` maps error
+codes to actions. A code that is not in the table is retried if Kafka marks it as retriable. Otherwise it fails the
+transaction if the request adds to its contents, and ends the producer if not.
 """
 
 import logging
@@ -53,13 +53,13 @@ log = logging.getLogger("kohort.producer")
 LAST_EPOCH = 32_767
 FIRST_WITH_OWN_ID = first_version(InitProducerIdRequest, "producer_id")  # KIP-360
 FIRST_WITH_MEMBER = first_version(TxnOffsetCommitRequest, "member_id")  # KIP-447
-# The versions up to which a client does all the asking; with later ones brokers take partitions and offsets into a
-# transaction by themselves, where the feature of KIP-890 is switched on.
+# Up to these versions the client adds partitions and offsets to a transaction. With later ones brokers do, if the
+# feature of KIP-890 is enabled.
 AT_MOST: Final[Mapping[str, int]] = {"AddPartitionsToTxn": 3, "EndTxn": 4, "TxnOffsetCommit": 4}
 
 
 class TransactionErrorAction(Enum):
-    """What an error code of a transaction's request means."""
+    """The action for an error code of a transaction request."""
 
     RETRY = "ask again after a while"
     REDISCOVER = "the coordinator is another one: find it, then ask again"
@@ -73,12 +73,12 @@ REACTIONS: Final[Mapping[int, TransactionErrorAction]] = {
     15: _R.REDISCOVER,
     16: _R.REDISCOVER,
     14: _R.RETRY,
-    51: _R.RETRY,  # CONCURRENT_TRANSACTIONS: the last one is being settled
+    51: _R.RETRY,  # CONCURRENT_TRANSACTIONS: the previous one is not completed yet
     3: _R.RETRY,
-    # By an id of its own a producer learns whether these mean a newer instance or a transaction that took too long.
+    # The next InitProducerId, with the current id, distinguishes a newer instance from a transaction time-out.
     47: _R.ABORT,  # INVALID_PRODUCER_EPOCH
     90: _R.ABORT,  # PRODUCER_FENCED
-    49: _R.ABORT,  # INVALID_PRODUCER_ID_MAPPING: the coordinator has forgotten us
+    49: _R.ABORT,  # INVALID_PRODUCER_ID_MAPPING: the coordinator no longer knows the id
     120: _R.ABORT,  # TRANSACTION_ABORTABLE
     48: _R.FATAL,  # INVALID_TXN_STATE
     50: _R.FATAL,  # INVALID_TRANSACTION_TIMEOUT
@@ -88,10 +88,10 @@ REACTIONS: Final[Mapping[int, TransactionErrorAction]] = {
 FENCED = frozenset({47, 90})
 UNKNOWN_ID = 49
 NOT_ATTEMPTED = 55
-# What fills a transaction: while these are asked its outcome is not decided yet.
+# Requests that add to a transaction, before its outcome is decided.
 FILLING = frozenset({"AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit"})
 ENDING = frozenset({TxnState.COMMITTING, TxnState.ABORTING})
-# The group has another owner of the partitions, or is rebalancing.
+# Another member owns the partitions, or the group is rebalancing.
 GROUP_WENT_ON = frozenset({22, 25, 27, 82})
 
 
@@ -107,7 +107,7 @@ class OffsetsOrder:
 
 @dataclass(slots=True)
 class _Contents:
-    """What a transaction has in it at its coordinator."""
+    """The contents of a transaction, as known to its coordinator."""
 
     partitions: set[TopicPartition] = field(default_factory=set)
     wanted: set[TopicPartition] = field(default_factory=set)
@@ -119,7 +119,7 @@ class _Contents:
 
 
 class TransactionManager:
-    """Belongs to one ProducerCore, and is used under the same lock."""
+    """The transactions of one `ProducerCore`; used under its lock."""
 
     def __init__(self, core: "ProducerCore") -> None:
         self._core = core
@@ -132,15 +132,18 @@ class TransactionManager:
         self._orders: list[OffsetsOrder] = []
         self._asked = False
         self._attempts = FRESH
-        self._new_epoch = False  # whether something was sent that nobody knows the end of: it could still come late
+        self._new_epoch = False  # true if the outcome of a request is unknown, which could still be processed later
         self._dropped: KohortError | None = None
-        self.untold: TxnTrigger | None = None  # the last begin, commit or abort, until its caller knows how it went
+        self.untold: TxnTrigger | None = None  # the last begin, commit or abort, until its call has returned
 
-    # --- the caller's side
+    # --- called by the user's thread
 
     def begin(self) -> None:
-        """Open a transaction. One that a call opened which an interrupt then ended (`untold`) is taken over. Raises
-        IllegalState, or what the producer died of."""
+        """Open a transaction.
+
+        A transaction that was opened by an interrupted call (`untold`) is taken over. Raises IllegalState, or the error
+        that ended the producer.
+        """
         self._need_id()
         self.raise_cause()
         if self.state is TxnState.OPEN and self.untold is TxnTrigger.BEGUN:
@@ -151,13 +154,13 @@ class TransactionManager:
         self._go(TxnTrigger.BEGUN)
 
     def may_take_records(self) -> None:
-        """Raises what keeps records from being taken now."""
+        """Raise an error if no records may be sent now."""
         if self.transactional_id is not None and self.state is not TxnState.OPEN:
             self.raise_cause()
             raise IllegalState("a transactional producer sends within a transaction", hint="begin() first")
 
     def commit(self) -> None:
-        """Begin to commit, or go on with it; `settled` tells when it is over."""
+        """Start a commit, or continue it; `settled` is true when it is over."""
         self._need_id()
         if self.state is TxnState.OPEN:
             self._core.close_batches()
@@ -168,7 +171,7 @@ class TransactionManager:
             raise IllegalState("there is no transaction to commit", hint="begin() first")
 
     def abort(self) -> None:
-        """Begin to abort, or go on with it."""
+        """Start an abort, or continue it."""
         self._need_id()
         if self.state in (TxnState.OPEN, TxnState.FAILED):
             was_open = self.state is TxnState.OPEN
@@ -183,7 +186,7 @@ class TransactionManager:
             raise IllegalState("there is no transaction to abort", hint="begin() first")
 
     def order(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], group: ConsumerGroupMetadata) -> OffsetsOrder:
-        """Have a group's offsets committed with the transaction."""
+        """Queue a group's offsets for commit with the transaction."""
         self._need_id()
         self.may_take_records()
         if not isinstance(group, ConsumerGroupMetadata):
@@ -193,7 +196,7 @@ class TransactionManager:
         return order
 
     def close(self) -> TxnState:
-        """The producer is being closed: abort what is open. The state before that."""
+        """Abort an open transaction when the producer is closed; returns the previous state."""
         before = self.state
         if before is TxnState.OPEN:
             self.abort()
@@ -201,24 +204,24 @@ class TransactionManager:
 
     @property
     def settled(self) -> bool:
-        """Whether a commit or an abort that was asked for is over, however it ended."""
+        """True if a requested commit or abort is over, with any outcome."""
         return self.state in (TxnState.IDLE, TxnState.FAILED, TxnState.DEAD)
 
     @property
     def at_rest(self) -> bool:
-        """No transaction has to be ended at its coordinator."""
+        """True if no transaction has to be ended at its coordinator."""
         if self.transactional_id is None or self.settled:
             return True
-        # A request that is under way may yet put something into the transaction.
+        # A request in flight may still add to the transaction.
         may_grow = self._asked and self.state is not TxnState.IDENTIFYING
         return not self._contents.any and not may_grow
 
     def _came_about(self, asked: TxnTrigger) -> bool:
-        """Whether the transaction has ended so, after whoever asked for it had given up waiting."""
+        """True if the transaction has ended as requested by a call that was interrupted."""
         return self.state is TxnState.IDLE and self.untold is asked
 
     def raise_cause(self) -> None:
-        """Raises what ended the producer, or the transaction."""
+        """Raise the error that ended the producer, or the transaction."""
         if self._core.fatal is not None:
             raise self._core.fatal
         if self.state in (TxnState.FAILING, TxnState.FAILED):
@@ -230,15 +233,15 @@ class TransactionManager:
         if self.transactional_id is None:
             raise IllegalState("this producer has no transactions", hint='Producer(..., transactional_id="...")')
 
-    # --- what the sender asks and tells
+    # --- called by the sender
 
     def uses(self, partition: TopicPartition) -> None:
-        """A record of the partition waits to be sent."""
+        """Have a partition added to the transaction, since a record waits for it."""
         if self.transactional_id is not None and partition not in self._contents.partitions:
             self._contents.wanted.add(partition)
 
     def may_send(self, partition: TopicPartition) -> bool:
-        """Whether a batch of the partition may go out now."""
+        """True if a batch of the partition may be sent now."""
         if self.producer is NO_PRODUCER_ID:
             return False
         if self.transactional_id is None:
@@ -247,7 +250,7 @@ class TransactionManager:
         return in_it and self.state in (TxnState.OPEN, TxnState.COMMITTING)
 
     def lost_count(self, lane: PartitionQueue, code: int) -> None:
-        """A broker does not know where we are in a partition."""
+        """Handle a broker that does not know the sequence of a partition."""
         topic, partition = lane.partition
         if self.transactional_id is not None:
             self.failed(BrokerError(code, api="Produce", topic=topic, partition=partition))
@@ -256,7 +259,7 @@ class TransactionManager:
             lane.rewrite = True
 
     def recount(self, lane: PartitionQueue) -> None:
-        """Nothing of the lane is in flight: number it anew (KIP-360)."""
+        """Renumber a queue that has no batch in flight (KIP-360)."""
         if lane.producer == self.producer and self.producer is not NO_PRODUCER_ID:
             if self.producer.epoch < LAST_EPOCH:
                 self.producer = ProducerId(self.producer.id, self.producer.epoch + 1)
@@ -266,12 +269,12 @@ class TransactionManager:
         lane.renumber()
 
     def batch_failed(self, error: KohortError) -> None:
-        """A batch was given up."""
+        """Handle a failed batch."""
         if self.transactional_id is not None and self.state in (TxnState.OPEN, TxnState.COMMITTING):
             self.failed(error)
 
     def failed(self, error: KohortError) -> None:
-        """The transaction cannot be committed any more."""
+        """Fail the transaction; it can only be aborted."""
         if self.state not in (TxnState.OPEN, TxnState.COMMITTING, TxnState.ABORTING):
             return
         self._go(TxnTrigger.FAILED)
@@ -282,15 +285,17 @@ class TransactionManager:
         self._drop(dropped)
 
     def die(self, error: KohortError) -> None:
-        """The producer is of no more use."""
+        """End the producer with a fatal error."""
         if self.state is not TxnState.DEAD:
             self._go(TxnTrigger.DIED)
             self._core.fail(error)
             self._end_orders(error)
 
     def _drop(self, error: KohortError) -> None:
-        """Nothing more of this transaction is sent. What is in flight is heard out, for its answers belong to batches;
-        what of it would be sent again is dropped in its turn."""
+        """Drop unsent batches of this transaction.
+
+        Batches in flight are awaited, since their responses settle them. Those that would be retried are dropped then.
+        """
         self._dropped = error
         self._new_epoch = self._core.sender.give_up(error) or self._new_epoch
         self._end_orders(error)
@@ -311,12 +316,12 @@ class TransactionManager:
         if self.state is TxnState.IDLE:
             self.cause = None
             if self.transactional_id is not None:
-                self._core.failures.clear()  # the outcome of the transaction has told of them
+                self._core.failures.clear()  # reported by the outcome of the transaction
 
     # --- requests
 
     def poll(self, now: float) -> None:
-        """Ask what is owed."""
+        """Send the request that is due."""
         if self._asked or not self._attempts.may_try(now) or self._core.fatal is not None:
             return
         match self.state:
@@ -346,7 +351,7 @@ class TransactionManager:
 
         def made(version: int) -> InitProducerIdRequest:
             if again and version < FIRST_WITH_OWN_ID:
-                # Without the id that we have, a zombie would not hear that it is one, and keep out who came after it.
+                # Without the current id, a zombie would not be fenced, and would fence its successor.
                 why = "an answer was lost" if self.cause is None else self.cause.message
                 raise UnsupportedVersion(
                     f"the transaction has failed ({why}), and brokers before 2.5 cannot end one and have us go on",
@@ -364,7 +369,7 @@ class TransactionManager:
         if code in FENCED:
             self.die(self._fenced(code))
         elif code == UNKNOWN_ID and self.producer is not NO_PRODUCER_ID:
-            self.producer = NO_PRODUCER_ID  # the coordinator has forgotten us: as a new one, then
+            self.producer = NO_PRODUCER_ID  # the coordinator no longer knows the id: request a new one
         elif self._went_well("InitProducerId", code, now):
             self.producer = ProducerId(answer.producer_id, answer.producer_epoch)
             self._go(TxnTrigger.IDENTIFIED)
@@ -398,7 +403,7 @@ class TransactionManager:
                 for topic in answer.results_by_topic_v3_and_below
                 for one in topic.results_by_partition
             }
-            # Those that another's error kept from being attempted say nothing of themselves.
+            # OPERATION_NOT_ATTEMPTED is caused by the error of another partition.
             bad = {place: code for place, code in codes.items() if code not in (0, NOT_ATTEMPTED)}
             if not bad:
                 self._attempts = FRESH
@@ -456,7 +461,7 @@ class TransactionManager:
 
         def made(version: int) -> TxnOffsetCommitRequest:
             if version < FIRST_WITH_MEMBER and group.member_id:
-                # Not said whose they are, they would be stored also for a member that has lost the partitions.
+                # Without the member id, they would be stored also for a member that has lost the partitions.
                 raise UnsupportedVersion(
                     "brokers before 2.5 do not know whose offsets a transaction stores (KIP-447)",
                     hint="Kafka 2.5 or newer",
@@ -473,7 +478,7 @@ class TransactionManager:
         group = order.group.group_id
         if code in GROUP_WENT_ON:
             if order not in self._orders:
-                return  # an abort has given it up meanwhile
+                return  # dropped by an abort meanwhile
             error = CommitFailed(
                 f"the group has gone on without this member: {BrokerError(code).name}",
                 hint="abort(), and poll the consumer before sending again",
@@ -502,7 +507,7 @@ class TransactionManager:
         if not self._heard_out():
             return
         if self._new_epoch:
-            # A batch was sent and nobody knows what became of it: under a new epoch it cannot come late.
+            # The outcome of a sent batch is unknown: a new epoch prevents that it is written later.
             self._go(TxnTrigger.FAILED)
             self._owe_identity(now)
         else:
@@ -510,7 +515,7 @@ class TransactionManager:
 
     def _owe_end(self, now: float, *, committed: bool) -> None:
         if not self._contents.any:
-            self._go(TxnTrigger.ENDED)  # nothing ever was in it: its coordinator does not know of it
+            self._go(TxnTrigger.ENDED)  # empty: its coordinator does not know of it
             return
         request = EndTxnRequest(
             transactional_id=self._name,
@@ -525,7 +530,7 @@ class TransactionManager:
 
         self._ask("EndTxn", request, answered, now)
 
-    # --- asking and reacting
+    # --- sending and error handling
 
     @property
     def _name(self) -> str:
@@ -548,7 +553,7 @@ class TransactionManager:
             self._core.has_updates = True
             match outcome:
                 case ResponseReceived(value):
-                    # An answer to what an older state asked changes nothing any more.
+                    # Responses to requests of an earlier state are ignored.
                     if self.state is state or (state is TxnState.OPEN and self.state in ENDING):
                         answered(value, when)
                 case SendFailed(error):
@@ -557,18 +562,18 @@ class TransactionManager:
                     if where is not None:
                         self.coordinators.gone(where)
                     self._attempts = self._attempts.failed(when, self._core.backoff, self._core.chance())
-                    # Whether a partition was added is not known; on an abort a new epoch ends what there may be.
+                    # A partition may have been added or not. On an abort, a new epoch ends either.
                     self._new_epoch = True
 
         self._asked = True
         ask = PendingRequest(api, request, done, self._core.request_s, AT_MOST.get(api))
         if where is None:
-            self._core.cluster.send_to_any(ask, now)  # for an id: one too many does no harm
+            self._core.cluster.send_to_any(ask, now)  # InitProducerId: an extra id is harmless
         else:
             self._core.send(ConnectionPurpose.GROUP, where, ask)
 
     def _went_well(self, api: str, code: int, now: float, **place: Any) -> bool:
-        """Whether `code` is none; else what it asks for is done."""
+        """True if `code` is 0; otherwise handle the error."""
         if code == 0:
             self._attempts = FRESH
             return True
@@ -603,7 +608,7 @@ class TransactionManager:
 
     def _no_coordinator(self, kind: CoordinatorKind, key: str, error: KohortError) -> None:
         if kind is CoordinatorKind.GROUP:
-            # A search may outlive the transaction that it was begun for.
+            # A lookup may outlive its transaction.
             if any(order.group.group_id == key for order in self._orders):
                 self.failed(error)
         else:
@@ -615,7 +620,10 @@ class TransactionManager:
 
 
 def _mends_itself(code: int) -> bool:
-    """Of several codes in an answer one that does not decides, whichever comes first: asking again would be in vain."""
+    """True if the code is retriable.
+
+    Of several codes in a response, one that is not retriable decides, since a retry would fail again.
+    """
     return BrokerError(code).retriable
 
 

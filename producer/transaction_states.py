@@ -1,7 +1,7 @@
-"""The life of a producer's identity and of its transactions: states, and all their transitions as one literal table.
+"""States of a producer's id and transactions, and the table of all their transitions.
 
-A failed transaction is aborted by asking for the producer's id once more with the one it has (KIP-360): that ends the
-transaction, takes a new epoch, so that nothing late can still be written, and tells a zombie that it is one.
+A failed transaction is aborted by another InitProducerId request with the current id (KIP-360). It ends the transaction
+and returns a new epoch, so that late batches are rejected. A zombie gets a fencing error from it.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from typing import Final
 
 
 class TxnState(Enum):
-    """Where a producer is."""
+    """The states of a producer."""
 
     IDENTIFYING = "asking for a producer id; an older instance is fenced, what it left open is aborted"
     IDLE = "has an id; no transaction is open"
@@ -23,7 +23,7 @@ class TxnState(Enum):
 
 
 class TxnTrigger(Enum):
-    """What moves it on."""
+    """The triggers of state transitions."""
 
     IDENTIFIED = "InitProducerId answered"
     BEGUN = "begin()"
@@ -48,12 +48,12 @@ TRANSITIONS: Final[Mapping[tuple[TxnState, TxnTrigger], TxnState]] = {
     (_S.ABORTING, _T.FAILED): _S.FAILING,
     (_S.FAILING, _T.IDENTIFIED): _S.FAILED,
     (_S.FAILED, _T.ABORT_ASKED): _S.IDLE,
-    # An id of an idempotent producer is used up after 32,767 epochs, and another is asked for.
+    # After 32,767 epochs, an idempotent producer requests another id.
     (_S.IDLE, _T.FAILED): _S.IDENTIFYING,
     **{(state, _T.DIED): _S.DEAD for state in _S if state is not _S.DEAD},
 }
 
 
 def after(state: TxnState, trigger: TxnTrigger) -> TxnState:
-    """The next state; KeyError where the table has none."""
+    """The next state; KeyError if the table has no such transition."""
     return TRANSITIONS[state, trigger]

@@ -1,11 +1,11 @@
-"""Figures for OpenTelemetry, as observable instruments. Needs the extra `kohort[opentelemetry]`.
+"""Metrics for OpenTelemetry, as observable instruments. Needs the extra `kohort[opentelemetry]`.
 
     from opentelemetry import metrics
     from kohort.coordinator_client.exporting.opentelemetry import ConsumerInstruments
 
     ConsumerInstruments(metrics.get_meter("my.service"), consumer)
 
-Names are `kohort.consumer.` and ours, in base units, without unit and kind: `fetch_latency_avg_ms` is
+Names are `kohort.consumer.` and the metric's name, in base units, without unit and kind: `fetch_latency_avg_ms` is
 `kohort.consumer.fetch_latency_avg` in s. Attributes have the names of the semantic conventions for messaging.
 """
 
@@ -22,7 +22,7 @@ Attributes = dict[str, str | int]
 
 
 class ConsumerInstruments:
-    """Makes one instrument a figure, which observe `consumers` and whatever is added later while they are open."""
+    """One instrument per metric, observing `consumers` and those added later, while open."""
 
     def __init__(self, meter: Meter, *consumers: Watched) -> None:
         self._watch = ConsumerRegistry(*consumers)
@@ -35,14 +35,14 @@ class ConsumerInstruments:
             make(opentelemetry_name(figure), [self._observer(figure.name)], BASES[figure.unit].symbol, figure.about)
 
     def add(self, consumer: Watched) -> None:
-        """Observe one more."""
+        """Observe another consumer."""
         self._watch.add(consumer)
 
     def _observer(self, name: str) -> Callable[[CallbackOptions], Iterable[Observation]]:
         return lambda _options: self._observe(name)
 
     def _observe(self, name: str) -> list[Observation]:
-        # Instruments are asked one by one, and are to tell of one moment: a new look is taken when one asks again.
+        # Instruments are read one by one, but belong to one snapshot. A second read of one takes a new snapshot.
         with self._lock:
             if name not in self._seen:
                 self._seen = self._look()

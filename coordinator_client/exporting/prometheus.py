@@ -1,4 +1,4 @@
-"""Figures for Prometheus, read at each scrape. Needs the extra `kohort[prometheus]`.
+"""Metrics for Prometheus, read at each scrape. Needs the extra `kohort[prometheus]`.
 
     from prometheus_client import REGISTRY, start_http_server
     from kohort.coordinator_client.exporting.prometheus import ConsumerCollector
@@ -6,9 +6,9 @@
     REGISTRY.register(ConsumerCollector(consumer))
     start_http_server(9100)
 
-Names are `kohort_consumer_` and ours, in base units: `fetch_latency_avg_ms` becomes
-`kohort_consumer_fetch_latency_avg_seconds`.
-Labels: client_id, group, consumer (a number, for several may share the rest); topic and partition where it is of one.
+Names are `kohort_consumer_` and the metric's name, in base units: `fetch_latency_avg_ms` becomes
+`kohort_consumer_fetch_latency_avg_seconds`. Labels: client_id, group, consumer (a number, since several may share the
+rest). Partition metrics also have topic and partition.
 """
 
 from collections.abc import Iterable
@@ -25,17 +25,17 @@ PARTITION_LABELS = (*LABELS, "topic", "partition")
 
 
 class ConsumerCollector(Collector):
-    """Collects from `consumers`, and from whatever is added later; one that is closed is left out from then on."""
+    """Collects from `consumers` and from those added later; closed consumers are left out."""
 
     def __init__(self, *consumers: Watched) -> None:
         self._watch = ConsumerRegistry(*consumers)
 
     def add(self, consumer: Watched) -> None:
-        """Collect from one more."""
+        """Collect from another consumer."""
         self._watch.add(consumer)
 
     def describe(self) -> Iterable[Metric]:
-        """Every family, without samples: a registry refuses two collectors of the same."""
+        """Every family without samples, by which a registry detects duplicate collectors."""
         return [family(figure) for figure in FIGURES.values()]
 
     def collect(self) -> Iterable[Metric]:
@@ -50,7 +50,7 @@ class ConsumerCollector(Collector):
 
 
 def family(figure: MetricSpec) -> CounterMetricFamily | GaugeMetricFamily:
-    """The family of one figure, without samples."""
+    """The family of one metric, without samples."""
     labels = PARTITION_LABELS if figure.by_partition else LABELS
     kind = CounterMetricFamily if figure.kind is MetricKind.COUNTER else GaugeMetricFamily
     return kind(prometheus_name(figure), figure.about, labels=labels)

@@ -1,4 +1,4 @@
-"""What exporters share: figures in base units under derived names, and which consumers are watched."""
+"""Samples in base units, derived names, and the observed consumers, for all exporters."""
 
 import threading
 import weakref
@@ -10,7 +10,7 @@ from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMet
 
 
 class Base(NamedTuple):
-    """What a unit is told in: its word in Prometheus' names, its symbol in UCUM, and what to multiply by."""
+    """The base unit of a unit: its word in Prometheus' names, its UCUM symbol, and the factor."""
 
     word: str
     symbol: str
@@ -27,7 +27,7 @@ BASES: Final = {
 
 
 class Sample(NamedTuple):
-    """One figure's value in base units, of one partition if it is told by partition."""
+    """One metric's value in base units, with the partition of a partition metric."""
 
     figure: MetricSpec
     value: float
@@ -35,25 +35,25 @@ class Sample(NamedTuple):
 
 
 def base_name(figure: MetricSpec) -> str:
-    """Its name without what says unit and kind: fetch_latency_avg, throttled, bytes_consumed."""
+    """The name without unit and kind: fetch_latency_avg, throttled, bytes_consumed."""
     words = figure.name.split("_")
     return "_".join(word for place, word in enumerate(words) if not place or word not in ("total", "ms", "s", "bytes"))
 
 
 def prometheus_name(figure: MetricSpec) -> str:
-    """Prometheus' name of it, without the `_total` that a counter's samples get."""
+    """The Prometheus name, without the `_total` that a counter's samples get."""
     bare, word = base_name(figure), BASES[figure.unit].word
     unit = "" if not word or word in bare.split("_") else f"_{word}"
     return f"kohort_consumer_{bare}{unit}"
 
 
 def opentelemetry_name(figure: MetricSpec) -> str:
-    """OpenTelemetry's name of it; its unit is not part of the name."""
+    """The OpenTelemetry name; the unit is not part of it."""
     return f"kohort.consumer.{base_name(figure)}"
 
 
 def samples(metrics: ConsumerMetrics) -> Iterator[Sample]:
-    """What is known, figure by figure; what is None is left out."""
+    """The samples of all metrics; values of None are left out."""
     for name, figure in FIGURES.items():
         found = getattr(metrics, name)
         factor = BASES[figure.unit].factor
@@ -71,9 +71,9 @@ class Watched(Protocol):
 
 
 class ConsumerRegistry:
-    """The consumers that an exporter reads, each under a number of its own: several may share client id and group.
+    """The consumers that an exporter reads, each with its own number.
 
-    None is kept alive by being watched, and one that was closed is forgotten.
+    Several may share client id and group. Consumers are held by weak references; closed consumers are removed.
     """
 
     def __init__(self, *consumers: Watched) -> None:
@@ -84,13 +84,13 @@ class ConsumerRegistry:
             self.add(consumer)
 
     def add(self, consumer: Watched) -> None:
-        """Watch one more."""
+        """Add a consumer."""
         with self._lock:
             self._consumers[self._next] = weakref.ref(consumer)
             self._next += 1
 
     def snapshots(self) -> list[tuple[int, ConsumerMetrics]]:
-        """The figures of each, now."""
+        """The current metrics of each open consumer, with its number."""
         with self._lock:
             known = [(number, reference()) for number, reference in self._consumers.items()]
         found = [(number, consumer.metrics()) for number, consumer in known if consumer is not None]

@@ -1,12 +1,12 @@
-"""What a consumer does, as OpenTelemetry's spans. Needs the extra `kohort[opentelemetry]`, and an SDK to go anywhere.
+"""Consumer operations as OpenTelemetry spans. Needs the extra `kohort[opentelemetry]`, and an SDK to export them.
 
     from opentelemetry import trace
     from kohort.coordinator_client.exporting.spans import ConsumerSpans
 
     ConsumerSpans(trace.get_tracer("my.service"), consumer)
 
-Spans, attributes and kinds are named by the semantic conventions for messaging; what those do not know is `kohort.`.
-Nothing is made unless this is asked for.
+Spans, attributes and kinds are named by the semantic conventions for messaging. Names without a convention start with
+`kohort.`. No spans are created without a `ConsumerSpans`.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -31,12 +31,12 @@ Carrier = Mapping[str, str]
 
 
 class ConsumerSpans:
-    """One span for each poll that brings records or fails, for each commit, and for each rebalance of `consumer`.
+    """Spans of a consumer's polls, commits and rebalances.
 
-    `poll` spans (operation type "receive") are linked with the spans that records' headers name, as many as
-    `most_links`, and are nobody's children for it; `commit` spans are of type "settle". Both are children of the span
-    that is current where the call is made. A rebalance is a trace of its own, told when the next call ends;
-    its phases are events.
+    Only polls that return records or fail have a span. `poll` spans (operation type "receive") are linked with the
+    spans named in record headers, at most `most_links`. They are not children of these spans. `commit` spans are of
+    type "settle". Both are children of the span that is current at the call. A rebalance is a separate trace, created
+    at the end of the next call; its phases are events.
     """
 
     def __init__(self, tracer: Tracer, consumer: ConsumerBase, *, most_links: int = MOST_LINKS) -> None:
@@ -50,25 +50,25 @@ class ConsumerSpans:
         if config.group is not None:
             self._common["messaging.consumer.group.name"] = config.group
         self._group = config.group or ""
-        # What was before is not told of.
+        # Earlier commits and rebalances get no spans.
         self._last_commit = next(iter(reversed(consumer.commit_log())), None)
         self._told_until = max((one.started_at for one in self._ended()), default=float("-inf"))
         self._session.observer = self
 
-    # --- what a session tells
+    # --- called by the session
 
     def poll_began(self, now: float) -> None:
-        """A poll, at `now` (s, monotonic)."""
+        """Record the start of a poll (`now`: monotonic s)."""
         self._began, self._brought = now, False
 
     def poll_brought(self, slices: list[RecordColumns]) -> None:
-        """It returns these."""
+        """Create the span of a poll that returns records."""
         if any(map(len, slices)):
             self._brought = True
             self._poll_span({TopicPartition(one.topic, one.partition) for one in slices if len(one)}, slices, None)
 
     def poll_failed(self, error: KohortError) -> None:
-        """It raises this."""
+        """Create the span of a poll that raises `error`, unless it has one already."""
         match error.place:
             case {"topic": str(topic), "partition": int(partition)}:
                 named = {TopicPartition(topic, partition)}
@@ -78,7 +78,7 @@ class ConsumerSpans:
             self._poll_span(named, (), error)
 
     def look(self) -> None:
-        """Tell of commits and rebalances that have ended since."""
+        """Create spans of commits and rebalances that have ended since the last call."""
         ledger = self._session.read(lambda core: tuple(core.committer.ledger))
         if ledger and ledger[-1] is not self._last_commit:
             known = [place for place, entry in enumerate(ledger) if entry is self._last_commit]
@@ -173,7 +173,7 @@ class ConsumerSpans:
         return found
 
     def _links(self, slices: Iterable[RecordColumns]) -> list[Link]:
-        """Of records that name a span, each span once."""
+        """Links to the spans named in record headers, each span once."""
         found: dict[tuple[int, int], Link] = {}
         for columns in slices:
             if columns.headers is None:
@@ -190,16 +190,21 @@ class ConsumerSpans:
         return [one for one in kept if one.ended_at is not None]
 
     def _clock(self) -> tuple[Callable[[float], int], float]:
-        """Nanoseconds since 1970 of monotonic moments, as far as clocks have not been set since; and this moment."""
+        """A function from monotonic times to ns since 1970, and the current monotonic time.
+
+        Earlier times are wrong if a clock was set since.
+        """
         wall_ms, now = self._session.driver.wall_ms(), self._session.driver.now()
         return lambda moment: wall_ms * 1_000_000 - int((now - moment) * 1e9), now
 
 
 def links_of(record: Record) -> list[Link]:
-    """A link with the span that a record's headers name (`traceparent`, or what the application's propagators read).
+    """Link to the span named in a record's headers.
 
-    For a span of one's own around what is done with it:
-    `tracer.start_as_current_span("process payments", kind=SpanKind.CONSUMER, links=links_of(record))`.
+    The headers are `traceparent`, or those that the application's propagators read. For an application's own span
+    around its processing:
+
+        tracer.start_as_current_span("process payments", kind=SpanKind.CONSUMER, links=links_of(record))
     """
     carrier = {name.lower(): value.decode("latin-1") for name, value in record.headers if value is not None}
     if not carrier:

@@ -1,1 +1,1 @@
-"""Fetch sessions, requests, and the buffer of what was fetched and not yet polled."""
+"""Fetch sessions, Fetch requests, and the buffer of records that have not been polled."""

@@ -1,7 +1,7 @@
-"""Fetched bytes that wait for the user's poll: one slice a partition and answer, records untouched.
+"""Buffer of fetched, undecoded records: one `CompletedFetch` per partition and response.
 
-A slice is a view into the frame it came in, so nothing is copied; what it *ends* at is read off the batches' headers,
-since the next Fetch must ask for what follows while these are still waiting to be decoded.
+Records are views into the response frame and are not copied. The end offset is read from the batch headers. The next
+Fetch is sent before these records are decoded, and needs that offset.
 """
 
 import struct
@@ -21,20 +21,20 @@ _ATTRIBUTES_AT = 21
 _LAST_OFFSET_DELTA_AT = 23
 _FIRST_TIMESTAMP_AT = 27
 _MAX_TIMESTAMP_AT = 35
-# Under LogAppendTime brokers write the last one only, and the first stays its producer's; of a compacted log the first
-# may be when tombstones are to go, which is yet to come (KIP-534).
+# With LogAppendTime, brokers set only the max timestamp; the first timestamp remains the producer's. In a compacted log
+# the first timestamp may be the delete horizon, a time in the future (KIP-534).
 _FIRST_TIMESTAMP_IS_NONE = 0x08 | 0x40
 
 
 class SliceEnd(NamedTuple):
-    """Where the last whole batch of a slice ends; `next_offset` is None when there is no whole batch."""
+    """The end of the last complete batch; `next_offset` is None if there is no complete batch."""
 
     next_offset: int | None
     leader_epoch: int
 
 
 def slice_end(records: memoryview) -> SliceEnd:
-    """Hop over the batches' headers to the last whole one. Lies in them are left for decode to find and name."""
+    """Walk the batch headers to the last complete batch. Corrupt headers are reported later, by decode."""
     at, size, last = 0, len(records), -1
     while size - at >= _BATCH_HEAD.size:
         length = _BATCH_HEAD.unpack_from(records, at)[1]
@@ -54,7 +54,10 @@ def slice_end(records: memoryview) -> SliceEnd:
 
 
 def written_ms(records: memoryview) -> int | None:
-    """When the first batch was begun (ms since the epoch), as its head says; None where there is no head of magic 2."""
+    """The first timestamp of the first batch (ms since the epoch); None unless it has magic 2.
+
+    For LogAppendTime batches, and for batches with a delete horizon, the maximum timestamp is used instead.
+    """
     if len(records) < _MAX_TIMESTAMP_AT + _TIMESTAMP.size or _BATCH_HEAD.unpack_from(records)[3] != 2:
         return None
     (attributes,) = _ATTRIBUTES.unpack_from(records, _ATTRIBUTES_AT)
@@ -64,10 +67,13 @@ def written_ms(records: memoryview) -> int | None:
 
 
 class CompletedFetch(NamedTuple):
-    """Undecoded records of one partition. `start` is the offset that was asked for (the first batch may begin before
-    it), `end` the offset to fetch from next (`start` where no whole batch was found), `serial` the barrier's mark;
-    `leader_epoch` of the last batch, `leader_epoch_at_fetch` of the leader that gave it (-1: unknown), `high_watermark`
-    of the response (-1: unknown)."""
+    """Undecoded records of one partition.
+
+    `start` is the fetch offset of the request; the first batch may begin before it. `end` is the offset to fetch next,
+    equal to `start` if there is no complete batch. `serial` is the serial of the position at the request (fetch
+    barrier). `leader_epoch` is that of the last batch. `leader_epoch_at_fetch` is the leader epoch of the request (-1:
+    unknown). `high_watermark` is that of the response (-1: unknown).
+    """
 
     partition: TopicPartition
     records: memoryview
@@ -81,13 +87,14 @@ class CompletedFetch(NamedTuple):
 
 
 class FetchBuffer:
-    """Slices by partition, in order; partitions take turns. All slices of a partition have the serial of its last.
+    """`CompletedFetch` slices in order, by partition; partitions are polled in turn.
 
-    The driver's thread puts slices in. The caller's thread looks at them and removes them, where a signal handler may
-    raise after any call: so a slice goes in a few statements that are no calls, and may be removed twice.
+    All slices of a partition have the same serial. The driver's thread adds slices. The caller's thread reads and
+    removes them, and a signal handler may raise there after any call. Removal therefore ends with statements that make
+    no calls, and removing a slice twice is safe.
 
-    A partition that may not be shown now is set aside, so that no poll walks over it. A slice in hand is being decoded
-    or was handed over: it stays here until that is settled, and does not count as waiting.
+    A partition whose records may not be returned now is set aside, and polls skip it. A slice in hand is being decoded
+    or was returned to the caller. It stays in the buffer until that is settled, and does not count as waiting.
     """
 
     def __init__(self) -> None:
@@ -97,7 +104,7 @@ class FetchBuffer:
         self._in_hand: dict[TopicPartition, CompletedFetch] = {}
 
     def put(self, slice_: CompletedFetch) -> None:
-        """Add what follows; what has another serial is void and goes."""
+        """Append a slice; slices of the partition with another serial are dropped."""
         partition = slice_.partition
         queue = self._queue(partition)
         if queue is not None and queue[-1].serial != slice_.serial:
@@ -111,7 +118,7 @@ class FetchBuffer:
         self._bytes[partition] += len(slice_.records)
 
     def line(self, most: int | None = None) -> list[TopicPartition]:
-        """The partitions whose turn comes next, the first `most` of them."""
+        """The next partitions in turn, at most `most` of them."""
         return list(islice(self._line, most))
 
     def set_aside(self, partition: TopicPartition) -> None:
@@ -122,16 +129,19 @@ class FetchBuffer:
             del self._line[partition]
 
     def readmitted(self, partitions: Set[TopicPartition]) -> None:
-        """Put partitions that were set aside in line again, at its end."""
+        """Append partitions that were set aside to the line."""
         for partition in self._aside.keys() & partitions:
             self._line[partition] = self._aside.pop(partition)
 
     def take_in_hand(self, slice_: CompletedFetch) -> None:
-        """The first slice of its partition is about to be decoded."""
+        """Mark the first slice of a partition as being decoded."""
         self._in_hand[slice_.partition] = slice_
 
     def remove(self, slice_: CompletedFetch, rest: CompletedFetch | None) -> None:
-        """Remove a slice, if it is the first of its partition, whose turn then ends; or put `rest` in its place."""
+        """Remove a slice if it is the first of its partition, or replace it by `rest`.
+
+        After a removal the partition goes to the end of the line.
+        """
         partition = slice_.partition
         home: dict[TopicPartition, deque[CompletedFetch]] = self._line if partition in self._line else self._aside
         queue = home.get(partition)
@@ -143,7 +153,7 @@ class FetchBuffer:
             return
         size, alone = len(slice_.records), len(queue) == 1
         self._in_hand.pop(partition, None)
-        # No calls from here on: see above.
+        # No calls from here on, see the class.
         if alone:
             del self._bytes[partition]
             del home[partition]
@@ -154,14 +164,14 @@ class FetchBuffer:
             self._line.move_to_end(partition)
 
     def drop(self, partition: TopicPartition) -> None:
-        """Forget all slices of a partition."""
+        """Drop all slices of a partition."""
         self._line.pop(partition, None)
         self._aside.pop(partition, None)
         self._bytes.pop(partition, None)
         self._in_hand.pop(partition, None)
 
     def drop_newest(self, partition: TopicPartition) -> CompletedFetch | None:
-        """Give up the last slice (to be fetched again), when memory is short."""
+        """Drop the last slice of a partition to free memory; it will be fetched again."""
         queue = self._queue(partition)
         if not queue:
             return None
@@ -172,19 +182,19 @@ class FetchBuffer:
         return dropped
 
     def last(self, partition: TopicPartition) -> CompletedFetch | None:
-        """The last slice that waits."""
+        """The last slice of a partition; None if there is none, or if it is in hand."""
         queue = self._queue(partition)
         if queue is None or queue[-1] is self._in_hand.get(partition):
             return None
         return queue[-1]
 
     def first(self, partition: TopicPartition) -> CompletedFetch | None:
-        """The first slice, also one that is in hand."""
+        """The first slice of a partition, including one in hand."""
         queue = self._queue(partition)
         return queue[0] if queue else None
 
     def bytes_of(self, partition: TopicPartition) -> int:
-        """Bytes that wait."""
+        """Bytes of a partition that wait, without the slice in hand."""
         held = self._in_hand.get(partition)
         return self._bytes.get(partition, 0) - (len(held.records) if held is not None else 0)
 

@@ -1,4 +1,4 @@
-"""Fetch requests, from what the fetcher owes to what their answers say of leaders and brokers."""
+"""Sends Fetch requests and handles their responses."""
 
 from typing import TYPE_CHECKING
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 
 
 class FetchRequestManager:
-    """Belongs to one Core, and is used under the same lock."""
+    """Sends the fetcher's requests for one `ConsumerCore`; used under the core's lock."""
 
     def __init__(self, core: "ConsumerCore") -> None:
         self._core = core
 
     def poll(self, now: float) -> None:
-        """Ask what is owed."""
+        """Trim the buffer of paused partitions and send the Fetch requests that are due."""
         core = self._core
         core.fetcher.trim(lambda partition: partition not in core.allowed)
         for order in core.fetcher.ready_requests(

@@ -1,7 +1,8 @@
-"""One fetch session with one broker (KIP-227): after the first request only what changed is said again.
+"""One fetch session with one broker (KIP-227).
 
-The broker keeps the list of partitions; epoch 0 opens a session, each answered request raises the epoch by one, and
-any doubt (an error, a lost answer) is settled by opening a new one, never by guessing what the broker remembers.
+After the first request of a session, requests contain only the changed partitions. The broker keeps the list of
+partitions. Epoch 0 opens a session, and each successful response increments the epoch. After an error or a lost
+response a new session is opened.
 """
 
 import uuid
@@ -16,7 +17,7 @@ INT32_MAX = 2**31 - 1
 
 
 class Wanted(NamedTuple):
-    """What is to be fetched of one partition, as the broker has to know it."""
+    """Fetch parameters of one partition."""
 
     topic_id: uuid.UUID
     offset: int
@@ -25,7 +26,10 @@ class Wanted(NamedTuple):
 
 
 class SessionAsk(NamedTuple):
-    """The session part of one Fetch request. `changed` are sent, `forgotten` are taken off the broker's list."""
+    """The session part of one Fetch request.
+
+    `changed`: partitions to send. `forgotten`: partitions that the broker removes from its list.
+    """
 
     session_id: int
     epoch: int
@@ -34,7 +38,7 @@ class SessionAsk(NamedTuple):
 
 
 class FetchSession:
-    """The client's half: what the broker has been told, under which id and epoch."""
+    """The client side of a fetch session: its id, its epoch and the partitions sent so far."""
 
     def __init__(self, session_id: int = NO_SESSION, epoch: int = OPENING) -> None:
         self.session_id = session_id
@@ -43,9 +47,10 @@ class FetchSession:
         self._names: dict[uuid.UUID, str] = {}
 
     def next_request(self, wanted: Mapping[TopicPartition, Wanted], *, kept: bool = True) -> SessionAsk:
-        """What to say so that the broker's list becomes `wanted`; call `answered` or `reset` before the next.
+        """The session part of the next request, so that the broker's list becomes `wanted`.
 
-        `kept`: whether the broker is to keep a session where it has none yet.
+        `answered` or `reset` must be called before the next request. `kept`: true if the broker should create a session
+        when there is none.
         """
         before, self.session_partitions = self.session_partitions, dict(wanted)
         # By name first: a UUID is hashed in Python, which is affordable for each topic but not for each partition.
@@ -53,7 +58,7 @@ class FetchSession:
         self._names = {topic_id: topic for topic, topic_id in ids.items() if topic_id != NO_TOPIC_ID}
         if self.epoch == OPENING:
             return SessionAsk(self.session_id, OPENING if kept else WITHOUT, self.session_partitions, {})
-        # A topic made anew under the same name is another topic: the old one must be forgotten by its own id.
+        # A topic that was recreated under the same name has another id: the old one must be removed by its old id.
         forgotten = {
             partition: known.topic_id
             for partition, known in before.items()
@@ -63,18 +68,22 @@ class FetchSession:
         return SessionAsk(self.session_id, self.epoch, changed, forgotten)
 
     def answered(self, session_id: int) -> None:
-        """The broker answered without an error of the session. Id 0: it keeps no session, so each request is whole."""
+        """Handle a response without a session error. Id 0: the broker keeps no session, so each request is a full
+        one."""
         # The epoch is 31 bits and wraps to 1: 0 would open a new session.
         same = session_id == self.session_id and self.epoch != INT32_MAX
         self.epoch = OPENING if session_id == NO_SESSION else self.epoch + 1 if same else 1
         self.session_id = session_id
 
     def reset(self, *, gone: bool = False) -> None:
-        """The next request opens a new session; it names the old one, which the broker forgets then, unless it has."""
+        """Open a new session with the next request. That request also closes the old session.
+
+        `gone`: the broker no longer has the old session, so its id is not sent.
+        """
         self.epoch = OPENING
         if gone:
             self.session_id = NO_SESSION
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
-        """The topic that the last request named by this id; None for the zero id, which stands for no topic."""
+        """The name of the topic that the last request sent with this id; None for the zero id."""
         return self._names.get(topic_id)

@@ -1,9 +1,9 @@
-"""Whom to fetch from, what, and what an answer means. Pure: no sockets, no clock, no record touched.
+"""Builds Fetch requests and handles their responses. No I/O and no clock; records are not decoded.
 
-One Fetch is in flight per broker. While its answer is decoded by the caller the next is already asked for, from where
-the parked slices end, until `max_buffered_bytes` are parked. Nothing is asked of a broker while one of its partitions
-has all it may have parked: the request would name only the idle ones, and the broker would sit on it for
-`fetch_max_wait_ms` while the busy partition runs dry (Apache Kafka's KAFKA-17182 is about the same thing).
+One Fetch is in flight per broker. The next one is sent while the caller decodes the last response. It starts at the end
+of the buffered records, until `max_buffered_bytes` are buffered. No Fetch is sent to a broker while one of its
+partitions has reached its buffer limit. Such a request would contain only the idle partitions. The broker would hold it
+for `fetch_max_wait_ms`, and the busy partition would run out of records (similar to KAFKA-17182).
 """
 
 import uuid
@@ -60,7 +60,7 @@ RETRIED_BY_WAITING = frozenset(
 
 
 class FetchOrder(NamedTuple):
-    """A Fetch to send to `node`; `max_version` caps its version where topics have no ids."""
+    """A Fetch request for `node`; `at_most` limits its version if topics have no ids."""
 
     node: int
     request: FetchRequest
@@ -68,7 +68,7 @@ class FetchOrder(NamedTuple):
 
 
 class LogOffsets(NamedTuple):
-    """The log's ends as the leader last told: high watermark, last stable offset, start; -1 where unknown."""
+    """Offsets of a log from the leader's last response; -1 where unknown."""
 
     high_watermark: int
     last_stable: int
@@ -76,7 +76,7 @@ class LogOffsets(NamedTuple):
 
 
 class RequestedFetch(NamedTuple):
-    """One partition of an in-flight Fetch. A response counts only while serial and offset still hold.
+    """One partition of an in-flight Fetch. A response is accepted only if serial and offset still match.
 
     `leader` and `leader_epoch` are those of the view that the request was built from. The request itself may have gone
     to a follower (KIP-392).
@@ -89,7 +89,11 @@ class RequestedFetch(NamedTuple):
 
 
 class FetchOutcome:
-    """What an answer asks of others: metadata to be refreshed, leaders that moved (KIP-951)."""
+    """Results of a Fetch response for other components.
+
+    `stale`: metadata must be refreshed. `leaders` and `brokers`: new leaders and their addresses (KIP-951).
+    `parked_bytes`: bytes added to the buffer.
+    """
 
     def __init__(self, *, stale: bool = False) -> None:
         self.stale = stale
@@ -99,20 +103,20 @@ class FetchOutcome:
 
 
 class Replica(NamedTuple):
-    """A follower that a leader told us to read from (KIP-392), and until when to believe it."""
+    """A preferred read replica named by the leader (KIP-392), used until `until` (monotonic s)."""
 
     node: int
     until: float
 
 
 class Fetcher:
-    """Sessions by broker, parked slices by partition, and what is in flight."""
+    """Fetch sessions and in-flight requests by broker, buffered records by partition."""
 
     def __init__(self, config: Config) -> None:
         self.config = config
         self.parked = FetchBuffer()
         self.ends: dict[TopicPartition, LogOffsets] = {}
-        self.stale_log_offsets: set[TopicPartition] = set()  # of what is fetched again and was not for a while
+        self.stale_log_offsets: set[TopicPartition] = set()  # partitions resumed, without a response since
         self._sessions: dict[int, FetchSession] = {}
         self._in_flight: dict[int, dict[TopicPartition, RequestedFetch]] = {}
         self._ahead: dict[TopicPartition, RequestedFetch] = {}
@@ -121,19 +125,19 @@ class Fetcher:
         self._node_attempts: dict[int, Attempts] = {}
         self._orders: Iterator[int] = count(1)
         self._last_asked: dict[int, int] = {}
-        self.held_back = False  # a broker was not asked since too much waits: it can be when some of that is taken
-        self.until: dict[TopicPartition, int] = {}  # where reading ends, of partitions that are read to an end
+        self.held_back = False  # a request was delayed by the buffer limits: sent once buffered records are taken
+        self.until: dict[TopicPartition, int] = {}  # end offsets of partitions that are read up to an end
 
     @property
     def _backoff(self) -> Backoff:
         return Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
 
-    # --- asking
+    # --- requests
 
     def ready_requests(
         self, positions: Positions, view: ClusterView, allowed: Callable[[TopicPartition], bool], now: float
     ) -> list[FetchOrder]:
-        """The requests to send now. `allowed`: assigned for fetching and not paused."""
+        """The requests to send now. `allowed`: true for a partition that may be fetched and is not paused."""
         wanted: dict[int, dict[TopicPartition, Wanted]] = {}
         busy: set[int] = set()
         live_bytes = 0
@@ -150,9 +154,9 @@ class Fetcher:
                 wanted.setdefault(node, {})[partition] = want
         room = self.config.max_buffered_bytes - live_bytes - len(self._in_flight) * self.config.fetch_max_bytes
         orders: list[FetchOrder] = []
-        # Where the budget has no room for all, whoever was asked longest ago goes first: else some would never be.
+        # If the budget has no room for all, the broker with the oldest request is next: otherwise some would starve.
         for node in sorted(wanted, key=lambda node: self._last_asked.get(node, 0)):
-            # The first request always goes, however small the budget: else a budget below one fetch would hang.
+            # One request is always sent: otherwise a budget smaller than one fetch would block for ever.
             if node in busy or (room < self.config.fetch_max_bytes and (live_bytes or self._in_flight or orders)):
                 continue
             orders.append(self._order(node, wanted[node], positions, view))
@@ -164,14 +168,14 @@ class Fetcher:
         self, node: int, wanted: Mapping[TopicPartition, Wanted], positions: Positions, view: ClusterView
     ) -> FetchOrder:
         session = self._sessions.setdefault(node, FetchSession())
-        # A broker keeps a thousand sessions, for minutes after their last use: none is for a read that is soon over.
+        # A broker keeps about 1000 sessions, for minutes after their last use: a short read does not open one.
         kept = len(wanted) > SOON_OVER_PARTITIONS or not wanted.keys() <= self.until.keys()
         ask = session.next_request(wanted, kept=kept)
         self._last_asked[node] = next(self._orders)
         self._in_flight[node] = {
             partition: RequestedFetch(positions.state(partition).serial, want.offset, want.leader_epoch, known.leader)
             for partition, want in wanted.items()
-            if (known := view.partition(partition)) is not None  # as `_want` has seen to
+            if (known := view.partition(partition)) is not None  # always so, see `_want`
         }
         config = self.config
         request = FetchRequest(
@@ -196,15 +200,15 @@ class Fetcher:
             return None
         offset = self._next_offset(partition, point.serial, point.offset)
         if offset > point.offset and self._ahead[partition].leader_epoch < known.leader_epoch:
-            # What an older leader gave waits to be read, and its end has yet to be held against this leader's log.
+            # Buffered records are of an older leader. Their end offset is not validated against this leader's log yet.
             return None
         if offset >= self.until.get(partition, offset + 1):
             return None
-        # A follower is asked without an epoch of its own: it is the leader's that we know.
+        # Followers have no epoch of their own: the request has the leader's.
         return Wanted(view.topic_id(partition.topic), offset, known.leader_epoch, self.config.max_partition_fetch_bytes)
 
     def _next_offset(self, partition: TopicPartition, serial: int, position: int) -> int:
-        """What follows all that was fetched under this serial."""
+        """The offset after all records that were fetched under this serial."""
         ahead = self._ahead.get(partition)
         return ahead.offset if ahead is not None and ahead.serial == serial else position
 
@@ -221,13 +225,13 @@ class Fetcher:
         last = self.parked.last(partition)
         if last is None:
             return False
-        # One answer's worth may be parked while the next is on its way; more would only keep others waiting.
+        # One response may be buffered while the next is in flight; more would only delay other partitions.
         return last.end == last.start or self.parked.bytes_of(partition) > self.config.max_partition_fetch_bytes
 
     def _may_ask(self, node: int, now: float) -> bool:
         return self._node_attempts.get(node, FRESH).may_try(now)
 
-    # --- answers
+    # --- responses
 
     def on_response(
         self,
@@ -240,12 +244,12 @@ class Fetcher:
         wall_ms: int,
         chance: float,
     ) -> FetchOutcome:
-        """Park what came, and turn each partition's error into what it means for its position."""
+        """Buffer the records, and apply each partition's error to its position."""
         asked = self._in_flight.pop(node, {})
         session = self._sessions.setdefault(node, FetchSession())
         outcome = FetchOutcome()
         if response.error_code:
-            # A session that the broker lost is opened anew at once; one that it never gives is not asked for in a spin.
+            # A session that the broker lost is reopened at once. An error on opening is retried after a backoff.
             lost = response.error_code in SESSION_ERRORS and session.epoch != OPENING
             session.reset(gone=response.error_code == SESSION_NOT_FOUND)
             if not lost:
@@ -261,10 +265,10 @@ class Fetcher:
                 partition = TopicPartition(name, data.partition_index)
                 ask = asked.get(partition)
                 state = positions.get(partition)
-                # The fetch barrier: a seek, a revoke or a loss since has given the partition another serial.
+                # The fetch barrier: a seek, revocation or loss since the request has changed the partition's serial.
                 if ask is None or state is None or state.serial != ask.serial:
                     continue
-                # What it would have followed has been given up since (`trim`).
+                # The records before it were dropped meanwhile (`trim`).
                 if ask.offset != self._next_offset(partition, state.serial, state.offset):
                     continue
                 self._one(node, partition, data, ask, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance)
@@ -293,7 +297,7 @@ class Fetcher:
             self._refused(node, partition, data, ask, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance)
             return
         if data.preferred_read_replica < 0:
-            self._attempts.pop(partition, None)  # else it was sent elsewhere, where it may have just been refused
+            self._attempts.pop(partition, None)  # else it is redirected to a follower, which may have just refused it
         self.stale_log_offsets.discard(partition)
         self.ends[partition] = LogOffsets(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         if data.diverging_epoch.end_offset >= 0:
@@ -321,11 +325,11 @@ class Fetcher:
         now: float,
         chance: float,
     ) -> None:
-        """The leader names a follower to read from (KIP-392)."""
+        """Use the preferred read replica that the leader named (KIP-392)."""
         if _is_up(replica, partition, view):
             self._replicas[partition] = Replica(replica, now + self.config.metadata_max_age_ms / 1000)
             return
-        # It came back since we last asked who is there: until we know of it, the leader names it again, and at once.
+        # The follower came back after the last metadata. Until a refresh, the leader would redirect to it at once.
         outcome.stale = True
         self._wait(partition, now=now, chance=chance)
 
@@ -333,7 +337,7 @@ class Fetcher:
         records = memoryview(data.records or b"")
         end = slice_end(records)
         next_offset = ask.offset if end.next_offset is None else max(end.next_offset, ask.offset)
-        # The log may grow between a broker's two reads, but decode takes what lies further behind for corrupt.
+        # The log may grow beyond the high watermark meanwhile, but decode treats an offset further on as corrupt.
         if next_offset > (data.high_watermark + INT32_MAX if data.high_watermark >= 0 else INT64_MAX):
             next_offset = ask.offset
         aborted = tuple((one.producer_id, one.first_offset) for one in data.aborted_transactions or ())
@@ -373,7 +377,7 @@ class Fetcher:
             return
         self._replicas.pop(partition, None)
         place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition, "offset": ask.offset}
-        # What lies ahead of the position is judged when the position is there; until then it waits.
+        # An error ahead of the position is handled once the position is there; until then it is retried.
         is_position = ask.offset == positions.state(partition).offset
         if code == OUT_OF_RANGE and is_position and _is_of_leader(node, data, ask, view.partition(partition)):
             log_start = data.log_start_offset if data.log_start_offset >= 0 else None
@@ -392,7 +396,10 @@ class Fetcher:
         positions.fail(partition, FetchFailed(f"the broker refused to fetch: {error_name(code)} ({code})", **place))
 
     def _back_to_leader(self, partition: TopicPartition, *, now: float, chance: float) -> None:
-        """Fetch from the leader again, after a backoff: a leader may name the same follower at once (KIP-392)."""
+        """Fetch from the leader again, after a backoff.
+
+        Without the backoff, the leader may name the same follower at once (KIP-392).
+        """
         self._replicas.pop(partition, None)
         self._wait(partition, now=now, chance=chance)
 
@@ -401,21 +408,24 @@ class Fetcher:
         self._attempts[partition] = self._attempts.get(partition, FRESH).failed(now, self._backoff, chance)
 
     def failed(self, node: int, *, now: float, chance: float) -> None:
-        """No answer will come: the session is in doubt, so the next request opens a new one."""
+        """Handle a lost request. The session state is unknown, so the next request opens a new session."""
         self._in_flight.pop(node, None)
         if (session := self._sessions.get(node)) is not None:
             session.reset()
-        # Whether to read a follower that says nothing is for the leader to say again (KIP-392).
+        # An unresponsive follower is used again only if the leader names it again (KIP-392).
         self._replicas = {one: replica for one, replica in self._replicas.items() if replica.node != node}
         self._node_attempts[node] = self._node_attempts.get(node, FRESH).failed(now, self._backoff, chance)
 
-    # --- handing out
+    # --- buffered records
 
     def next_slice(
         self, partition: TopicPartition, positions: Positions, allowed: Container[TopicPartition]
     ) -> CompletedFetch | None:
-        """The slice of a partition to decode next, which stays parked until it is removed. None if it may not be shown
-        now: the partition is set aside until it is allowed, and what the barrier has voided is dropped."""
+        """The slice of a partition to decode next; it stays buffered until it is removed.
+
+        None if it may not be returned now. A partition that is not allowed is set aside, and a slice with an outdated
+        serial is dropped.
+        """
         first = self.parked.first(partition)
         if first is None or not positions.is_current(partition, first.serial):
             self.drop(partition)
@@ -427,19 +437,22 @@ class Fetcher:
         return first
 
     def drop(self, partition: TopicPartition) -> None:
-        """Forget what is parked of a partition (it was revoked, lost or moved)."""
+        """Drop the buffered records of a partition that was revoked, lost or moved."""
         self.parked.drop(partition)
         self._ahead.pop(partition, None)
 
     def forget(self, partition: TopicPartition) -> None:
-        """Forget everything about a partition that is not ours any more."""
+        """Remove all state of a partition that is no longer assigned."""
         self.drop(partition)
         for known in (self.ends, self._replicas, self._attempts, self.until):
             known.pop(partition, None)
         self.stale_log_offsets.discard(partition)
 
     def trim(self, paused: Callable[[TopicPartition], bool]) -> None:
-        """Keep the bytes of paused partitions bounded as well: the newest are given up, and fetched again later."""
+        """Limit the buffered bytes of paused partitions.
+
+        The newest slices are dropped, and fetched again later.
+        """
         excess = self.parked.total_bytes - 2 * self.config.max_buffered_bytes
         if excess <= 0:
             return
@@ -449,8 +462,10 @@ class Fetcher:
                 self._ahead[partition] = RequestedFetch(dropped.serial, dropped.start, dropped.leader_epoch_at_fetch)
 
     def known_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """The logs' ends as answers have told them: last stable offsets under read_committed. What is paused is not
-        fetched, and its end may be another now."""
+        """The end offsets from the last responses; last stable offsets under read_committed.
+
+        Paused partitions are not fetched, so their end offset may be outdated.
+        """
         stable = self.config.isolation_level == "read_committed"
         ends = {one: self.ends[one] for one in partitions if one in self.ends}
         return {
@@ -458,11 +473,11 @@ class Fetcher:
         }
 
     def fresh_ends(self, partitions: Set[TopicPartition]) -> dict[TopicPartition, int]:
-        """As `known_ends`, of those that have been told since they are fetched."""
+        """As `known_ends`, without partitions that had no response since fetching them was resumed."""
         return self.known_ends(partitions - self.stale_log_offsets)
 
     def next_poll_at(self) -> list[float]:
-        """When each partition or broker that failed may be asked again (s, monotonic)."""
+        """Times (monotonic s) at which failed partitions and brokers may be retried."""
         return [one.not_before for one in (*self._attempts.values(), *self._node_attempts.values())]
 
     @property
@@ -471,7 +486,7 @@ class Fetcher:
 
 
 def recreated(partition: TopicPartition, before: object, after: object, offset: int | None) -> TopicRecreated:
-    """The error for a position in a topic that has been deleted and made anew (B-39)."""
+    """The error for a position in a topic that was deleted and created again (B-39)."""
     return TopicRecreated(
         "the topic was deleted and made anew: positions in the old one mean nothing in the new",
         hint="seek() to where to read the new one",
@@ -484,13 +499,13 @@ def recreated(partition: TopicPartition, before: object, after: object, offset: 
 
 
 def _is_up(node: int, partition: TopicPartition, view: ClusterView) -> bool:
-    """Whether the partition's replica there can be read, as far as metadata tells."""
+    """True if metadata has the broker and its replica of the partition is not offline."""
     known = view.partition(partition)
     return node in view.brokers and known is not None and node not in known.offline
 
 
 def _is_of_leader(node: int, data: PartitionData, ask: RequestedFetch, known: PartitionView | None) -> bool:
-    """Whether a response came from the partition's leader, and no other leader is known or named since the request."""
+    """True if the partition's leader sent the response, and no newer leader is known or named."""
     named = data.current_leader
     if known is None or (named.leader_id not in (NO_NODE, node) and named.leader_epoch > ask.leader_epoch):
         return False

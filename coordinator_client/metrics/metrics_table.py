@@ -1,9 +1,8 @@
-# ruff: noqa: E501 -- one figure a line reads as the table it is, and `figure` is a dataclass field
-"""Every figure of a consumer, once: our name, Java's group and name where it has one, kind, unit, and a sentence.
+# ruff: noqa: E501 -- one metric a line keeps the table readable, and `figure` is a dataclass field
+"""The table of all consumer metrics: name, Java's group and name, kind, unit, description.
 
-`ConsumerMetrics` is one frozen set of values, what `Consumer.metrics()` gives; `FIGURES` is the table, which every
-exporter and docs/metrics.md read. Loaded when somebody looks for the first time: a consumer that nobody watches does
-without it.
+`ConsumerMetrics` is an immutable set of values, returned by `Consumer.metrics()`. `FIGURES` is the table, used by every
+exporter and by docs/metrics.md. It is loaded at first use, so that consumers without monitoring do not pay for it.
 """
 
 from collections.abc import Iterator, Mapping
@@ -21,15 +20,18 @@ if TYPE_CHECKING:
 
 
 class MetricKind(Enum):
-    """A counter only grows while its consumer lives; a gauge says how it is now, or was of late."""
+    """A counter only grows while its consumer lives; a gauge is a current or recent value."""
 
     COUNTER = "counter"
     GAUGE = "gauge"
 
 
 class MetricSpec(NamedTuple):
-    """One row. `unit`: ms, s, bytes, ratio, or "" for things counted. `java`: (group, name) in Java's client, or None.
-    `by_partition`: its value is a mapping of TopicPartition."""
+    """One row of the table.
+
+    `unit`: ms, s, bytes, ratio, or "" for counts. `java`: (group, name) in Java's client, or None. `by_partition`: true
+    if the value is a mapping of TopicPartition.
+    """
 
     name: str
     kind: MetricKind
@@ -51,15 +53,15 @@ CLIENT, GROUP, FETCH = "consumer", "consumer-coordinator", "consumer-fetch-manag
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerMetrics(Mapping[str, Any]):
-    """A consumer's figures at one moment: attributes, and a mapping by the same names.
+    """A consumer's metrics at one time: attributes, and a mapping by the same names.
 
-    None: nothing of the kind has happened yet, or not of late. Averages and maxima are over the last 30 to 60 s, but for
-    those of rebalances, which are over the last 100 of them. `generation` is -1 and `member_id` empty outside of the
-    group; `closed`: a close was asked for.
+    None: no such event has occurred, or not recently. Averages and maxima are over the last 30 to 60 s. Those of
+    rebalances are over the last 100 rebalances. `generation` is -1 and `member_id` empty outside of the group.
+    `closed`: true once close was called.
     """
 
     # fmt: off
-    # --- whose
+    # --- identity
     client_id: str
     group: str | None
     member_id: str
@@ -156,7 +158,7 @@ FIGURES: Final[Mapping[str, MetricSpec]] = MappingProxyType(
 
 
 def metrics_of(core: "ConsumerCore", now: float) -> ConsumerMetrics:
-    """The figures of `core` as they are at `now`; under its lock."""
+    """The metrics of `core` at `now`; called under its lock."""
     counters, meters = core.counters, core.meters
     history = core.member.timeline.rebalances if core.member is not None else ()
     ended = [one.ended_at for one in history if one.ended_at is not None]
@@ -231,7 +233,7 @@ def metrics_of(core: "ConsumerCore", now: float) -> ConsumerMetrics:
 
 
 def _lag_and_lead(core: "ConsumerCore") -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
-    """How far the positions are from both ends of their logs, as fetches have told these."""
+    """Lag and lead of the positions, from the log offsets of the last Fetch responses."""
     lag: dict[TopicPartition, int] = {}
     lead: dict[TopicPartition, int] = {}
     for partition, end in core.fetcher.known_ends(sorted(core.visible)).items():

@@ -1,8 +1,8 @@
-"""Figures as OpenTelemetry's MetricsData, which brokers ask for (KIP-714). Needs the extra `kohort[opentelemetry]`.
+"""Metrics as OpenTelemetry's MetricsData, for KIP-714. Needs the extra `kohort[opentelemetry]`.
 
-A figure that Java has goes by the name that KIP-714 makes of Java's, such as
-`org.apache.kafka.consumer.coordinator.commit.total`, and in Java's unit, so that one plugin understands
-clients of both; one of ours alone is `kohort.consumer.` and its name.
+A metric that Java has uses the name that KIP-714 derives from Java's, such as
+`org.apache.kafka.consumer.coordinator.commit.total`, and Java's unit. One broker plugin then handles both clients.
+Other metrics are named `kohort.consumer.` and their own name.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -22,12 +22,11 @@ UNITS: Final = {"ms": "ms", "s": "s", "bytes": "By", "ratio": "1", "": "1"}
 
 
 class TooLarge(KohortError):
-    """What is wanted does not fit into what the broker takes, even without the figures of partitions."""
+    """The requested metrics exceed the broker's size limit, even without the partition metrics."""
 
 
 class OtlpSpan(NamedTuple):
-    """The time that a push is about, in ms since the epoch. `before`: counters as they were at its start, None where
-    they are told as they are."""
+    """The period of a push, in ms since the epoch. `before`: counters at its start; None for cumulative counters."""
 
     since_ms: int
     until_ms: int
@@ -35,7 +34,7 @@ class OtlpSpan(NamedTuple):
 
 
 def available() -> bool:
-    """Whether the library is here."""
+    """True if the OpenTelemetry library is installed."""
     try:
         return find_spec(LIBRARY) is not None
     except ModuleNotFoundError:
@@ -50,7 +49,7 @@ def name_of(figure: MetricSpec) -> str:
 
 
 def counters(metrics: ConsumerMetrics) -> dict[str, float]:
-    """What the next push in differences is to be compared with."""
+    """The counters to subtract in the next push with delta temporality."""
     return {name: metrics[name] for name, figure in FIGURES.items() if figure.kind is MetricKind.COUNTER}
 
 
@@ -63,9 +62,9 @@ def payload(
     codec: int,
     most_bytes: int,
 ) -> bytes:
-    """What is wanted, compressed with Kafka's codec of that number. Raises TooLarge.
+    """The requested metrics, compressed with the codec of that Kafka number. Raises TooLarge.
 
-    `about`: attributes of the whole, the client's group and the like.
+    `about`: resource attributes, such as the client's group.
     """
     sizes = []
     for partitions in (True, False):

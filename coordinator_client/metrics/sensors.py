@@ -1,6 +1,6 @@
-"""What a consumer counts and measures while it runs, as cheaply as can be: nothing here is touched once a record.
+"""Counters and samples of a running consumer; none of them is updated per record.
 
-`metrics_table.py` says what becomes of it. All of it is written under the driver's lock, by whoever did the thing.
+`metrics_table.py` makes the metrics of them. All are written under the driver's lock, by the component that measures.
 """
 
 from collections import defaultdict
@@ -14,11 +14,14 @@ if TYPE_CHECKING:
     from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
 
 FAILURES: Final = frozenset({MemberState.STALLED, MemberState.FAILED})
-"""Ends of a rebalance that nobody wanted; leaving is none."""
+"""Outcomes that count as a failed rebalance; leaving the group does not."""
 
 
 class Sensors:
-    """What a consumer measures. `asked`: answers of the coordinator, ms by API; `hooks`: the user's, ms by event."""
+    """Samples of a consumer.
+
+    `asked`: response times (ms) of the coordinator, by API. `hooks`: callback times (ms), by event.
+    """
 
     def __init__(self) -> None:
         self.fetch_ms = SampledWindow()
@@ -37,13 +40,13 @@ class Sensors:
         self._counted_until = -inf
 
     def polled(self, now: float) -> None:
-        """A poll begins."""
+        """Record the start of a poll."""
         if self.polled_at is not None:
             self.between_polls_ms.add((now - self.polled_at) * 1000, now)
         self.polled_at = now
 
     def poll_ended(self, now: float) -> None:
-        """The poll is over, and the user's code goes on."""
+        """Record the end of a poll; the user's code continues."""
         since = self._poll_ended_at if self._poll_ended_at is not None else self.polled_at
         if since is not None and self.polled_at is not None and now > since:
             self.idle_ratio.add((now - self.polled_at) / (now - since), now)
@@ -53,11 +56,14 @@ class Sensors:
         self._hook_began_at = now
 
     def hook_ended(self, event: str, now: float) -> None:
-        """`event`: the kind that the hook was told of."""
+        """Record the end of a callback; `event` is the kind of its event."""
         self.hooks[event].add((now - self._hook_began_at) * 1000, now)
 
     def rebalanced(self, history: "tuple[RebalanceRecord, ...]") -> None:
-        """Count those that have ended since the last call; one is told of at its end, so none is forgotten before."""
+        """Count rebalances that have ended since the last call.
+
+        It is called at the end of each, so none leaves the history uncounted.
+        """
         for one in reversed(history):
             if one.ended_at is None:
                 continue

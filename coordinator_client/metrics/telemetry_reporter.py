@@ -1,6 +1,7 @@
-"""A consumer's metrics to brokers that ask for them (KIP-714): the machine of `telemetry_sender.py` at work.
+"""Pushes a consumer's metrics to brokers (KIP-714).
 
-Nothing of it is loaded, and nothing sent, unless a broker offers to take metrics: one with no plugin for them does not.
+The state machine is in `telemetry_sender.py`. No code is loaded and no request is sent unless a broker supports it. A
+broker without a metrics plugin does not.
 """
 
 import logging
@@ -26,11 +27,11 @@ log = logging.getLogger("kohort.consumer")
 
 GET_TELEMETRY_SUBSCRIPTIONS: Final = 71
 LAST_PUSH_S: Final = 3.0
-"""How long a close waits for its last push to be answered: nobody shall wait long for what is only told."""
+"""Time (s) that close waits for the response to the last push."""
 
 
 class TelemetryReporter:
-    """Belongs to one Core, and is used under the same lock."""
+    """Sends the telemetry requests of one `ConsumerCore`; used under the core's lock."""
 
     def __init__(self, core: "ConsumerCore") -> None:
         self._core = core
@@ -42,13 +43,13 @@ class TelemetryReporter:
         self._before: dict[str, float] = {}
 
     def poll(self, now: float) -> None:
-        """Send what is owed."""
+        """Send the request that is due."""
         machine = self._machine or self._begun()
         if machine is None:
             return
         if now >= self._limit and not machine.stopped:
             machine.stop("closed")
-            self._core.has_updates = True  # the close waits for it
+            self._core.has_updates = True  # close waits for it
         owed = machine.next_request(now)
         if owed is None:
             return
@@ -69,13 +70,16 @@ class TelemetryReporter:
         )
 
     def next_poll_at(self) -> list[float | None]:
-        """When to take a turn again if nothing happens."""
+        """Times (monotonic s) of the next request and of the limit for closing."""
         if self._machine is None:
             return []
         return [self._machine.next_poll_at(), None if self.ended or self._limit == inf else self._limit]
 
     def close(self, now: float, deadline: float) -> None:
-        """A last push, if one is wanted; it is waited for until the deadline, and for 3 s at most."""
+        """Send a last push, if one is requested.
+
+        Its response is awaited until the deadline, at most 3 s.
+        """
         self._limit = min(deadline, now + LAST_PUSH_S)
         if self._machine is not None:
             self._machine.close()
@@ -84,7 +88,7 @@ class TelemetryReporter:
 
     @property
     def ended(self) -> bool:
-        """Whether a close need not wait for it."""
+        """True if close need not wait for telemetry."""
         return self._machine is None or bool(self._machine.stopped)
 
     # --- inner
@@ -110,7 +114,7 @@ class TelemetryReporter:
                     _stop(machine, str(error))
                 case _:
                     machine.unanswered(now)
-            self._core.has_updates = self._core.has_updates or self._core.closing  # a close may be waiting for it
+            self._core.has_updates = self._core.has_updates or self._core.closing  # close may be waiting for it
 
         self._core.send(line, self._broker, PendingRequest(api, request, done, self._core.request_s))
 
@@ -142,14 +146,14 @@ class TelemetryReporter:
         about = _about(core, metrics)
 
         def request(_version: int) -> PushTelemetryRequest:
-            # By the driver's thread, without the lock: it is no moment's work.
+            # Runs on the driver's thread without the lock, since encoding takes time.
             try:
                 data = otlp.payload(
                     metrics, span, wants=wants.wants, about=about, codec=wants.codec, most_bytes=wants.most_bytes
                 )
             except KohortError:
                 raise
-            except Exception as problem:  # a library's: no reason for a consumer to end
+            except Exception as problem:  # an error of the library must not end the consumer
                 raise KohortError(f"metrics cannot be encoded: {problem}") from problem
             return PushTelemetryRequest(
                 client_instance_id=push.client,
@@ -179,7 +183,7 @@ def _tell(why: str) -> None:
 
 
 def _about(core: "ConsumerCore", metrics: "ConsumerMetrics") -> dict[str, str]:
-    """KIP-714's labels of a client, as far as the broker does not know them from the connection."""
+    """KIP-714's client labels that the broker cannot take from the connection."""
     labels = {
         "client_rack": core.config.rack,
         "group_id": core.config.group,

@@ -1,8 +1,8 @@
-"""What a broker wants to know of its clients, and when it is told (KIP-714): a pure machine.
+"""State machine of KIP-714 telemetry: subscription, pushes and their times. No I/O.
 
-A client asks for a subscription, pushes at the broker's interval (the first time after a random part of it, so that a
-thousand clients do not push at once), asks again when the broker says that the subscription has changed, and pushes a
-last time when it closes. Nothing here matters to the client itself: whatever goes wrong ends in silence.
+The client requests a subscription and pushes at the broker's interval. The first push is after a random part of the
+interval, so that many clients do not push at once. When the broker reports a changed subscription, the client requests
+it again. It pushes a last time when it closes. Errors never affect the client itself.
 """
 
 from collections.abc import Callable
@@ -18,17 +18,17 @@ ASK: Final = "GetTelemetrySubscriptions"
 PUSH: Final = "PushTelemetry"
 NO_CLIENT_INSTANCE_ID: Final = UUID(int=0)
 DEFAULT_INTERVAL_S: Final = 300.0
-"""Where a broker has not said how often, or said nonsense: as often as one does by default."""
+"""Push interval before a broker has sent one, or if it is invalid: Kafka's default."""
 
 SHORTEST_S: Final = 0.1
-"""No broker lets its owner ask for more often; one that does is not well."""
+"""Lower bound of the push interval; brokers do not allow a smaller one."""
 
 CODECS: Final = frozenset(range(1, 5))
-"""What we can compress with, by Kafka's numbers; 0 is always taken."""
+"""Supported codecs, by Kafka's numbers; 0 (none) is always accepted."""
 
 
 class NextStep(Enum):
-    """What an error leads to."""
+    """The action after an error."""
 
     ASK_NOW = "ask for the subscription at once"
     ASK_LATER = "ask for the subscription after the interval"
@@ -41,11 +41,13 @@ ERRORS: Final = {
     CODES["TELEMETRY_TOO_LARGE"]: NextStep.ASK_LATER,
     CODES["THROTTLING_QUOTA_EXCEEDED"]: NextStep.ASK_LATER,
 }
-"""Any other error would come again: it stops everything."""
+"""Errors after which telemetry continues. Any other error is permanent and stops it."""
 
 
 class TelemetrySubscription(NamedTuple):
-    """The broker's subscription. `codec`: Kafka's number. `wanted`: prefixes of names, "" for all. `delta`: counters as
+    """The broker's subscription.
+
+    `codec`: Kafka's codec number. `wanted`: prefixes of metric names, "" for all. `delta`: true for counters as
     differences.
     """
 
@@ -58,7 +60,7 @@ class TelemetrySubscription(NamedTuple):
 
     @classmethod
     def told(cls, answer: GetTelemetrySubscriptionsResponse) -> "TelemetrySubscription":
-        """The first codec that we have, in the broker's order."""
+        """The subscription in a response, with the first supported codec in the broker's order."""
         interval_s = answer.push_interval_ms / 1000
         return cls(
             answer.subscription_id,
@@ -70,19 +72,19 @@ class TelemetrySubscription(NamedTuple):
         )
 
     def wants(self, name: str) -> bool:
-        """Whether a metric of this name is to be pushed."""
-        # By the name's own prefixes: a broker may request a million of them, and this runs on the driver's thread.
+        """True if a metric of this name is to be pushed."""
+        # Looks up prefixes of the name, since a broker may request very many, and this runs on the driver's thread.
         return any(name[:end] in self.wanted for end in range(len(name) + 1))
 
 
 class TelemetryRequest(NamedTuple):
-    """Ask for the subscription of `client` (zero: one that has no id yet)."""
+    """A request for the subscription of `client` (zero if it has no id yet)."""
 
     client: UUID
 
 
 class Push(NamedTuple):
-    """Push under this subscription; `last`: there will be no other."""
+    """A push under this subscription; `last`: no other follows."""
 
     client: UUID
     subscribed: TelemetrySubscription
@@ -90,10 +92,11 @@ class Push(NamedTuple):
 
 
 class Telemetry:
-    """`owed` gives what to send now, if anything; then exactly one of `answered`, `unanswered` and `stop` must follow.
+    """State machine of one client's telemetry.
 
-    `chance` gives numbers in [0, 1). Times are monotonic seconds. `stopped`: why nothing is said any more, "" while it
-    goes on.
+    `next_request` returns the request to send now, if any. Exactly one of `subscription`, `pushed`, `unanswered` and
+    `stop` must follow. `chance` returns numbers in [0, 1). Times are monotonic seconds. `stopped` is the reason why no
+    more requests are sent, "" while they are.
     """
 
     def __init__(self, chance: Callable[[], float]) -> None:
@@ -107,7 +110,7 @@ class Telemetry:
         self._closing = False
 
     def next_request(self, now: float) -> TelemetryRequest | Push | None:
-        """What to send now."""
+        """The request to send now, if any."""
         if self.stopped or self._under_way is not None:
             return None
         push = self.subscribed is not None and bool(self.subscribed.wanted)
@@ -124,11 +127,11 @@ class Telemetry:
         return self._under_way
 
     def next_poll_at(self) -> float | None:
-        """When `owed` should be asked again if nothing happens."""
+        """The time (monotonic s) of the next request."""
         return None if self.stopped or self._under_way is not None or self._due == -inf else self._due
 
     def subscription(self, answer: GetTelemetrySubscriptionsResponse, now: float) -> None:
-        """The answer to an `Ask`."""
+        """Handle the response to a `TelemetryRequest`."""
         self._under_way = None
         if answer.error_code:
             self._refused(ASK, answer.error_code, now)
@@ -147,7 +150,7 @@ class Telemetry:
             self._due = max(now, self._pushed_at + subscribed.interval_s)
 
     def pushed(self, error_code: int, now: float) -> bool:
-        """The answer to a `Push`; whether it was taken."""
+        """Handle the response to a `Push`; returns True if it was accepted."""
         push, self._under_way = self._under_way, None
         self._pushed_at = now
         if isinstance(push, Push) and push.last:
@@ -159,19 +162,19 @@ class Telemetry:
         return not error_code
 
     def unanswered(self, now: float) -> None:
-        """No answer will come; another broker may know of other wishes."""
+        """Handle a lost request. The subscription is requested again, since another broker may have another one."""
         self._under_way = None
         self._later(now)
         if self._closing:
             self.stopped = "closed"
 
     def stop(self, why: str) -> None:
-        """Say nothing more."""
+        """Send no more requests."""
         self._under_way = None
         self.stopped = self.stopped or why
 
     def close(self) -> None:
-        """The client closes: a last push, if any is wanted, and no more."""
+        """Send a last push, if metrics are requested, and nothing after it."""
         self._closing = True
 
     @property
@@ -190,4 +193,4 @@ class Telemetry:
     def _later(self, now: float) -> None:
         self._due = now + self._interval_s
         if self.subscribed is not None:
-            self.subscribed = self.subscribed._replace(wanted=frozenset())  # so that it is asked for anew
+            self.subscribed = self.subscribed._replace(wanted=frozenset())  # so that it is requested again

@@ -1,4 +1,4 @@
-"""Offsets that automatic commits and the rewind check go by."""
+"""Offsets used by automatic commits and by the check for backward commits."""
 
 from collections.abc import Mapping
 from math import inf
@@ -8,11 +8,11 @@ from kohort.network.group_types import OffsetAndMetadata
 
 
 class AutoCommitState:
-    """What has been committed, what may be committed by itself, and a guard against going backwards.
+    """Tracks offsets to commit automatically, and detects backward commits.
 
-    `on_poll()` is called at the start of each poll: only what *earlier* polls returned counts as handled, never the
-    batch that the user is still working on (S-04). It is given changes only: a poll of one slice must not cost in
-    proportion to all partitions.
+    `on_poll()` is called at the start of each poll. Only records returned by *earlier* polls count as handled, never
+    the batch that the user is still working on (S-04). It receives only changes, so its cost does not grow with the
+    number of partitions.
     """
 
     def __init__(self, interval_s: float | None) -> None:
@@ -22,7 +22,7 @@ class AutoCommitState:
         self._next = 0.0
 
     def on_poll(self, changes: Mapping[TopicPartition, OffsetAndMetadata | None]) -> None:
-        """Earlier polls reached these positions. None: the position is not known any more. It may be repeated."""
+        """Record the positions reached by earlier polls. None: the position is unknown. Repeating a call is safe."""
         if self.interval_s is not None:
             for partition, found in changes.items():
                 if found is None:
@@ -32,11 +32,11 @@ class AutoCommitState:
             self._next = 0.0 if self._next == inf else self._next
 
     def pause(self) -> None:
-        """Nothing is due before the next poll: a close waits until no commit is under way."""
+        """Suspend automatic commits until the next poll: close waits until no commit is in flight."""
         self._next = inf
 
     def due(self, now: float) -> dict[TopicPartition, OffsetAndMetadata]:
-        """What to commit automatically now; empty when it is not yet time or nothing has moved."""
+        """Offsets to commit automatically now; empty before the interval has passed."""
         if self.interval_s is None or now < self._next:
             return {}
         self._next = now + self.interval_s
@@ -46,13 +46,16 @@ class AutoCommitState:
         return None if self.interval_s is None or self._next == inf else self._next
 
     def uncommitted(self) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Handled and not committed: for a rebalance and for close; empty unless commits are automatic."""
+        """Offsets handled and not committed, for a rebalance and for close.
+
+        Empty unless commits are automatic.
+        """
         return {
             partition: found for partition, found in self._handled.items() if self._committed.get(partition) != found[0]
         }
 
     def backward_commits(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[TopicPartition, int]:
-        """Partitions that a commit would move backwards, with what is committed now."""
+        """Partitions that a commit would move backwards, with the committed offset."""
         return {
             partition: self._committed[partition]
             for partition, found in offsets.items()
@@ -60,11 +63,13 @@ class AutoCommitState:
         }
 
     def known(self, partition: TopicPartition, offset: int) -> None:
-        """An offset was read from the coordinator or stored by it."""
+        """Record the committed offset that was read from the coordinator or stored by it."""
         self._committed[partition] = offset
 
     def drop(self, partition: TopicPartition) -> None:
-        """The partition is read no more, or its log is another now: an offset of the old one may not be committed
-        again, nor forbid a commit of one that the new one has."""
+        """Remove a partition that is no longer read, or whose log was replaced.
+
+        An offset of the old log must not be committed again, and must not block a commit in the new log.
+        """
         self._committed.pop(partition, None)
         self._handled.pop(partition, None)

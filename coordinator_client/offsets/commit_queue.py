@@ -1,14 +1,14 @@
-"""Offset commits that are not settled: in order within each partition, fenced by generation and assignment epoch.
+"""Queue of unsettled offset commits, fenced by generation and assignment epoch.
 
-One request is in flight at a time, and has everything that may be sent. Commits of one partition that were put while an
-earlier one was under way are settled together, by the offset of the last.
+Commits of a partition are sent in order. One request is in flight at a time, with every offset that may be sent.
+Commits of one partition that are put while an earlier one is in flight are settled together, by the offset of the last.
 
-A commit that a rebalance has overtaken is held, not failed: under the next generation it is sent again for those
-partitions that are still owned under the same epoch, and fails for the others, because somebody else owns them.
+A commit interrupted by a rebalance is held. Under the next generation it is sent again for the partitions that are
+still owned under the same epoch. It fails for the others, which have another owner.
 
-UNKNOWN_TOPIC_OR_PARTITION may come from a broker with old metadata. The partition's commit is tried again until a
-Metadata response that was requested after the refusal does not have the topic, or has it under another topic id.
-(KAFKA-16224 and KAFKA-20959 are about clients that try for ever, and hold up their rebalance by that.)
+UNKNOWN_TOPIC_OR_PARTITION may come from a broker with old metadata. The partition's commit is retried until a Metadata
+response, requested after the error, lacks the topic or has it under another topic id. (KAFKA-16224 and KAFKA-20959 are
+about clients that retry for ever, and delay their rebalance by that.)
 """
 
 from collections import deque
@@ -47,10 +47,10 @@ Finished = Callable[[KohortError | None], None]
 
 
 class LedgerEntry(NamedTuple):
-    """One commit: when it was settled (s, monotonic), under which generation, what, and how it ended ("" is well).
+    """One settled commit: time (monotonic s), generation, offsets, and outcome ("" on success).
 
-    `sent_at`: when it first went out; None if it never did. `refused`: the partitions that were not committed, and
-    `error`: the name of the error's class.
+    `sent_at` is the time of the first request; None if it was not sent. `refused` are the partitions that were not
+    committed. `error` is the name of the error's class.
     """
 
     at: float
@@ -63,12 +63,14 @@ class LedgerEntry(NamedTuple):
 
 
 class Commit:
-    """A commit that is not settled: `wanted` as it was put, of which `offsets` remains.
+    """An unsettled commit: `wanted` as it was put, of which `offsets` remains.
 
-    `epochs`: the assignment epochs at the call. `topic_ids`: of topics that were read; metadata may have lost them.
-    `order`: the serial of the machine's CommitOrder that it serves; its identity is then fixed. `number`: its place
-    among all that users made. `adrift`: the partitions whose log was replaced since. `errors` and `refused` have the
-    error and its code for each partition that was not committed.
+    - `epochs`: the assignment epochs at the call.
+    - `topic_ids`: ids of topics that were read; metadata may no longer have them.
+    - `order`: the serial of the state machine's CommitOrder that it serves; `identity` is then fixed.
+    - `number`: its sequence number among the users' commits.
+    - `adrift`: the partitions whose log was replaced since.
+    - `errors`, `refused`: the error and the error code of each partition that was not committed.
     """
 
     def __init__(
@@ -103,11 +105,11 @@ class Commit:
 
 
 class QueuedCommit:
-    """Successive commits of one partition that are settled together: only the offset of the last is sent.
+    """Successive commits of one partition that are settled together. Only the last offset is sent.
 
-    All have one assignment epoch (`epoch`, None: not assigned), one topic id (`topic_id`, None: metadata did not have
-    the partition) and one metadata string. `newer_than`: a rebalance overtook it, so it waits for a later generation.
-    `unknown_after`: the number of the last Metadata request that was made before the topic was refused as unknown.
+    All have one assignment epoch (`epoch`, None: not assigned), one topic id (`topic_id`, None: not in metadata) and
+    one metadata string. `newer_than`: a rebalance interrupted it in this generation, so it waits for a later one.
+    `unknown_after`: the number of the last Metadata request before UNKNOWN_TOPIC_OR_PARTITION was received.
     """
 
     __slots__ = (
@@ -155,7 +157,7 @@ class QueuedCommit:
         return next(reversed(self.commits)).offsets[self.partition]
 
     def takes(self, epoch: int | None, topic_id: UUID | None, metadata: str) -> bool:
-        """Whether one more commit may be settled together with these: only if none of them was sent yet."""
+        """True if one more commit may join these: none was sent, and the keys are equal."""
         fresh = self.sent is None and not self.closed
         return fresh and (self.epoch, self.topic_id, self.metadata) == (epoch, topic_id, metadata)
 
@@ -180,12 +182,12 @@ class Dropped(NamedTuple):
 
 
 class CommitQueue:
-    """The commits that are not settled, in one queue a partition, and the one request that is in flight.
+    """The unsettled commits, in one queue per partition, and the one request in flight.
 
-    `owed` gives the request to send now; `answered` takes its response; `judge` settles, once the machine has been told
-    of refusals; `expire` ends what has waited too long. A commit is settled when each of its partitions is. Within a
-    partition offsets are sent in the order of the calls; partitions do not wait for each other. No call looks at more
-    than the head of each queue and what it settles.
+    `ready_requests` returns the request to send now, and `on_response` takes its response. `complete` settles it, after
+    the state machine has processed the errors. `expire` fails commits past their deadline. A commit is settled when
+    each of its partitions is. Offsets of a partition are sent in the order of the calls; partitions do not wait for
+    each other. The cost of a call depends only on the number of partitions and of commits that it settles.
     """
 
     def __init__(self, group_id: str, backoff: Backoff, metadata: MetadataRefresher) -> None:
@@ -233,35 +235,39 @@ class CommitQueue:
 
     @property
     def partitions(self) -> Set[TopicPartition]:
-        """Of which anything is not settled."""
+        """Partitions with unsettled commits."""
         return self._queues.keys() | {entry.partition for entry in self._order} if self._order else self._queues.keys()
 
     def __len__(self) -> int:
         return len(self._open)
 
     def waits(self, partition: TopicPartition, offset: int) -> bool:
-        """Whether this is the offset that was put last of a partition, and it is not settled."""
+        """True if `offset` is the last one put for the partition, and is not settled."""
         queue = self._queues.get(partition)
         return queue is not None and queue[-1].last.offset == offset
 
     def log_gone(self, partition: TopicPartition) -> None:
-        """The log of the partition was replaced: what is queued is of the old one, what is put later is not."""
+        """Mark queued commits of a partition whose log was replaced.
+
+        Commits that are put later refer to the new log.
+        """
         for entry in [*self._queues.get(partition, ()), *(one for one in self._order if one.partition == partition)]:
             entry.closed = True
             for commit in entry.commits:
                 commit.adrift.add(partition)
 
     def drain_dropped(self) -> list[Dropped]:
-        """What was dropped since the last call, because its topic does not exist any more."""
+        """Offsets dropped since the last call, because their topic does not exist any more."""
         dropped, self._dropped = self._dropped, []
         return dropped
 
     def ready_requests(
         self, view: MemberView | None, outside: ConsumerGroupMetadata, now: float
     ) -> OffsetCommitRequest | None:
-        """The request for everything that may go now. `outside`: the identity where there is no membership.
+        """The request with all offsets that may be sent now. `outside`: the identity without a membership.
 
-        What the machine ordered goes first and alone: it has an identity of its own, and the rebalance waits for it.
+        A commit ordered by the state machine is sent first and alone. It has its own identity, and the rebalance waits
+        for it.
         """
         if self.in_flight is not None or self._awaiting_verdict is not None:
             return None
@@ -286,11 +292,11 @@ class CommitQueue:
         return commit_request(identity, {entry.partition: entry.last for entry in due})
 
     def _head(self, partition: TopicPartition, view: MemberView | None, now: float) -> QueuedCommit | None:
-        """What may be sent now of a partition; what may never be is refused."""
+        """The commit of a partition that may be sent now; commits that never may be sent fail."""
         while queue := self._queues.get(partition):
             entry = queue[0]
             if self._held(entry, view):
-                # A rebalance that the first one waits for would wait for the thread that waits for a later one.
+                # The first commit waits for a rebalance, which would wait for the thread blocked by a later commit.
                 waited_for = (commit.entries.get(partition) for commit in self._blocking)
                 passing = next((one for one in waited_for if one is not None and not self._held(one, view)), None)
                 if passing is None:
@@ -304,18 +310,18 @@ class CommitQueue:
         return None
 
     def _held(self, entry: QueuedCommit, view: MemberView | None) -> bool:
-        """Whether it waits for a later generation than the one in which a rebalance overtook it."""
+        """True if the commit waits for a later generation than the one that a rebalance ended."""
         if entry.newer_than is None or view is None:
             return False
         if entry.sent is not None and view.identity.member_id != entry.sent.member_id:
-            return False  # membership was lost meanwhile, and the fence will say so: nothing to wait for
+            return False  # membership was lost meanwhile, so `_fenced` will fail it
         return not view.commits_open or view.identity.generation <= entry.newer_than
 
     def _fenced(self, entry: QueuedCommit, view: MemberView | None) -> CommitFailed | None:
-        # Lost partitions stay in the assignment until on_lost has been run, but without a generation a commit would be
-        # let in by a group that is empty, where it looks like one of somebody who assigns by hand.
+        # Lost partitions stay in the assignment until on_lost has run. An empty group would accept their commit, since
+        # without a generation it looks like one of a consumer with manual assignment.
         if view is None:
-            lost = entry.sent is not None and entry.sent.generation >= 0  # a member's, which has left
+            lost = entry.sent is not None and entry.sent.generation >= 0  # sent by a member that has left
         else:
             owned = view.assignment.get(entry.partition)
             lost = view.identity.generation < 0 or owned is None or entry.epoch not in (None, owned.epoch)
@@ -331,7 +337,7 @@ class CommitQueue:
         )
 
     def _exists(self, entry: QueuedCommit, now: float) -> bool:
-        """False, and the entry is refused, if its topic was deleted, or deleted and created again."""
+        """True unless the topic was deleted (and maybe created again); the commit then fails."""
         error = self._topic_error(entry, now)
         if error is None:
             return True
@@ -343,7 +349,7 @@ class CommitQueue:
         (topic, number), view = entry.partition, self._metadata.view
         found, was = view.topic_id(topic), entry.topic_id
         if found != was and was is not None and NO_TOPIC_ID not in (found, was):
-            # Brokers take topics by name: the offset would be stored for the new topic, whose records it would skip.
+            # Brokers identify topics by name: the offset would be stored for the new topic, and skip its records.
             return TopicRecreated(
                 "not committed: the topic was deleted and created again",
                 topic=topic,
@@ -357,7 +363,7 @@ class CommitQueue:
         if view.partition(entry.partition) is not None or view.refused.get(topic, UNKNOWN_TOPIC) != UNKNOWN_TOPIC:
             return None
         if was is None and now < entry.unknown_since + UNKNOWN_TOPIC_GRACE_S:
-            return None  # never seen: it may have been created a moment ago
+            return None  # not in metadata so far: it may have just been created
         return UnknownTopic(
             "not committed: the topic or the partition does not exist",
             topic=topic,
@@ -366,7 +372,7 @@ class CommitQueue:
         )
 
     def on_response(self, response: OffsetCommitResponse) -> dict[int, frozenset[TopicPartition]]:
-        """Codes by partition, other than 0: what the machine must be told before `judge` is called."""
+        """Partitions by error code other than 0, for the state machine to process before `complete`."""
         sent, self.in_flight = self.in_flight, None
         if sent is None:
             return {}
@@ -383,7 +389,7 @@ class CommitQueue:
         return {code: frozenset(partitions) for code, partitions in by_code.items()}
 
     def complete(self, view: MemberView | None, now: float, chance: float) -> None:
-        """Settle the request that was answered, partition by partition, given the member as it stands now."""
+        """Settle the request that has a response, by partition, with the current membership."""
         if self._awaiting_verdict is None:
             return
         (sent, codes), self._awaiting_verdict = self._awaiting_verdict, None
@@ -391,7 +397,7 @@ class CommitQueue:
             entry.in_flight = entry.in_doubt = False
             if not entry.commits:
                 continue
-            entry.code = code = codes.get(entry.partition, UNKNOWN_OUTCOME)  # what is left out was not vouched for
+            entry.code = code = codes.get(entry.partition, UNKNOWN_OUTCOME)  # missing in the response
             if code == 0:
                 self._stored(entry)
                 continue
@@ -414,7 +420,7 @@ class CommitQueue:
         verdict = commit_verdict(code, entry.sent, view)
         retried = verdict in (CommitVerdict.RETRY, CommitVerdict.CHECK_TOPIC)
         if retried and entry.order and view.state is not MemberState.COMMITTING:
-            return CommitVerdict.FAIL  # nobody waits for it, and as who we are now nothing of it is ours to commit
+            return CommitVerdict.FAIL  # no longer awaited, and its partitions are not owned by this identity
         return verdict
 
     def _retry(self, entry: QueuedCommit, now: float, chance: float) -> None:
@@ -422,7 +428,10 @@ class CommitQueue:
         self._retried[entry] = None
 
     def _check_topic(self, entry: QueuedCommit, now: float) -> None:
-        """Have metadata of the topic requested now; what was requested before the refusal may be as old as it."""
+        """Request metadata of the topic.
+
+        A request made before the error does not count, since its response may be as old.
+        """
         if entry.unknown_after is None:
             entry.unknown_since = now
             self._metadata.add_transient((entry.partition.topic,))
@@ -432,14 +441,14 @@ class CommitQueue:
     def _hold(self, entry: QueuedCommit, code: int) -> None:
         entry.newer_than = entry.sent.generation if entry.sent else -1
         for commit in list(entry.commits) if entry.order else [one for one in self._blocking if one in entry.commits]:
-            # Whoever waits for it would keep the rebalance itself from going on.
+            # A caller that waits for it would block the rebalance.
             error = RebalanceInProgress(
                 "the group is rebalancing", hint="poll, then commit again what is still owned", group=self.group_id
             )
             self._refuse(commit, entry.partition, code, error)
 
     def unanswered(self, now: float, chance: float) -> None:
-        """The connection ended first: whether it was stored is unknown, and storing it twice does no harm."""
+        """Retry after a lost connection. The outcome is unknown, and storing an offset twice is safe."""
         sent, self.in_flight = self.in_flight, None
         for entry in sent.entries if sent is not None else ():
             entry.in_flight, entry.in_doubt, entry.code = False, True, 0
@@ -447,14 +456,14 @@ class CommitQueue:
                 self._retry(entry, now, chance)
 
     def not_sent(self, error: KohortError, now: float) -> None:
-        """It cannot be sent at all."""
+        """Fail the commits of a request that cannot be sent."""
         sent, self.in_flight = self.in_flight, None
         for entry in sent.entries if sent is not None else ():
             self._refuse_all(entry, UNKNOWN_OUTCOME, error)
         self._flush(now)
 
     def expire(self, now: float, *, everything: bool = False, because: KohortError | None = None) -> None:
-        """End what has waited past its deadline; or everything, where nothing will be sent any more."""
+        """Fail commits past their deadline, or all if no more requests can be sent."""
         for commit in self._overdue(now, everything):
             error = because or OperationTimeout(
                 "no answer to a commit in time", hint="whether it was stored is unknown", group=self.group_id
@@ -472,28 +481,34 @@ class CommitQueue:
             _deadline, _serial, commit = heappop(self._deadlines)
             if commit in self._open:
                 overdue.append(commit)
-        if len(self._deadlines) > 2 * len(self._open) + 100:  # behind one that waits, many may have been settled
+        if len(self._deadlines) > 2 * len(self._open) + 100:  # settled commits may remain behind an unsettled one
             self._deadlines = [one for one in self._deadlines if one[2] in self._open]
             heapify(self._deadlines)
         return overdue
 
     def release_blocked(self, error: KohortError, now: float) -> None:
-        """A hook waits for the caller, who waits for a commit that waits for the hook: end the commit."""
+        """Fail blocking commits that would deadlock with a callback.
+
+        The callback waits for the caller's thread, which waits for a commit that cannot go on before the callback has
+        returned.
+        """
         for commit in list(self._blocking):
             if not any(entry.in_flight for entry in commit.entries.values()):
                 self._give_up(commit, error)
         self._flush(now)
 
     def next_poll_at(self) -> list[float]:
-        """When to take a turn again if nothing happens (s, monotonic). All of them: one that has passed, for there is
-        no coordinator yet to try again with, must not hide a deadline."""
+        """Times (monotonic s) of the next deadline and retries.
+
+        All retry times are included. One that has passed while there is no coordinator must not hide the deadline.
+        """
         deadlines = [deadline for deadline, _serial, _commit in self._deadlines[:1]]
         return [*deadlines, *(entry.attempts.not_before for entry in self._retried if not entry.in_flight)]
 
     # --- inner
 
     def _stored(self, entry: QueuedCommit) -> None:
-        """The entry's offset is stored, and those of its partition that were put before it are superseded."""
+        """Settle an entry whose offset is stored, and the earlier entries of its partition."""
         done = [entry]
         if not entry.order:
             queue = self._queues[entry.partition]
@@ -546,7 +561,7 @@ class CommitQueue:
             self._metadata.remove_transient((entry.partition.topic,))
 
     def _flush(self, now: float) -> None:
-        """Finish what is settled, in the order of the calls."""
+        """Finish settled commits, in the order of the calls."""
         settled, self._settled = self._settled, []
         for commit in sorted(settled, key=lambda one: one.number):
             self._finish(commit, now)

@@ -1,4 +1,4 @@
-"""Commits as the core sees them: made, sent, answered, remembered, called back."""
+"""Queues, sends and settles the commits of one core, and calls their callbacks."""
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Set
@@ -44,7 +44,7 @@ OnDone = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KohortError | Non
 
 
 class PlannedCommit(NamedTuple):
-    """What is to be committed, and what was known then: epochs of the assignment, ids of the topics."""
+    """Offsets to commit, with the assignment epochs and topic ids at the time of the call."""
 
     wanted: dict[TopicPartition, OffsetAndMetadata]
     epochs: Mapping[TopicPartition, int]
@@ -52,7 +52,7 @@ class PlannedCommit(NamedTuple):
 
 
 class CommitRequestManager:
-    """Belongs to one Core, and is used under the same lock."""
+    """Handles the commits of one `ConsumerCore`; used under the core's lock."""
 
     def __init__(self, core: "ConsumerCore") -> None:
         self._core = core
@@ -65,13 +65,13 @@ class CommitRequestManager:
         self._dropped: dict[TopicPartition, int] = {}
 
     def poll(self, now: float) -> None:
-        """Send what may be sent, end what has waited too long."""
+        """Send the commits that are due, and fail those past their deadline."""
         hopeless = self._core.fatal if self._core.cluster.coordinator() is None else None
         self._core.committer.expire(now, everything=hopeless is not None, because=hopeless)
         waits = self._core.committer.waits
         due = {one: to for one, to in self._core.book.due(now).items() if not waits(one, to.offset)}
         if due and not self._core.closing:
-            # Who has sought back is committed there: the guard against rewinds is for offsets that somebody wrote down.
+            # A seek back is committed as such: the check for backward commits is only for offsets given by the caller.
             deadline = now + self._core.config.default_api_timeout_ms / 1000
             self.put(due, deadline=deadline, allow_rewind=True, late_at=now + self._core.request_s)
         coordinator = self._core.cluster.coordinator()
@@ -81,7 +81,7 @@ class CommitRequestManager:
         self._report_late(now)
 
     def next_poll_at(self) -> list[float]:
-        """When to take a turn again if nothing happens (s, monotonic)."""
+        """Times (monotonic s) of the next deadlines, retries and late reports."""
         return [*self._core.committer.next_poll_at(), *islice(self._automatic.values(), 1)]
 
     def _send(self, coordinator: CoordinatorNode, now: float) -> None:
@@ -93,7 +93,7 @@ class CommitRequestManager:
 
         def done(outcome: RequestResult, when: float) -> None:
             if self._core.committer.in_flight is not asked:
-                return  # it was given up at its deadline, and what is under way now has an answer of its own
+                return  # it was given up at its deadline; another request may be in flight now
             match outcome:
                 case ResponseReceived(value):
                     self._core.meters.commit_ms.add((when - now) * 1000, when)
@@ -116,15 +116,21 @@ class CommitRequestManager:
 
     @property
     def _membership(self) -> MemberView | None:
-        """What fences a commit; None where there is no membership to. Who unsubscribes has one until it has let go."""
+        """The membership that fences a commit; None without one.
+
+        After unsubscribe(), a member keeps it until its partitions are revoked.
+        """
         core = self._core
         parting = core.view is not None and core.view.identity.generation >= 0 and not core.manual
         return core.view if core.subscription is not None or parting else None
 
     @property
     def offsets_line(self) -> ConnectionPurpose:
-        """How commits, and questions about them, go to the coordinator: by its own connection, unless a join waits
-        there. Brokers read nothing behind a request that they have not answered, and a join may take minutes."""
+        """The coordinator connection for OffsetCommit and OffsetFetch requests.
+
+        They use the group connection, unless a JoinGroup request is in flight there. Brokers process the requests of a
+        connection in order, and a join may take minutes.
+        """
         joining = self._core.view is not None and self._core.view.state is MemberState.JOINING
         return ConnectionPurpose.CONTROL if joining else ConnectionPurpose.GROUP
 
@@ -133,8 +139,10 @@ class CommitRequestManager:
             self._core.book.known(partition, found.offset)
 
     def log_gone(self, partition: TopicPartition) -> None:
-        """The log has no such place any more as it was read up to; nor does what is answered later speak of the new
-        one."""
+        """Handle a log that was truncated or recreated below the position.
+
+        Responses that arrive later refer to the old log and are ignored.
+        """
         self._core.book.drop(partition)
         self._core.committer.log_gone(partition)
 
@@ -147,7 +155,7 @@ class CommitRequestManager:
         self._core.counters.commits_refused += error is not None
 
     def order(self, order: CommitOrder) -> None:
-        """The group's machine wants these committed before it joins."""
+        """Queue a commit that the group's state machine needs before it joins."""
 
         def finished(error: KohortError | None) -> None:
             self._settled(commit, error)
@@ -166,10 +174,10 @@ class CommitRequestManager:
         )
         self._core.committer.put(commit)
 
-    # --- what is reported though no call raises it
+    # --- reports of errors that no call raises
 
     def _report_dropped(self) -> None:
-        """Offsets that were dropped with their topic: each once, though auto-commit tries them again and again."""
+        """Report offsets dropped with their topic, each once, although auto-commit retries them."""
         by_error: dict[str, dict[str, list[str]]] = {}
         for partition, offset, error in self._core.committer.drain_dropped():
             if self._dropped.get(partition) != offset.offset:
@@ -181,7 +189,10 @@ class CommitRequestManager:
             self._warn("commit_dropped", f"{message}; dropped offsets by topic and partition: {offsets}")
 
     def _report_late(self, now: float) -> None:
-        """Auto-commit is retried silently at first; one that is not settled within a request's time is reported."""
+        """Report an auto-commit that is not settled within the request time-out.
+
+        Earlier retries are not reported.
+        """
         oldest, late_at = next(iter(self._automatic.items()), (None, inf))
         late = now >= late_at
         if oldest is not None and late and not self._automatic_is_late:
@@ -192,7 +203,10 @@ class CommitRequestManager:
         self._automatic_is_late = late
 
     def _report_refused(self, commit: Commit) -> None:
-        """A refusal of auto-commit is reported when a partition has it first, or again after a commit was stored."""
+        """Report an auto-commit error when it first occurs for a partition.
+
+        The same error is reported again after a commit of the partition was stored.
+        """
         new: dict[tuple[int, type], list[TopicPartition]] = {}
         for partition, error in commit.errors.items():
             if isinstance(error, UnknownTopic | TopicRecreated):
@@ -228,28 +242,28 @@ class CommitRequestManager:
 
     @property
     def owed(self) -> bool:
-        """Whether commits are under way, or may go now: a goodbye would have them refused."""
+        """True if commits are in flight or may be sent now; leaving the group would make them fail."""
         member = self._membership
         return len(self._core.committer) > 0 and (member is None or member.commits_open)
 
     @property
     def saving(self) -> Set[TopicPartition]:
-        """Partitions of which a commit is under way that has to be stored before anybody asks where they were left.
+        """Partitions whose committed offset must not be read yet, since a commit is not settled.
 
-        By hand a partition goes and comes back at once. A member's commit may wait for the next generation, and the
-        fence ends it if the partition went meanwhile.
+        With manual assignment a partition may be removed and assigned again at once. Not used for a group member. Its
+        commit may wait for the next generation, and fails if the partition was revoked meanwhile.
         """
         return self._core.committer.partitions if self._core.manual else frozenset()
 
     def before_leave(self, deadline: float) -> None:
-        """What is handled and not committed, of a manual assignment, which has no on_revoked that would commit it."""
+        """Commit handled offsets of a manual assignment, which has no on_revoked to commit them."""
         unsaved = self._core.book.uncommitted()
         self._core.book.pause()
         if self._core.subscription is None and unsaved:
             self.put(unsaved, deadline=deadline, allow_rewind=True, late_at=deadline)
 
     def _call_back(self, commit: Commit) -> None:
-        """Queue the callbacks that are due: each after those of earlier commits of any of its partitions."""
+        """Queue callbacks that are due, after those of earlier commits of any of their partitions."""
         looked_at = [commit]
         while looked_at:
             one = looked_at.pop()
@@ -277,7 +291,8 @@ class CommitRequestManager:
     ) -> "Promise[None]":
         """Queue a commit; the promise ends when it is settled. None: all positions, as far as poll has returned.
 
-        `late_at`: of auto-commit, when to report that it is not stored yet (s, monotonic); None for a caller's commit.
+        `late_at`: for auto-commit, the time (monotonic s) at which to report that it is not stored yet. None for a
+        commit of the caller.
         """
         planned = self.planned(offsets, allow_rewind=allow_rewind)
         return self.queue(planned, deadline=deadline, blocking=blocking, late_at=late_at, on_done=on_done)
@@ -285,8 +300,10 @@ class CommitRequestManager:
     def planned(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None, *, allow_rewind: bool
     ) -> PlannedCommit:
-        """The commit as of now. Changes nothing. Raises IllegalState without a group, CommitRewind, and what `plain`
-        raises."""
+        """The commit as of now, without side effects.
+
+        Raises IllegalState without a group, CommitRewind for a backward commit, and the errors of `plain`.
+        """
         if self._core.config.group is None:
             raise IllegalState("committing needs a group", hint='Consumer(..., group="...")')
         wanted = self._core.positions.snapshot() if offsets is None else plain(offsets)
@@ -313,7 +330,7 @@ class CommitRequestManager:
         late_at: float | None = None,
         on_done: OnDone | None = None,
     ) -> "Promise[None]":
-        """As `put`, of what is planned."""
+        """Queue a planned commit; see `put`."""
         future: Promise[None] = Promise()
         wanted, epochs, known = planned
 
@@ -322,7 +339,7 @@ class CommitRequestManager:
             if self._automatic.pop(commit, None) is not None:
                 self._report_refused(commit)
             if on_done is not None:
-                # The caller's thread takes it; no frame of ours comes before the user's.
+                # The caller's thread runs it; no frame of the library precedes the user's.
                 self._ended[commit] = partial(on_done, wanted, error)
                 self._call_back(commit)
             self._core.has_updates = True  # close waits until none is left
@@ -345,7 +362,7 @@ class CommitRequestManager:
         return future
 
     def _with_epoch(self, partition: TopicPartition, to: OffsetAndMetadata) -> OffsetAndMetadata:
-        # The epoch lets the next owner notice that the log behind this offset was cut (KIP-320).
+        # With the epoch, the next owner can detect that the log was truncated below this offset (KIP-320).
         state = self._core.positions.get(partition)
         if to.leader_epoch >= 0 or state is None or state.offset != to.offset:
             return to
@@ -353,7 +370,7 @@ class CommitRequestManager:
 
 
 def _sample(texts: Iterable[str]) -> str:
-    """The first of them, for a message."""
+    """The first SAMPLE texts, for a message."""
     found = iter(texts)
     text = ", ".join(islice(found, SAMPLE))
     more = sum(1 for _ in found)

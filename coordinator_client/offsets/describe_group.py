@@ -1,4 +1,4 @@
-"""Who is in the group, as its coordinator sees it (DescribeGroups): asked again where that helps, until a deadline."""
+"""Describes the consumer's group (DescribeGroups), with retries until a deadline."""
 
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -18,12 +18,14 @@ if TYPE_CHECKING:
 
 LOADING: Final = 14
 GROUP_AUTHORIZATION: Final = 30
-NO_SUCH_GROUP: Final = 69  # said of an unknown one since version 6, and of one that speaks KIP-848
+NO_SUCH_GROUP: Final = 69  # of an unknown group since version 6, and of a group with the KIP-848 protocol
 
 
 class GroupMemberDescription(NamedTuple):
-    """A member of the group, of whatever client. `host` is where it connects from. `assignment`: None where it is not
-    known, as while the group rebalances."""
+    """A member of the group, of any client. `host` is the host that it connects from.
+
+    `assignment` is None if it is not known, for example during a rebalance.
+    """
 
     member_id: str
     client_id: str
@@ -35,7 +37,7 @@ def _told(assignment: bytes | memoryview) -> frozenset[TopicPartition] | None:
     try:
         return read_assignment(bytes(assignment))
     except WireError:
-        return None  # nothing yet, or another protocol's: a group may hold what is no consumer
+        return None  # empty so far, or of another protocol: members of a group need not be consumers
 
 
 class _DescribeInFlight:
@@ -47,14 +49,17 @@ class _DescribeInFlight:
 
 
 class DescribeGroup:
-    """Belongs to a Core's questions, and is used under the same lock."""
+    """DescribeGroups requests of an `OffsetsRequestManager`; used under the core's lock."""
 
     def __init__(self, core: "ConsumerCore") -> None:
         self._core = core
         self._asked: list[_DescribeInFlight] = []
 
     def describe(self, deadline: float) -> "Promise[tuple[GroupMemberDescription, ...]]":
-        """The members of the consumer's group; the future raises OperationTimeout, AuthorizationFailed, BrokerError."""
+        """The members of the consumer's group.
+
+        The future raises OperationTimeout, AuthorizationFailed, BrokerError.
+        """
         asked = _DescribeInFlight(deadline, Promise())
         self._asked.append(asked)
         return asked.future
@@ -64,18 +69,18 @@ class DescribeGroup:
         return bool(self._asked)
 
     def next_poll_at(self) -> list[float]:
-        """When to take a turn again if nothing happens."""
+        """Times (monotonic s) of the next deadlines and retries."""
         again = [one.attempts.not_before for one in self._asked if one.attempts.failures]
         return [*(one.deadline for one in self._asked), *again]
 
     def fail(self, error: KohortError) -> None:
-        """Nothing can be asked any more."""
+        """Fail all pending requests with a fatal error."""
         asked, self._asked = self._asked, []
         for one in asked:
             one.future.set_exception(error)
 
     def poll(self, now: float) -> None:
-        """Ask what is owed, end what is over."""
+        """Send the requests that are due, and fail those past their deadline."""
         coordinator = self._core.cluster.coordinator()
         for one in list(self._asked):
             if now >= one.deadline:
@@ -100,7 +105,7 @@ class DescribeGroup:
                 again(now)
             else:
                 found = next((one for one in outcome.value.groups if one.group_id == group), None)
-                if found is None:  # what an answer leaves out it says nothing of
+                if found is None:  # the response does not contain the group
                     again(now)
                 elif found.error_code in NOT_THE_COORDINATOR:
                     core.cluster.coordinator_gone()

@@ -1,4 +1,4 @@
-"""How many records wait in a group's topics: asked from coordinator and leaders, for the assignor that plans."""
+"""Lag of a group's topics for lag-based assignors, from OffsetFetch and ListOffsets."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -25,11 +25,11 @@ def waiting(
     *,
     reads_old: bool,
 ) -> dict[TopicPartition, int]:
-    """Records waiting, for the partitions of which enough is known.
+    """The lag of each partition whose offsets are known.
 
-    `reads_old`: whether whoever finds nothing committed reads what is there already, and not only what is yet to come.
+    `reads_old`: true if a consumer without a committed offset starts at the beginning of the log, and not at its end.
     """
-    from kohort.assignors.lag import lag_from_offsets  # few assignors ask for the backlog
+    from kohort.assignors.lag import lag_from_offsets  # few assignors use the lag
 
     known = {}
     for partition, stored in committed.items():
@@ -41,13 +41,13 @@ def waiting(
 
 
 class Backlogs:
-    """Measures for one Core, under the same lock. A topic whose leaders do not answer costs only its own numbers."""
+    """Measures lag for one `ConsumerCore`, under its lock. Unresponsive leaders affect only their own topics."""
 
     def __init__(self, core: "ConsumerCore") -> None:
         self._core = core
 
     def measure(self, order: BacklogOrder) -> None:
-        """Ask, and tell the group's machine what is known when all has ended, at the order's deadline at the latest."""
+        """Start a measurement; its `LagKnown` event follows by the order's deadline at the latest."""
         _Measurement(self._core, order)
 
 
@@ -55,14 +55,14 @@ class _Measurement:
     def __init__(self, core: "ConsumerCore", order: BacklogOrder) -> None:
         self._core = core
         self._order = order
-        # Below the log's start only a reset helps, and where that goes to the end nothing waits.
+        # A position below the log's start is reset. If the reset goes to the end, there is no lag.
         self._reads_old = core.positions.policy.kind is not ResetKind.LATEST
         self._committed: Committed = {}
         self._found: dict[int, dict[TopicPartition, int]] = {LATEST: {}, EARLIEST: {}}
         self._why = ""
         partitions = [TopicPartition(topic, number) for topic, count in order.topics.items() for number in range(count)]
         self._total = len(partitions)
-        self._open = 1  # ourselves, until everything is asked
+        self._open = 1  # this constructor, until all requests are queued
         self._open += 1
         asked = core.questions.look_up_committed(partitions, order.deadline, stable=False)
         asked.add_done_callback(self._committed_came)

@@ -1,6 +1,6 @@
-"""Everything the core asks about offsets: committed ones, log ends and times, leader epochs, a topic's partitions.
+"""Lookups of committed offsets, log offsets, leader epochs and topic partitions.
 
-Each question is asked again where a retry helps, ends where none does, and never outlives its deadline.
+Retriable errors are retried until the deadline of the lookup; others end it.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -57,8 +57,11 @@ Listed = Mapping[TopicPartition, ListedOffset]
 
 
 class Lookup:
-    """One ListOffsets question of a caller: `wanted` is timestamp by partition, `finished` hears the end of it.
-    `stable`: whether isolation bounds the answer, if it is read_committed."""
+    """One ListOffsets lookup of a caller.
+
+    `wanted` is the timestamp by partition. `finished` is called with the result or error. `stable`: true if
+    `isolation_level` read_committed bounds the result.
+    """
 
     def __init__(
         self,
@@ -82,7 +85,7 @@ class Lookup:
         return frozenset(partition.topic for partition in self.wanted)
 
     def ready_requests(self, view: ClusterView, now: float) -> dict[int, list[tuple[TopicPartition, int, int]]]:
-        """(partition, timestamp, leader epoch) by leader, for what is neither known nor being asked."""
+        """(partition, timestamp, leader epoch) by leader, of partitions not found and not in flight."""
         owed: dict[int, list[tuple[TopicPartition, int, int]]] = {}
         if not self.attempts.may_try(now):
             return owed
@@ -97,7 +100,7 @@ class Lookup:
         return owed
 
     def refused_by(self, view: ClusterView) -> KohortError | None:
-        """An error in metadata that no waiting cures."""
+        """A permanent error in metadata; None if there is none."""
         for partition in self.wanted:
             if view.refused.get(partition.topic) == TOPIC_AUTHORIZATION:
                 return AuthorizationFailed("not allowed to read the topic", topic=partition.topic)
@@ -106,11 +109,11 @@ class Lookup:
     def answered(
         self, answer: Mapping[TopicPartition, ListedOffset | ListFailure], now: float, backoff: Backoff, chance: float
     ) -> KohortError | None:
-        """Take what came. The error, if one came that no retry cures."""
+        """Handle a response; returns the error if it is not retriable."""
         retry = False
         for partition, got in answer.items():
             if partition not in self.wanted:
-                continue  # else it would be counted for one that is
+                continue  # else `complete` would count it
             self.asking.discard(partition)
             if isinstance(got, ListedOffset) and got.answers(self.wanted[partition]):
                 self.found[partition] = got
@@ -132,11 +135,11 @@ class Lookup:
 
     @property
     def answer(self) -> Listed:
-        """What was found, in the order in which it was wanted."""
+        """The offsets found, in the order in which they were wanted."""
         return {partition: self.found[partition] for partition in self.wanted if partition in self.found}
 
     def expired(self, view: ClusterView) -> KohortError:
-        """Why it did not end in time, as well as can be told."""
+        """The error for the time-out, as specific as possible."""
         for partition in self.wanted:
             if partition in self.found:
                 continue
@@ -158,7 +161,7 @@ RETRIED_OFFSET_FETCH = frozenset({7, 14, 15, 16, 88})
 
 
 class _CommittedLookup:
-    """A caller's question for committed offsets."""
+    """A caller's lookup of committed offsets."""
 
     def __init__(
         self,
@@ -176,10 +179,10 @@ class _CommittedLookup:
 
 
 class _TopicLookup:
-    """A caller's question for one topic's partitions, or (`topic` None) for those of all topics.
+    """A caller's lookup of one topic's partitions, or (`topic` None) of those of all topics.
 
-    `after`: how many questions had been asked of brokers by then; only the answer to a later one will do. -1: any will.
-    `unknown_since`: when it was first seen that a broker knows of no such topic.
+    `after`: the number of Metadata requests sent before; only the response to a later one counts. -1: any response
+    counts. `unknown_since`: the time (monotonic s) at which the topic was first seen to be unknown.
     """
 
     def __init__(self, topic: str | None, deadline: float, after: int, future: "Promise[Any]") -> None:
@@ -191,7 +194,7 @@ class _TopicLookup:
 
 
 class OffsetsRequestManager:
-    """Belongs to one Core, and is used under the same lock."""
+    """Handles the offset lookups of one `ConsumerCore`; used under the core's lock."""
 
     def __init__(self, core: "ConsumerCore") -> None:
         self._core = core
@@ -201,7 +204,7 @@ class OffsetsRequestManager:
         self._mates = DescribeGroup(core)
 
     def poll(self, now: float) -> None:
-        """Ask what is owed, end what is over."""
+        """Send the requests that are due, and end lookups that are over."""
         self._owe_committed(now)
         self._owe_lists(now)
         self._owe_validations(now)
@@ -210,7 +213,7 @@ class OffsetsRequestManager:
         self._mates.poll(now)
 
     def next_poll_at(self) -> list[float]:
-        """When to take a turn again if nothing happens."""
+        """Times (monotonic s) of the next deadlines and retries."""
         return [
             *(one.deadline for one in self._lookups),
             *(one.attempts.not_before for one in self._lookups if one.attempts.failures),
@@ -225,7 +228,7 @@ class OffsetsRequestManager:
         return bool(self._committed_lookups) or self._mates.waiting
 
     def fail(self, error: KohortError) -> None:
-        """Nothing can be asked any more."""
+        """Fail all lookups with a fatal error."""
         for lookup in self._lookups:
             lookup.finished(error)
         for asked in self._committed_lookups:
@@ -261,7 +264,10 @@ class OffsetsRequestManager:
         serials: Mapping[TopicPartition, int] = MappingProxyType({}),
     ) -> None:
         def current() -> list[TopicPartition]:
-            """A partition that went and came back meanwhile is asked about anew: others may have committed since."""
+            """The partitions that still have their serial.
+
+            A partition reassigned meanwhile is requested again, since another member may have committed since.
+            """
             return [one for one, serial in serials.items() if self._core.positions.is_current(one, serial)]
 
         def retry(now: float, again: Iterable[TopicPartition] | None = None) -> None:
@@ -290,7 +296,7 @@ class OffsetsRequestManager:
                         )
                     )
             if lookup is None:
-                # One that a transaction holds, or that we may not read, holds up no other.
+                # A partition with a pending transaction or without authorization does not delay the others.
                 self._core.commits.remember({one: found for one, found in answer.found.items() if found is not None})
                 asked = current()
                 again = {one for one in asked if answer.code(one) in RETRIED_OFFSET_FETCH}
@@ -361,10 +367,10 @@ class OffsetsRequestManager:
         )
 
     def _refused(self, api: str, ask: EpochAsk | ListAsk, code: int, attempts: Attempts) -> None:
-        """A leader did not say: it is asked again where that may help, and else the user has to know."""
+        """Handle an error code of a leader: retry it, or fail the partition."""
         core, partition = self._core, ask.partition
         if not core.positions.is_current(partition, ask.serial):
-            return  # nobody wants to know any more
+            return  # the position has changed meanwhile
         if code == TOPIC_AUTHORIZATION:
             core.positions.fail(partition, topic_error(partition.topic, code))
         elif may_pass(code):
@@ -373,7 +379,7 @@ class OffsetsRequestManager:
         else:
             core.positions.fail(partition, BrokerError(code, api=api, **partition._asdict()))
 
-    # --- positions that have to be found out
+    # --- position lookups
 
     def _owe_lists(self, now: float) -> None:
         for node, asks in self._core.positions.owed_lists(self._core.metadata.view, now).items():
@@ -470,7 +476,7 @@ class OffsetsRequestManager:
     def _topic_found(
         self, lookup: _TopicLookup, topic: str, now: float
     ) -> tuple[TopicPartition, ...] | KohortError | None:
-        """The partitions, or what is wrong with the topic; None while that is not known."""
+        """The partitions, or the topic's error; None while neither is known."""
         keeper, over = self._core.metadata, now >= lookup.deadline
         if keeper.last_answered > lookup.after:
             if partitions := keeper.view.partitions_of(topic):
@@ -483,8 +489,10 @@ class OffsetsRequestManager:
         return OperationTimeout("no answer about the topic in time", topic=topic) if over else None
 
     def _may_appear(self, lookup: _TopicLookup, now: float) -> bool:
-        """Whether those who know of no such topic may not have heard of it yet. That nobody answers says nothing of a
-        topic: it takes one more answer to give it up."""
+        """True if brokers may not know of the topic yet.
+
+        The time counts up to the last Metadata response. Without another response the topic is not given up.
+        """
         if lookup.unknown_since is None:
             lookup.unknown_since = now
         return self._core.metadata.answered_at - lookup.unknown_since < UNKNOWN_TOPIC_GRACE_S
@@ -517,7 +525,7 @@ class OffsetsRequestManager:
     def look_up(
         self, wanted: Mapping[TopicPartition, int], deadline: float, *, stable: bool = True
     ) -> "Promise[Mapping[TopicPartition, ListedOffset]]":
-        """Ask ListOffsets for a timestamp by partition; `stable`: see `Lookup`."""
+        """Look up offsets by timestamp and partition with ListOffsets; `stable`: see `Lookup`."""
         future: Promise[Mapping[TopicPartition, ListedOffset]] = Promise()
         if self._core.fatal is not None:
             future.set_exception(self._core.fatal)
@@ -536,7 +544,7 @@ class OffsetsRequestManager:
         return future
 
     def put(self, lookup: Lookup) -> None:
-        """Ask ListOffsets; `lookup.finished` hears the end of it."""
+        """Queue a ListOffsets lookup; `lookup.finished` is called at its end."""
         if self._core.fatal is not None:
             lookup.finished(self._core.fatal)
             return
@@ -544,7 +552,7 @@ class OffsetsRequestManager:
         self._core.metadata.add_transient(lookup.topics)
 
     def look_up_topic(self, topic: str, deadline: float, *, fresh: bool) -> "Promise[tuple[TopicPartition, ...]]":
-        """Ask for a topic's partitions; `fresh`: as they are from now on, and not as they were known to be."""
+        """Look up a topic's partitions; `fresh`: by a Metadata request that starts after this call."""
         future: Promise[tuple[TopicPartition, ...]] = Promise()
         if self._core.fatal is not None:
             future.set_exception(self._core.fatal)
@@ -557,7 +565,7 @@ class OffsetsRequestManager:
         return future
 
     def look_up_topics(self, deadline: float) -> "Promise[dict[str, tuple[TopicPartition, ...]]]":
-        """Ask for the partitions of all topics, as they are from now on."""
+        """Look up the partitions of all topics, with a Metadata request that starts after this call."""
         future: Promise[dict[str, tuple[TopicPartition, ...]]] = Promise()
         if self._core.fatal is not None:
             future.set_exception(self._core.fatal)
@@ -567,7 +575,7 @@ class OffsetsRequestManager:
         return future
 
     def describe_group(self, deadline: float) -> "Promise[tuple[GroupMemberDescription, ...]]":
-        """Ask the coordinator who is in the group."""
+        """Look up the members of the group."""
         if self._core.config.group is None:
             raise IllegalState("there is no group to ask for", hint='Consumer(..., group="...")')
         future = self._mates.describe(deadline)
@@ -578,8 +586,10 @@ class OffsetsRequestManager:
     def look_up_committed(
         self, partitions: Iterable[TopicPartition], deadline: float, *, stable: bool = True
     ) -> "Promise[dict[TopicPartition, OffsetAndMetadata | None]]":
-        """Ask the coordinator what is committed, which is answered in the order of `partitions`; `stable`: and wait for
-        transactions that may change it (KIP-447)."""
+        """Look up committed offsets; the result is in the order of `partitions`.
+
+        `stable`: wait for transactions that may change them (KIP-447).
+        """
         future: Promise[dict[TopicPartition, OffsetAndMetadata | None]] = Promise()
         if self._core.config.group is None:
             raise IllegalState("committed offsets belong to a group", hint='Consumer(..., group="...")')

@@ -1,4 +1,4 @@
-"""Where to read from when there is no offset to go by, or when the one there is lies outside the log."""
+"""Reset policy for partitions that have no offset, or whose offset is outside the log."""
 
 import re
 from enum import Enum
@@ -12,7 +12,7 @@ INT64_MAX = 2**63 - 1
 
 
 class ResetKind(Enum):
-    """`auto_offset_reset`, as a kind."""
+    """The kinds of `auto_offset_reset`."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -33,14 +33,17 @@ _SECONDS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 
 
 class ResetPolicy(NamedTuple):
-    """A kind, and for `by_duration` how far back (ms)."""
+    """A kind, and for `by_duration` the duration to go back (ms)."""
 
     kind: ResetKind
     back_ms: int = 0
 
     @classmethod
     def of(cls, text: str) -> "ResetPolicy":
-        """`earliest`, `latest`, `none`, `nearest` or `by_duration:PT1H`; raises ConfigError for anything else."""
+        """Parse `earliest`, `latest`, `none`, `nearest` or `by_duration:PT1H`.
+
+        Raises ConfigError for anything else.
+        """
         name, _, duration = text.partition(":")
         try:
             kind = ResetKind(name)
@@ -53,7 +56,7 @@ class ResetPolicy(NamedTuple):
         return cls(kind)
 
     def timestamp(self, wall_ms: int, *, below_start: bool | None) -> int | None:
-        """What to ask ListOffsets for: EARLIEST, LATEST or a time in ms; None if the policy is to raise.
+        """The timestamp for ListOffsets (EARLIEST, LATEST or ms); None if the policy is to raise.
 
         `below_start`: the position was below the log's start (True), above its end (False), or there was none (None).
         """
@@ -65,15 +68,18 @@ class ResetPolicy(NamedTuple):
             case ResetKind.BY_DURATION:
                 return max(wall_ms - self.back_ms, 0)
             case ResetKind.NEAREST:
-                # Of both ends the one that was passed; without any offset there is no nearest, and nothing is skipped.
+                # The end that was passed. Without an offset there is no nearest end, and no record is skipped.
                 return LATEST if below_start is False else EARLIEST
             case ResetKind.NONE:
                 return None
 
 
 class OffsetReset(NamedTuple):
-    """A reset that happened: `partition` was to be read at `wanted` (None: nothing was committed) and is read at
-    `start` instead. `skipped` records are never seen; negative means that many are seen again."""
+    """A reset of a position: `partition` is read at `start` instead of `wanted`.
+
+    `wanted` is None if nothing was committed. `skipped` is the number of records that are never read. A negative number
+    means that records are read again.
+    """
 
     partition: TopicPartition
     wanted: int | None

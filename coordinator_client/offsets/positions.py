@@ -1,11 +1,12 @@
-"""Where each partition is read: one frozen state a partition, replaced at every event. No I/O, no clock.
+"""Positions of partitions, as immutable states that are replaced at every event.
 
-A partition that is assigned walks NEEDS_COMMITTED (ask the coordinator) > NEEDS_RESET (no offset: ask ListOffsets, by
-policy) > FETCHING, with NEEDS_VALIDATION whenever a new leader took over and might have a shorter log (KIP-320).
+No I/O, no clock. An assigned partition goes from NEEDS_COMMITTED (OffsetFetch) to FETCHING, with NEEDS_RESET
+(ListOffsets, by policy) between them if there is no offset. A new leader, whose log may be shorter, leads to
+NEEDS_VALIDATION (KIP-320).
 
-Every assignment, seek and reset gives the partition a new *serial*. Whatever was asked or fetched for an older serial
-is void when it arrives: that is the fetch barrier, and the reason why no record from before a seek, revoke or loss can
-surface after it.
+Every assignment, seek and reset gives the partition a new *serial*. A response to a request with an older serial is
+dropped. This is the fetch barrier. It ensures that no record from before a seek, revocation or loss is returned after
+it.
 """
 
 from collections.abc import Callable, Container, Iterable, Iterator
@@ -25,13 +26,13 @@ from kohort.network.offset_requests import EARLIEST, LATEST, EpochAsk, ListedOff
 
 
 class FetchState(Enum):
-    """What a partition waits for."""
+    """The phases of a partition."""
 
-    NEEDS_COMMITTED = "needs committed offset"  # OffsetFetch is owed; ends with an offset or in NEEDS_RESET
-    NEEDS_RESET = "needs reset"  # ListOffsets is owed for `reset_to`
-    NEEDS_VALIDATION = "needs validation"  # OffsetForLeaderEpoch is owed to a new leader
-    FETCHING = "fetching"  # `offset` is where the next record is read
-    FAILED = "failed"  # an error was raised to the user; only a seek or a new assignment leads out
+    NEEDS_COMMITTED = "needs committed offset"  # OffsetFetch is due; ends with an offset or in NEEDS_RESET
+    NEEDS_RESET = "needs reset"  # ListOffsets is due for `reset_to`
+    NEEDS_VALIDATION = "needs validation"  # OffsetForLeaderEpoch is due to a new leader
+    FETCHING = "fetching"  # `offset` is the next record to read
+    FAILED = "failed"  # an error was raised to the user; only a seek or a new assignment ends this phase
 
 
 SOUGHT: Final = "seek"
@@ -39,14 +40,16 @@ OUTSIDE: Final = "the position is outside the log"
 """Reasons for a reset that also decide how it goes on; all others are text for the user."""
 
 KNOWN: Final = frozenset({FetchState.FETCHING, FetchState.NEEDS_VALIDATION, FetchState.FAILED})
-"""The phases in which an offset that is there is the position: also what cannot be read on has been read so far."""
+"""The phases in which `offset` is the position. A FAILED partition keeps the position that it has reached."""
 
 
 class PartitionState(NamedTuple):
-    """`offset` is the next record to hand out; `validated` the leader epoch under which it is known to exist.
+    """The state of one partition.
 
-    `epoch` is the newest leader epoch, if known, that the log up to `offset` contained: of the last record that was
-    handed out, or as a broker named it beside the offset (OffsetFetch, ListOffsets, OffsetForLeaderEpoch).
+    `offset` is the next record to return. `validated` is the leader epoch under which the offset is known to exist.
+
+    `epoch` is the newest leader epoch, if known, of the log up to `offset`. It is that of the last record returned, or
+    the one that a broker sent with the offset (OffsetFetch, ListOffsets, OffsetForLeaderEpoch).
     """
 
     phase: FetchState
@@ -62,11 +65,11 @@ class PartitionState(NamedTuple):
 
 
 class Position(NamedTuple):
-    """Where a partition is read, with what a later reader needs to find out whether it is still the same place.
+    """The position of a partition, with leader epoch and topic id to detect a changed log.
 
-    `leader_epoch` is that of the last record that was read, or the one that the broker named beside `offset` while no
-    record has been read since. It is -1 where it is unknown. `seek` takes it, and finds a truncation by it (KIP-320).
-    `topic_id` is zero from brokers before 2.8. A topic that was deleted and created again has another one.
+    `leader_epoch` is that of the last record that was read. If no record has been read, it is the one that the broker
+    sent with `offset`. It is -1 if unknown. `seek` accepts it, and detects a truncation by it (KIP-320). `topic_id` is
+    zero from brokers before 2.8. A topic that was deleted and created again has another one.
     """
 
     offset: int
@@ -75,7 +78,7 @@ class Position(NamedTuple):
 
 
 class FetchPoint(NamedTuple):
-    """From where the user has yet to read, and the serial that an answer must still match."""
+    """The offset to fetch from, and the serial that a response must match."""
 
     offset: int
     serial: int
@@ -83,7 +86,7 @@ class FetchPoint(NamedTuple):
 
 
 class ListAsk(NamedTuple):
-    """One partition of a ListOffsets request that is owed."""
+    """One partition of a ListOffsets request that is due."""
 
     partition: TopicPartition
     timestamp: int
@@ -104,8 +107,11 @@ class _States(dict[TopicPartition, PartitionState]):
 
 
 class Positions:
-    """The partitions that are read, and where. `policy` decides when there is no offset to go by; `gone` hears of each
-    partition whose log has no such place any more as it was read up to."""
+    """The partitions that are read, and their positions.
+
+    `policy` applies if there is no offset. `gone` is called with each partition whose log was truncated or recreated
+    below the position.
+    """
 
     def __init__(self, policy: ResetPolicy, gone: Callable[[TopicPartition], None] = lambda _partition: None) -> None:
         self.policy = policy
@@ -115,7 +121,7 @@ class Positions:
         self._errors: dict[TopicPartition, KohortError] = {}
         self._gaps: list[OffsetReset] = []
 
-    # --- what is assigned
+    # --- assignment
 
     def assign(
         self,
@@ -126,7 +132,7 @@ class Positions:
         wall_ms: int,
         epoch: int = NO_EPOCH,
     ) -> None:
-        """Begin to read: at `start`, or where the group committed, or by policy.
+        """Start reading at `start`, at the committed offset, or by policy.
 
         `epoch`: the leader epoch of the record before `start`.
         """
@@ -152,7 +158,7 @@ class Positions:
         return len(self._states)
 
     def state(self, partition: TopicPartition) -> PartitionState:
-        """Raises IllegalState if the partition is not assigned."""
+        """The state of a partition. Raises IllegalState if the partition is not assigned."""
         found = self._states.get(partition)
         if found is None:
             raise IllegalState(
@@ -166,7 +172,7 @@ class Positions:
     # --- moved by the user
 
     def seek(self, partition: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
-        """Read on at `offset`; everything fetched before is void."""
+        """Continue at `offset`; records fetched before are dropped."""
         self.state(partition)
         self.clear_error((partition,))
         self._begin(partition, offset, epoch)
@@ -176,7 +182,10 @@ class Positions:
         self._states[partition] = PartitionState(phase, next(self._serials), offset, epoch)
 
     def seek_by_time(self, partition: TopicPartition, timestamp: int) -> None:
-        """Read on at EARLIEST, LATEST or the first record not older than a time in ms, found out by asking."""
+        """Continue at EARLIEST, LATEST or the first record not older than a time in ms.
+
+        The offset is found with ListOffsets.
+        """
         self.state(partition)
         self.clear_error((partition,))
         self._states[partition] = PartitionState(
@@ -191,10 +200,10 @@ class Positions:
         epoch: int = NO_EPOCH,
         fetched_under: int = NO_EPOCH,
     ) -> bool:
-        """A slice was handed out: move behind it. False (and no move) if the barrier has voided it meanwhile.
+        """Advance the position after a slice was returned. False, without a change, if its serial is outdated.
 
-        `leader_epoch_at_fetch`: the epoch of the leader that gave it. What a later one said of the old place says
-        nothing of the new one.
+        `fetched_under`: the leader epoch of the request. A validation by a newer leader applied to the previous
+        position, so it does not cover the new one.
         """
         state = self._states.get(partition)
         if state is None or state.serial != serial:
@@ -204,22 +213,22 @@ class Positions:
         self._states[partition] = state._replace(offset=max(next_offset, state.offset), epoch=kept, validated=validated)
         return True
 
-    # --- what may be fetched
+    # --- fetching
 
     def point(self, partition: TopicPartition) -> FetchPoint | None:
-        """Where to fetch, or None while that is not known."""
+        """The point to fetch from; None while it is unknown."""
         state = self._states.get(partition)
         if state is None or state.phase is not FetchState.FETCHING:
             return None
         return FetchPoint(state.offset, state.serial, state.validated)
 
     def known_position(self, partition: TopicPartition) -> int | None:
-        """The next offset to hand out, or None while it is being found out."""
+        """The next offset to return; None while it is unknown."""
         state = self.state(partition)
         return state.offset if state.phase in KNOWN and state.offset >= 0 else None
 
     def position_with_epoch(self, partition: TopicPartition, view: ClusterView) -> Position | None:
-        """As `known_position`, with epoch and topic id; None also while nothing is known of the topic."""
+        """As `known_position`, with epoch and topic id; None also without metadata of the topic."""
         state, offset = self.state(partition), self.known_position(partition)
         if offset is None or partition.topic not in view.topics:
             return None
@@ -253,20 +262,22 @@ class Positions:
         return any(state.phase is FetchState.NEEDS_COMMITTED for state in self._states.values())
 
     def owed_committed(self, now: float, saving: Container[TopicPartition] = ()) -> dict[TopicPartition, int]:
-        """Partitions whose committed offset has to be asked for, each with its serial; they are marked as being asked
-        about. Those in `saving` wait."""
+        """Partitions to request with OffsetFetch, each with its serial. They are marked as in flight.
+
+        Those in `saving` wait.
+        """
         due = [partition for partition in self._due(FetchState.NEEDS_COMMITTED, now) if partition not in saving]
         owed = {partition: self._states[partition].serial for partition in due}
         self._mark(owed)
         return owed
 
     def is_current(self, partition: TopicPartition, serial: int) -> bool:
-        """Whether nothing has happened to a partition since it had this serial."""
+        """True if the partition still has this serial."""
         state = self._states.get(partition)
         return state is not None and state.serial == serial
 
     def committed(self, partition: TopicPartition, found: OffsetAndMetadata | None, wall_ms: int) -> None:
-        """The coordinator answered: an offset, or None where nothing is committed."""
+        """Handle an OffsetFetch response: an offset, or None if nothing is committed."""
         state = self._states.get(partition)
         if state is None or state.phase is not FetchState.NEEDS_COMMITTED:
             return
@@ -292,7 +303,7 @@ class Positions:
         return owed
 
     def listed(self, ask: ListAsk, found: ListedOffset, wall_ms: int) -> None:
-        """ListOffsets answered. No record as late as a given time: read what comes from now on."""
+        """Handle a ListOffsets response. If no record is as late as the requested time, continue at LATEST."""
         state = self._states.get(ask.partition)
         if state is None or state.serial != ask.serial or state.phase is not FetchState.NEEDS_RESET:
             return
@@ -301,7 +312,7 @@ class Positions:
             return
         undecided = self.policy.kind is ResetKind.NEAREST and state.reset_to == EARLIEST and state.reason == OUTSIDE
         if undecided and state.wanted is not None and found.offset <= state.wanted:
-            # The broker did not say on which side of the log the position was; the log's start does.
+            # The response did not say on which side of the log the position was. The log's start decides.
             self._states[ask.partition] = state._replace(reset_to=LATEST, asking=False, attempts=FRESH)
             return
         self._states[ask.partition] = PartitionState(
@@ -313,7 +324,7 @@ class Positions:
     def out_of_range(
         self, partition: TopicPartition, serial: int, offset: int, log_start: int | None, wall_ms: int
     ) -> None:
-        """A leader said that `offset` is outside its log. Ignored if the position has moved meanwhile (E-07)."""
+        """Handle OFFSET_OUT_OF_RANGE from the leader. Ignored if the position has moved meanwhile (E-07)."""
         state = self._states.get(partition)
         if state is None or state.serial != serial or state.offset != offset:
             return
@@ -324,13 +335,13 @@ class Positions:
     # --- leader epochs (KIP-320)
 
     def owed_validations(self, view: ClusterView, now: float) -> dict[int, list[EpochAsk]]:
-        """OffsetForLeaderEpoch to send, by leader. A new leader puts every position of known epoch up for it."""
+        """OffsetForLeaderEpoch to send, by leader. A new leader triggers it for every position of known epoch."""
         for partition, state in list(self._states.items()):
             known = view.partition(partition)
             if state.phase is not FetchState.FETCHING or known is None or known.leader_epoch <= state.validated:
                 continue
             if state.epoch == NO_EPOCH or state.validated == NO_EPOCH:
-                # Nothing was read under an older leader, so there is nothing that could have been cut.
+                # No record was read under an older leader, so no record can have been truncated.
                 self._states[partition] = state._replace(validated=known.leader_epoch)
             else:
                 self._states[partition] = state._replace(phase=FetchState.NEEDS_VALIDATION)
@@ -341,7 +352,7 @@ class Positions:
                 continue
             state = self._states[partition]
             if known.leader_epoch in (NO_EPOCH, state.epoch) or state.epoch == NO_EPOCH:
-                # Within one epoch a log is never cut; without one there is nothing to compare.
+                # Within one epoch a log is never truncated; without an epoch there is nothing to compare.
                 self._states[partition] = state._replace(phase=FetchState.FETCHING, validated=known.leader_epoch)
                 continue
             ask = EpochAsk(partition, state.epoch, state.serial, known.leader_epoch)
@@ -350,20 +361,21 @@ class Positions:
         return owed
 
     def validated(self, ask: EpochAsk, end_offset: int, end_epoch: int, wall_ms: int) -> None:
-        """Handles an OffsetForLeaderEpoch response: a position beyond `end_offset` was cut off (KIP-320).
+        """Handle an OffsetForLeaderEpoch response.
 
-        `end_epoch` is the newest epoch of the leader's log that is not above `ask.epoch`; it ends at `end_offset`.
-        Both are -1 (UNDEFINED) if `ask.epoch` is newer than all that the leader knows. The policy decides then.
+        A position beyond `end_offset` was truncated (KIP-320). `end_epoch` is the newest epoch of the leader's log that
+        is not above the epoch of the request. It ends at `end_offset`. Both are -1 (UNDEFINED) if that epoch is newer
+        than every epoch of the leader's log. The policy applies then.
         """
         state = self._states.get(ask.partition)
         if state is None or state.serial != ask.serial or state.phase is not FetchState.NEEDS_VALIDATION:
             return
         if state.epoch != ask.epoch:
-            # What had been fetched before was read on meanwhile, into a later epoch, of which the answer says nothing.
+            # Records buffered before were polled meanwhile, up to a later epoch. The response does not cover it.
             self._states[ask.partition] = state._replace(asking=False, attempts=FRESH)
         elif end_offset < 0 or end_epoch < 0:
-            # UNDEFINED: the epoch is newer than all that the leader's log contains, so this is not the log that was
-            # read, and it is not known up to where the two agree.
+            # UNDEFINED: the epoch is newer than every epoch of the leader's log. It is not the log that was read, and
+            # the end of their common part is unknown.
             self._reset_unknown(ask.partition, state, wall_ms)
         elif end_offset < state.offset:
             self._truncated(ask.partition, state, end_offset, end_epoch, ask.leader_epoch, wall_ms)
@@ -373,7 +385,7 @@ class Positions:
             )
 
     def skip_validation(self, ask: EpochAsk) -> None:
-        """A broker too old to be asked: read on, as clients did before KIP-320."""
+        """Continue without validation, for a broker that does not support it (as before KIP-320)."""
         state = self._states.get(ask.partition)
         if state is not None and state.serial == ask.serial and state.phase is FetchState.NEEDS_VALIDATION:
             self._states[ask.partition] = state._replace(
@@ -389,28 +401,32 @@ class Positions:
         leader_epoch: int,
         wall_ms: int,
     ) -> None:
-        """A Fetch response of the leader of `leader_epoch` named the end of the common log (KIP-595)."""
+        """Handle a diverging epoch in a Fetch response of the leader of `leader_epoch` (KIP-595).
+
+        `end_offset` is the end of the common log.
+        """
         state = self._states.get(partition)
         if state is None or state.serial != serial:
             return
         if end_offset < state.offset:
             self._truncated(partition, state, end_offset, end_epoch, leader_epoch, wall_ms)
         else:
-            self.invalidate(partition)  # the position is sound; what was fetched beyond it is not
+            self.invalidate(partition)  # the position is valid; records fetched beyond it are not
 
-    # --- trying again, and what surfaced
+    # --- retries and errors
 
     def ask_failed(self, partitions: Iterable[TopicPartition], attempts: Attempts) -> None:
-        """Whatever was being asked about these has failed in a retriable way."""
+        """Handle a retriable failure of the requests in flight for these partitions."""
         for partition in partitions:
             state = self._states.get(partition)
             if state is not None and state.asking:
                 self._states[partition] = state._replace(asking=False, attempts=attempts)
 
     def fail(self, partition: TopicPartition, error: KohortError, *, adrift: bool = False) -> None:
-        """An error that only the user can resolve: it surfaces in the next poll, and the partition rests.
+        """Set an error that only the user can resolve.
 
-        `adrift`: the log has no such place any more, so there is no position either, and nothing to commit.
+        The next poll raises it, and the partition is not fetched. `adrift`: the log was truncated or recreated below
+        the position, so there is no position and nothing to commit.
         """
         state = self._states.get(partition)
         if state is None:
@@ -422,19 +438,19 @@ class Positions:
             self._gone(partition)
 
     def invalidate(self, partition: TopicPartition) -> None:
-        """Give up what was fetched and fetch again from the position."""
+        """Drop what was fetched and fetch again from the position."""
         state = self._states.get(partition)
         if state is not None:
             self._states[partition] = state._replace(serial=next(self._serials), asking=False)
 
     def clear_error(self, partitions: Iterable[TopicPartition]) -> None:
-        """The user has said where to read these: what kept them from being read is settled."""
+        """Clear the errors of partitions whose position the user has set."""
         for partition in partitions:
             self._errors.pop(partition, None)
 
     @property
     def error_is_due(self) -> bool:
-        """There is one to take."""
+        """True if there is an error to take."""
         return bool(self._errors)
 
     def take_error(self) -> KohortError | None:
@@ -445,7 +461,7 @@ class Positions:
         return gaps
 
     def next_poll_at(self) -> list[float]:
-        """When each thing that has failed may be tried again (s, monotonic)."""
+        """Times (monotonic s) of the next retries."""
         return [
             state.attempts.not_before
             for state in self._states.values()
@@ -454,7 +470,7 @@ class Positions:
 
     @property
     def settling(self) -> bool:
-        """Whether any partition is not being fetched yet."""
+        """True if any partition has no position to fetch from yet."""
         return any(state.phase not in (FetchState.FETCHING, FetchState.FAILED) for state in self._states.values())
 
     # --- inner
@@ -477,7 +493,7 @@ class Positions:
         leader_epoch: int,
         wall_ms: int,
     ) -> None:
-        """The leader of `leader_epoch` has another log than the one that was read, from `end_offset` on."""
+        """Handle a truncation: the log of `leader_epoch`'s leader differs from `end_offset` on."""
         if self.policy.timestamp(wall_ms, below_start=False) is None:
             self._fail_truncated(partition, state, end_offset)
             return
@@ -488,7 +504,10 @@ class Positions:
         self._gone(partition)
 
     def _reset_unknown(self, partition: TopicPartition, state: PartitionState, wall_ms: int) -> None:
-        """The leader does not know the position's epoch: the policy decides, since no common offset is known."""
+        """Handle a leader that does not know the position's epoch.
+
+        No common offset is known, so the policy applies.
+        """
         if self.policy.timestamp(wall_ms, below_start=None) is None:
             self._fail_truncated(partition, state, None)
         else:
