@@ -51,7 +51,7 @@ Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 class ConsumerBase:
-    """What Consumer and AsyncConsumer have in common: everything that does not wait."""
+    """The part of Consumer and AsyncConsumer that does not wait."""
 
     _config: Config
     _session: PollLoop
@@ -196,7 +196,8 @@ class ConsumerBase:
             self._session.driver.enqueue(lambda core: core.commits.queue(planned, deadline=deadline, on_done=on_done))
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this member is to its group, or was last: offsets of what it read are fenced by that (KIP-447)."""
+        """The identity of this member in its group, or the last one. It fences offsets of what was read under it
+        (KIP-447)."""
         with self._session.acquire():
             return self._session.read(lambda core: core.identity)
 
@@ -256,7 +257,8 @@ class ConsumerBase:
     # --- seeing
 
     def health(self) -> Health:
-        """How this consumer is, for probes. Any thread may call it; a signal handler may get ConcurrentUseError."""
+        """The state of this consumer, for probes. Any thread may call it; a signal handler may get
+        ConcurrentUseError."""
         return self._session.health()
 
     def metrics(self) -> "ConsumerMetrics":
@@ -536,7 +538,8 @@ class Consumer(ConsumerBase):
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, None where nothing, in the order of `partitions`; its coordinator is asked."""
+        """The committed offsets of the group, None where there is none, in the order of `partitions`. Sends
+        OffsetFetch."""
         with self._session.acquire():
             return self._result(self._ask_committed(partitions, timeout_s), timeout_s)
 
@@ -589,7 +592,7 @@ class Consumer(ConsumerBase):
             return self._result(self._ask_topics(timeout_s), timeout_s)
 
     def group_members(self, timeout_s: float | None = None) -> tuple[GroupMemberDescription, ...]:
-        """Who is in the group now, of whatever client, as its coordinator says (DescribeGroups).
+        """The present members of the group, of any client, as the coordinator describes them (DescribeGroups).
 
         Empty for a group that speaks KIP-848, which has another question. Raises AuthorizationFailed.
         """

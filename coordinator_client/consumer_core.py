@@ -416,7 +416,7 @@ class ConsumerCore:
             self._socket_events.append(event)
 
     def noted(self, notice: Notice) -> None:
-        """What the driver has for `notices()`."""
+        """Take a notice of the driver for `notices()`."""
         self.notices.append(notice)
 
     # --- asking a broker
@@ -496,7 +496,7 @@ class ConsumerCore:
 
     @property
     def owes_loss(self) -> bool:
-        """Whether the next hook, `on_lost`, is certain but not here yet."""
+        """True if the next hook is certain to be `on_lost`, and is not due yet."""
         return self.view is not None and self.view.state is MemberState.STALLED
 
     def polled(self, now: float, *, handled: bool) -> None:
@@ -528,14 +528,14 @@ class ConsumerCore:
 
     @property
     def out(self) -> bool:
-        """Whether nothing of a subscription is left."""
+        """True if nothing of a subscription is left."""
         settled = (MemberState.OUT, MemberState.CLOSED, MemberState.FAILED)
         queued = any(isinstance(event, Unsubscribed) for event in self._caller_events)
         return self.member is None or (self.view is not None and self.view.state in settled and not queued)
 
     @property
     def left(self) -> bool:
-        """Whether the group's machine has ended."""
+        """True if the group's machine has ended."""
         if self._fatal is not None and not self.endpoints.ever_answered:
             return True
         member_ended = self.member is None or (self.view is not None and self.view.state is MemberState.CLOSED)
@@ -608,11 +608,11 @@ class ConsumerCore:
             self.most_at_once = slices
 
     def _certain(self, now: float) -> bool:
-        """Whether the group counts on us for sure: a process that slept may own nothing any more (B-33)."""
+        """True if membership is certain: a process that slept may have lost its partitions (B-33)."""
         return self.view is None or self.subscription is None or now < self.view.ownership_deadline
 
     def is_current(self, slice_: CompletedFetch) -> bool:
-        """Whether nothing has voided a slice: no seek, no revocation, no other owner in between."""
+        """True if a slice is still valid: no seek, revocation or other owner came in between."""
         return self.positions.is_current(slice_.partition, slice_.serial)
 
     def select(self, decoded: Sequence[DecodedFetch], offer: Offer, most: int, room: float, now: float) -> float:
@@ -699,7 +699,8 @@ class ConsumerCore:
         return handed is None or self.settle(handed)
 
     def is_outlived(self, slice_: CompletedFetch) -> bool:
-        """Whether the leader that gave a slice is none any more: the new one is asked before anything follows it."""
+        """True if the leader of a slice leads no more. The new leader validates the position before anything follows
+        it."""
         known = self.metadata.view.partition(slice_.partition)
         return known is not None and slice_.leader_epoch_at_fetch < known.leader_epoch
 
@@ -813,7 +814,8 @@ class ConsumerCore:
 
     @property
     def identity(self) -> ConsumerGroupMetadata:
-        """Who this consumer is to its group, or was last: a broker that gets nobody's name does not fence (KIP-447)."""
+        """The identity of this consumer in its group, or the last one. A broker that gets no identity does not fence
+        (KIP-447)."""
         if self.config.group is None:
             raise IllegalState("there is no group", hint='Consumer(..., group="...")')
         if self.view is not None and not self.manual:

@@ -1,4 +1,4 @@
-"""What a consumer raises. Every error says what, where (`error.place`) and what to do (`error.hint`).
+"""The errors of a consumer. Each has a message, a place (`error.place`) and a hint (`error.hint`).
 
 `BrokerError` (in protocol) is a broker's own answer with its number; those here are what it means for the caller.
 """

@@ -1,4 +1,4 @@
-"""What a hook answered, as offsets: checked before anything is done with it."""
+"""Validates the offsets that a hook returns, before anything is done with them."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from kohort.network.offset_requests import plain
 
 
 class Meaning(NamedTuple):
-    """What to commit for revoked partitions, where to start assigned ones, and what is wrong with the answer."""
+    """The offsets to commit for revoked partitions, the starts of assigned ones, and the error of the result."""
 
     commit: dict[TopicPartition, OffsetAndMetadata]
     start: dict[TopicPartition, Start]

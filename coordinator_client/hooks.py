@@ -1,4 +1,4 @@
-"""What users implement to follow their partitions, and what they are told.
+"""The hooks that users implement to follow their partitions, and their events.
 
 Hooks run on the caller's thread, inside `poll` (or `close`, `unsubscribe`), never under a lock, one at a time, in the
 order in which things happened. Their answers are part of the protocol: what `on_revoked` answers is committed before
@@ -41,7 +41,7 @@ class RebalanceReason(Enum):
 
 
 class RebalanceCause(NamedTuple):
-    """Why something happened: the kind, and whatever is known beyond it (an error's name, the user's words)."""
+    """The cause of an event: its `reason`, and details beyond it (an error's name, the user's words)."""
 
     reason: RebalanceReason
     detail: str = ""

@@ -69,7 +69,7 @@ class Replayed(NamedTuple):
 
 @dataclass(slots=True)
 class _Heard:
-    """What answers on the tape tell about a backlog, since it was asked for."""
+    """The offsets in responses on the tape since a lag was measured."""
 
     order: BacklogOrder
     committed: dict[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
@@ -218,7 +218,7 @@ def replay(frames: Iterable[Taped]) -> Iterator[Replayed]:
 
 
 def rebalances_on(frames: Iterable[Taped]) -> tuple[rebalance_history.RebalanceRecord, ...]:
-    """What the member on the tape went through, times in seconds of the tape; the last one may still be under way.
+    """The rebalances of the member on the tape, times in seconds of the tape. The last one may be unfinished.
 
     Its hooks are not on the tape: those phases take no time here. Its assignors need not be installed: one that is not
     is taken for cooperative where the member said what it owned as it joined. Raises NoMember.

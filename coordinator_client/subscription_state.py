@@ -1,4 +1,4 @@
-"""What the user asked for, what is owned because of it, and what of that is paused: three frozen values.
+"""The subscription, the owned partitions and the paused ones, as three frozen values.
 
 `Subscription` is replaced by the user, `Assignment` by the group, `PauseMarks` by the user and, at one point only, by
 the group: when a rebalance has ended. Nothing here is mutated, so a reader on any thread holds a consistent value, and
@@ -105,7 +105,7 @@ class Subscription(_RequestedStart):
 
 
 class Start(NamedTuple):
-    """Where to begin reading, and the leader epoch of the record before it (KIP-320); -1: the epoch is not known."""
+    """The offset at which reading starts, and the leader epoch of the record before it (KIP-320); -1: unknown."""
 
     offset: int
     leader_epoch: int = -1
@@ -122,7 +122,7 @@ class Owned(NamedTuple):
 
 
 class AssignedPartitions(Frozen, Mapping[TopicPartition, Owned]):
-    """What is owned, by partition. `epoch`: of the newest assignment, whether or not it brought anything."""
+    """The owned partitions. `epoch`: of the newest assignment, even if it added nothing."""
 
     epoch: int
     owned: Mapping[TopicPartition, Owned]
@@ -151,7 +151,7 @@ class AssignedPartitions(Frozen, Mapping[TopicPartition, Owned]):
         )
 
     def without(self, partitions: Iterable[TopicPartition]) -> "AssignedPartitions":
-        """What is left when `partitions` are gone; the rest keeps its epochs."""
+        """The assignment without `partitions`; the rest keeps its epochs."""
         gone = frozenset(partitions)
         return AssignedPartitions(self.epoch, {tp: owned for tp, owned in self.owned.items() if tp not in gone})
 
@@ -161,7 +161,7 @@ class AssignedPartitions(Frozen, Mapping[TopicPartition, Owned]):
         return AssignedPartitions(self.epoch, {**self.owned, **told})
 
     def moved(self, partition: TopicPartition, after: "AssignedPartitions") -> bool:
-        """Whether `partition` is not owned all the while from here to `after`."""
+        """True if `partition` was not owned without a break from this assignment to `after`."""
         was, now = self.get(partition), after.get(partition)
         return now is None or was is None or was.epoch != now.epoch
 
@@ -172,7 +172,7 @@ class AssignedPartitions(Frozen, Mapping[TopicPartition, Owned]):
 
 
 class PauseReason(Enum):
-    """Why a partition is paused."""
+    """The reason for which a partition is paused."""
 
     CONSUMER = "the whole consumer is paused"
     TOPIC = "its topic is paused"
@@ -182,7 +182,7 @@ class PauseReason(Enum):
 
 
 class PauseMarks(NamedTuple):
-    """What the user has paused (KIP-822 and beyond it). Belongs to the caller's thread, like the hooks.
+    """The pauses of the user (KIP-822 and beyond it). Belongs to the caller's thread, as the hooks do.
 
     Five kinds, each lifted by its own call, and a partition is paused while any covers it:
 
@@ -296,7 +296,7 @@ class PauseMarks(NamedTuple):
         return PauseReason.PARTITION if partition in self.partitions else None
 
     def paused(self, assigned: Iterable[TopicPartition]) -> dict[TopicPartition, PauseReason]:
-        """Which of `assigned` are paused, and why."""
+        """The paused partitions among `assigned`, with their reasons."""
         if self == _NOTHING:
             return {}
         return {tp: reason for tp in assigned if (reason := self.reason(tp)) is not None}

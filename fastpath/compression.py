@@ -36,7 +36,7 @@ class Broken(ValueError):
 
 
 class Compression(NamedTuple):
-    """How one codec is read and written.
+    """The functions that read and write one codec.
 
     `size_bound(source, limit)`: no fewer bytes than `source` decompresses to, or `limit` and more when it may pass it.
     `decompress_into(source, target)`: how many bytes were written; raises DoesNotFit or Broken.

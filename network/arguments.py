@@ -1,4 +1,4 @@
-"""What callers hand in, as the core takes it: any pair is a partition."""
+"""Validates arguments of public methods. A (topic, partition) tuple is accepted wherever a TopicPartition is."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -27,7 +27,7 @@ def pattern_given(pattern: str | re.Pattern[str]) -> str:
 
 
 def fits_the_wire(name: str) -> bool:
-    """Whether a name can be sent at all: text that UTF-8 has, and no longer than a string of Kafka's may be."""
+    """True if a name can be sent: its text is valid in UTF-8 and no longer than a string of Kafka may be."""
     return not unsendable(name)
 
 

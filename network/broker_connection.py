@@ -50,7 +50,7 @@ TLS_ALERT, TLS_MAJOR = 0x15, 0x03
 
 
 class Stage(Enum):
-    """How far a connection has come."""
+    """The stages of a connection, from TCP to ready."""
 
     OPENING = "opening"  # TCP and TLS: nothing can be written yet
     AUTHENTICATING = "proving who we are"  # SASL: everything else waits
@@ -60,7 +60,7 @@ class Stage(Enum):
 
 
 class CredentialSource(Protocol):
-    """Where a connection gets the token or ticket that it shows: `TokenRefresher`, or a `Window` of a `TicketCache`."""
+    """Gives a connection its token or ticket: a `TokenRefresher`, or a `TicketSource` of a `TicketCache`."""
 
     def take(self, now: float, since: float, *, session_s: float | None = None) -> Any: ...
     def accepted(self, proof: Any, /) -> None: ...
@@ -192,7 +192,7 @@ class BrokerConnection:
     # --- time and end
 
     def deadline(self) -> float | None:
-        """When `overdue` has something to do or to say (s, monotonic)."""
+        """The time (s, monotonic) at which `overdue` has work."""
         waits = [sent.deadline for sent in self._in_flight.values()] + [limit for _ask, limit in self._waiting]
         if self.stage in (Stage.OPENING, Stage.AUTHENTICATING, Stage.CHECKING_API_VERSIONS):
             if self._token_since is None:  # else its keeper wakes us, and sees to it that this ends
@@ -258,7 +258,8 @@ class BrokerConnection:
 
     @property
     def _may_prove_again(self) -> bool:
-        """Whether the broker would read it: behind a JoinGroup it reads nothing, for as long as the group gathers."""
+        """True if the broker would read it. Behind a JoinGroup in flight it reads nothing until the group is
+        complete."""
         return not any(sent.request.api == "JoinGroup" for sent in self._in_flight.values())
 
     def _authenticate(self, now: float) -> None:
@@ -306,7 +307,7 @@ class BrokerConnection:
         )
 
     def _refusal(self, why: str, place: dict[str, Any], now: float) -> KohortError:
-        """What a broker's refusal means: the end, but for a token that brokers took before."""
+        """The outcome of a refused login: the end, except for a token that brokers accepted before."""
         assert self.credentials is not None
         token = getattr(self._token, "value", "")  # a ticket has none
         why = cut(scrubbed(why, (*self.credentials.secrets, token)))
@@ -386,7 +387,7 @@ def _nobody(_outcome: RequestResult, _now: float) -> None:
 
 
 def explained(error: KohortError, first_bytes: bytes, endpoint: Endpoint, *, answered: bool) -> KohortError:
-    """What a broken beginning most likely means: one side speaking TLS and the other not."""
+    """The likely cause of a broken beginning: one side speaks TLS and the other does not."""
     if len(first_bytes) >= 2 and first_bytes[0] == TLS_ALERT and first_bytes[1] == TLS_MAJOR:
         return ConnectionFailed(
             "the broker speaks TLS on this port",

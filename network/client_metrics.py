@@ -7,7 +7,7 @@ WINDOW_S: Final = 30.0
 
 
 class Counters:
-    """What every client counts; consumers all of it. Counters only ever grow."""
+    """The counters of a client; a consumer uses all of them. They only grow."""
 
     polls: int = 0
     hooks: int = 0

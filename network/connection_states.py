@@ -1,4 +1,4 @@
-"""Which address to call for a question that any broker can answer, and when to call one again that failed."""
+"""Chooses the address for a request that any broker can serve, and the time of the next attempt after a failure."""
 
 from collections.abc import Callable, Collection, Iterable
 
@@ -82,5 +82,5 @@ class ConnectionStates:
         return self._attempts.get(endpoint, FRESH).failures + (endpoint in self._late)
 
     def next_poll_at(self) -> list[float]:
-        """When each address that failed may be called again (s, monotonic)."""
+        """The times (s, monotonic) from which each address that failed may be tried again."""
         return [one.not_before for one in self._attempts.values()]

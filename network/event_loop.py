@@ -29,7 +29,8 @@ Ready = list[tuple[Any, int]]
 
 
 class Turned(Protocol):
-    """What a loop gives turns to. Its sockets are registered with the loop's `selector`, with `(self, anything)`."""
+    """A client that an event loop calls. Its sockets are registered with the loop's `selector`, with `(self,
+    anything)`."""
 
     stopping: bool
     ended: Flag

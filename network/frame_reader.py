@@ -1,4 +1,4 @@
-"""Where a socket's bytes go: small frames through one scratch buffer, large ones straight into a block of their own.
+"""Reads frames from a socket: small ones through one scratch buffer, large ones into a block of their own.
 
 A large frame is received once and never copied: slices of it are decoded in place, and columns point into it. Its
 memory comes from fastpath's pool and goes back when the last view of it is gone, so that no slice can ever change under
@@ -28,7 +28,7 @@ class FrameReader:
         self._large: memoryview | None = None
 
     def target(self) -> memoryview:
-        """Where the next bytes belong; never empty."""
+        """The buffer for the next bytes; never empty."""
         if self._large is not None:
             return self._large[self._fill :]
         return memoryview(self._scratch)[self._fill :]
@@ -61,7 +61,7 @@ class FrameReader:
             self._fill = have
 
     def first_bytes(self) -> bytes:
-        """What has come of the unfinished frame, for telling what the other side speaks."""
+        """The received part of the unfinished frame, by which the other side's protocol can be guessed."""
         return bytes(self._scratch[: min(self._fill, 8)])
 
     def _length(self, at: int) -> int:

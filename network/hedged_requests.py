@@ -11,7 +11,7 @@ ELSEWHERE_S: Final = 2.0
 
 
 class Picks(Protocol):
-    """Whom to ask now, and none of `but`; None: there is nobody."""
+    """Chooses a broker that is none of `but`; None if there is none."""
 
     def __call__(self, now: float, but: Collection[Endpoint] = ()) -> Endpoint | None: ...
 
@@ -64,7 +64,7 @@ class HedgedRequests:
                 self._put(question, endpoint, now)
 
     def next_poll_at(self) -> list[float]:
-        """When to take a turn again if nothing happens (s, monotonic)."""
+        """The time (s, monotonic) of the next poll if nothing happens."""
         return [one.next_at for one in self._questions]
 
     def _put(self, question: _HedgedRequest, endpoint: Endpoint | None, now: float) -> None:

@@ -1,4 +1,4 @@
-"""Whose log line is this? Every line of the clients' loggers says it, as fields of the record and at its end.
+"""Adds the client's fields to each log record of the clients' loggers, and prints them at the end of its line.
 
 A filter on each logger adds what is missing, so that a format string may always name the fields, whoever writes the
 line and wherever: a thread says once for whom it works (`speaks_for`), and a line may name more (`extra=`). Nothing is

@@ -1,4 +1,4 @@
-"""What is known of the cluster: brokers, topics, partitions and their leaders. A value, replaced on each answer.
+"""The known state of the cluster: brokers, topics, partitions and leaders. A value that each response replaces.
 
 A view never loses what it knew because an answer was empty or half-baked: brokers that restart answer with no
 brokers, unknown leaders or no partitions for a moment, and acting on that would stop everything (B-18).
@@ -32,7 +32,7 @@ class BrokerNode(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    """Who leads a partition, in which epoch; `leader` is NO_NODE while there is none."""
+    """The leader of a partition and its epoch; `leader` is NO_NODE while there is none."""
 
     leader: int
     leader_epoch: int
@@ -187,7 +187,7 @@ def _topic(answer: MetadataResponseTopic, known: TopicView | None) -> TopicView 
 
 
 class TopicInfo(NamedTuple):
-    """What the group needs to know of a topic. `racks`: partition number -> the racks of its replicas."""
+    """The facts of a topic that the group needs. `racks`: partition number -> the racks of its replicas."""
 
     partitions: int
     topic_id: UUID = UUID(int=0)

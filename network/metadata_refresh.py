@@ -1,4 +1,4 @@
-"""When to ask for metadata, and for what: keeps one `ClusterView` fresh. No I/O, no clock."""
+"""Decides when to request metadata, and of which topics. Keeps one `ClusterView` fresh. No I/O, no clock."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -54,7 +54,7 @@ class MetadataRefresher:
         self._paced_until = float("-inf")
 
     def set_topics(self, wanted: WantedTopics) -> None:
-        """What the group, or the manual assignment, has to know; replaces what was wanted before."""
+        """Set the topics that the group, or the manual assignment, needs. Replaces the topics set before."""
         if wanted.attempt > self._wanted.attempt:
             self._stale = True
         changed = wanted.names != self._wanted.names
@@ -63,7 +63,7 @@ class MetadataRefresher:
             self._forget_unwatched()
 
     def _forget_unwatched(self) -> None:
-        """What nobody watches any more may be another topic of that name when somebody wants it again."""
+        """Forget topics that are not needed any more: a later topic of that name may be another one."""
         if self._names_in_response is not None:
             self._names_in_response &= self.names
             self.view = self.view.forgetting(self.names)
@@ -88,7 +88,7 @@ class MetadataRefresher:
 
     @property
     def has_all_topics(self) -> bool:
-        """Whether the last answer was to a question for all topics."""
+        """True if the last response was to a request for all topics."""
         return self._names_in_response is None
 
     @property
@@ -175,7 +175,7 @@ class MetadataRefresher:
         )
 
     def next_poll_at(self) -> float | None:
-        """When to call `owed` again if nothing happens (s, monotonic)."""
+        """The time (s, monotonic) of the next `next_request` if nothing happens."""
         return None if self._in_flight else self._due()
 
 
@@ -184,7 +184,7 @@ def _by_name(name: str) -> MetadataRequestTopic:
 
 
 def topics_changed(view: ClusterView, asked: frozenset[str] | None) -> TopicsChanged:
-    """What the group's machine is told of a view; `asked` as in `ClusterView.updated`."""
+    """The view as an event for the group's machine; `asked` as in `ClusterView.updated`."""
     topics = {name: _info(view, topic) for name, topic in view.topics.items()}
     return TopicsChanged(topics, complete=asked is None, asked=asked or frozenset())
 

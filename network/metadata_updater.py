@@ -1,4 +1,4 @@
-"""Whom to talk to: metadata, addresses, and the coordinator where there is no membership that looks for it."""
+"""Updates metadata and addresses, and finds the coordinator where no membership looks for it."""
 
 from collections.abc import Callable, Collection
 from functools import partial
@@ -29,7 +29,7 @@ REBOOTSTRAP_REQUIRED = 129
 
 
 class ClientContext(Protocol):
-    """What a client is to its contacts: a Core, or a producer's."""
+    """The parts of a client's core that its metadata updater uses."""
 
     config: Config
     metadata: MetadataRefresher
@@ -76,7 +76,7 @@ class MetadataUpdater:
         self._request_metadata(now)
 
     def next_poll_at(self, now: float) -> list[float | None]:
-        """When to take a turn again if nothing happens."""
+        """The times (s, monotonic) of the next poll if nothing happens."""
         return [
             self._core.metadata.next_poll_at(),
             *self._anybody.next_poll_at(),

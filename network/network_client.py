@@ -68,7 +68,7 @@ MOST_HELPERS = 8
 
 
 class Driven(ClientContext, Protocol):
-    """What a driver drives: everything a client is besides its sockets. Whatever is called here is quick."""
+    """The core that a driver drives: everything of a client besides its sockets. Each method returns quickly."""
 
     counters: Counters
 
@@ -231,7 +231,7 @@ class Driver(Generic[C]):
         return self._loop.selector
 
     def log_fields(self) -> Mapping[str, object]:
-        """Whose the log lines of a turn are."""
+        """The fields of log records that are written during a turn."""
         return self.core.log_fields()
 
     def turn(self, ready: Ready) -> float:
@@ -577,7 +577,7 @@ def _nonce() -> str:
 
 
 def _is_address(host: str) -> bool:
-    """Whether a host is written as an address, so that nobody has to be asked for it."""
+    """True if a host is written as an address, so that no name has to be resolved."""
     for family in (socket.AF_INET, socket.AF_INET6):
         with contextlib.suppress(OSError, ValueError):
             socket.inet_pton(family, host)

@@ -58,7 +58,8 @@ class ListedOffset(NamedTuple):
     leader_epoch: int
 
     def answers(self, timestamp: int) -> bool:
-        """Whether it is an answer at all: every log has a beginning and an end, if no record as late as some time."""
+        """True if the response holds an offset. Each log has a start and an end, but may have no record of a given
+        time."""
         return self.offset >= 0 or timestamp not in (EARLIEST, LATEST)
 
 
@@ -104,7 +105,7 @@ def list_offsets_request(
 
 
 def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, ListedOffset | ListFailure]:
-    """What a leader answered, by partition."""
+    """The result of ListOffsets by partition."""
     return {
         TopicPartition(topic.name, one.partition_index): (
             ListFailure(one.error_code) if one.error_code else ListedOffset(one.offset, one.timestamp, one.leader_epoch)
@@ -153,12 +154,12 @@ class CommittedAnswer(NamedTuple):
     failed: Mapping[TopicPartition, int]
 
     def code(self, partition: TopicPartition) -> int:
-        """What keeps this partition's offset from being known; 0: nothing."""
+        """The error code that keeps this partition's offset unknown; 0 if none does."""
         return self.error or self.failed.get(partition, 0)
 
 
 def committed_offsets(response: OffsetFetchResponse) -> CommittedAnswer:
-    """What the coordinator answered, in whichever form."""
+    """The result of OffsetFetch by partition, in any version of the response."""
     found: dict[TopicPartition, OffsetAndMetadata | None] = {}
     failed: dict[TopicPartition, int] = {}
     error = response.error_code
@@ -178,7 +179,7 @@ def committed_offsets(response: OffsetFetchResponse) -> CommittedAnswer:
 
 
 def offset_for_leader_epoch_request(asks: Iterable[EpochAsk]) -> Callable[[int], OffsetForLeaderEpochRequest]:
-    """Where the log of each position's epoch ends, asked from leaders.
+    """A request for the end of each position's epoch, for a leader.
 
     By version: brokers before 2.3 answer only those who may run the cluster, and the oldest do not say which epoch's
     end it is that they name, so for theirs it raises UnsupportedVersion.
@@ -244,7 +245,7 @@ def commit_request(identity: ConsumerGroupMetadata, offsets: Offsets) -> OffsetC
 
 
 def plain(offsets: Mapping[TopicPartition, object]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """What users write (an int, a tuple or an OffsetAndMetadata by partition), checked.
+    """Validate offsets as users write them: an int, a tuple or an OffsetAndMetadata by partition.
 
     Raises ValueError for a negative offset or partition and for metadata that no request can carry: they would fail the
     request, which has other commits as well. Raises TypeError for what is not an offset, or no partition.

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Closable(Protocol):
-    """What is to be closed, in so much time."""
+    """A client that is closed at exit, within a time."""
 
     def close(self, timeout_s: float) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What the main thread waits for, and what it starts: no signal handler that raises there leaves any of it half done.
+"""Waits and starts of the main thread that no raising signal handler leaves half done.
 
 `concurrent.futures.Future`, `threading.Event` and `Thread.start` have a `threading.Condition` inside. A handler that
 raises while the main thread is in one of its methods can leave it locked, and the other thread waits without end.
@@ -149,7 +149,7 @@ class Helpers:
             del one, promise, job  # else what it returned lives until the next job
 
     def run(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
-        """What the jobs return, in their order. Raises what the first of them raises that does."""
+        """The results of the jobs, in their order. Raises the first error of a job."""
         promises: list[Promise[T]] = []
         for job in jobs:
             promise: Promise[T] = Promise()

@@ -1,4 +1,4 @@
-"""What the core hands to the driver: requests, which connection they go by, and when to come back."""
+"""The core's output for the driver: requests, their connections, and the time of the next poll."""
 
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -12,7 +12,7 @@ VersionRanges = Mapping[int, tuple[int, int]]
 
 
 class Endpoint(NamedTuple):
-    """Where a broker listens."""
+    """The address of a broker's listener."""
 
     host: str
     port: int
@@ -79,8 +79,8 @@ class UnsentRequest(NamedTuple):
 
 
 class PollResult(NamedTuple):
-    """What the driver has to do: send these in order, have `plan` run where it holds nothing up, and come back at
-    `wake_at` (s, monotonic) if nothing happens."""
+    """The work of the driver: send `requests` in order, run `plan` on another thread, and poll again at `next_poll_at`
+    (s, monotonic) if nothing happens."""
 
     requests: tuple[UnsentRequest, ...]
     next_poll_at: float | None

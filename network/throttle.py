@@ -33,5 +33,5 @@ class Throttle:
             log.warning("%s asks for %.0f s of silence: it gets %.0f s at a time", broker, wanted_s, LONGEST_S)
 
     def holds(self, api: str, now: float) -> bool:
-        """Whether a request has to wait."""
+        """True if a request has to wait."""
         return now < self.until and api not in NEVER_HELD

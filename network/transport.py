@@ -240,7 +240,7 @@ class Channel:
 
     @property
     def _withheld(self) -> bool:
-        """Whether a TLS socket holds decrypted bytes, of which no selector knows: it is read until it has none."""
+        """True if a TLS socket holds decrypted bytes, which no selector reports. It is read until it has none."""
         return is_secure(self.sock) and self.sock.pending() > 0
 
     def _hung_up(self) -> KohortError:

@@ -78,7 +78,8 @@ class Message(Generic[T]):
         return (self._codecs.get(version) or self.codec(version)).write(value)
 
     def codec(self, version: int) -> MessageCodec:
-        """What runs a version, built at first use and kept: compiled, or construct where the extension is not built."""
+        """The codec of a version, built at first use and kept: compiled, or construct where the extension is not
+        built."""
         if version not in self._codecs:
             try:
                 from kohort.protocol.compiled_codec import lower

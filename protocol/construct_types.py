@@ -38,7 +38,7 @@ class FieldSource(io.BytesIO):
 
 
 def remaining(stream: io.BytesIO) -> int:
-    """How many bytes are left to read."""
+    """The number of bytes that are left to read."""
     with stream.getbuffer() as buffer:
         return buffer.nbytes - stream.tell()
 
@@ -158,7 +158,7 @@ _CLASSIC_LENGTHS = {"int16": INT16, "int32": INT32}
 
 
 class Sized(Subcon):
-    """What starts with a length: how the length is written (`length`) and whether null may stand there (`nullable`)."""
+    """A type that begins with its length. `length`: the type of the length. `nullable`: null is allowed."""
 
     def __init__(self, length: Length, *, nullable: bool) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What consumers put into the group protocol's opaque bytes: subscription, assignment, and the sticky assignors' notes.
+"""The consumers' bytes inside the group protocol: subscription, assignment, and user data of the sticky assignors.
 
 The embedded consumer protocol has its own version, an int16 in front, and a rule of its own for growth: a reader takes
 what it knows of a newer version and leaves the rest, since versions only ever add fields at the end (KIP-429). A
@@ -28,7 +28,7 @@ class TopicPartitions(ResponsePart):
 
 
 class Subscription(Data, versions="0-3"):
-    """What a member tells the leader."""
+    """The metadata that a member sends to the leader."""
 
     topics: tuple[str, ...] = field([string], "0+")
     """The topics it wants to read."""
@@ -43,7 +43,7 @@ class Subscription(Data, versions="0-3"):
 
 
 class Assignment(Data, versions="0-3"):
-    """What the leader tells a member. Every version has the same fields."""
+    """The assignment that the leader sends to a member. Every version has the same fields."""
 
     assigned_partitions: tuple[TopicPartitions, ...] = field([TopicPartitions], "0+")
     """What it shall own."""
@@ -52,7 +52,7 @@ class Assignment(Data, versions="0-3"):
 
 
 class StickyUserData(Data, versions="0-1"):
-    """What the sticky assignor's members carry in a subscription's `user_data` (no version in front)."""
+    """The `user_data` of the sticky assignor's subscriptions (no version in front)."""
 
     previous_assignment: tuple[TopicPartitions, ...] = field([TopicPartitions], "0+")
     """What the member owned in the last generation it knows of."""
@@ -61,7 +61,7 @@ class StickyUserData(Data, versions="0-1"):
 
 
 class CooperativeStickyUserData(Data, versions="0"):
-    """What the cooperative-sticky assignor's members carry: what they own is in the subscription itself."""
+    """The `user_data` of the cooperative-sticky assignor. The owned partitions are in the subscription itself."""
 
     generation: int = field(int32, "0+", default=-1)
     """The generation in which they came to own it; -1 where it is unknown."""
@@ -76,7 +76,7 @@ def build_subscription(value: Subscription, version: int = HIGHEST_VERSION) -> b
 
 
 def parse_subscription(data: Buffer) -> Subscription:
-    """What a member sent, in any version. Raises WireError.
+    """Parse a member's subscription of any version. Raises WireError.
 
     Some clients say version 1 or higher and stop after version 0's fields; they are taken for what they sent, since
     one odd member must not keep a leader from assigning to all the others.
@@ -98,7 +98,7 @@ def build_assignment(value: Assignment, version: int = HIGHEST_VERSION) -> bytes
 
 
 def parse_assignment(data: Buffer) -> Assignment:
-    """What the leader sent, in any version; no bytes at all stand for nothing assigned. Raises WireError."""
+    """Parse an assignment of any version. No bytes at all mean that nothing is assigned. Raises WireError."""
     return _parse(Message.of(Assignment), data) if len(data) else Assignment()
 
 

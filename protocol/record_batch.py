@@ -65,7 +65,7 @@ class PlainRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What `decode` read: records, where to read next, and what was skipped as corrupt."""
+    """The result of `decode`: records, the next offset to read, and the batches that were skipped as corrupt."""
 
     records: tuple[PlainRecord, ...]
     next_offset: int
@@ -105,7 +105,7 @@ def decode(
     on_corrupt: str = "raise",
     high_watermark: int = -1,
 ) -> Decoded:
-    """What `kohort.fastpath.decode` reads, read plainly: same arguments, same records, same errors."""
+    """Decode as `kohort.fastpath.decode` does, in plain Python: same arguments, same records, same errors."""
     if not 0 < max_decompressed_bytes <= INT32_MAX:
         raise ValueError(f"max_decompressed_bytes is 1 to {INT32_MAX}, not {max_decompressed_bytes}")
     view = memoryview(buffer).cast("B")
@@ -146,7 +146,7 @@ def decode(
 
 
 class _Place(NamedTuple):
-    """Where a batch is, for its records and its errors."""
+    """The place of a batch, for its records and its errors."""
 
     topic: str
     partition: int
@@ -377,7 +377,7 @@ def _is_beyond(offset: int, high_watermark: int) -> bool:
 
 
 def _is_sound(view: memoryview) -> bool:
-    """Whether `view` begins with a whole batch whose checksum matches."""
+    """True if `view` begins with a whole batch whose checksum matches."""
     if len(view) < LEAST_BYTES[0] or view[MAGIC_AT] > 2:
         return False
     magic, size = view[MAGIC_AT], INT32.parse(view[8:12]) + LOG_OVERHEAD_BYTES
@@ -440,7 +440,7 @@ def encode(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes:
-    """What `kohort.fastpath.encode` writes of tuples: one batch of magic 2."""
+    """Encode tuples as `kohort.fastpath.encode` does: one batch of magic 2."""
     new = [NewRecord(*record) for record in records]
     if not new:
         raise ValueError("a batch holds at least one record")

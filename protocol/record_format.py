@@ -1,4 +1,4 @@
-"""How batches and their records are laid out, magic 0, 1 and 2, as construct declarations.
+"""The formats of batches and records, magic 0, 1 and 2, as construct declarations.
 
 Each begins with its base offset (int64) and its length (int32), and has its format, the *magic*, in byte 16, so that a
 reader knows where it ends before it knows what it is. `record_batch.py` reads and writes through these, and

@@ -100,7 +100,7 @@ class Field(NamedTuple):
 
     @property
     def zero(self) -> Any:
-        """What the field holds after a parse of a version without it."""
+        """The value of the field after a parse of a version without it."""
         if self.default is not MISSING:
             return self.default
         if self.array:
@@ -115,7 +115,7 @@ class Field(NamedTuple):
         return self.tag
 
     def made(self, by: MessageBuilder[Made], version: int, flexible: bool) -> Made:
-        """What `by` makes of this field's value in one version."""
+        """The result of `by` for this field in one version."""
         flexible = flexible and self.flexible
         nullable = version in self.nullable
         if isinstance(self.of, WireType):
@@ -128,7 +128,7 @@ class Field(NamedTuple):
 
 
 class MessageBuilder(Protocol[Made]):
-    """What the parts of a declaration are made into; see `Field.made`."""
+    """The interface of the builders that turn a declaration's fields into a codec; see `Field.made`."""
 
     def plain(self, name: str, *, flexible: bool, nullable: bool) -> Made:
         """Of a type of `kohort.protocol.primitives`, by its name."""
@@ -284,17 +284,17 @@ class Top(Struct):
 
 
 class Request(Top):
-    """What a client sends."""
+    """A message that a client sends."""
 
     _required = True
 
 
 class Response(Top):
-    """What a broker answers."""
+    """A message that a broker sends."""
 
 
 class Data(Top):
-    """What is no API of its own: headers, and what is embedded in other messages' bytes."""
+    """A structure that is not an API of its own: a header, or bytes embedded in another message."""
 
 
 @functools.cache

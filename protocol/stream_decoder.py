@@ -35,7 +35,7 @@ class Conversation:
     _responses: Unframer | None = field(default_factory=Unframer)
 
     def request_bytes(self, data: bytes) -> list[DecodedMessage]:
-        """What the client sent; the requests that are complete with it."""
+        """Take bytes of the client; returns the requests that they complete."""
         if self._requests is None:
             return []
         try:
@@ -45,7 +45,7 @@ class Conversation:
             return [_broken("request", data, error)]
 
     def response_bytes(self, data: bytes) -> list[DecodedMessage]:
-        """What the broker sent; the responses that are complete with it."""
+        """Take bytes of the broker; returns the responses that they complete."""
         if self._responses is None:
             return []
         try:

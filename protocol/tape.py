@@ -126,7 +126,7 @@ def value(taped: Taped) -> Any:
 
 
 def difference(taped: Taped) -> str | None:
-    """Why the codec does not write the frame again as it reads it; None where it does, byte for byte."""
+    """The difference between a frame and its value written again; None if the bytes are equal."""
     header, header_version, body = codecs(taped)
     try:
         head, at = header.parse_from(taped.frame, _SIZE_BYTES, header_version)

@@ -1,4 +1,4 @@
-"""What goes wrong between a log and Spark."""
+"""The errors of the Spark reader."""
 
 from kohort.common import KohortError
 

@@ -35,7 +35,7 @@ LOOK_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class TakenRecords:
-    """What one micro-batch reads, and under which generation the application owns it."""
+    """The ranges of one micro-batch, and the generation under which the application owns them."""
 
     generation: int
     ranges: tuple[OffsetRange, ...]
@@ -82,7 +82,7 @@ class SparkGroupMember(RebalanceHooks):
 
     @property
     def wait_s(self) -> float:
-        """How long a batch may keep a rebalance waiting; the group waits max_poll_interval_ms and no longer."""
+        """The time for which a batch may hold up a rebalance; the group waits max_poll_interval_ms at most."""
         return float(self._options.settings.get("max_poll_interval_ms", 300_000)) / 1000 * 0.8
 
     # --- what the stream asks, on its own thread
@@ -151,7 +151,7 @@ class SparkGroupMember(RebalanceHooks):
                 self._changed.wait(LOOK_S)
 
     def wait_for_assignment(self, timeout_s: float) -> bool:
-        """Whether the group has assigned anything (which may be nothing) in time."""
+        """True if the group assigned something in time; an empty assignment counts."""
         with self._changed:
             self._changed.wait_for(lambda: self._generation >= 0 or self._error is not None, timeout_s)
             self._raise()

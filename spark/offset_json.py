@@ -16,7 +16,7 @@ def logged(offsets: Mapping[TopicPartition, int]) -> Logged:
 
 
 def is_of_group(offset: Mapping[str, object]) -> bool:
-    """Whether a stream that is a member of a group has written it, and not one that plans by itself."""
+    """True if a stream that is a member of a group has written it."""
     return isinstance(offset.get("generation"), int)
 
 

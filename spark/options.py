@@ -73,7 +73,7 @@ _STRATEGIES = {"error": "fail", "latest": "latest"}
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What the options mean. `settings` are those of `Consumer`, without bootstrap and group."""
+    """The parsed options. `settings` are those of `Consumer`, without bootstrap and group."""
 
     bootstrap: str
     group: str | None
@@ -96,7 +96,7 @@ class SourceOptions:
 
     @property
     def connect(self) -> dict[str, Any]:
-        """What a Consumer without a group is made of."""
+        """The settings of a Consumer without a group."""
         of_members = ("assignors", "group_instance_id")
         return {"bootstrap": self.bootstrap} | {k: v for k, v in self.settings.items() if k not in of_members}
 

@@ -61,7 +61,7 @@ _GAPS = {
 
 
 class ReadPlan(tuple[OffsetRange, ...]):
-    """What `plan` decided: the ranges, sorted by place; `gaps` is what an operator may want to know besides."""
+    """The result of `plan`: the ranges, sorted by place; `gaps` are further facts for an operator."""
 
     gaps: tuple[PlanGap, ...]
 
@@ -75,7 +75,7 @@ class ReadPlan(tuple[OffsetRange, ...]):
 
     @property
     def stops(self) -> dict[TopicPartition, int]:
-        """Where a group goes on that has read all of it.
+        """The offsets at which a group goes on after reading all of it.
 
         Also in a log that ends before what was read, though nothing is read of it now: else every plan would pass over
         what came since the last one, until the log reaches that offset again.
@@ -296,7 +296,7 @@ class LogRange:
         return {place: min(max(offset, earliest[place]), latest[place]) for place, offset in offsets.items()}
 
     def gaps(self, starts: Mapping[TopicPartition, int]) -> list[PlanGap]:
-        """What is missed if reading begins at the nearest offset that the log holds."""
+        """The offsets that are missed if reading starts at the nearest offset in the log."""
         found = []
         for place, start in starts.items():
             earliest, latest = self.earliest()[place], self.latest()[place]

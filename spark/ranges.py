@@ -60,7 +60,7 @@ class Within:
     time_low_ms: int = 0
 
     def has(self, place: TopicPartition) -> bool:
-        """Whether anything of the partition may be within."""
+        """True if any offset of the partition may be within."""
         return (
             (self.topics is None or place.topic in self.topics)
             and (self.partitions is None or place.partition in self.partitions)

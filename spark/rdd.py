@@ -77,7 +77,7 @@ class KafkaRDD(PipelinedRDD):  # type: ignore[misc]  # pyspark's own types are n
 
 @dataclass(frozen=True)
 class RangeReader(Shipped):
-    """What an executor runs: picklable, and holding nothing open."""
+    """The function that an executor runs: picklable, without open resources."""
 
     settings: Mapping[str, Any] = field(repr=False)  # passwords may be among them
     as_columns: bool | Literal["arrow"]

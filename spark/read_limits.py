@@ -1,4 +1,4 @@
-"""How far a trigger goes: maxOffsetsPerTrigger, minOffsetsPerTrigger and maxTriggerDelay. Plain values, no I/O."""
+"""The limits of a trigger: maxOffsetsPerTrigger, minOffsetsPerTrigger and maxTriggerDelay. Plain values, no I/O."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -23,7 +23,8 @@ class Pace:
     def ends(
         self, before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], now: float, *, hurry: bool
     ) -> Offsets:
-        """How far to go from `before`, which has all partitions of `ends`. `hurry`: without waiting for `least`."""
+        """The ends of a trigger that starts at `before`, which has all partitions of `ends`. `hurry`: without waiting
+        for `least`."""
         waiting = sum(max(end - before[place], 0) for place, end in ends.items())
         if self.least is not None and waiting < self.least and not hurry and now - self._moved_at < self.delay_s:
             return {place: before[place] for place in ends}

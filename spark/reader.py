@@ -105,7 +105,7 @@ def _follow(
 
 
 def _meant(error: KohortError, left: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """What of `left` an error is about; some tell of a topic only."""
+    """The ranges of `left` that an error is about; some errors name a topic only."""
     topic, partition = error.place.get("topic"), error.place.get("partition")
     return [one for one in left if one.topic == topic and partition in (None, one.partition)]
 
@@ -117,7 +117,7 @@ def _why(consumer: "Consumer", place: TopicPartition, error: KohortError) -> str
 
 
 def _next_there(consumer: "Consumer", wanted: OffsetRange, position: int, error: KohortError) -> int:
-    """Where a range goes on in a log that has lost something of it; its stop, if nothing of the rest is there.
+    """The offset at which a range goes on in a log that has lost a part of it; its stop if nothing is left.
 
     As for Spark's own source: a log that was made anew, or truncated, and reaches the position again, is read on there.
     """

@@ -1,4 +1,4 @@
-"""How large records are: a look at the middle of each range, for plans by bytes."""
+"""Estimates record sizes from the middle of each range, for plans by bytes."""
 
 import time
 from collections.abc import Iterable, Mapping

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def arrow_schema(schema: StructType) -> "pa.Schema":
-    """What Spark holds a batch's schema against; a batch of any other is refused."""
+    """The schema with which Spark compares a batch's. A batch of another schema is refused."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     try:

@@ -48,7 +48,7 @@ ROWS_AT_ONCE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """What the options mean. `properties`: Kafka's own names, for the producer."""
+    """The parsed options. `properties`: Kafka's own names, for the producer."""
 
     topic: str | None
     properties: Mapping[str, str] = field(repr=False)  # passwords may be among them
@@ -114,7 +114,7 @@ def _is_headers(kind: DataType) -> bool:
 
 
 class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark's own types are not followed
-    """How many records a task has written."""
+    """The number of records that a task has written."""
 
     def __init__(self, records: int) -> None:
         self.records = records

@@ -81,7 +81,7 @@ def register(spark: "SparkSession", *, push_filters: bool = True) -> None:
 
 
 class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are not followed
-    """What Spark asks for by name. Options are checked when it is made; see `SourceOptions`."""
+    """The data source "kohort". Options are checked when it is made; see `SourceOptions`."""
 
     @classmethod
     def name(cls) -> str:

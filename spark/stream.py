@@ -50,7 +50,8 @@ SMALL_TASK_OFFSETS = 500  # a task costs Spark more than reading ten times as ma
 
 
 class StreamBase(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # as in source.py
-    """What both kinds of stream share: limits, and reading. `clock` gives seconds, of no particular beginning."""
+    """The common part of both kinds of stream: limits, and reading. `clock` gives seconds, of no particular
+    beginning."""
 
     def __init__(self, options: SourceOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
@@ -220,7 +221,7 @@ class StreamReader(StreamBase):
             )
 
     def _begin_of_new(self, before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> Offsets:
-        """Where partitions begin that were added since, and are still there."""
+        """The first offsets of partitions that were added since and still exist."""
         added = ends.keys() - before.keys()
         if not added:
             return {}

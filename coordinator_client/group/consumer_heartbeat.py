@@ -101,7 +101,7 @@ class ConsumerHeartbeat(MemberComponent):
 
     @property
     def _joins(self) -> bool:
-        """Whether a join may go out: one that subscribes to nothing would be refused."""
+        """True if a join may be sent. A join without topics would be refused."""
         subscription = self._topics.subscription
         wants = subscription is not None and (subscription.broker_pattern is not None or bool(self._topics.meant))
         return self._tracker.state is MemberState.JOINING and not self._membership.in_generation and wants
@@ -113,7 +113,7 @@ class ConsumerHeartbeat(MemberComponent):
         )
 
     def _due_at(self) -> float:
-        """When the next report goes out, if one may go out at all."""
+        """The time of the next report, if one may be sent at all."""
         if self._coordinator.coordinator is None or self._in_flight.is_in_flight(API):
             return inf
         if self._joins:
@@ -130,7 +130,7 @@ class ConsumerHeartbeat(MemberComponent):
         return self._owes_ack and self._tracker.state in MAY_ACKNOWLEDGE
 
     def times(self) -> list[float]:
-        """When to look again (monotonic seconds)."""
+        """The times (s, monotonic) of the next step."""
         silent_at = self._timers.session_deadline if self._stays and self._coordinator.coordinator is not None else inf
         return [silent_at, self._due_at()]
 

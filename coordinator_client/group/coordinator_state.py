@@ -36,7 +36,7 @@ class CoordinatorSearch:
         self.retry_at = 0.0
 
     def due(self, now: float) -> bool:
-        """Whether to send a FindCoordinator now."""
+        """True if a FindCoordinator has to be sent now."""
         return self.state is CoordinatorState.UNKNOWN and now >= self.retry_at
 
     def asked(self) -> None:

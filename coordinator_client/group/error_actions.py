@@ -1,4 +1,4 @@
-"""What an error code means to a group member, by API: literal tables. What is absent is fatal, with its number.
+"""Maps error codes to the actions of a group member, by API, in literal tables. A code that is absent is fatal.
 
 The machine acts on `REACTIONS`; whoever sends OffsetCommit asks `commit_verdict` what to do with the commit itself.
 Codes are Kafka's (`kohort.protocol.errors`); the reactions are those of Apache Kafka's own consumer, except where a
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ErrorAction(Enum):
-    """What the machine does about an error in an answer."""
+    """The action of the machine on an error in a response."""
 
     RETRY = "ask again after a backoff"
     REDISCOVER = "the coordinator is another one: find it, then ask again"
@@ -164,7 +164,7 @@ def fatal_error(code: int, api: str, group: str, message: str | None = None, **p
 
 
 class CommitVerdict(Enum):
-    """What to do with an OffsetCommit that was answered with an error."""
+    """The further course of an OffsetCommit whose response has an error."""
 
     RETRY = "send it again, after a backoff, under the same identity"
     CHECK_TOPIC = "send it again, unless metadata requested from now on does not have the topic"

@@ -1,4 +1,4 @@
-"""What happens to a group member, as frozen values: the only input of `GroupMember.step`.
+"""The events of a group member, as frozen values: the only input of its `step`.
 
 Answers name the request they belong to by its `serial` (from `Send`), and the machine knows what it had asked under
 which generation: an answer to a question that nobody waits for any more is discarded. Nothing here is compared with

@@ -1,4 +1,4 @@
-"""Whether the group still counts us in, as heartbeats and refused commits tell; and keeping it so, by heartbeats.
+"""Keeps membership alive by heartbeats, and judges it by the responses to heartbeats and commits.
 
 An expulsion is believed only if it speaks of the identity we still have: one of an older generation of ours is news of
 somebody we no longer are.
@@ -31,7 +31,7 @@ class Standing(MemberComponent):
 
     @property
     def _beating(self) -> bool:
-        """Whether heartbeats are expected of us, and there is somebody to send them to."""
+        """True if the group expects heartbeats, and the coordinator is known."""
         known = self._coordinator.coordinator is not None
         return known and self._tracker.state in HEARTBEATING and self._membership.in_generation
 
@@ -44,7 +44,7 @@ class Standing(MemberComponent):
         return waits and self._membership.in_generation and self._membership.owns_partitions
 
     def times(self) -> list[float]:
-        """When to look again (monotonic seconds)."""
+        """The times (s, monotonic) of the next step."""
         if self._probing and not self._in_flight.is_in_flight("Heartbeat"):
             return [self._timers.next_heartbeat_at]
         if not self._beating:

@@ -67,7 +67,7 @@ class HeartbeatTimers:
 
     @property
     def session_deadline(self) -> float:
-        """When a silent coordinator counts as dead."""
+        """The time at which a silent coordinator counts as dead."""
         return self.last_response_at + self.session_s
 
     # -- polls
@@ -84,14 +84,14 @@ class HeartbeatTimers:
 
     @property
     def poll_deadline(self) -> float:
-        """When the handler has taken too long."""
+        """The time at which the handler has taken longer than max_poll_interval_ms."""
         return (
             inf if self.processing_since is None else self.processing_since + self._settings.max_poll_interval_ms / 1000
         )
 
     @property
     def warn_at(self) -> float:
-        """When to warn that it is about to; never twice for the same silence."""
+        """The time of the warning before `poll_deadline`; given once for each call of the handler."""
         if self.processing_since is None or self.warned:
             return inf
         return self.processing_since + self._settings.poll_warning_ratio * self._settings.max_poll_interval_ms / 1000

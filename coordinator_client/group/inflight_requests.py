@@ -38,7 +38,7 @@ class InFlightRequest(NamedTuple):
 
 
 class InFlightRequests:
-    """Which requests wait for their answers, and which are still to be handed out (`drain_sends`)."""
+    """The requests without a response, and the requests that are still to be handed out (`drain_sends`)."""
 
     __slots__ = ("_distrusted", "_join_on_wire", "_requests", "_sends", "_serial")
 
@@ -84,7 +84,7 @@ class InFlightRequests:
         self._distrusted = True
 
     def drain_sends(self) -> tuple[Send, ...]:
-        """What was asked since the last call, in that order."""
+        """The requests since the last call, in their order."""
         sends, self._sends = tuple(self._sends), []
         return sends
 
@@ -105,7 +105,7 @@ class InFlightRequests:
         return any(asked.api == api for asked in self._requests.values())
 
     def sent_at(self, api: str) -> float | None:
-        """When the request to this API was sent that is waited for; None if none is."""
+        """The time at which the request of this API in flight was sent; None if there is none."""
         return next((asked.sent_at for asked in self._requests.values() if asked.api == api), None)
 
     def cancel(self, *apis: str) -> None:
@@ -117,5 +117,5 @@ class InFlightRequests:
         return [serial for serial, asked in self._requests.items() if now >= asked.overdue_at]
 
     def overdue_times(self) -> Iterable[float]:
-        """When each of them will be overdue."""
+        """The time at which each of them is overdue."""
         return (asked.overdue_at for asked in self._requests.values())

@@ -1,4 +1,4 @@
-"""What the leader of a generation does: read what the members said, let the assignor plan, check it, write it down.
+"""The work of a generation's leader: read the subscriptions, run the assignor, check its plan, and encode it.
 
 Pure functions of a JoinGroup answer and metadata. A plan is checked here, before anybody acts on it, because everything
 later trusts it: a partition given twice would be read twice by two members of good faith, and one given to a member
@@ -96,7 +96,7 @@ def topics_of(said: Mapping[str, MemberMetadata]) -> frozenset[str]:
 
 
 def shape_of(info: TopicInfo | None, racks_matter: bool) -> TopicShape:
-    """What an assignment depends on; a topic that does not exist has no partitions."""
+    """The facts on which an assignment depends. A topic that does not exist has no partitions."""
     if info is None:
         return 0, {}
     return info.partitions, dict(info.racks) if racks_matter else {}
@@ -125,7 +125,7 @@ class PlanOrder(NamedTuple):
 
 
 def wants_backlog(assignor: Assignor) -> bool:
-    """Whether the assignor is to be told how many records wait (`needs_lag`)."""
+    """True if the assignor needs the group's lag (`needs_lag`)."""
     return bool(getattr(assignor, "needs_lag", False))
 
 
@@ -189,9 +189,10 @@ def write_plan(plan: Plan) -> tuple[SyncGroupRequestAssignment, ...]:
 def write_subscription(
     assignor: Assignor, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int, rack_id: str | None
 ) -> bytes:
-    """What this member tells the leader under one assignor's name.
+    """This member's subscription under one assignor's name, encoded.
 
-    Raises `AssignorFailed`, whatever the assignor did."""
+    Raises `AssignorFailed`, whatever the assignor did.
+    """
     try:
         return _written(assignor.subscription(sorted(topics), sorted(owned), generation), rack_id)
     except BaseException as error:  # a user's code may raise anything, and this is the driver's thread

@@ -1,4 +1,4 @@
-"""What only the leader of a generation knows: who said what, who came and went, and what its plan depended on."""
+"""The knowledge of a generation's leader: the members' subscriptions, joins and leaves, and the inputs of its plan."""
 
 from collections.abc import Mapping
 from math import inf
@@ -67,7 +67,7 @@ class Leadership:
         self._lag, self._measured_at = None, -inf
 
     def set_members(self, said: dict[str, leader_assignment.MemberMetadata]) -> None:
-        """What the members of the generation said, which only its leader is told."""
+        """Take the members' subscriptions of a generation, which only its leader gets."""
         self._said, self.group_topics = said, leader_assignment.topics_of(said)
         self._snapshot, self.moved = {}, ()
 
@@ -85,7 +85,7 @@ class Leadership:
 
     @property
     def partition_counts(self) -> dict[str, int]:
-        """How many partitions each topic has that is to be assigned and exists."""
+        """The number of partitions of each topic that is to be assigned and exists."""
         known = self._topics.known
         return {topic: known[topic].partitions for topic in sorted(self.group_topics) if topic in known}
 
@@ -94,7 +94,7 @@ class Leadership:
         self._lag, self._measured_at, self._measured_topics = lag, now, topics
 
     def backlog_is_fresh(self, now: float) -> bool:
-        """Whether what was measured last can be planned by: it is of these topics, and not old."""
+        """True if the last measured lag can be used: it is of these topics, and not old."""
         return now - self._measured_at < BACKLOG_KEEPS_S and self._measured_topics == self.partition_counts
 
     def plan_order(self, serial: int, assignor: Assignor) -> leader_assignment.PlanOrder:

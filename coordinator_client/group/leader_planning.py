@@ -70,7 +70,7 @@ class Planning(MemberComponent):
         self._asked = self._new_backlog = BacklogOrder(serial, topics, self._tracker.now + patience_s)
 
     def on_backlog(self, event: LagKnown) -> None:
-        """How many records wait, as far as it could be found out."""
+        """Take the measured lag, which may be incomplete."""
         if self._waits and self._asked is not None and event.serial == self._asked.serial and self._running is None:
             self._measured(event.lag, event.unknown, event.why)
 
@@ -83,7 +83,7 @@ class Planning(MemberComponent):
             self._tracker.timeline.add_error(text)
 
     def is_due(self, event: PlanMade) -> bool:
-        """Whether this is the plan that is waited for."""
+        """True if this is the plan in progress."""
         return self._waits and self._running is not None and event.serial == self._running.serial
 
     @property
@@ -109,7 +109,7 @@ class Planning(MemberComponent):
         return order
 
     def wake_at(self) -> float:
-        """When to call `advance` again if nothing happens."""
+        """The time of the next `advance` if nothing happens."""
         if self._running is not None:
             return self._plan_deadline
         return self._topics_deadline if self._asked is None else self._asked.deadline + BACKLOG_GRACE_S

@@ -1,5 +1,4 @@
-"""What all working parts of a member look at and write to, in one place: each part is made of this and of what is its
-own."""
+"""The shared state of a member's components."""
 
 from typing import NamedTuple, Self
 
@@ -13,7 +12,8 @@ from kohort.coordinator_client.group.topic_subscription import TopicSubscription
 
 
 class MemberContext(NamedTuple):
-    """What is so with one member: where it stands, what it asked, whom, when, about what, and what it holds."""
+    """The shared state of one member: state tracker, coordinator, timers, topics, requests in flight, owned
+    partitions."""
 
     settings: MemberSettings
     tracker: StateTracker

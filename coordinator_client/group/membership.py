@@ -37,7 +37,7 @@ LeaveRequest = Callable[[ConsumerGroupMetadata, str], tuple[str, Any] | None]
 
 
 class AfterRevocation(Enum):
-    """What follows when everything is let go."""
+    """The step that follows once everything is revoked."""
 
     REJOIN = auto()
     ACCEPT_ASSIGNMENT = auto()
@@ -71,12 +71,12 @@ class Membership(MemberComponent):
 
     @property
     def in_generation(self) -> bool:
-        """Whether we are in a generation."""
+        """True if this member is in a generation."""
         return self.identity.generation >= 0
 
     @property
     def owns_partitions(self) -> bool:
-        """Whether anything is owned."""
+        """True if any partition is owned."""
         return bool(self._owned.assignment)
 
     def send(self, api: str, request: Any, timeout_ms: int, *, anywhere: bool = False, awaited: bool = True) -> None:
@@ -119,7 +119,7 @@ class Membership(MemberComponent):
     # ------------------------------------------------------------------------------------------ letting go, and taking
 
     def revoke_before_join(self, revoked: frozenset[TopicPartition]) -> None:
-        """What has to go before a join goes first, with the user's consent."""
+        """Revoke, through the user's hook, the partitions that must be given up before a join."""
         self.after_revocation = AfterRevocation.REJOIN
         self._revoke(revoked)
 

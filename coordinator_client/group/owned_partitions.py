@@ -1,4 +1,4 @@
-"""What a member holds, and the one hook call that is due about it.
+"""The partitions that a member owns, and the one hook call that is due.
 
 At most one call is due, and while it runs the member does not leave its state but by loss or stall; so hooks come in
 the order in which things happened, each before its consequences.
@@ -47,7 +47,7 @@ class OwnedPartitions:
         return self.assignment.partitions
 
     def accept(self, generation: int) -> None:
-        """What was arriving is ours, in this generation."""
+        """Add the newly assigned partitions to the owned ones, in this generation."""
         self.assignment = self.assignment.brought(self.newly_assigned)
         self.previously_owned, self.last_generation = self.partitions, generation
 

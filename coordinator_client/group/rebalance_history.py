@@ -1,4 +1,4 @@
-"""What happened to a group member, rebalance by rebalance: cause, who, how long each phase took, what moved.
+"""The rebalances of a group member: cause, reason, duration of each phase, and the partitions that moved.
 
 Fed by the machine with the machine's own time. Every entry is a frozen value and the history is a tuple that is
 replaced, so any thread may read it at any moment.
@@ -55,7 +55,7 @@ class RebalanceRecord(NamedTuple):
     troubles: tuple[str, ...] = ()
 
     def seconds_in(self, state: MemberState, now: float) -> float:
-        """How long `state` took, all its phases together."""
+        """The time in `state`, all its phases together."""
         return sum(phase.lasted_s(now) for phase in self.phases if phase.state is state)
 
 

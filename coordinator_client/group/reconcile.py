@@ -1,4 +1,4 @@
-"""What a member lets go, keeps and takes, as pure functions of sets.
+"""The partitions that a member revokes, keeps and accepts, as pure functions of sets.
 
 EAGER (KIP-54 and before): a join gives everything up, so after a sync there is nothing to keep and all is new.
 COOPERATIVE (KIP-429): a join keeps everything but partitions of topics no longer subscribed; a sync then takes away
@@ -17,7 +17,7 @@ Partitions = frozenset[TopicPartition]
 
 
 class Moves(NamedTuple):
-    """What an assignment changes for this member."""
+    """The changes of an assignment for this member."""
 
     revoked: Partitions
     kept: Partitions
@@ -38,7 +38,7 @@ def mode_of(assignors: Sequence[Assignor]) -> Rebalance:
 
 
 def before_join(mode: Rebalance, owned: Partitions, topics: Iterable[str]) -> Partitions:
-    """What must be let go before a join that subscribes to `topics`."""
+    """The partitions that must be revoked before a join that subscribes to `topics`."""
     if mode is Rebalance.EAGER:
         return owned
     subscribed = frozenset(topics)
@@ -46,7 +46,7 @@ def before_join(mode: Rebalance, owned: Partitions, topics: Iterable[str]) -> Pa
 
 
 def after_sync(owned: Partitions, assigned: Partitions) -> Moves:
-    """What an assignment takes, leaves and brings. Under EAGER `owned` is empty by then."""
+    """The partitions that an assignment revokes, keeps and adds. Under EAGER `owned` is empty by then."""
     return Moves(revoked=owned - assigned, kept=owned & assigned, added=assigned - owned)
 
 

@@ -23,7 +23,7 @@ from kohort.common.errors import KohortError
 
 
 class MemberState(Enum):
-    """Where this member stands with its group. Each value is the sentence `health()` shows."""
+    """The state of this member in its group. Each value is the sentence that `health()` shows."""
 
     OUT = "not in the group"
     """No subscription, or the last one was given up. Entered at the start and after a leave. Nothing is sent, nothing
@@ -84,7 +84,7 @@ class MemberState(Enum):
 
 
 class CoordinatorState(Enum):
-    """Whether we know the broker that coordinates our group."""
+    """The state of the search for the group's coordinator."""
 
     UNKNOWN = "unknown"
     """Nobody to talk to. A FindCoordinator is sent as soon as somebody needs one and the backoff allows."""
@@ -98,7 +98,7 @@ class CoordinatorState(Enum):
 
 
 class Trigger(Enum):
-    """What the member concluded. Transitions hang on these, not on raw events."""
+    """The conclusions of the member from events. Transitions depend on these, not on raw events."""
 
     SUBSCRIBED = "a subscription came"
     LOST = "membership is gone while partitions are held"
@@ -125,7 +125,7 @@ class Trigger(Enum):
 
 
 class CoordinatorTrigger(Enum):
-    """What happened to our knowledge of the coordinator."""
+    """The events that change the coordinator's state."""
 
     ASKED = "FindCoordinator was sent"
     FOUND = "the answer named one"

@@ -1,4 +1,4 @@
-"""What a KIP-848 coordinator wants a member to own: told by topic id, owned by topic name.
+"""The target assignment of a KIP-848 coordinator: given by topic id, owned by topic name.
 
 A topic that was deleted and made again keeps its name and gets another id, so an owned partition remembers under which
 id it came: the coordinator that assigns the new topic means other partitions, though they are called the same.
@@ -64,7 +64,7 @@ class TargetAssignment:
             self._came_as[topic] = topics[topic].topic_id
 
     def by_id(self, owned: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
-        """What is owned, in the coordinator's terms."""
+        """The owned partitions by topic id."""
         numbers: dict[UUID, list[int]] = {}
         for partition in sorted(owned):
             numbers.setdefault(self._came_as[partition.topic], []).append(partition.partition)

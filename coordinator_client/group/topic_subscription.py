@@ -1,4 +1,4 @@
-"""What is known of the cluster's topics, and what the subscription means because of it."""
+"""The known topics of the cluster, and the topics that the subscription means because of them."""
 
 from typing import Final
 
@@ -71,7 +71,7 @@ class TopicSubscription:
         return NO_TOPICS if self._everything_known else topics - self._looked_up
 
     def wanted(self, group_topics: frozenset[str]) -> WantedTopics:
-        """Whose metadata is needed: what we subscribe to, and what a leader has to assign."""
+        """The topics of which metadata is needed: the subscription's, and those that a leader has to assign."""
         subscription = self.subscription
         if subscription is None:
             return WantedTopics()
@@ -79,7 +79,7 @@ class TopicSubscription:
         return WantedTopics(own | group_topics, subscription.by_pattern, of_others=group_topics - own)
 
     def _resolve(self) -> None:
-        """What the subscription means, given what is known of the cluster."""
+        """Set the topics of the subscription from the known topics of the cluster."""
         subscription = self.subscription
         if subscription is None:
             self.meant = NO_TOPICS

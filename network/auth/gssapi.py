@@ -74,7 +74,7 @@ Source = Callable[[str, bool], KerberosTicket | KohortError]
 
 @dataclass(slots=True, eq=False)
 class TicketSource:
-    """Where one connection waits for its tickets: the part of a TokenKeeper that connections know."""
+    """The tickets of one connection, with the methods of a TokenRefresher that connections call."""
 
     desk: "TicketCache"
     host: str
@@ -159,7 +159,7 @@ class TicketCache:
     # --- for the driver
 
     def next_request(self, now: float) -> bool:
-        """Whether a ticket is to be fetched now."""
+        """True if a ticket has to be fetched now."""
         return bool(self._queue) and self._serving is None and not self._ended and self._attempts.may_try(now)
 
     def asked(self, _now: float) -> Callable[[], KerberosTicket | KohortError]:
@@ -169,7 +169,7 @@ class TicketCache:
         return partial(self.source, self._serving.host, forget)
 
     def came(self, made: KerberosTicket | KohortError, now: float) -> None:
-        """What they came back with, be it late."""
+        """Take the result of a fetch, also a late one."""
         window, self._serving = self._serving, None
         assert window is not None
         if isinstance(made, KohortError):
@@ -180,7 +180,7 @@ class TicketCache:
         self._late_at.pop(window, None)
 
     def next_poll_at(self, now: float) -> float | None:
-        """When to look again though nothing happens (s, monotonic)."""
+        """The time (s, monotonic) of the next poll if nothing happens."""
         times = [late_at for late_at in self._late_at.values() if late_at > now]
         if self._queue and self._serving is None and not self._ended:
             times.append(self._attempts.not_before)
@@ -188,7 +188,7 @@ class TicketCache:
 
     @property
     def _ended(self) -> bool:
-        """Who was refused is not asked again."""
+        """True if the login was refused: nothing further is requested."""
         return isinstance(self._error, AuthenticationFailed)
 
     def _leave(self, window: TicketSource) -> None:

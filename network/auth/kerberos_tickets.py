@@ -193,7 +193,7 @@ class _Context:
 
 
 def explained(problem: Any, config: Config, service: str) -> KohortError:
-    """What the library's error means for whoever wants to log in."""
+    """Translate an error of the Kerberos library into a cause and a hint."""
     place = {
         "service": service,
         "principal": config.sasl_kerberos_principal,

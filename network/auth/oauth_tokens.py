@@ -1,4 +1,4 @@
-"""Where bearer tokens come from: the user's function, or an OpenID Connect issuer (client credentials, RFC 6749 4.4).
+"""Obtains bearer tokens from the user's function or an OpenID Connect issuer (client credentials, RFC 6749 4.4).
 
 Called on a thread of its own, and may take its time. Everything ends in a Token or in one error; AuthenticationFailed
 means that asking again is of no use. The one request is made by the standard library: a form sent by POST, without
@@ -90,7 +90,7 @@ def extensions_of(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def wrong_extension(extensions: Mapping[Any, Any]) -> str | None:
-    """What RFC 7628 has against them."""
+    """The rule of RFC 7628 that the extensions break, or None."""
     for name, value in extensions.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "auth":
             return f"{name!r} is no name of an extension"
@@ -148,7 +148,7 @@ def _unusable(what: str, hint: str) -> AuthenticationFailed:
 
 
 def _left_s(value: str, expires_at: float | None, wall_ms: int) -> float | None:
-    """How long it lives from now: as was said, or as a JWT's own `exp` has it, or nobody knows."""
+    """Seconds until a token ends, by the response or by the JWT's own `exp`; None if neither says it."""
     if expires_at is None:
         expires_at = _claimed_expiry(value)
     expires_at = _believed(expires_at)

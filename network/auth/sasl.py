@@ -22,7 +22,7 @@ MOST_ITERATIONS = 1_000_000  # about a second of the driver's thread; Apache Kaf
 
 
 class Credentials(NamedTuple):
-    """Who, and how it is proved."""
+    """The identity of a client and the means of its proof."""
 
     mechanism: str
     username: str

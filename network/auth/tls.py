@@ -1,4 +1,4 @@
-"""How a connection is protected: plain, or TLS by the standard library's own context."""
+"""Protects a connection by TLS, with the standard library's own context, or leaves it plain."""
 
 from __future__ import annotations
 
@@ -140,19 +140,19 @@ def _unusable(setting: str, error: OSError, hint: str, path: str | None) -> Conf
 
 
 def is_secure(sock: object) -> TypeGuard[ssl.SSLSocket]:
-    """Whether a socket speaks TLS."""
+    """True if a socket speaks TLS."""
     return hasattr(sock, "do_handshake")
 
 
 def must_wait(problem: OSError) -> bool:
-    """Whether a TLS socket only has nothing to do now: its protocol wants to read or write something first."""
+    """True if a TLS socket has nothing to do now, since its protocol has to read or write something first."""
     import ssl
 
     return isinstance(problem, ssl.SSLWantReadError | ssl.SSLWantWriteError)
 
 
 def alerted(problem: OSError) -> str | None:
-    """What a TLS peer said when it ended things; None for whatever is no matter of TLS."""
+    """The alert with which a TLS peer ended the connection; None for an error that is not of TLS."""
     import ssl
 
     return problem.reason or str(problem) if isinstance(problem, ssl.SSLError) else None

@@ -20,7 +20,8 @@ PATIENCE = Backoff(1_000, 60_000)  # between questions to an issuer that has no 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What the broker is shown. `lifetime_s` counts from when it was made; None: nobody knows, so it serves once."""
+    """A token as the broker gets it. `lifetime_s` counts from its creation. None means unknown, and the token serves
+    once."""
 
     value: str = field(repr=False)
     lifetime_s: float | None = None
@@ -98,7 +99,7 @@ class TokenRefresher:
     # --- for the driver
 
     def next_request(self, now: float) -> bool:
-        """Whether a token is to be asked for now."""
+        """True if a token has to be requested now."""
         if isinstance(self._error, AuthenticationFailed) or self._asked_at is not None:
             return False  # who was refused is not asked again, and who is slow not a second time
         return self._attempts.may_try(now) and (self._wanted or (self._renewable and now >= self._fresh_until))
@@ -109,7 +110,7 @@ class TokenRefresher:
         return self.source
 
     def came(self, made: Token | KohortError, now: float) -> None:
-        """What they came back with, be it late."""
+        """Take the result of a request, also a late one."""
         self._asked_at, self._wanted = None, False
         if isinstance(made, Token) and made.lifetime_s is not None and made.lifetime_s <= 0:
             made = TokenUnavailable(
@@ -127,7 +128,7 @@ class TokenRefresher:
         self._fresh_until, self._expires_at = now + PART_OF_LIFE * lifetime_s, now + lifetime_s
 
     def next_poll_at(self, now: float) -> float | None:
-        """When to look again though nothing happens (s, monotonic)."""
+        """The time (s, monotonic) of the next poll if nothing happens."""
         if self._asked_at is not None:
             late_at = self._asked_at + self.timeout_s
             return late_at if self._wanted and late_at > now else None
