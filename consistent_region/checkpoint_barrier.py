@@ -1,4 +1,4 @@
-"""What a coordinator tells the members of a region, as frozen values."""
+"""The responses of a coordinator to the members of a region, as frozen values."""
 
 from dataclasses import dataclass
 
@@ -34,8 +34,8 @@ class MembershipView:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTicket:
-    """Who a member is to its coordinator; every write carries it. A relaunch gets a higher incarnation, and whatever
-    the one before still writes is refused."""
+    """The identity of a member at its coordinator; every write carries it. A relaunch gets a higher incarnation, and
+    writes of the earlier one are refused."""
 
     region: str
     group: str

@@ -31,7 +31,7 @@ RENEWED_BELOW: Final = 2 / 3
 
 
 class Admission(NamedTuple):
-    """What a member gets when it registers. `past`: whether there is something to go back to first."""
+    """The response to a member's registration. `past`: True if there is a checkpoint to go back to first."""
 
     ticket: CheckpointTicket
     view: MembershipView
@@ -39,7 +39,7 @@ class Admission(NamedTuple):
 
 
 class Return(NamedTuple):
-    """What a member goes back to. `manifest` is None, and so is `state`, for the initial state."""
+    """The target of a member's reset. `manifest` is None, and so is `state`, for the initial state."""
 
     view: MembershipView
     manifest: Manifest | None
@@ -121,7 +121,8 @@ class RegionCoordinator:
     # --- where partitions begin
 
     def initial(self) -> Positions:
-        """Where each partition that the region ever owned began. Never cached: another member may have just said so."""
+        """The first offset of each partition that the region ever owned. Never cached: another member may have just
+        added one."""
         with self.store.read() as books:
             return self._stored(books).initial
 
@@ -167,7 +168,7 @@ class RegionCoordinator:
             return Return(self._view(record), manifest, state, seeks)
 
     def seeks(self) -> SeekMap:
-        """Where partitions that arrive now are read from: the newest checkpoint's offsets, else the initial ones."""
+        """The start of partitions that arrive now: the newest checkpoint's offsets, else the initial ones."""
         with self.store.read() as books:
             return self._seeks(books, self._stored(books))
 

@@ -1,4 +1,4 @@
-"""What a coordinator decides: pure functions from a region's record and a request to the next record.
+"""The decisions of a coordinator: pure functions from a region's record and a request to the next record.
 
 Every coordinator runs these, one transaction a call, whatever it stores the record in. The rules:
 
@@ -88,13 +88,13 @@ def renewed(record: RegionRecord, ticket: CheckpointTicket, now: float, lease_s:
 
 
 def lease_left_s(record: RegionRecord, ticket: CheckpointTicket, now: float, lease_s: float) -> float:
-    """How long the member counts as here. Raises NotRegisteredError, FencedError."""
+    """The seconds for which the member still counts as present. Raises NotRegisteredError, FencedError."""
     known = _known(record, ticket)
     return known.lease_deadline - now if known.here(now, lease_s) else 0.0
 
 
 def view(record: RegionRecord, now: float) -> MembershipView:
-    """What members are told."""
+    """The view of the region that members get."""
     # `now` is before `last_at` only where the clock began anew: then nothing is known, and none has passed.
     return MembershipView(record.epoch, record.newest, record.barrier, max(now - record.last_at, 0.0), record.stopped)
 
@@ -253,7 +253,7 @@ def contribute(
 
 
 def absent(record: RegionRecord, barrier: Barrier) -> bool:
-    """Whether there are members whom the barrier does not wait for."""
+    """True if there are members for which the barrier does not wait."""
     return not record.members.keys() <= set(barrier.members)
 
 
@@ -263,7 +263,7 @@ def failed(record: RegionRecord, reason: str, max_resets: int) -> RegionRecord:
 
 
 def put_initial(record: RegionRecord, ticket: CheckpointTicket, positions: Positions) -> RegionRecord:
-    """Where partitions begin; those that have a beginning keep it (I7)."""
+    """Set the first offsets of partitions; those that have one keep it (I7)."""
     _known(record, ticket)
     for partition, position in positions.items():
         if position.offset < 0:

@@ -40,7 +40,7 @@ class SinkPlace:
 
     @property
     def names(self) -> tuple[str, str, str, str]:
-        """What tells one sink's notes from all others': region, group, member, sink."""
+        """The names that tell one sink's notes from all others': region, group, member, sink."""
         return self.region, self.group, self.member, self.sink
 
 

@@ -1,4 +1,4 @@
-"""What a consistent region raises. Every error says what, where (`error.place`) and what to do (`error.hint`)."""
+"""The errors of a consistent region. Each has a message, a place (`error.place`) and a hint (`error.hint`)."""
 
 from kohort.common.errors import KohortError
 

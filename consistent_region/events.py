@@ -1,4 +1,4 @@
-"""What happens to a region member, as frozen values: the only input of `RegionMember.step`."""
+"""The events of a region member, as frozen values: the only input of `RegionMember.step`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from kohort.consistent_region.offsets import Positions
 
 
 class RecordLike(Protocol):
-    """What the machine reads of a record."""
+    """The attributes of a record that the machine reads."""
 
     @property
     def topic(self) -> str: ...
@@ -95,7 +95,7 @@ class RecordsPolled:
 
 
 class PollTrouble(Enum):
-    """What kind of error a poll raised."""
+    """The kinds of error that a poll raises."""
 
     RETRIABLE = "it passes by itself"
     FATAL = "it cannot pass"
@@ -162,7 +162,7 @@ class RegionCommitSettled:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLow:
-    """Whether the process is short of memory."""
+    """True if the process is short of memory."""
 
     low: bool
 

@@ -39,7 +39,7 @@ class FileState:
 
     @property
     def files(self) -> Path:
-        """Where the handler reads and writes."""
+        """The folder in which the handler reads and writes."""
         return self._folder / "files"
 
     def snapshot(self, offsets: Positions) -> bytes:
@@ -141,7 +141,7 @@ def listed(folder: Path) -> dict[str, list[object]]:
 
 
 def _sync(path: Path) -> None:
-    """What is written is on the disk; of a folder, which names it has."""
+    """Write a file to the disk; for a folder, its names."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

@@ -21,7 +21,7 @@ UNREAD_LOOKS = 3  # a leader may learn of a topic late, and then the group rebal
 
 
 class GroupMemberInfo(Protocol):
-    """What `kohort.Consumer.group_members` tells of one."""
+    """A member of the group, as `kohort.Consumer.group_members` gives it."""
 
     @property
     def member_id(self) -> str: ...
@@ -34,7 +34,7 @@ class GroupMemberInfo(Protocol):
 
 
 def client_id(given: str, region: str, member: str) -> str:
-    """What a region's member calls itself to brokers; `given` is what the user would."""
+    """The client id of a region's member; `given` is the user's own part."""
     return f"{given}/{region}/{member}"
 
 

@@ -66,7 +66,8 @@ def take(
 
 
 def conflict(record: RegionRecord, ticket: CheckpointTicket, partitions: Iterable[TopicPartition]) -> bool:
-    """Whether a member that goes back has partitions that somebody has read in this epoch, beyond the checkpoint."""
+    """True if a member that goes back has partitions that another member has read in this epoch, beyond the
+    checkpoint."""
     return any(one in record.handed or record.held.get(one, ticket.member) != ticket.member for one in partitions)
 
 

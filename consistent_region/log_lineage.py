@@ -1,4 +1,4 @@
-"""Which log an offset is of: the topic's id, and the leader epoch that the record before it was written under.
+"""The log of an offset: the topic's id, and the leader epoch of the record before it.
 
 A checkpoint keeps both beside each offset. Without them, a topic that was deleted and made anew, or a log that was cut
 and written again, has records at the same offsets, and nobody could tell that they are others.
@@ -20,7 +20,7 @@ MOST_POLLS = 1_000
 
 
 class Whereabouts(Protocol):
-    """What `kohort.Consumer.position_of` answers."""
+    """The result of `kohort.Consumer.position_of`."""
 
     @property
     def offset(self) -> int: ...
@@ -81,7 +81,7 @@ class Lineage:
                 )
 
     def typed(self, error: KohortError) -> KohortError:
-        """What the consumer says of a log, as a region says it."""
+        """The consumer's error about a log, as a region raises it."""
         kind = {TopicRecreated: TopicRecreatedError, Truncation: TruncationError}.get(type(error))
         return error if kind is None else kind(error.message, hint=error.hint, **error.place)
 

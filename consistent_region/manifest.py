@@ -88,7 +88,7 @@ class Manifest:
         return MappingProxyType(merged)
 
     def of(self, member: str) -> Contribution | None:
-        """What `member` contributed."""
+        """The contribution of `member`."""
         return next((one for one in self.contributions if one.member == member), None)
 
 

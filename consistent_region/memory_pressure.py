@@ -1,4 +1,4 @@
-"""Whether this process is about to run out of memory: what is free on the host, and within its cgroup."""
+"""Detects that this process is about to run out of memory: the free memory of the host, and within its cgroup."""
 
 from pathlib import Path
 from typing import Final

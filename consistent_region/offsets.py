@@ -35,7 +35,7 @@ Positions = Mapping[TopicPartition, RegionPosition]
 
 
 class OffsetManager:
-    """Which partitions this member counts for, and the next offset of each: what a checkpoint will say.
+    """The partitions that count for this member, and the next offset of each, as a checkpoint will hold them.
 
     A partition may be registered without an offset (it was assigned while a reset is pending; the reset sets it).
     Within an epoch offsets only grow: `advance` refuses to go back, `place` (a seek) may go anywhere.
@@ -96,7 +96,7 @@ class OffsetManager:
 
 
 class SeekMap(Mapping[TopicPartition, RegionPosition]):
-    """Where a partition is read from after a reset: the checkpoint's offset, else the initial one (CR-65, CR-66)."""
+    """The start of a partition after a reset: the checkpoint's offset, else the initial one (CR-65, CR-66)."""
 
     __slots__ = ("_positions",)
 

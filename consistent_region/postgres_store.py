@@ -134,7 +134,7 @@ class PostgresStore:
         return time.monotonic() + self._ahead_s
 
     def changed(self, group: str, known: bytes) -> bool:
-        """Whether the region's record may be another one than `known`; costs the server nothing."""
+        """True if the region's record may differ from `known`; costs the server nothing."""
         with self._lock:
             news, at, read = self._read_at.get(group, (-1, 0.0, b""))
             # Who else uses this store may have read a newer one than who asks.

@@ -1,4 +1,4 @@
-"""What a region member wants done: one frozen value, the only output of the event side of `RegionMember`.
+"""The output of a region member: one frozen value, the only output of the event side of `RegionMember`.
 
 How a driver must use it
 ------------------------
@@ -20,7 +20,7 @@ from kohort.consistent_region.states import RegionPhase, RegionState
 
 
 class Polling(Enum):
-    """How the consumer is to be polled."""
+    """The way in which the consumer has to be polled."""
 
     STOPPED = "not at all"
     THROTTLED = "at once, then a pause of 100 ms that any event ends"

@@ -231,7 +231,7 @@ class ConsistentRegion:
     # --- seeing
 
     def region_state(self) -> RegionState:
-        """Where this member stands."""
+        """The state of this member."""
         return self._member.state
 
     def metrics(self) -> Mapping[str, int]:
@@ -239,7 +239,7 @@ class ConsistentRegion:
         return dict(self._member.metrics)
 
     def timeline(self) -> tuple[HistoryEntry, ...]:
-        """What happened to this member, newest last: states, partitions, resets, checkpoints. From any thread."""
+        """The history of this member, newest last: states, partitions, resets, checkpoints. From any thread."""
         return self._diary.timeline
 
     def rebalances(self) -> tuple[RebalanceRecord, ...]:
@@ -316,7 +316,7 @@ def _checked(name: str, value: Any) -> Any:
 
 @contextmanager
 def _refused() -> Iterator[None]:
-    """What a consumer refuses, as a region says it."""
+    """The consumer's error, as a region raises it."""
     try:
         yield
     except (ConfigError, IllegalState) as wrong:

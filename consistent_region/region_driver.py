@@ -1,4 +1,5 @@
-"""What stands between the machine and the world: does what `Ready` says, and tells what came of it.
+"""Connects the machine with consumer and coordinator: does the work of `RegionReady`, and gives the results back as
+events.
 
 One thread does everything, in turns: the event side (asking the coordinator, polling, hooks) and the processing side
 (handler). So nothing is ever submitted while partitions move, and a drain is over as soon as it is asked for. The
@@ -50,7 +51,7 @@ Handler = Callable[[Any, Any], object]
 
 
 class GroupConsumer(Lookups, Protocol):
-    """What a region needs of `kohort.Consumer`."""
+    """The methods of `kohort.Consumer` that a region uses."""
 
     @property
     def assignment(self) -> frozenset[TopicPartition]: ...

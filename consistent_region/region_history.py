@@ -1,4 +1,4 @@
-"""What happened to one region member, moment by moment, as frozen values: for people, pictures and tools."""
+"""The history of one region member, as frozen values: for people, pictures and tools."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

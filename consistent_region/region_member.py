@@ -160,7 +160,7 @@ class RegionMember:
             _HANDLERS[type(event)](self, event)
 
     def ready(self, now: float) -> RegionReady:
-        """What is to be done at `now`. Commits and notices are given once, the rest while it is true."""
+        """The output at `now`. Commits and notices are given once, the rest while it is true."""
         self._now = max(now, self._now)
         self._advance()
         commit, self._commit = self._commit, None
@@ -207,7 +207,7 @@ class RegionMember:
 
     @property
     def permit_out(self) -> bool:
-        """Whether a record is being handled."""
+        """True if a record is being handled."""
         return self._permit is not None
 
     # -------------------------------------------------------------------------------------------- the processing side
@@ -256,7 +256,7 @@ class RegionMember:
 
     @property
     def consistent(self) -> bool:
-        """Whether the checkpoint that `make_consistent` asked for is over."""
+        """True if the checkpoint that `make_consistent` requested is over."""
         return not self._must_wait()
 
     # ------------------------------------------------------------------------------------------------ what is due when

@@ -1,4 +1,4 @@
-"""What a coordinator knows of a region: one frozen value, and its form in a store.
+"""The state of a region at its coordinator: one frozen value, and its form in a store.
 
 Every coordinator keeps exactly this. It is small (names, offsets, numbers), so it is replaced as a whole in each
 transaction; states and manifests, which are not, are stored beside it under their own names.
@@ -46,7 +46,7 @@ class MemberRecord(NamedTuple):
     lease_s: float = 0.0
 
     def here(self, now: float, lease_s: float) -> bool:
-        """Whether a checkpoint waits for it. A lease that ends later than any can is of a clock that began anew."""
+        """True if a checkpoint waits for it. A lease that ends later than any can is of a clock that began anew."""
         return now < self.lease_deadline <= now + (self.lease_s or lease_s) + CLOCKS_APART_S
 
 

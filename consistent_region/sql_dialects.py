@@ -1,4 +1,4 @@
-"""What SQLite and PostgreSQL each do their own way, as a sink of rows needs it."""
+"""The differences between SQLite and PostgreSQL that a sink of rows meets."""
 
 import sqlite3
 from typing import Any, Final, Protocol
@@ -31,7 +31,7 @@ class Dialect(Protocol):
         ...
 
     def statements(self, script: str) -> list[str]:
-        """What `execute` takes at once, of several statements."""
+        """The statements of a text, as `execute` takes them."""
         ...
 
     def check(self, value: Any) -> None:

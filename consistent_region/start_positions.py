@@ -1,4 +1,4 @@
-"""Where a region begins to read a partition that it has never owned: decided once, for all members and all resets."""
+"""The start of a partition that the region has never owned: decided once, for all members and all resets."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class StartPosition:
 
 
 class Lookups(Protocol):
-    """What a consumer can be asked about logs; see `kohort.Consumer`."""
+    """The look-ups of a consumer about logs; see `kohort.Consumer`."""
 
     def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Any]: ...
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...

@@ -1,4 +1,4 @@
-"""What a region keeps consistent: state that can be snapshotted, restored, and begun anew."""
+"""The state that a region keeps consistent: it can be snapshotted, restored, and begun anew."""
 
 import sqlite3
 from collections.abc import Iterator

@@ -16,7 +16,7 @@ from kohort.consistent_region.errors import RegionError
 
 
 class RegionState(Enum):
-    """Where this member stands with its region. Each value is the sentence `kohort region status` shows."""
+    """The state of this member in its region. Each value is the sentence that `kohort region status` shows."""
 
     INITIALIZED = "not registered yet"
     """Made, and nothing else. The coordinator does not know us."""
@@ -45,7 +45,7 @@ class RegionState(Enum):
 
 
 class RegionTrigger(Enum):
-    """What `region_member.py` concluded."""
+    """The conclusions of `region_member.py`."""
 
     REGISTERED = "the coordinator knows us"
     FIRST_LIFE = "subscribed, and the region has no past"
@@ -58,7 +58,7 @@ class RegionTrigger(Enum):
 
 
 class RegionPhase(Enum):
-    """How far the checkpoint under way has come, here."""
+    """The phase of the checkpoint under way, at this member."""
 
     OPEN = "no checkpoint under way"
     """Records are polled and submitted."""
@@ -74,7 +74,7 @@ class RegionPhase(Enum):
 
 
 class Step(Enum):
-    """What happened to the checkpoint under way."""
+    """The events of the checkpoint under way."""
 
     BARRIER = "a barrier names us"
     EMPTIED = "the record under way is done"

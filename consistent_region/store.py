@@ -1,4 +1,4 @@
-"""Where a coordinator keeps things: a few named values, changed in transactions.
+"""The storage of a coordinator: a few named values, changed in transactions.
 
 A store knows nothing of regions. What it promises: a transaction sees the last committed one, is alone, is durable when
 it ends, and leaves no trace if it does not.
@@ -46,7 +46,7 @@ class Store(Protocol):
         """Seconds that all who share the store count alike; they never go back while somebody counts."""
 
     def changed(self, group: str, known: bytes) -> bool:
-        """Whether the region's record may be another one than `known`, which was read. False only where it is not."""
+        """True if the region's record may differ from `known`, which was read. False only where it is the same."""
 
 
 class MemoryStore:

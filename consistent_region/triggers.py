@@ -1,4 +1,4 @@
-"""When a region takes checkpoints."""
+"""The times at which a region takes checkpoints."""
 
 from dataclasses import dataclass
 

@@ -17,7 +17,8 @@ def veiled(url: str) -> str:
 
 
 def conninfo(url: str) -> dict[str, Any]:
-    """What libpq reads in a URL, with `sslmode=require` where the server is on another host and nothing says otherwise.
+    """The connection string for libpq, with `sslmode=require` where the server is on another host and nothing says
+    otherwise.
 
     `sslmode` in the URL, in PGSSLMODE or in a service file says otherwise: libpq's own default sends a password in the
     clear to a server without TLS.
@@ -47,7 +48,7 @@ def _elsewhere_said() -> bool:
 
 
 def _is_local(given: dict[str, Any]) -> bool:
-    """Whether every host is a socket of this machine or its loopback."""
+    """True if every host is a socket of this machine or its loopback."""
     environment = os.environ.get("PGHOSTADDR") or os.environ.get("PGHOST") or ""
     hosts = str(given.get("hostaddr") or given.get("host") or environment)
     return all(_LOCAL.fullmatch(host.strip()) for host in hosts.split(","))
