@@ -29,9 +29,9 @@ EXTENSIONS = [
 ]
 
 EXTRAS = {
-    "arrow": ["pyarrow>=15"],
+    "arrow": ["pyarrow>=16.1"],
     "fast": ["isal>=1.6", "zstandard>=0.22"],  # gzip and zstd; without them cramjam does both, more slowly
-    "spark": ["pyspark>=4.0,<5", "pyarrow>=15"],
+    "spark": ["pyspark>=4.0,<5", "pyarrow>=16.1"],
     "postgres": ["psycopg[binary]>=3.2.1"],
     "prometheus": ["prometheus_client>=0.20"],
     "opentelemetry": ["opentelemetry-api>=1.24", "opentelemetry-proto>=1.24"],  # -proto: what brokers ask for (KIP-714)
