@@ -124,7 +124,8 @@ KINDS: Mapping[str, Kind] = {
         "One change at one place: a comparison, a condition, a number, a statement left out. Types, texts and log "
         "lines are not drawn, nor are numbers above 16, since one more or less of a size or a time is no fault. Known "
         "survivors are explained in `tests/mutation/survivors.toml`. The first draw (seed 1) was used to write tests: "
-        "between 221 and 239 of its 300 were killed before. A fresh draw tells how many of other faults are.",
+        "between 221 and 239 of its 300 were killed before. A second draw (seed 2), for which no test was "
+        "written, was stopped after 77 of 100: 62 were killed (81 %), and its 15 survivors are not judged yet.",
         resumes=True,
     ),
     "soak-region": Kind(
