@@ -32,13 +32,13 @@ from kohort.testing.faults import (
     BOTH,
     Bandwidth,
     BlackHole,
-    ConnectionReset,
     Direction,
     Fault,
     HalfClose,
     Latency,
     Limit,
-    SlicedBytes,
+    Reset,
+    Slice,
 )
 from kohort.testing.frame_tracker import FrameTracker, Piece
 from kohort.testing.real_broker import RealCluster
@@ -298,7 +298,7 @@ class _Delivery:
             match fault:
                 case BlackHole():
                     return True
-                case ConnectionReset(after_bytes) | Limit(after_bytes) | HalfClose(after_bytes):
+                case Reset(after_bytes) | Limit(after_bytes) | HalfClose(after_bytes):
                     room = max(after_bytes - self._sent_of_frame, 0)
                     # A frame may end exactly at the cut, which then falls with its last byte.
                     if len(data) >= room and (cut is None or room < len(data)):
@@ -312,7 +312,7 @@ class _Delivery:
             self.finish()
         else:
             await self._flush()
-            self.connection.end(reset=isinstance(cut, ConnectionReset))
+            self.connection.end(reset=isinstance(cut, Reset))
         return False
 
     def finish(self) -> None:
@@ -343,7 +343,7 @@ def _pieces(size: int, faults: tuple[Fault, ...]) -> list[tuple[int, float | Non
     largest, pause_s, rate = size, 0.0, 0.0
     for fault in faults:
         match fault:
-            case SlicedBytes(max_bytes, pause_ms):
+            case Slice(max_bytes, pause_ms):
                 largest, pause_s = min(largest, max_bytes), max(pause_s, pause_ms / 1000)
             case Bandwidth(bytes_per_s):
                 rate = min(rate or bytes_per_s, bytes_per_s)

@@ -40,7 +40,7 @@ class Bandwidth:
 
 
 @dataclass(frozen=True, slots=True)
-class SlicedBytes:
+class Slice:
     """Delivers in pieces of `max_bytes`, each its own segment, with `pause_ms` after each."""
 
     max_bytes: int = 1
@@ -52,7 +52,7 @@ class SlicedBytes:
 
 
 @dataclass(frozen=True, slots=True)
-class ConnectionReset:
+class Reset:
     """Lets `after_bytes` of the frame through, then ends both connections with a TCP reset.
 
     Towards the broker with 0 bytes, a request is never seen; towards the client, it is carried out and its answer
@@ -81,4 +81,4 @@ class BlackHole:
     """Takes bytes and delivers none; connections stay open. Laid on one direction it is a one-way partition."""
 
 
-Fault = Latency | Bandwidth | SlicedBytes | ConnectionReset | Limit | HalfClose | BlackHole
+Fault = Latency | Bandwidth | Slice | Reset | Limit | HalfClose | BlackHole

@@ -11,7 +11,7 @@ from kohort.coordinator_client import Consumer, Lost
 from kohort.testing import RealBroker, RealCluster
 from kohort.testing.broker_selection import wanted_version
 from kohort.testing.fault_proxy import ProxiedCluster
-from kohort.testing.faults import TO_CLIENT, BlackHole, ConnectionReset
+from kohort.testing.faults import TO_CLIENT, BlackHole, Reset
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import Witness, node_at, numbers, poll_until, produce, read
 
@@ -142,7 +142,7 @@ def test_an_answer_lost_to_a_reset_is_asked_for_again(
     direct = proxied.cluster.bootstrap
     create_topic(direct, topic)
     produce(direct, topic, numbers(0, 5))
-    laid = proxied.proxies[0].add(ConnectionReset(), direction=TO_CLIENT, api=api, times=1)
+    laid = proxied.proxies[0].add(Reset(), direction=TO_CLIENT, api=api, times=1)
     with Consumer(
         proxied.bootstrap, group=group, auto_offset_reset="earliest", heartbeat_interval_ms=100, protocol=protocol
     ) as consumer:

@@ -16,7 +16,7 @@ from kohort.producer import BufferFull, Delivery, DeliveryTimeout, ProducerClose
 from kohort.protocol.errors import BrokerError
 from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fault_proxy import ProxiedCluster
-from kohort.testing.faults import TO_BROKER, TO_CLIENT, ConnectionReset
+from kohort.testing.faults import TO_BROKER, TO_CLIENT, Reset
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, read
 
@@ -73,9 +73,9 @@ def test_broken_connections_double_nothing_and_lose_nothing() -> None:
                 # In turn: a request that never arrives, one that is cut, one that is done and whose answer is lost.
                 # With pauses: the last partition's batch goes alone, once a second, and some time has to get through.
                 where, fault = (
-                    (TO_BROKER, ConnectionReset()),
-                    (TO_BROKER, ConnectionReset(500)),
-                    (TO_CLIENT, ConnectionReset()),
+                    (TO_BROKER, Reset()),
+                    (TO_BROKER, Reset(500)),
+                    (TO_CLIENT, Reset()),
                 )[n % 3]
                 laid = proxy.add(fault, direction=where, api="Produce", times=1)
                 stop.wait(0.15)
@@ -210,7 +210,7 @@ def test_a_broker_that_is_away_fills_the_buffer_and_then_time_is_up(make_topic: 
             batch_bytes=1_000,
         )
         producer.send("t", b"x").result(120)
-        proxied.proxies[0].add(ConnectionReset(), direction=TO_BROKER)
+        proxied.proxies[0].add(Reset(), direction=TO_BROKER)
         sent: list[Delivery] = []
         with pytest.raises(BufferFull) as full:
             sent.extend(producer.send("t", b"x" * 500) for _ in range(100))

@@ -12,7 +12,7 @@ from kohort.producer import ProducerFenced, TransactionAborted
 from kohort.protocol.errors import BrokerError
 from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fault_proxy import ProxiedCluster
-from kohort.testing.faults import TO_CLIENT, ConnectionReset
+from kohort.testing.faults import TO_CLIENT, Reset
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
 from tests.coordinator_client.group.test_consumer_group import PROTOCOLS
@@ -228,7 +228,7 @@ def test_lost_answers_of_coordinators_cost_nothing(unique: Name) -> None:
         (proxy,) = proxied.proxies
         with Producer(proxied.bootstrap, transactional_id=unique("txn")) as producer:
             for n, api in enumerate(("InitProducerId", "AddPartitionsToTxn", "Produce", "EndTxn")):
-                laid = proxy.add(ConnectionReset(), direction=TO_CLIENT, api=api, times=1)
+                laid = proxy.add(Reset(), direction=TO_CLIENT, api=api, times=1)
                 with producer.transaction():
                     producer.send("t", b"%d" % n)
                 assert laid.hits == (1 if n or api != "InitProducerId" else laid.hits)

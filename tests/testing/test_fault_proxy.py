@@ -19,12 +19,12 @@ from kohort.testing.faults import (
     TO_CLIENT,
     Bandwidth,
     BlackHole,
-    ConnectionReset,
     Direction,
     HalfClose,
     Latency,
     Limit,
-    SlicedBytes,
+    Reset,
+    Slice,
 )
 from kohort.testing.frame_tracker import FrameTracker, Piece
 from kohort.testing.plain_wire import ask, string
@@ -169,7 +169,7 @@ def test_bandwidth_holds_bytes_back(client: Client, proxy: FaultProxy) -> None:
 
 
 def test_slices_arrive_whole_in_the_end(client: Client, proxy: FaultProxy) -> None:
-    proxy.add(SlicedBytes(max_bytes=1, pause_ms=1))
+    proxy.add(Slice(max_bytes=1, pause_ms=1))
     began = time.monotonic()
     client.send(METADATA, 1, b"0123456789")
     assert client.answer() == (1, b"0123456789")
@@ -182,8 +182,8 @@ def test_slices_arrive_whole_in_the_end(client: Client, proxy: FaultProxy) -> No
         lambda: Bandwidth(0),
         lambda: Bandwidth(-1),
         lambda: Bandwidth(float("nan")),
-        lambda: SlicedBytes(0),
-        lambda: SlicedBytes(-1),
+        lambda: Slice(0),
+        lambda: Slice(-1),
     ],
 )
 def test_a_fault_that_would_not_do_what_it_says_is_refused(made: Callable[[], object]) -> None:
@@ -194,16 +194,16 @@ def test_a_fault_that_would_not_do_what_it_says_is_refused(made: Callable[[], ob
 
 def test_cutting_into_pieces_is_exact() -> None:
     assert _pieces(10, ()) == [(10, None)]
-    assert _pieces(0, (SlicedBytes(3),)) == []
-    assert _pieces(10, (SlicedBytes(3),)) == [(3, 0.0), (3, 0.0), (3, 0.0), (1, 0.0)]
+    assert _pieces(0, (Slice(3),)) == []
+    assert _pieces(10, (Slice(3),)) == [(3, 0.0), (3, 0.0), (3, 0.0), (1, 0.0)]
     assert _pieces(3, (Bandwidth(100),)) == [(2, 0.02), (1, 0.01)]
-    assert _pieces(2, (SlicedBytes(1, 5), Bandwidth(1000))) == [(1, 0.005), (1, 0.005)]
+    assert _pieces(2, (Slice(1, 5), Bandwidth(1000))) == [(1, 0.005), (1, 0.005)]
 
 
 def test_reset_towards_the_broker_means_it_never_saw_the_request(
     client: Client, upstream: EchoBroker, proxy: FaultProxy
 ) -> None:
-    laid = proxy.add(ConnectionReset(), direction=TO_BROKER, api="Heartbeat")
+    laid = proxy.add(Reset(), direction=TO_BROKER, api="Heartbeat")
     client.send(METADATA, 1)
     assert client.answer()[0] == 1
     client.send(HEARTBEAT, 2)
@@ -217,7 +217,7 @@ def test_reset_towards_the_broker_means_it_never_saw_the_request(
 def test_reset_towards_the_client_loses_the_answer_only(
     client: Client, upstream: EchoBroker, proxy: FaultProxy
 ) -> None:
-    proxy.add(ConnectionReset(), direction=TO_CLIENT, api=HEARTBEAT)
+    proxy.add(Reset(), direction=TO_CLIENT, api=HEARTBEAT)
     client.send(HEARTBEAT, 2)
     with pytest.raises(ConnectionResetError):
         client.read(1)
@@ -299,7 +299,7 @@ def test_end_of_either_side_reaches_the_other(upstream: EchoBroker, proxy: Fault
 def test_bytes_that_are_no_kafka_pass_and_belong_to_no_api(upstream: EchoBroker, proxy: FaultProxy) -> None:
     listener = socket.create_server(("127.0.0.1", 0))
     proxy.upstream = f"127.0.0.1:{listener.getsockname()[1]}"
-    proxy.add(ConnectionReset(), api="Metadata")
+    proxy.add(Reset(), api="Metadata")
     hello = bytes([0x16, 0x03, 0x01, 0x02, 0x00]) + bytes(200)
     with Client(proxy.address) as client:
         client.socket.sendall(hello)
@@ -345,7 +345,7 @@ def test_real_cluster_sends_clients_back_through_the_proxies() -> None:
         create_topic(proxied.bootstrap, "through", partitions=2)
         answer = ask(proxied.bootstrap, METADATA, 1, struct.pack(">i", 1) + string("through"), timeout_s=10)
         assert string("127.0.0.1") + struct.pack(">i", proxied.proxies[0].port) in answer
-        proxied.proxies[0].add(ConnectionReset(), direction=TO_CLIENT, api="Metadata", times=1)
+        proxied.proxies[0].add(Reset(), direction=TO_CLIENT, api="Metadata", times=1)
         with pytest.raises(ConnectionResetError):
             ask(proxied.bootstrap, METADATA, 1, struct.pack(">i", 0), timeout_s=10)
         assert ask(proxied.bootstrap, METADATA, 1, struct.pack(">i", 0), timeout_s=10)
