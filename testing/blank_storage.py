@@ -1,4 +1,5 @@
-"""The files of a formatted data folder, kept once a version: Kafka's own tool starts a JVM for them, a second a node.
+"""The files of a formatted data folder, cached once per version. Kafka's own tool starts a JVM for them, about a
+second per node.
 
 Of two formatted folders of one version, only the ids in meta.properties differ. The tool is the only source of the
 files: this module copies its result and writes other ids. A folder with SCRAM users holds secrets and is not kept.
@@ -34,7 +35,7 @@ def kept_storage(jars: Sequence[Path]) -> Path:
 
 
 def copy_storage(kept: Path, data: Path, ids: dict[str, str]) -> bool:
-    """Fill `data` from `kept`, with `ids` (by their names in meta.properties); False where nothing is kept yet."""
+    """Fill `data` from `kept`, with `ids` (by their names in meta.properties); False if nothing is cached yet."""
     try:
         meta = (kept / META).read_text()
     except FileNotFoundError:
@@ -48,7 +49,8 @@ def copy_storage(kept: Path, data: Path, ids: dict[str, str]) -> bool:
 
 
 def keep_storage(kept: Path, data: Path) -> None:
-    """Keep the files of `data`, a folder that the tool has just formatted; of two processes, the first one's stay."""
+    """Cache the files of `data`, a folder that the tool has just formatted. Of two processes, the first one's files
+    stay."""
     kept.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=kept.parent))
     try:

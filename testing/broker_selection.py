@@ -1,4 +1,4 @@
-"""Which broker a test run talks to: one that is named, else a container, else the jars. Never none.
+"""The broker of a test run: a named one, else a container, else one from the jars.
 
 A test that needs a broker and finds none fails with the reason; it is never skipped.
 """
@@ -17,7 +17,7 @@ from kohort.testing.real_broker import RealBroker
 
 
 class SelectedBroker(Protocol):
-    """What a test needs to know of a broker."""
+    """The facts about a broker that a test needs."""
 
     @property
     def bootstrap(self) -> str: ...
@@ -27,7 +27,7 @@ class SelectedBroker(Protocol):
 
 
 class BrokerSource(Enum):
-    """Where a broker comes from."""
+    """A source of brokers."""
 
     NAMED = "KOHORT_BOOTSTRAP"
     CONTAINER = "testcontainers"
@@ -35,7 +35,7 @@ class BrokerSource(Enum):
 
 
 class NamedBroker:
-    """A broker that somebody else runs, from KOHORT_BOOTSTRAP; `version` as KOHORT_BROKER_VERSION claims it."""
+    """A broker that is run elsewhere, from KOHORT_BOOTSTRAP; `version` as KOHORT_BROKER_VERSION claims it."""
 
     def __init__(self, bootstrap: str, version: str) -> None:
         self.bootstrap = bootstrap
@@ -48,14 +48,14 @@ def wanted_version(environment: Mapping[str, str] | None = None) -> str:
 
 
 def choose(environment: Mapping[str, str], engine_answers: Callable[[], bool]) -> BrokerSource:
-    """The source for a run; `engine_answers` is asked only when no broker is named."""
+    """The source for a run; `engine_answers` is called only if no broker is named."""
     if environment.get("KOHORT_BOOTSTRAP"):
         return BrokerSource.NAMED
     return BrokerSource.CONTAINER if engine_answers() else BrokerSource.JARS
 
 
 def docker_engine_answers() -> bool:
-    """Whether testcontainers is installed and a Docker engine answers its ping."""
+    """True if testcontainers is installed and a Docker engine responds to its ping."""
     if find_spec("testcontainers") is None or find_spec("docker") is None:
         return False
     docker: Any = import_module("docker")  # it has no types, and a machine without it must type-check alike

@@ -1,4 +1,4 @@
-"""What a broker is told: pure functions from a layout to Kafka's properties."""
+"""Pure functions from a layout to Kafka's broker properties."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -35,7 +35,7 @@ class NodeLayout:
     advertised_ports: Mapping[str, int] = field(default_factory=dict)
 
     def address(self, listener: str) -> str:
-        """`127.0.0.1:port` as clients are told it."""
+        """The address `127.0.0.1:port` that clients receive."""
         return f"127.0.0.1:{self.advertised_ports.get(listener, self.ports[listener])}"
 
 
@@ -138,7 +138,7 @@ def _sasl_properties(listener: str, users: Mapping[str, str]) -> dict[str, str]:
 
 
 def format_arguments(users: Mapping[str, str]) -> list[str]:
-    """What StorageTool needs so that SCRAM knows `users` from the first second."""
+    """The arguments of StorageTool that create the SCRAM `users` before the first start."""
     arguments = []
     for name, password in users.items():
         for mechanism in SASL_MECHANISMS[1:]:

@@ -1,4 +1,4 @@
-"""One folder a user for what is fetched once, and a lock so that two processes never fetch the same thing at a time."""
+"""A cache folder per user for downloads, and a lock so that two processes never download the same thing at once."""
 
 import fcntl
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def cache_dir() -> Path:
-    """The folder, made if missing: `KOHORT_CACHE` if set, else the platform's own place for caches."""
+    """The folder, made if missing: `KOHORT_CACHE` if set, else the platform's cache folder."""
     if override := os.environ.get("KOHORT_CACHE"):
         folder = Path(override).expanduser()
     elif sys.platform == "darwin":
@@ -22,7 +22,7 @@ def cache_dir() -> Path:
 
 @contextmanager
 def locked(path: Path) -> Iterator[None]:
-    """Hold `path` as a lock between processes, waiting for it; the kernel lets go of it when its holder dies."""
+    """Hold `path` as a lock between processes, waiting for it. The kernel releases it when its holder dies."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
@@ -30,7 +30,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def is_locked(path: Path) -> bool:
-    """Whether a living process holds `path`; sure where a process id is not, which may be a zombie's or used again."""
+    """True if a living process holds `path`. A process id would be less reliable: it may be a zombie's or reused."""
     try:
         handle = path.open("a")
     except FileNotFoundError:

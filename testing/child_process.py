@@ -1,4 +1,4 @@
-"""A server as a process that ends with whoever started it: started, signalled, and ended for certain."""
+"""A server process that ends with the process that started it."""
 
 import contextlib
 import os
@@ -48,7 +48,7 @@ class Supervised:
 
     @property
     def running(self) -> bool:
-        """Whether the process exists (a frozen one does)."""
+        """True if the process exists (a frozen one does)."""
         return bool(self.pid) and self._supervisor.poll() is None
 
     def send(self, number: signal.Signals) -> None:

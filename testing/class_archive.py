@@ -17,8 +17,8 @@ from kohort.testing.jdk import java
 def archive_options(version: str, jars: Sequence[Path], prime: Callable[[list[str]], None] | None = None) -> list[str]:
     """JVM options that use the archive. Where there is none yet, `prime` is called once to make it, if given.
 
-    `prime` has to run a broker with the options that it is given and to end it in order (SIGTERM). What goes wrong
-    there is not raised: the broker that is really wanted will tell.
+    `prime` has to run a broker with the given options and to end it in order (SIGTERM). Its errors are not raised;
+    the start of the wanted broker will show them.
     """
     made_of = "\n".join([str(java().resolve()), *map(str, jars)])
     name = f"kafka-{version}-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.jsa"

@@ -1,4 +1,4 @@
-"""Apache Kafka in a container, where a Docker engine answers and testcontainers is installed."""
+"""Apache Kafka in a container, if a Docker engine responds and testcontainers is installed."""
 
 import time
 from types import TracebackType
@@ -13,7 +13,7 @@ START_TIMEOUT_S = 120.0
 
 
 def container_environment(port: int) -> dict[str, str]:
-    """What the image is told, so that clients on this machine reach it at 127.0.0.1:`port`."""
+    """The environment of the image that makes the broker reachable from this machine at 127.0.0.1:`port`."""
     return {
         "KAFKA_NODE_ID": "1",
         "KAFKA_PROCESS_ROLES": "broker,controller",

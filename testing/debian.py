@@ -1,4 +1,4 @@
-"""Programs of Debian's packages without installing them: downloaded as whoever we are, and unpacked into the cache."""
+"""Programs of Debian's packages without an installation: downloaded without root, and unpacked into the cache."""
 
 import re
 import shutil

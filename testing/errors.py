@@ -1,4 +1,4 @@
-"""What can go wrong while a broker is fetched or started, each with what to do about it."""
+"""Errors of fetching or starting a broker, each with a remedy."""
 
 from kohort.common.errors import KohortError
 
@@ -12,24 +12,24 @@ class JarsUnavailable(KohortError):
 
 
 class BrokerStartError(KohortError):
-    """A broker did not come up: `log` is the file with its own words, whose last lines are in the message."""
+    """A broker did not come up. `log` is its log file, whose last lines are in the message."""
 
     several_lines = True
 
 
 class PostgresStartError(KohortError):
-    """A PostgreSQL server did not come up, or there is none to start: `log` is the file with its own words."""
+    """A PostgreSQL server did not come up, or there is none to start. `log` is its log file."""
 
     several_lines = True
 
 
 class PackagesUnavailable(KohortError):
-    """Debian's packages cannot be had here: no apt, no network, or lists that nobody has fetched."""
+    """Debian's packages are not available here: no apt, no network, or package lists that were never fetched."""
 
 
 class KdcStartError(KohortError):
-    """A Kerberos KDC did not come up, or refused what was asked of it: `log` is the file with its own words."""
+    """A Kerberos KDC did not come up, or refused a request. `log` is its log file."""
 
 
 class BrokerStateError(KohortError):
-    """A broker was asked for something that its state forbids, such as starting one that runs."""
+    """An operation that the broker's state forbids, such as starting a running one."""

@@ -1,15 +1,15 @@
-"""A TCP proxy that stands between a client and one broker and does harm on demand.
+"""A TCP proxy between a client and one broker that injects faults on demand.
 
     with FaultProxy("127.0.0.1:9092") as proxy:
         consumer = Consumer(proxy.address, ...)
         proxy.add(Latency(50, jitter_ms=20))
         proxy.add(Reset(), direction=TO_CLIENT, api="OffsetCommit", times=1)    # done, and its answer lost
 
-A broker tells clients its own address in Metadata and FindCoordinator, and they would go round the proxy. So use it
+A broker sends its own address to clients in Metadata and FindCoordinator, and they would bypass the proxy. So use it
 with a broker that advertises the proxy: `ProxiedCluster` does both ends.
 
-What it cannot do: withhold TCP's own acknowledgements (a black hole here still takes bytes), or tell APIs apart on a
-TLS connection.
+Not possible: withholding TCP's own acknowledgements (a black hole here still takes bytes), and distinguishing APIs
+on a TLS connection.
 """
 
 import asyncio
@@ -73,7 +73,7 @@ class Laid:
             self._list.remove(self)
 
     def takes(self, direction: Direction, api_key: int | None) -> bool:
-        """Whether a frame that begins now is hit; counts it if so."""
+        """True if a frame that begins now is hit; counts it if so."""
         if direction not in self.direction or (self.api_key is not None and self.api_key != api_key):
             return False
         if self.times is not None and self.hits >= self.times:
@@ -104,7 +104,7 @@ class FaultProxy:
 
     @property
     def address(self) -> str:
-        """Where clients connect to."""
+        """The address to which clients connect."""
         return f"127.0.0.1:{self.port}"
 
     @property
@@ -289,7 +289,7 @@ class _Delivery:
         self._closed = False
 
     async def write(self, piece: Piece, faults: tuple[Fault, ...]) -> bool:
-        """Whether the stream goes on after this piece."""
+        """True if the stream goes on after this piece."""
         if piece.first:
             self._sent_of_frame = 0
         data = piece.data
@@ -339,7 +339,7 @@ class _Delivery:
 
 
 def _pieces(size: int, faults: tuple[Fault, ...]) -> list[tuple[int, float | None]]:
-    """How to cut `size` bytes and how long to rest after each piece, None for no rest at all."""
+    """The sizes of the pieces of `size` bytes, and the pause after each; None for no pause."""
     largest, pause_s, rate = size, 0.0, 0.0
     for fault in faults:
         match fault:

@@ -1,4 +1,4 @@
-"""What a FaultProxy can do to a stream: plain values, each one kind of harm.
+"""Faults that a FaultProxy can inject into a stream: plain values, each one kind.
 
 A fault is laid on bytes of one direction or both, on every frame or on those of one API, for ever or for the first
 few frames. Bytes that several faults match suffer all of them.
@@ -9,7 +9,7 @@ from enum import Enum
 
 
 class Direction(Enum):
-    """Which way bytes go."""
+    """The direction of bytes."""
 
     TO_BROKER = "to_broker"
     TO_CLIENT = "to_client"
@@ -55,7 +55,7 @@ class Slice:
 class Reset:
     """Lets `after_bytes` of the frame through, then ends both connections with a TCP reset.
 
-    Towards the broker with 0 bytes, a request is never seen; towards the client, it is carried out and its answer
+    Towards the broker with 0 bytes, a request is never seen. Towards the client, it is carried out and its response
     lost.
     """
 

@@ -1,4 +1,4 @@
-"""Tells, of bytes passing by, which request or response each belongs to, without holding a frame back.
+"""Assigns passing bytes to the request or response that they belong to, without holding a frame back.
 
 Requests carry their API key in their first bytes; responses carry only the correlation id, so a connection's two
 trackers share one table. A stream that is no Kafka (TLS, say) is noticed by its first absurd frame size and passed on
@@ -63,7 +63,7 @@ class FrameTracker:
             yield Piece(self._api_key, True, head)
 
     def rest(self) -> bytes:
-        """What was held back when the stream ended."""
+        """The bytes that were held back when the stream ended."""
         return bytes(self._head)
 
     def _begin(self, head: bytes) -> bool:

@@ -1,9 +1,9 @@
 """Apache Kafka's jars, and Spark's connector to it, resolved once a version and kept in the user's cache.
 
-The resolver is the Ivy jar that PySpark ships, so pip and a Java are all that is asked of a user. One resolution
-brings the broker, the command-line tools and one slf4j binding. Ivy checks each download against the repository's own
-checksum. The sha256 of every jar must be the one in `jar_checksums.py`, when the set is fetched and at each later use:
-a mirror cannot add or replace a jar, and neither can a process that writes to the cache. A set of a version without
+The resolver is the Ivy jar that PySpark ships, so a user needs only pip and a Java. One resolution brings the
+broker, the command-line tools and one slf4j binding. Ivy checks each download against the repository's own checksum.
+The sha256 of every jar must be the one in `jar_checksums.py`, when the set is fetched and at each later use: a
+mirror cannot add or replace a jar, and neither can a process that writes to the cache. A set of a version without
 pins is refused, unless KOHORT_UNPINNED_JARS=1; such a set is compared with the sums of its first download.
 
 A set is resolved beside its final place and renamed into it under a lock: other processes see a whole set or none.

@@ -1,4 +1,4 @@
-"""Where Java is, and whether it is new enough for today's Apache Kafka."""
+"""Finds Java, and checks that it is new enough for today's Apache Kafka."""
 
 import os
 import re
@@ -33,7 +33,7 @@ def keytool() -> Path:
 
 
 def java_major(executable: Path) -> int | None:
-    """The major version that `java -version` tells, or None where it does not run or says nothing we know."""
+    """The major version that `java -version` prints, or None if it does not run or prints no known version."""
     try:
         said = subprocess.run([executable, "-version"], capture_output=True, text=True, timeout=30, check=True).stderr
     except (OSError, subprocess.SubprocessError):

@@ -61,7 +61,7 @@ class KafkaNode:
 
     @property
     def running(self) -> bool:
-        """Whether the process exists (a paused one does)."""
+        """True if the process exists (a paused one does)."""
         return self._process is not None and self._process.running
 
     def configure(self, properties: Mapping[str, str]) -> None:
@@ -135,7 +135,8 @@ class KafkaNode:
             return "(no log)"
 
     def stop(self, *, timeout_s: float = STOP_TIMEOUT_S) -> None:
-        """Ask it to go (SIGTERM: controlled shutdown), kill it after `timeout_s`. Nothing happens when it is down."""
+        """Stop the broker (SIGTERM: controlled shutdown), kill it after `timeout_s`. Nothing happens when it is
+        down."""
         self._end(signal.SIGTERM, timeout_s)
 
     def kill(self) -> None:
@@ -143,7 +144,7 @@ class KafkaNode:
         self._end(signal.SIGKILL, STOP_TIMEOUT_S)
 
     def pause(self) -> None:
-        """SIGSTOP: its sockets stay open and nothing answers; returns once every thread has stopped."""
+        """SIGSTOP: its sockets stay open and get no response; returns once every thread has stopped."""
         pid = self.pid
         os.kill(pid, signal.SIGSTOP)
         deadline = time.monotonic() + STOP_TIMEOUT_S
@@ -161,7 +162,7 @@ class KafkaNode:
 
 
 def _is_frozen(pid: int) -> bool:
-    """Whether all threads are stopped; the signal reaches them one by one. True where there is no /proc to ask."""
+    """True if all threads are stopped; the signal reaches them one by one. True also without /proc."""
     tasks = Path(f"/proc/{pid}/task")
     if not tasks.exists():
         return True

@@ -1,4 +1,4 @@
-"""A few requests written out by hand, so that a broker can be judged and set up without the code that is under test."""
+"""A few requests written out by hand, so that a broker can be tested and set up without the code under test."""
 
 import socket
 import struct

@@ -10,7 +10,7 @@ _LOWEST, _HIGHEST = 20_000, 31_999
 
 
 def free_ports(count_wanted: int) -> list[int]:
-    """`count_wanted` different ports that nobody listened on a moment ago (another process may still be quicker)."""
+    """`count_wanted` different ports without a listener a moment ago (another process may still be quicker)."""
     found: list[int] = []
     for attempt in count():
         if len(found) == count_wanted:
@@ -24,7 +24,7 @@ def free_ports(count_wanted: int) -> list[int]:
 
 
 def is_free(port: int) -> bool:
-    """Whether a listener could be opened on 127.0.0.1:`port` now."""
+    """True if a listener can be opened on 127.0.0.1:`port` now."""
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Progress(Protocol):
-    """Told how far a fetch has come."""
+    """Receives the progress of a download."""
 
     def update(self, phase: str, done: int, total: int | None) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Whether a broker serves, and how many brokers it sees."""
+"""Checks that a broker serves, and counts the brokers it sees."""
 
 import struct
 
@@ -8,7 +8,7 @@ _METADATA = 3
 
 
 def brokers_seen(address: str, *, timeout_s: float = 2.0) -> int:
-    """How many brokers the one at `address` lists in Metadata v1; 0 when it does not answer yet."""
+    """The number of brokers that the one at `address` lists in Metadata v1; 0 if it does not respond yet."""
     try:
         answer = ask(address, _METADATA, 1, struct.pack(">i", 0), timeout_s=timeout_s)  # about no topic
     except OSError:

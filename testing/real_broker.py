@@ -119,7 +119,7 @@ class RealCluster:
         return self._addresses(SASL_TLS)
 
     def behind_proxy(self, node: int = 0) -> str:
-        """Where a proxy for `node` has to forward to."""
+        """The address to which a proxy for `node` has to forward."""
         return f"127.0.0.1:{self.nodes[node].layout.ports[PROXIED]}"
 
     @property

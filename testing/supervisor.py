@@ -1,8 +1,8 @@
-"""Runs one command and ends it when the process that asked for it is gone, even by SIGKILL.
+"""Runs one command and ends it when the process that started the supervisor is gone, even by SIGKILL.
 
 Started as a script of its own, with the standard library only and a pipe as its standard input. The pipe's end, or a
-new parent, means that the asker died: the command is killed and its scratch folder removed. A child forked by the
-asker may hold the pipe open for longer, hence the second sign.
+new parent, means that the starting process died: the command is killed and its scratch folder removed. A child
+forked by the starting process may hold the pipe open for longer, hence the second sign.
 
     python -I -S supervisor.py ASKER_PID FOLDER_TO_REMOVE COMMAND...        (an empty folder name removes nothing)
 """
@@ -22,7 +22,7 @@ def _let_pass(number: int, frame: object) -> None:
 
 
 def main(asker: int, folder: str, command: list[str]) -> int:
-    """Returns the command's exit code, or 1 after it was killed on behalf of a dead asker."""
+    """Returns the command's exit code, or 1 after it was killed because the starting process died."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # A terminal's Ctrl-C is the asker's to handle. A function, since an ignored signal would stay ignored in the
         # child, which has to hear SIGTERM.

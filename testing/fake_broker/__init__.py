@@ -1,4 +1,4 @@
-"""A scripted broker: real bytes, a real group coordinator in memory, and a hand on every answer."""
+"""A scripted broker: real bytes, a real group coordinator in memory, and control over every response."""
 
 from kohort.testing.fake_broker.broker import FakeBroker
 from kohort.testing.fake_broker.consumer_group import ConsumerGroupSnapshot, ConsumerGroupState

@@ -5,13 +5,13 @@
         broker.control("Heartbeat", lambda call: Answer(HeartbeatResponse(error_code=27)), times=1)
         consumer = Consumer(broker.bootstrap, group="billing")
 
-It plays the classic group protocol in full and that of KIP-848, keeps logs in memory, and has as many nodes as asked
-for, each with a port of its own. Every request is kept in `calls`. What each API leaves out is said at the head of its
-handler's file (`handlers/`). There is no authentication, TLS, disk or replication.
+It implements the classic group protocol in full and that of KIP-848, keeps logs in memory, and has the given number
+of nodes, each with its own port. Every request is kept in `calls`. The head of each handler's file (`handlers/`)
+lists what its API leaves out. There is no authentication, TLS, disk or replication.
 
-One thread of its own; every method may be called from any thread, and by a control all but `start_node` and `close`,
-which have to wait. Requests of one connection are worked on one after
-the other, as a real broker does: while a JoinGroup is parked, its connection is silent.
+It runs one thread of its own. Every method may be called from any thread. A control may call all of them except
+`start_node` and `close`, which have to wait. Requests of one connection are handled one after the other, as in a
+real broker: while a JoinGroup is parked, its connection is silent.
 """
 
 from __future__ import annotations
@@ -114,18 +114,18 @@ class FakeBroker:
         return [call for call in list(self.calls) if call.api_key == key]
 
     def group(self, group_id: str) -> GroupSnapshot:
-        """The classic group as its coordinator sees it now; an empty one where there is none."""
+        """The classic group as its coordinator sees it now; an empty one if there is none."""
         return self._do(lambda: snapshot(self._cluster.groups.classic.groups.get(group_id, FakeGroup(group_id))))
 
     def consumer_group(self, group_id: str) -> ConsumerGroupSnapshot:
-        """The same of a KIP-848 group."""
+        """The KIP-848 group as its coordinator sees it now; an empty one if there is none."""
         groups = self._cluster.groups.consumer.groups
         return self._do(lambda: consumer_snapshot(groups.get(group_id, ConsumerGroup(group_id))))
 
     # What tests do
 
     def control(self, api: int | str, function: ControlFunction, *, times: int | None = None) -> Control:
-        """Ask `function` about every call of `api` from now on, until it acted `times` times or is removed.
+        """Call `function` for every call of `api` from now on, until it acted `times` times or is removed.
 
         The first control that returns an action decides. See interventions.py for the actions.
         """
@@ -190,11 +190,11 @@ class FakeBroker:
         self._do(move)
 
     def move_coordinator(self, group_id: str, node: int) -> None:
-        """From now on `node` coordinates the group, with all its state; others answer NOT_COORDINATOR."""
+        """Make `node` the coordinator of the group, with all its state; others respond with NOT_COORDINATOR."""
         self._do(lambda: self._cluster.coordinator_nodes.__setitem__(group_id, node))
 
     def advertise(self, node: int, host: str, port: int) -> None:
-        """Have Metadata and FindCoordinator tell this address for `node`, such as a proxy's or a wrong one."""
+        """Have Metadata and FindCoordinator return this address for `node`, such as a proxy's or a wrong one."""
         self._do(lambda: self._cluster.advertised.__setitem__(node, Address(host, port)))
 
     def commit(self, group_id: str, offsets: Mapping[TopicPartition, int]) -> None:
@@ -317,7 +317,7 @@ class FakeBroker:
                     return
 
     async def _answer(self, node: int, connection: int, body: bytes, writer: asyncio.StreamWriter) -> bool:
-        """Whether the connection goes on."""
+        """True if the connection goes on."""
         api_key, version = struct.unpack_from(">hh", body)
         if api_key not in API or api_key not in self._versions:
             raise WireError(f"a request with API key {api_key}, which is not offered")

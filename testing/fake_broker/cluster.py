@@ -1,4 +1,4 @@
-"""What the fake's nodes share: topics and their logs, who leads what, who coordinates which group."""
+"""State shared by the fake's nodes: topics and their logs, partition leaders, group coordinators."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 
 
 def names_a_topic(name: str) -> bool:
-    """Whether a topic may have this name at all."""
+    """True if this is a valid name of a topic."""
     return _TOPIC_NAME.fullmatch(name) is not None
 
 
 class Address(NamedTuple):
-    """Where a node says that it listens."""
+    """The advertised address of a node."""
 
     host: str
     port: int
@@ -42,7 +42,7 @@ class FakePartition:
 
     @property
     def stable_offset(self) -> int:
-        """Where readers of what is committed have to stop."""
+        """The last stable offset: read_committed readers stop here."""
         return self.transactions.stable(self.log.end)
 
     def truncate(self, end: int) -> None:
@@ -107,16 +107,16 @@ class FakeCluster:
         return topic.partitions[number]
 
     def address_of(self, node: int) -> Address:
-        """What clients are told about `node`."""
+        """The address that clients receive for `node`."""
         return self.advertised.get(node, self.addresses[node])
 
     def expire(self, now: float) -> bool:
-        """Do what time alone does; whether a transaction ended by it."""
+        """Do what is due by now; True if a transaction ended by it."""
         self.groups.expire(now)
         return self.transactions.expire(now)
 
     def next_deadline(self) -> float | None:
-        """When `expire` has something to do, or None."""
+        """The time at which `expire` is next due, or None."""
         due = (self.groups.next_deadline(), self.transactions.next_deadline())
         return min((one for one in due if one is not None), default=None)
 

@@ -1,4 +1,4 @@
-"""The error codes that the fake answers with, by Kafka's names; taken from the one table of the protocol."""
+"""The error codes of the fake's responses, by Kafka's names; taken from the one table of the protocol."""
 
 from typing import Final
 

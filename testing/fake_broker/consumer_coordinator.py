@@ -1,7 +1,7 @@
-"""KIP-848 as a coordinator plays it: a machine without socket, thread or clock, beside that of classic groups.
+"""KIP-848 as a coordinator implements it: a machine without socket, thread or clock, beside that of classic groups.
 
 Every call brings `now` (seconds, any origin); heartbeats also bring the topics as they are. Nothing is parked: each
-answer says at once what is so.
+response is sent at once.
 
 Not done: groups that members of both protocols are in (a group changes its kind only while it is empty), RE2 (patterns
 are Python's), planning by racks, commits of an epoch that is over for partitions that stayed (KIP-1251), authorization,
@@ -38,7 +38,7 @@ LEAVING = -1
 
 
 class HeartbeatRefused(Exception):
-    """A heartbeat is answered with this code."""
+    """The error code with which a heartbeat is refused."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -85,7 +85,7 @@ class ConsumerCoordinator:
         return outcome
 
     def commit_error(self, group_id: str, epoch: int, member_id: str, *, version: int) -> int:
-        """Why an OffsetCommit as a whole is refused, or 0."""
+        """The error code with which an OffsetCommit as a whole is refused, or 0."""
         group = self.groups[group_id]
         if epoch < 0 and not group.members:
             return codes.NONE
@@ -94,19 +94,20 @@ class ConsumerCoordinator:
         return _epoch_error(group, member_id, epoch)
 
     def fetch_error(self, group_id: str, epoch: int, member_id: str | None) -> int:
-        """Why an OffsetFetch is refused, or 0; who names no member is an administrator."""
+        """The error code with which an OffsetFetch is refused, or 0. A request without a member comes from an
+        administrator."""
         if epoch < 0 and member_id is None:
             return codes.NONE
         return _epoch_error(self.groups[group_id], member_id, epoch)
 
     def expire(self, now: float) -> None:
-        """Give up who was silent for a session, or did not give partitions back in time."""
+        """Remove members that were silent for a session, or did not give partitions back in time."""
         for group in self.groups.values():
             for member in [each for each in group.members.values() if _due(each) <= now]:
                 _remove(group, member)
 
     def next_deadline(self) -> float | None:
-        """When `expire` has something to do, or None."""
+        """The time at which `expire` is next due, or None."""
         return min((_due(member) for group in self.groups.values() for member in group.members.values()), default=None)
 
     def _leave(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse:
@@ -161,7 +162,7 @@ class ConsumerCoordinator:
         return group or ConsumerGroup(request.group_id)
 
     def _member(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, now: float) -> FakeConsumerMember:
-        """Who says its first heartbeat: somebody new, a member again, or one that takes a static member's place."""
+        """The member of a first heartbeat: a new one, a returning one, or one that replaces a static member."""
         member_id = request.member_id or f"member-{next(self._numbers):08d}"
         holder = group.static(request.instance_id) if request.instance_id is not None else None
         if holder is None:
@@ -177,7 +178,7 @@ class ConsumerCoordinator:
 
 
 def by_topic(places: Places) -> tuple[TopicPartitions, ...]:
-    """Partitions as a heartbeat's answer has them."""
+    """Partitions in the form of a heartbeat's response."""
     numbers: dict[UUID, list[int]] = {}
     for place in sorted(places):
         numbers.setdefault(place.topic_id, []).append(place.partition)
@@ -235,7 +236,7 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
 
 
 def _says_all(request: ConsumerGroupHeartbeatRequest) -> bool:
-    """A heartbeat that leaves nothing out wants everything told: its member missed an answer."""
+    """True if a heartbeat leaves nothing out. Its member missed a response and needs all fields."""
     says_topics = request.subscribed_topic_names is not None or request.subscribed_topic_regex is not None
     return request.rebalance_timeout_ms >= 0 and says_topics and request.topic_partitions is not None
 
@@ -256,7 +257,8 @@ def _known(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Fake
 
 
 def _check_epoch(member: FakeConsumerMember, epoch: int, owned: Places | None) -> None:
-    """The epoch before will do from a member that owns no more than it should: the last answer may have been lost."""
+    """Accepts the previous epoch from a member that owns no more than it should: the last response may have been
+    lost."""
     if epoch == member.epoch:
         return
     if epoch > member.epoch or epoch != member.previous_epoch or owned is None or not owned <= member.assigned:

@@ -1,8 +1,9 @@
-"""What a coordinator knows of one KIP-848 group: epochs, members, who shall own what (rules: consumer_coordinator.py).
+"""A coordinator's state of one KIP-848 group: epochs, members, target assignment (rules: consumer_coordinator.py).
 
-Three epochs tell how far things are. The group's grows with every change of members, subscriptions or topics; the
-target's is the group epoch that was planned for last; a member's is the target that it has reached. On its way there a
-member first gives back what is not in its target (`revoking`), and is then given what nobody else holds any more:
+Three epochs measure the progress. The group's grows with every change of members, subscriptions or topics. The
+target's is the group epoch that was planned for last. A member's is the target that it has reached. On its way there
+a member first gives back what is not in its target (`revoking`). It then receives the partitions that no other
+member holds any more:
 
     EMPTY        no members; offsets may remain
     ASSIGNING    the group's epoch is ahead of the target's: the next heartbeat plans
@@ -39,7 +40,7 @@ class ConsumerGroupState(Enum):
 
 
 class GroupTopic(NamedTuple):
-    """What a plan needs to know of a topic."""
+    """The facts about a topic that a plan needs."""
 
     topic_id: UUID
     partitions: int
@@ -58,9 +59,9 @@ NOWHERE: Places = frozenset()
 
 @dataclass(eq=False, slots=True)
 class FakeConsumerMember:
-    """A member as its coordinator sees it. `topics`: those it `named`, and those that match its `pattern`; `assigned`:
-    what it was told to own; `revoking`: what it has to give back before its epoch moves, by `revoke_by`; `waits`: for
-    partitions of its target that others hold."""
+    """A member as its coordinator sees it. `topics`: those it `named`, and those that match its `pattern`;
+    `assigned`: the partitions of its last assignment; `revoking`: those it has to give back before its epoch moves,
+    by `revoke_by`; `waits`: True if other members hold partitions of its target."""
 
     member_id: str
     instance_id: str | None
@@ -80,7 +81,7 @@ class FakeConsumerMember:
     waits: bool = False
 
     def has_reached(self, epoch: int) -> bool:
-        """Whether it owns its target of this epoch."""
+        """True if it owns its target of this epoch."""
         return self.epoch == epoch and not self.revoking and not self.waits
 
     def reach(self, epoch: int) -> None:
@@ -124,11 +125,11 @@ class ConsumerGroup:
         return next((member for member in self.members.values() if member.instance_id == instance_id), None)
 
     def subscribed(self) -> frozenset[str]:
-        """The topics that somebody reads."""
+        """The topics to which at least one member is subscribed."""
         return frozenset().union(*(member.topics for member in self.members.values()))
 
     def plan(self) -> None:
-        """Decide anew who shall own what; as few partitions move as that allows."""
+        """Make a new target assignment; as few partitions move as possible."""
         assignor = get(ASSIGNORS[self.assignor])
         names = {view.topic_id: name for name, view in self.seen.items()}
         members = {}
@@ -173,8 +174,8 @@ class ConsumerGroup:
 
 
 class ConsumerGroupSnapshot(NamedTuple):
-    """A KIP-848 group at one moment, for tests to look at. `members` maps member ids to their epoch, `assigned` to the
-    (topic id, partition) pairs that each was told to own."""
+    """A KIP-848 group at one moment, for tests to look at. `members` maps member ids to their epoch, `assigned` to
+    the (topic id, partition) pairs of each member's last assignment."""
 
     state: ConsumerGroupState
     epoch: int

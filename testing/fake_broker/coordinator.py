@@ -1,12 +1,12 @@
-"""The classic group protocol as a coordinator plays it: a machine without socket, thread or clock.
+"""The classic group protocol as a coordinator implements it: a machine without socket, thread or clock.
 
-Every call brings `now` (seconds, any origin) and a `reply` that takes the answer at once or later: JoinGroup is parked
-until the generation begins, SyncGroup until the leader's assignment is there. `expire(now)` does what time alone does;
-`next_deadline()` says when that is due.
+Every call brings `now` (seconds, any origin) and a `reply` that takes the response at once or later: JoinGroup is
+parked until the generation begins, SyncGroup until the leader's assignment is there. `expire(now)` does what is due
+by now. `next_deadline()` returns the time at which that is next due.
 
-Not done: members of KIP-848 in a group of this kind (a group changes its kind only while it is empty), authorization,
-loading states, and the five minutes after which a real broker gives up a newly joining member whose answer is still
-owed.
+Not done: members of KIP-848 in a group of this kind (a group changes its kind only while it is empty),
+authorization, loading states, and the five minutes after which a real broker removes a newly joining member whose
+response is still pending.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class GroupCoordinator:
             self._rejoin(group, group.members[member_id], request, now, reply)
 
     def sync(self, request: SyncGroupRequest, *, now: float, reply: SyncReply) -> None:
-        """SyncGroup: parked until the leader's comes; the leader's answers everyone's."""
+        """SyncGroup: parked until the leader's request; that one completes all of them."""
         if not request.group_id:
             reply(SyncGroupResponse(error_code=codes.INVALID_GROUP_ID))
             return
@@ -133,7 +133,7 @@ class GroupCoordinator:
     def commit_error(
         self, group_id: str, generation: int, member_id: str, instance_id: str | None, *, now: float
     ) -> int:
-        """Why an OffsetCommit as a whole is refused, or 0; the group exists afterwards."""
+        """The error code with which an OffsetCommit as a whole is refused, or 0; the group exists afterwards."""
         group = self.groups.get(group_id)
         if not group_id:
             return codes.INVALID_GROUP_ID
@@ -163,7 +163,7 @@ class GroupCoordinator:
                 self._time_is_up(group, now)
 
     def next_deadline(self) -> float | None:
-        """When `expire` has something to do, or None."""
+        """The time at which `expire` is next due, or None."""
         times = [group.deadline for group in self.groups.values() if group.deadline is not None]
         for group in self.groups.values():
             times += group.pending.values()

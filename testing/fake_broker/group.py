@@ -1,4 +1,4 @@
-"""What a coordinator knows of one classic group: its members, its state, what it committed (rules: coordinator.py).
+"""A coordinator's state of one classic group: its members, its state, its committed offsets (rules: coordinator.py).
 
 States and what moves between them (the classic protocol, as brokers of 3.7 to 4.3 keep it):
 
@@ -33,7 +33,7 @@ class GroupState(Enum):
 
 
 class Committed(NamedTuple):
-    """What OffsetCommit left for a partition."""
+    """The committed offset of a partition."""
 
     offset: int
     metadata: str | None
@@ -42,7 +42,8 @@ class Committed(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class FakeMember:
-    """A member as its coordinator sees it; `joining` and `syncing` hold the answer it is waiting for."""
+    """A member as its coordinator sees it; `joining` and `syncing` hold the callback of the response that it waits
+    for."""
 
     member_id: str
     instance_id: str | None
@@ -63,13 +64,13 @@ class FakeMember:
 
     @property
     def waits(self) -> bool:
-        """Whether an answer is owed to it; it cannot be dead while the broker keeps it waiting."""
+        """True if a response is pending; the member cannot be dead while the broker keeps it waiting."""
         return self.joining is not None or self.syncing is not None
 
 
 @dataclass(eq=False, slots=True)
 class FakeGroup:
-    """One group; `pending` maps member ids given out but not yet used (KIP-394) to when they are forgotten.
+    """One group; `pending` maps unused member ids (KIP-394) to the time at which they are forgotten.
 
     `gathering`: a group that was empty waits for more members until its deadline, however many have joined.
     `unsynced`: members of this generation whose SyncGroup has not come; they are given up at the deadline, also after
@@ -93,7 +94,8 @@ class FakeGroup:
     unsynced: set[str] = field(default_factory=set)
 
     def supports(self, protocols: dict[str, bytes], protocol_type: str) -> bool:
-        """Whether a member with these assignors fits: the same kind of group, and one that all others have too."""
+        """True if a member with these assignors fits: the same kind of group, and an assignor that all others have
+        too."""
         if not self.members:
             return bool(protocols) and bool(protocol_type)
         return protocol_type == self.protocol_type and bool(self.candidates() & protocols.keys())
@@ -104,7 +106,7 @@ class FakeGroup:
         return set[str].intersection(*(set(each) for each in names)) if names else set()
 
     def vote(self) -> str:
-        """The candidate that most members like best; of equals, the one first named by the oldest member."""
+        """The candidate that most members prefer; on a tie, the one that the oldest member named first."""
         candidates = self.candidates()
         votes: dict[str, int] = {}
         for member in self.members.values():

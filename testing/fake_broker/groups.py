@@ -1,4 +1,4 @@
-"""All groups of a cluster, of both kinds: a name is one group's, and only a group that is empty changes its kind."""
+"""All groups of a cluster, of both kinds. Names are unique, and only an empty group changes its kind."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ EMPTY = (GroupState.EMPTY, ConsumerGroupState.EMPTY)
 
 
 class Groups:
-    """`classic` and `consumer` know their own groups each; what is asked of either kind is asked here."""
+    """Dispatches to `classic` and `consumer`, which keep the groups of their kind."""
 
     def __init__(self, settings: CoordinatorSettings | None = None) -> None:
         self.settings = settings or CoordinatorSettings()
@@ -33,14 +33,14 @@ class Groups:
         return [*self.classic.groups.values(), *self.consumer.groups.values()]
 
     def become_classic(self, group_id: str) -> bool:
-        """Whether a classic member may join; an empty group of the other kind is made anew, its offsets stay."""
+        """True if a classic member may join. An empty group of the other kind is replaced; its offsets stay."""
         other = self.consumer.groups.get(group_id)
         if other is not None and other.state is ConsumerGroupState.EMPTY:
             self.classic.groups[group_id] = FakeGroup(group_id, offsets=self.consumer.groups.pop(group_id).offsets)
         return group_id not in self.consumer.groups
 
     def become_consumer(self, group_id: str) -> bool:
-        """The same the other way round."""
+        """True if a KIP-848 member may join. An empty group of the other kind is replaced; its offsets stay."""
         other = self.classic.groups.get(group_id)
         if other is not None and other.state is GroupState.EMPTY and not other.pending:
             self.consumer.groups[group_id] = ConsumerGroup(group_id, self.classic.groups.pop(group_id).offsets)
@@ -49,7 +49,7 @@ class Groups:
     def commit_error(
         self, group_id: str, epoch: int, member_id: str, instance_id: str | None, *, version: int, now: float
     ) -> int:
-        """Why an OffsetCommit as a whole is refused, or 0; the group exists afterwards."""
+        """The error code with which an OffsetCommit as a whole is refused, or 0; the group exists afterwards."""
         if group_id in self.consumer.groups:
             return self.consumer.commit_error(group_id, epoch, member_id, version=version)
         return self.classic.commit_error(group_id, epoch, member_id, instance_id, now=now)
@@ -57,7 +57,8 @@ class Groups:
     def transaction_error(
         self, group_id: str, epoch: int, member_id: str, instance_id: str | None, *, now: float
     ) -> int:
-        """Why a TxnOffsetCommit as a whole is refused, or 0; producers from before KIP-447 name no member."""
+        """The error code with which a TxnOffsetCommit as a whole is refused, or 0. Producers from before KIP-447
+        name no member."""
         group = self.of(group_id)
         if epoch < 0 and not member_id and instance_id is None and group is not None:
             return codes.NONE
@@ -80,17 +81,17 @@ class Groups:
         return codes.NONE
 
     def decide(self, group_id: str, producer_id: int, *, committed: bool) -> None:
-        """A producer's transaction has ended: its offsets are the group's, or nobody's."""
+        """Ends a producer's transaction: its offsets become the group's, or are dropped."""
         offsets = self._undecided.pop((group_id, producer_id), {})
         if committed:
             self.offsets(group_id).update(offsets)
 
     def is_undecided(self, group_id: str, partition: TopicPartition) -> bool:
-        """Whether a transaction that is open has an offset of it (KIP-447)."""
+        """True if an open transaction has an offset of it (KIP-447)."""
         return any(group == group_id and partition in kept for (group, _), kept in self._undecided.items())
 
     def offsets(self, group_id: str) -> dict[TopicPartition, Committed]:
-        """What a group committed; nothing where there is no such group."""
+        """A group's committed offsets; empty if there is no such group."""
         group = self.of(group_id)
         return group.offsets if group is not None else {}
 
@@ -114,11 +115,11 @@ class Groups:
         return codes.NONE
 
     def expire(self, now: float) -> None:
-        """Do what time alone does."""
+        """Do what is due by now."""
         self.classic.expire(now)
         self.consumer.expire(now)
 
     def next_deadline(self) -> float | None:
-        """When `expire` has something to do, or None."""
+        """The time at which `expire` is next due, or None."""
         due = (self.classic.next_deadline(), self.consumer.next_deadline())
         return min((one for one in due if one is not None), default=None)

@@ -1,4 +1,4 @@
-"""What a handler works with: the call, the cluster, and the few things that need the fake's loop."""
+"""The context of a handler: the call, the cluster, and the few operations that need the fake's loop."""
 
 from __future__ import annotations
 
@@ -48,15 +48,15 @@ class Work:
         return codes.NONE if self.cluster.coordinator_of(group_id) == self.call.node else codes.NOT_COORDINATOR
 
     def transaction_error(self, transactional_id: str, producer_id: int, epoch: int) -> int:
-        """Why this producer may do nothing to a transaction of this node's, else 0. Up to version 1 a producer
-        that is fenced is told that its epoch is invalid (KIP-588)."""
+        """The error code with which this node refuses the producer's transaction, else 0. Up to version 1 a fenced
+        producer gets INVALID_PRODUCER_EPOCH (KIP-588)."""
         error = self.group_error(transactional_id) or self.cluster.transactions.error(
             transactional_id, producer_id, epoch
         )
         return codes.INVALID_PRODUCER_EPOCH if error == codes.PRODUCER_FENCED and self.call.version < 2 else error
 
     async def parked(self, ask: Callable[[Callable[[R], None]], None]) -> R:
-        """Call `ask` with a function that takes the answer, and wait until it was called."""
+        """Call `ask` with a function that takes the response, and wait until it was called."""
         answer: asyncio.Future[R] = self.loop.create_future()
 
         def reply(value: R) -> None:

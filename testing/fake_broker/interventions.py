@@ -1,8 +1,8 @@
-"""What a test may do to a call before the fake answers it: observe, delay, hold, replace, alter, bend, drop, close.
+"""Actions of a test on a call before the fake's response: observe, delay, hold, replace, alter, bend, drop, close.
 
-A control is a function of a Call, registered with `FakeBroker.control(api, fn)`. It returns an action of this module,
-or None to let things take their course. It runs on the fake's thread and must not block; the fake's own methods may be
-called. What it raises ends the connection, and is in `FakeBroker.faults`.
+A control is a function of a Call, registered with `FakeBroker.control(api, fn)`. It returns an action of this
+module, or None to let the call proceed. It runs on the fake's thread and must not block. It may call the fake's own
+methods. An exception in it ends the connection, and is in `FakeBroker.faults`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Answer with this, and do nothing else; the state stays as it was. `correlation_id` may lie."""
+    """Send this response, and do nothing else; the state stays as it was. `correlation_id` may be wrong."""
 
     response: Response
     correlation_id: int | None = None
@@ -40,35 +40,35 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Alter:
-    """Do the work, then answer with what `change` makes of the response."""
+    """Do the work, then send `change(response)`."""
 
     change: Callable[[Any], Response]
 
 
 @dataclass(frozen=True, slots=True)
 class Instead:
-    """Do what this request of the same API asks for, and answer that."""
+    """Handle this request of the same API in its place, and send its response."""
 
     request: Request
 
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Write these bytes instead of an answer, whatever they are; a frame needs its own length. State stays."""
+    """Write these bytes in place of a response, whatever they are; a frame needs its own length. State stays."""
 
     data: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Never answer; `after_work` decides whether the work is done all the same. The connection stays open."""
+    """Send no response; `after_work` decides whether the work is done all the same. The connection stays open."""
 
     after_work: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """Close the connection instead of answering; a TCP reset with `reset`."""
+    """Close the connection in place of a response; a TCP reset with `reset`."""
 
     after_work: bool = False
     reset: bool = False
@@ -76,14 +76,14 @@ class Close:
 
 @dataclass(frozen=True, slots=True)
 class Delay:
-    """Wait, then do the work and answer."""
+    """Wait, then do the work and respond."""
 
     seconds: float
 
 
 @dataclass(frozen=True, slots=True)
 class Hold:
-    """Wait until `release()`, then do the work and answer (or only answer, with `after_work`).
+    """Wait until `release()`, then do the work and respond (or only respond, with `after_work`).
 
     `reached` is set once a call waits here, so that a test needs no sleeping.
     """
@@ -112,7 +112,7 @@ class Control:
     _list: list[Control] = field(default_factory=list, repr=False)
 
     def remove(self) -> None:
-        """It is asked no more."""
+        """Removes it: it is called no more."""
         if self in self._list:
             self._list.remove(self)
 

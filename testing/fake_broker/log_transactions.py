@@ -1,4 +1,4 @@
-"""What a log knows of transactions: where open ones begin, and which were aborted (KIP-98)."""
+"""A log's record of transactions: the start of open ones, and the aborted ones (KIP-98)."""
 
 import struct
 from typing import Final, NamedTuple
@@ -30,18 +30,18 @@ class LogTransactions:
         return min(self.open.values(), default=end)
 
     def took(self, batch: BatchInfo, base_offset: int) -> None:
-        """It is in the log, from this offset on."""
+        """Registers a batch of a transaction that is in the log, from this offset on."""
         if batch.transactional:
             self.open.setdefault(batch.producer_id, base_offset)
 
     def ended(self, producer_id: int, marker_offset: int, *, committed: bool) -> None:
-        """Its marker is in the log."""
+        """Registers a marker that is in the log."""
         first_offset = self.open.pop(producer_id, None)
         if first_offset is not None and not committed:
             self.aborted.append(Aborted(producer_id, first_offset, marker_offset))
 
     def aborted_within(self, start: int, stop: int) -> list[Aborted]:
-        """What a reader of `start` to `stop` has to leave out."""
+        """The aborted transactions that a reader of `start` to `stop` has to leave out."""
         return [one for one in self.aborted if one.last_offset >= start and one.first_offset < stop]
 
     def truncate(self, end: int) -> None:

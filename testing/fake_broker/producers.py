@@ -1,4 +1,4 @@
-"""What a log knows of idempotent producers: a batch that comes twice is taken once, a gap is refused (KIP-98)."""
+"""A log's record of idempotent producers: a repeated batch is appended once, a gap is refused (KIP-98)."""
 
 from collections import deque
 from typing import Final, NamedTuple
@@ -43,7 +43,7 @@ class Producers:
         return codes.NONE if batch.base_sequence == due else codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
 
     def took(self, batch: BatchInfo, base_offset: int) -> None:
-        """It is in the log, from this offset on."""
+        """Registers a batch that is in the log, from this offset on."""
         if batch.producer_id >= 0:
             taken = self._taken.setdefault(batch.producer_id, deque(maxlen=KEPT))
             taken.append(_Taken(batch.producer_epoch, batch.base_sequence, _last(batch), base_offset))

@@ -1,4 +1,4 @@
-"""What the fake's coordinators can be told."""
+"""Settings of the fake's coordinators."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""Transactions as their coordinator plays them (KIP-98): a machine without socket, thread or clock.
+"""Transactions as their coordinator implements them (KIP-98): a machine without socket, thread or clock.
 
 Calls bring `now` (seconds, any origin). Whatever ends a transaction (EndTxn, a producer that begins anew, its timeout)
 ends it at once: `settle` is called with it, writes the markers, and applies or drops the offsets.
@@ -21,10 +21,10 @@ MAX_TIMEOUT_MS: Final = 900_000
 
 @dataclass(eq=False, slots=True)
 class Transactional:
-    """One transactional id: who has it, and the transaction that is open under it, if one is.
+    """One transactional id: its producer, and its open transaction, if any.
 
-    `before`: the epoch that was bumped last, for a producer that did not hear of the bump; `committed`: how the last
-    transaction ended, for one that did not hear of the end.
+    `before`: the epoch that was bumped last, for a producer that lost the response with the bump; `committed`: how
+    the last transaction ended, for a producer that lost that response.
     """
 
     producer_id: int
@@ -49,7 +49,7 @@ class FakeTransactions:
         self._producer_ids = count()
 
     def producer_id(self) -> int:
-        """One that nobody had."""
+        """A new, unused producer id."""
         return next(self._producer_ids)
 
     def begin(self, name: str, timeout_ms: int, known: tuple[int, int]) -> tuple[int, int, int]:
@@ -73,14 +73,14 @@ class FakeTransactions:
         return codes.NONE, one.producer_id, one.epoch
 
     def error(self, name: str, producer_id: int, epoch: int) -> int:
-        """Why this producer may do nothing under the name, or 0."""
+        """The error code with which this producer is refused under the name, or 0."""
         one = self._ids.get(name)
         if one is None or one.producer_id != producer_id:
             return codes.INVALID_PRODUCER_ID_MAPPING
         return codes.NONE if one.epoch == epoch else codes.PRODUCER_FENCED
 
     def add(self, name: str, now: float, *, partitions: set[TopicPartition] | None = None, group: str = "") -> None:
-        """These are part of the transaction, which begins with the first of them."""
+        """Adds partitions to the transaction, which begins with the first of them."""
         one = self._ids[name]
         one.partitions |= partitions or set()
         one.groups |= {group} - {""}
@@ -91,7 +91,7 @@ class FakeTransactions:
         return group in self._ids[name].groups
 
     def has_partition(self, producer_id: int, partition: TopicPartition) -> bool:
-        """Whether a batch of this producer's transaction may be written there."""
+        """True if a batch of this producer's transaction may be written there."""
         return any(one.producer_id == producer_id and partition in one.partitions for one in self._ids.values())
 
     def end(self, name: str, *, committed: bool) -> int:
@@ -103,7 +103,7 @@ class FakeTransactions:
         return codes.NONE
 
     def expire(self, now: float) -> bool:
-        """Abort what was open for too long; its producer is fenced. Whether there was something."""
+        """Abort transactions that were open for too long; their producers are fenced. True if there was one."""
         late = [one for one in self._ids.values() if one.deadline is not None and one.deadline <= now]
         for one in late:
             one.epoch += 1
@@ -111,7 +111,7 @@ class FakeTransactions:
         return bool(late)
 
     def next_deadline(self) -> float | None:
-        """When `expire` has something to do, or None."""
+        """The time at which `expire` is next due, or None."""
         return min((one.deadline for one in self._ids.values() if one.deadline is not None), default=None)
 
     def _end(self, one: Transactional, *, committed: bool) -> None:

@@ -11,9 +11,9 @@
     for seed in range(1000):
         Simulation(seed, state=DictState, handler=count, verify=verify).run()
 
-Processes of members are killed (also inside the handler and inside the store's transaction), stopped, cut off, started
-twice, or never come back; the store refuses, or forgets to answer; partitions are added; everything is interleaved. All
-of it, and time, follows from the seed, so that whatever a seed finds it finds again.
+Processes of members are killed (also inside the handler and inside the store's transaction), stopped, cut off,
+started twice, or never come back; the store refuses, or loses a response; partitions are added; everything is
+interleaved. All of it, and time, follows from the seed, so that whatever a seed finds it finds again.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +29,8 @@ from kohort.testing.simulation.world import UnderTest, run
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """What happened: `faults` that were made, complete `checkpoints`, `deaths` of processes, `resets` of the region,
-    `virtual_s` from beginning to end, and `trace`, a digest of every event in order."""
+    """The outcome of a run: `faults` that were made, complete `checkpoints`, `deaths` of processes, `resets` of the
+    region, `virtual_s` from beginning to end, and `trace`, a digest of every event in order."""
 
     seed: int
     members: int

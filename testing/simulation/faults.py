@@ -1,4 +1,4 @@
-"""How bad a simulated world is, and the store that suffers from it."""
+"""Fault rates of a simulated world, and the store that suffers from them."""
 
 import random
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ class Killed(BaseException):
 
 @dataclass(slots=True)
 class Faults:
-    """How bad this seed's world is; drawn from the seed."""
+    """The fault rates of this seed's world; drawn from the seed."""
 
     kill: float
     stop: float
@@ -66,7 +66,7 @@ class Faults:
 
 
 class FlakyStore(MemoryStore):
-    """Refuses, forgets to answer, or kills whoever asks."""
+    """Refuses, loses a response, or kills the calling node."""
 
     def __init__(self, world: "World") -> None:
         super().__init__()

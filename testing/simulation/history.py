@@ -1,4 +1,4 @@
-"""What simulated members keep: every record they were ever given, and beside it the state under test, if any."""
+"""States of simulated members: every record they were ever given, and beside it the state under test, if any."""
 
 import json
 import struct

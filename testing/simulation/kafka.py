@@ -142,7 +142,7 @@ class SimGroup:
 
 
 class SimConsumer:
-    """What a region sees of `kohort.Consumer`: hooks inside poll, positions, and nothing of an epoch that is over."""
+    """The parts of `kohort.Consumer` that a region sees: hooks inside poll, positions, and nothing of a past epoch."""
 
     def __init__(self, world: "World", member: str) -> None:
         self.world = world

@@ -24,7 +24,7 @@ CHUNK_SEEDS = 50
 
 
 class Chunk(NamedTuple):
-    """What came of seeds `first` to `first + seeds - 1`; the least of any history, and the sums of all."""
+    """The results of seeds `first` to `first + seeds - 1`; the least of any history, and the sums of all."""
 
     first: int
     seeds: int
@@ -66,7 +66,7 @@ def chunk(asked: tuple[int, int, str]) -> Chunk:
 
 
 def code_digest() -> str:
-    """Of the region and of the world it runs in."""
+    """A digest of the code of the region and of the world it runs in."""
     digest = hashlib.sha256()
     folders = (Path(str(consistent_region.__file__)).parent, Path(__file__).parent)
     for path in sorted(path for folder in folders for path in folder.glob("*.py")):
@@ -84,7 +84,7 @@ def done_before(path: Path, code: str) -> list[Chunk]:
 
 
 def quiet() -> None:
-    """What a region logs of its troubles is what is wanted here."""
+    """Silences the region's log of its troubles, which are intended here."""
     logging.disable(logging.CRITICAL)
     os.nice(10)
 

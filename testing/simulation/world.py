@@ -231,11 +231,11 @@ class World:
             holds(not self.log.between(partition, end, 1 << 60), "I1", f"{partition} ends at {end}")
 
     def final_offsets(self) -> dict[TopicPartition, int]:
-        """Of the newest complete checkpoint."""
+        """The final offsets of the newest complete checkpoint."""
         return self.manifests[max(self.manifests)]
 
     def settled(self) -> bool:
-        """Whether everybody who is not gone for good is back, and all records are in a complete checkpoint."""
+        """True if every node that is not gone for good is back, and all records are in a complete checkpoint."""
         if not self.manifests or any(node is None for name, node in self.nodes.items() if name not in self.gone):
             return False
         newest = self.final_offsets()
@@ -244,7 +244,7 @@ class World:
         )
 
     def step(self, *, quiet: bool = False) -> None:
-        """A little time passes; somebody has a turn; everything is checked."""
+        """A little time passes; one node has a turn; everything is checked."""
         self.now += self.chance.choice(_QUIET_STEPS_S if quiet else _STEPS_S)
         if not quiet:
             self._write()
@@ -268,7 +268,8 @@ class World:
         return [node for node in (*self.nodes.values(), *self.ghosts) if node is not None]
 
     def interleave(self) -> None:
-        """Between any two calls of one node to the coordinator, another may have its turn, and somebody write."""
+        """Between any two calls of one node to the coordinator, another may have its turn, and records may be
+        written."""
         if self.writing and self.faults.interleaved and len(self.running) == 1 and self.chance.random() < 0.1:
             others = [node for node in self._living() if node is not self.running[0]]
             if others:

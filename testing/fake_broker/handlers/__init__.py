@@ -1,4 +1,4 @@
-"""One file an API key; each says at its head which versions it speaks and what it leaves out."""
+"""One file an API key. The head of each lists its versions and what it leaves out."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
@@ -39,7 +39,7 @@ from kohort.testing.fake_broker.handlers import (
 
 
 class Handler(NamedTuple):
-    """The versions an API is spoken in, (lowest, highest), and what answers it: None where no answer is due."""
+    """The versions of an API, (lowest, highest), and its function. The function returns None if no response is due."""
 
     VERSIONS: tuple[int, int]
     handle: Callable[[Work, Any], Awaitable[Response | None]]

@@ -1,6 +1,6 @@
 """AddPartitionsToTxn (24), versions 0-3: partitions are part of the transaction, all that are named or none.
 
-Not done: the versions from 4 on, in which brokers ask each other; what transactions.py leaves out.
+Not done: the versions from 4 on, which brokers send to each other; what transactions.py leaves out.
 """
 
 from kohort.common.topic_partition import TopicPartition

@@ -1,8 +1,7 @@
 """ApiVersions (18), versions 0-4: what the fake offers, as narrowed by its `versions`.
 
-A newer version is answered in version 0 with UNSUPPORTED_VERSION and the list, as KIP-511 asks.
-A client that names itself in letters nobody may use is told INVALID_REQUEST, with the list all the same.
-Not done: features.
+A newer version gets a response of version 0 with UNSUPPORTED_VERSION and the list, as KIP-511 requires. A client
+whose name contains letters that are not allowed gets INVALID_REQUEST and the list. Not done: features.
 """
 
 import re
@@ -26,7 +25,7 @@ async def handle(work: Work, request: ApiVersionsRequest) -> ApiVersionsResponse
 
 
 def refusal(versions: Mapping[int, tuple[int, int]]) -> ApiVersionsResponse:
-    """The answer to a version that is not offered; to be written in version 0."""
+    """The response to a version that is not offered; to be written in version 0."""
     return ApiVersionsResponse(error_code=codes.UNSUPPORTED_VERSION, api_keys=_listed(versions))
 
 

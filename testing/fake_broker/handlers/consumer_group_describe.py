@@ -1,6 +1,6 @@
 """ConsumerGroupDescribe (69), versions 0-1: KIP-848 groups as their coordinator sees them.
 
-Not done: authorization; whoever asks may do everything.
+Not done: authorization; every client may do everything.
 """
 
 from kohort.protocol.apis.consumer_group_describe import (

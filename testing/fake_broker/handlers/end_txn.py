@@ -1,4 +1,4 @@
-"""EndTxn (26), versions 0-4: the markers are in the logs, and the offsets decided, when it is answered.
+"""EndTxn (26), versions 0-4: markers are in the logs and offsets decided before the response.
 
 Not done: version 5, with which a transaction ends by a new epoch (KIP-890); what transactions.py leaves out.
 """

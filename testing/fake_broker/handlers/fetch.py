@@ -1,9 +1,9 @@
 """Fetch (1), versions 4-18: waits for `min_bytes` up to `max_wait_ms`; topics by name, from version 13 on by id.
 
-The first batch is given whole however small the limits are (KIP-74). Readers of what is committed stop at the last
-stable offset, and are told what was aborted; transactions that a test appends as bytes count for neither.
-Not done: fetch sessions (session id 0 is always answered, so clients send every partition each time), truncation by
-epoch, followers.
+The first batch is returned whole however small the limits are (KIP-74). read_committed readers stop at the last
+stable offset, and receive the aborted transactions. Transactions that a test appends as bytes count for neither. Not
+done: fetch sessions (the session id is always 0, so clients send every partition each time), truncation by epoch,
+followers.
 """
 
 import asyncio
@@ -43,7 +43,7 @@ async def handle(work: Work, request: FetchRequest) -> FetchResponse:
 
 
 def _read(work: Work, request: FetchRequest) -> tuple[FetchResponse, int, bool]:
-    """The answer as it would be now, its records' bytes, and whether a partition failed."""
+    """The response as of now, its records' bytes, and whether a partition failed."""
     room = request.max_bytes
     size, failed = 0, False
     topics = []

@@ -1,4 +1,4 @@
-"""FindCoordinator (10), versions 0-6: the node that coordinates each group, or each transactional id, asked about.
+"""FindCoordinator (10), versions 0-6: the coordinator of each group or transactional id in the request.
 
 Not done: share coordinators, which are never available.
 """

@@ -1,7 +1,7 @@
-"""GetTelemetrySubscriptions (71), version 0: an id for who has none, and a subscription to nothing (KIP-714).
+"""GetTelemetrySubscriptions (71), version 0: an id for a client without one, and an empty subscription (KIP-714).
 
-Offered only where a test names it in `versions`, as brokers without a plugin for metrics do not. A test that wants
-metrics alters the answer.
+Offered only if a test names it in `versions`, as brokers without a plugin for metrics do not. A test that wants
+metrics alters the response.
 """
 
 import uuid

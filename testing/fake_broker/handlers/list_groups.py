@@ -1,4 +1,4 @@
-"""ListGroups (16), versions 0-5: the groups whose coordinator this node is, by state and type where asked.
+"""ListGroups (16), versions 0-5: the groups whose coordinator this node is, filtered by state and type.
 
 Not done: authorization.
 """

@@ -1,7 +1,7 @@
 """ListOffsets (2), versions 1-11: earliest, latest, by time, and the highest timestamp.
 
-The latest offset is the last stable one for readers of what is committed.
-Not done: tiered storage (its timestamps answer with what is local, or with nothing).
+The latest offset is the last stable one for read_committed readers. Not done: tiered storage (its timestamps return
+the local offset, or none).
 """
 
 from kohort.protocol.apis.list_offsets import (
@@ -63,7 +63,7 @@ def _offset(log: FakeLog, timestamp_ms: int) -> tuple[int, int]:
 
 
 def leader_error(work: Work, partition: FakePartition | None, known_epoch: int) -> int:
-    """Why this node cannot answer for `partition` to a client that knows `known_epoch` (-1: none); 0 if it can."""
+    """The error code for `partition` and a client that knows `known_epoch` (-1: none); 0 if this node leads it."""
     if partition is None:
         return codes.UNKNOWN_TOPIC_OR_PARTITION
     if partition.leader != work.call.node:

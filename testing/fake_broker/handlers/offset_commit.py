@@ -64,7 +64,7 @@ def keep(
     *,
     producer_id: int | None = None,
 ) -> int:
-    """Keep what is asked for one partition, for the end of a producer's transaction where one is named; the error
+    """Keep one partition's offset, until the end of a producer's transaction if one is named; returns the error
     code."""
     number = asked.partition_index
     if work.cluster.partition(work.cluster.topics.get(topic), number) is None:

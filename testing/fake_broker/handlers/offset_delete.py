@@ -1,6 +1,6 @@
 """OffsetDelete (47), version 0: forget committed offsets, except those of topics that a member reads (KIP-496).
 
-What members read is told by their metadata; where one's cannot be read, its group counts as reading everything.
+The topics of members are read from their metadata. If one cannot be decoded, its group counts as reading everything.
 Not done: authorization.
 """
 

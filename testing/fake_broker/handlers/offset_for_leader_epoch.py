@@ -1,6 +1,6 @@
-"""OffsetForLeaderEpoch (23), versions 0-4: where the newest epoch that is not above the asked one ends in this log.
+"""OffsetForLeaderEpoch (23), versions 0-4: the end offset of the newest epoch not above the requested one.
 
-Not done: replicas that ask (every asker is taken for a consumer), authorization.
+Not done: requests of replicas (every client is taken for a consumer), authorization.
 """
 
 from kohort.protocol.apis.offset_for_leader_epoch import (
