@@ -1,5 +1,5 @@
-"""Conformance: does a broker speak the group protocol as its KIPs and Apache Kafka say?
+"""Checks that a broker implements the group protocol as the KIPs and Apache Kafka define it.
 
-`checks` are data with one small function each, `run` plays them against an address at the socket level, a `Report` says
-what was asked, expected and seen, frame by frame.
+`checks` are data with one small function each. `run` runs them against an address at the socket level. A `Report` has
+the requests, expectations and observations, frame by frame.
 """

@@ -1,4 +1,4 @@
-"""F9: a user who may read some topics only. The run gives a stranger rights on what it made, and takes them back."""
+"""F9: a user with READ permission on some topics only. The run grants and revokes its permissions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MAY_NOT = "TOPIC_AUTHORIZATION_FAILED"
 
 @asynccontextmanager
 async def _granted(scene: CheckContext, *things: tuple[int, str]) -> AsyncIterator[None]:
-    """The stranger may READ these for the length of the block. Ends the check where the judge may not grant it."""
+    """Allow the `--stranger` user to READ these during the block. Ends the check if the run may not grant it."""
     stranger = scene.target.stranger
     assert stranger is not None
     who = f"User:{stranger.user}"

@@ -1,4 +1,4 @@
-"""A, first half: what every conversation starts with, and requests that no broker can serve."""
+"""A, first half: ApiVersions, and requests that no broker can serve."""
 
 from kohort.conformance.broker_client import request_bytes, request_for
 from kohort.conformance.check import CheckKind, Section
@@ -18,7 +18,7 @@ def _values(version: int, **changes: object) -> dict[str, object]:
 
 
 async def closes(scene: CheckContext, data: bytes, what: str) -> None:
-    """The broker must hang up on these bytes, without a word, and go on serving others."""
+    """Check that the broker closes the connection on these bytes without a response, and still serves others."""
     peer = await scene.connection(fresh=True)
     try:
         answers = await peer.raw(data, what, CLOSE_TIMEOUT_S)

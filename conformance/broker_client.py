@@ -1,7 +1,7 @@
-"""One connection to the broker under test: frames out, frames in, nothing between.
+"""One connection to the broker under test.
 
-No retry, no reconnect, no metadata: whatever the broker does is what the check sees. One request is open at a time, as
-Kafka serves one at a time on a connection.
+It has no retry, no reconnect and no metadata, so a check sees exactly what the broker does. One request is in flight at
+a time, because Kafka serves one at a time on a connection.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Record = Callable[[bool, str, int, object], None]
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to get in: a TLS context, a SASL PLAIN user, both or neither."""
+    """Credentials of a connection: a TLS context, a SASL PLAIN user, both or neither."""
 
     tls: ssl.SSLContext | None = None
     user: str | None = None
@@ -38,7 +38,7 @@ ANYONE = Access()
 
 
 class BrokerClient:
-    """`record(sent, api, version, body)` is told of every frame."""
+    """A connection that calls `record(sent, api, version, body)` for every frame."""
 
     def __init__(self, streams: tuple[asyncio.StreamReader, asyncio.StreamWriter], record: Record) -> None:
         self._reader, self._writer = streams
@@ -49,7 +49,7 @@ class BrokerClient:
 
     @classmethod
     async def open(cls, host: str, port: int, access: Access, record: Record) -> BrokerClient:
-        """Connect, with TLS and SASL where asked for. Raises OSError, PeerClosed or Blocked (credentials refused)."""
+        """Connect, with TLS and SASL of `access`. Raises OSError, PeerClosed or Blocked (credentials refused)."""
         async with asyncio.timeout(CONNECT_TIMEOUT_S):
             peer = cls(await asyncio.open_connection(host, port, ssl=access.tls), record)
             if access.user is not None:
@@ -57,7 +57,7 @@ class BrokerClient:
         return peer
 
     async def ask(self, api: str, version: int, values: Mapping[str, object], timeout_s: float) -> Any:
-        """The decoded answer. Raises PeerClosed, NoAnswer, or WireError for an answer that cannot be read."""
+        """Return the decoded response. Raises PeerClosed, NoAnswer, or WireError if it cannot be decoded."""
         self._record(True, api, version, values)
         try:
             _, data = self._wire.send(api, version, values)
@@ -83,7 +83,7 @@ class BrokerClient:
         return answers[0].value
 
     async def raw(self, data: bytes, label: str, timeout_s: float, answers: int = 1) -> list[bytes]:
-        """Send bytes as they are and give the frames that come back, without their lengths. Raises PeerClosed."""
+        """Send bytes unchanged and return the frames of the responses, without their lengths. Raises PeerClosed."""
         self._record(True, label, -1, data)
         self.usable = False
         await self._write(data)
@@ -107,7 +107,7 @@ class BrokerClient:
         return found
 
     async def dribble(self, data: bytes) -> None:
-        """Write bytes one a segment; what completes them goes by `raw`."""
+        """Write the bytes one per segment. The rest of the frame is sent by `raw`."""
         self.usable = False
         for index in range(len(data)):
             await self._write(data[index : index + 1])
@@ -123,7 +123,10 @@ class BrokerClient:
             self._writer.transport.abort()
 
     async def _authenticate(self, user: str, password: str) -> None:
-        """SASL PLAIN (RFC 4616) by SaslHandshake v1 and SaslAuthenticate v0, which every broker since 1.0 has."""
+        """Authenticate with SASL PLAIN (RFC 4616).
+
+        Uses SaslHandshake v1 and SaslAuthenticate v0, which every broker since 1.0 has.
+        """
         quiet, self._record = self._record, lambda *_: None  # no password ever gets into a report
         try:
             shake = await self.ask("SaslHandshake", 1, {"mechanism": "PLAIN"}, CONNECT_TIMEOUT_S)
@@ -163,15 +166,17 @@ def request_bytes(
     client_id: str | None = CLIENT_ID,
     tags: bytes = b"",
 ) -> bytes:
-    """A framed request with any key and version, for what no codec would build. `tags`: the tagged fields of a flexible
-    header (b"\\0" for none); without them the header is version 1."""
+    """Build a framed request with any key and version, also one that no codec would build.
+
+    `tags`: the tagged fields of a flexible header (b"\\0" for none). Without them the header is version 1.
+    """
     name = b"\xff\xff" if client_id is None else len(client_id).to_bytes(2, "big") + client_id.encode()
     head = api_key.to_bytes(2, "big", signed=True) + version.to_bytes(2, "big", signed=True)
     return frame(head, correlation_id.to_bytes(4, "big", signed=True), name, tags, body)
 
 
 def request_for(api: str, version: int, values: Mapping[str, object], **header: Any) -> bytes:
-    """The framed request of a declared API, by hand, so that a check can bend it."""
+    """Build the framed request of a declared API, so that a check can alter it."""
     message = API[api].request
     tags = header.pop("tags", b"\0") if message.is_flexible(version) else b""
     return request_bytes(API[api].key, version, message.build(values, version), tags=tags, **header)

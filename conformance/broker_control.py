@@ -1,6 +1,6 @@
-"""Who can stop and start the brokers under test; checks of what a restart leaves ask for it, last of all.
+"""Stops and starts the brokers under test, for the checks of a restart, which run last.
 
-`kohort conformance --start` has its own; for other brokers two commands will do, in which {node} is the broker's id:
+`kohort conformance --start` has its own. Other brokers need two commands, in which {node} is the broker's id:
 
     --stop-command 'docker kill kafka-{node}' --start-command 'docker start kafka-{node}'
 """
@@ -15,13 +15,16 @@ from kohort.conformance.errors import Blocked
 
 
 class Operator(Protocol):
-    """`stop` returns once the broker is gone, however roughly; `start` once it was asked to come back, or later."""
+    """Stops and starts brokers.
+
+    `stop` returns once the broker has ended, cleanly or not. `start` returns once the start was requested, or later.
+    """
 
     async def stop(self, node: int) -> None:
-        """End the broker with this id. Raises Blocked where that fails."""
+        """Stop the broker with this id. Raises Blocked if that fails."""
 
     async def start(self, node: int) -> None:
-        """Bring it back with its data. Raises Blocked where that fails."""
+        """Start the broker again with its data. Raises Blocked if that fails."""
 
 
 @dataclass(frozen=True, slots=True)

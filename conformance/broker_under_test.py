@@ -1,7 +1,7 @@
-"""The broker under test, as far as a run has to know it: what it speaks, where its nodes are, which limits it has.
+"""The broker under test: its API versions, nodes and limits.
 
-Everything here is found out with plain requests before the first check; what cannot be found out is None, and checks
-that depend on it say so.
+All of it is read with plain requests before the first check. A value that cannot be read is None, and checks that
+depend on it say so.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ WARM_GROUPS = 64  # enough to touch every partition of a usual __consumer_offset
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic of the run's own."""
+    """A topic that the run created."""
 
     name: str
     id: UUID
@@ -43,7 +43,7 @@ class Topic:
 
 @dataclass
 class BrokerUnderTest:
-    """Made by `Target.reach`; closed over by every scene of a run."""
+    """The broker under test, made by `reach` and shared by every `CheckContext` of a run."""
 
     host: str
     port: int
@@ -84,7 +84,7 @@ class BrokerUnderTest:
         stranger: Access | None = None,
         prefix: str = "kohort-conformance",
     ) -> BrokerUnderTest:
-        """Ask the first address that answers what it is. Raises TargetUnreachable with a guess at the reason."""
+        """Connect to the first address that responds. Raises TargetUnreachable with a probable reason."""
         failures = []
         for entry in bootstrap.split(","):
             host, port = parse_address(entry.strip())
@@ -151,7 +151,7 @@ class BrokerUnderTest:
             await peer.close()
 
     def version(self, api: str, at_most: int | None = None) -> int:
-        """The highest in common that set-ups may use, or -1. `limits` keeps them off versions known to be broken."""
+        """Return the highest common version that set-ups may use, or -1. `limits` excludes broken versions."""
         low, high = self.common(api)
         high = min(high, self.limits.get(api, high))
         if at_most is not None:
@@ -159,26 +159,26 @@ class BrokerUnderTest:
         return high if low <= high else -1
 
     def common(self, api: str) -> tuple[int, int]:
-        """(lowest, highest) in common; lowest above highest where there is none."""
+        """Return (lowest, highest) in common, with lowest above highest if there is none."""
         ours_low, ours_high = API[api].versions
         low, high = self.ranges.get(API[api].key, (1, 0))
         return max(ours_low, low), min(ours_high, high)
 
     def setting(self, name: str) -> int | None:
-        """A broker setting as a number; None where it was not told."""
+        """Return a broker setting as a number, None if the broker did not return it."""
         value = self.settings.get(name)
         return int(value) if value is not None and value.lstrip("-").isdigit() else None
 
     @property
     def first_join_s(self) -> float:
-        """How long a group's first join is made to wait for company (KIP-134), or the default where it is not told."""
+        """The delay of a group's first rebalance (KIP-134) in seconds, or the default if unknown."""
         told = self.setting("group.initial.rebalance.delay.ms")
         return (3000 if told is None else told) / 1000
 
     # -- before the first check -----------------------------------------------------------------------------------
 
     async def prepare(self) -> None:
-        """Wake the coordinator, read limits, make topics."""
+        """Wait for the coordinator, read limits, create topics."""
         await self.wake_coordinator()
         await self._read_settings()
         await self._find_shortest_session()
@@ -191,7 +191,7 @@ class BrokerUnderTest:
     async def request(
         self, api: str, values: dict[str, object], *, node: int | None = None, at_most: int | None = None
     ) -> Any:
-        """One request outside any check, in the highest version in common."""
+        """Send one request outside any check, in the highest common version."""
         version = self.version(api, at_most)
         if version < 0:
             raise Blocked(f"the broker does not speak {api}")
@@ -208,7 +208,7 @@ class BrokerUnderTest:
         return answer
 
     async def connect(self, node: int | None = None, access: Access | None = None, record: Any = None) -> BrokerClient:
-        """A new connection to a node; to the address that was given where there is only one."""
+        """Connect to a node, or to the given address if there is only one node."""
         host, port = self.nodes[node] if node is not None and len(self.nodes) > 1 else (self.host, self.port)
         try:
             return await BrokerClient.open(host, port, access or self.access, record or _forget)
@@ -216,7 +216,7 @@ class BrokerUnderTest:
             raise PeerClosed(f"cannot connect to {host}:{port}: {error or 'timed out'}") from None
 
     async def coordinator(self, group: str) -> int | None:
-        """The node id of a group's coordinator; None (the given address) in a cluster of one."""
+        """Return the node id of a group's coordinator, None (the given address) in a cluster of one."""
         if len(self.nodes) <= 1:
             return None
         code, node = await self._look_up(group)
@@ -225,7 +225,7 @@ class BrokerUnderTest:
         return node
 
     def node_of(self, coordinator: int | None) -> int:
-        """The node id of what `coordinator()` gave."""
+        """Return the node id for a result of `coordinator()`."""
         return next(iter(self.nodes)) if coordinator is None else coordinator
 
     async def close(self) -> None:
@@ -241,9 +241,9 @@ class BrokerUnderTest:
         return answer.error_code, answer.node_id
 
     async def wake_coordinator(self) -> None:
-        """The first look-up makes Kafka create __consumer_offsets; loading its partitions takes a moment more.
+        """Wait until the coordinator serves requests. Also used after a restart, which closes idle connections.
 
-        Also after a restart, which no idle connection outlives.
+        The first look-up makes Kafka create __consumer_offsets. Loading its partitions takes a moment more.
         """
         await self.close()
         loop = asyncio.get_running_loop()
@@ -306,7 +306,7 @@ class BrokerUnderTest:
         return max(self.min_session_ms, session_ms if longest is None else min(session_ms, longest))
 
     async def _try_consumer_protocol(self) -> None:
-        """ApiVersions may list what is switched off; only a heartbeat tells."""
+        """Send a heartbeat to find out if KIP-848 is switched on, since ApiVersions may list it anyway."""
         if self.version("ConsumerGroupHeartbeat") < 0:
             return
         group = f"{self.prefix}-consumer"
@@ -345,9 +345,9 @@ class BrokerUnderTest:
             await asyncio.sleep(0.05)
 
     async def _ask_about(self, topic: str) -> Any:
-        """Metadata of one topic, in the highest version whose answer can be read; only version 10 and up have its id.
+        """Return Metadata of one topic, in the highest version whose response can be decoded.
 
-        Without CreateTopics, being asked about is what makes a topic, on brokers that do so.
+        Only version 10 and up have the topic id. If the broker has no CreateTopics, the request also creates the topic.
         """
         for at_most in (12, 9, 4, 1):
             version = self.version("Metadata", at_most)
@@ -361,7 +361,7 @@ class BrokerUnderTest:
     # -- after the last check -------------------------------------------------------------------------------------
 
     async def clean_up(self) -> list[str]:
-        """Remove every group and topic the run made; gives what could not be removed, with the reason."""
+        """Remove every group and topic of the run. Returns those that could not be removed, with the reason."""
         left: list[str] = []
         by_node: dict[int | None, list[str]] = {}
         for group, member in self.consumer_members:
@@ -412,14 +412,14 @@ class BrokerUnderTest:
         ]
 
     def _leaves(self, members: list[str]) -> list[dict[str, object]]:
-        """What LeaveGroup has to say so that these members are gone: before version 3 it takes one a request."""
+        """Return the LeaveGroup fields that remove these members, one request per member before version 3."""
         if self.version("LeaveGroup") < 3:
             return [{"member_id": member} for member in members]
         return [{"members": tuple({"member_id": member} for member in members)}] if members else []
 
 
 def metadata_request(version: int, topic: str, *, create: bool) -> dict[str, object]:
-    """Metadata of one topic in the shape of a version."""
+    """Build a Metadata request for one topic in the form of a version."""
     values: dict[str, object] = {"topics": ({"name": topic, "topic_id": UUID(int=0)},)}
     if version >= 4:
         values["allow_auto_topic_creation"] = create
@@ -431,7 +431,7 @@ def metadata_request(version: int, topic: str, *, create: bool) -> dict[str, obj
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """host:port, with [..] around an IPv6 host. Raises TargetUnreachable."""
+    """Parse host:port, with [..] around an IPv6 host. Raises TargetUnreachable."""
     host, colon, port = text.rpartition(":")
     if not (colon and host and port.isdigit()):
         raise TargetUnreachable(f"{text!r} is no address", hint="give it as HOST:PORT")

@@ -1,4 +1,4 @@
-"""Every check there is, in the order of reports."""
+"""Every check, in the order of reports."""
 
 from kohort.conformance import (
     acls,

@@ -1,7 +1,7 @@
 """One check as data, and the table that a section's file fills.
 
-A check has a subject, the API that it judges, and runs once for every version of the subject that both sides speak.
-Whatever else it sends goes out in the highest version in common, so that a failure points at the subject's version.
+A check has a subject, the API that it judges. It runs once for every version of the subject that both sides support.
+Its other requests use the highest common version, so that a failure points at the subject's version.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Probe = Callable[["CheckContext"], Awaitable[None]]
 
 
 class CheckKind(Enum):
-    """What a check's result depends on."""
+    """The condition that a check's result depends on."""
 
     MUST = "every broker must do so"
     VERSIONED = "what is expected depends on the API version"
@@ -33,7 +33,7 @@ class CheckKind(Enum):
 
 
 class Need(Enum):
-    """What must be there for a check to make sense; the runner finds out, and says what is missing."""
+    """A precondition of a check. The runner reports the ones that are missing."""
 
     TOPIC = "a topic, which the run may create"
     CLUSTER = "more than one broker"
@@ -47,9 +47,11 @@ class Need(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`id`: section letter, row, and a letter where a row has several. `versions`: those of the subject that the rule
-    is about, as Kafka writes ranges. `apis`: further APIs that it cannot do without, each "Name" or "Name N+".
-    `limit_s`: when it is given up."""
+    """One check.
+
+    `id`: section letter, row, and a letter if a row has several. `versions`: the subject's versions that the rule is
+    about, as Kafka writes ranges. `apis`: further required APIs, each "Name" or "Name N+". `limit_s`: its time-out.
+    """
 
     id: str
     title: str
@@ -66,7 +68,7 @@ class Check:
     limit_s: float = 60.0
 
     def versions_with(self, low: int, high: int) -> tuple[int, ...]:
-        """The versions to run, of a broker that speaks `low` to `high`; only the highest where one run says it all."""
+        """Return the versions to run for a broker that supports `low` to `high`, only the highest if `once`."""
         ours_low, ours_high = API[self.subject].versions
         rule = Versions.of(self.versions)
         found = tuple(v for v in range(max(low, ours_low), min(high, ours_high) + 1) if v in rule)
@@ -78,7 +80,7 @@ class Check:
 
 
 class Section:
-    """The checks of one file, in the order in which they stand there."""
+    """The checks of one file, in the order of the file."""
 
     def __init__(self, letter: str, title: str, subject: str) -> None:
         self.letter = letter
@@ -102,7 +104,7 @@ class Section:
         note: str = "",
         limit_s: float = 60.0,
     ) -> Callable[[Probe], Probe]:
-        """Enter the function below as a check; a name used twice is an error."""
+        """Register the decorated function as a check. A duplicate name is an error."""
 
         def enter(probe: Probe) -> Probe:
             if id in self._checks or not id.startswith(self.letter):
@@ -135,7 +137,7 @@ Pattern = tuple[str, int | None]
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which cells to run: `B*`, `C3` (with C3a, C3b, ...), or `B4@5` for one version; all where nothing is asked."""
+    """The cells to run: `B*`, `C3` (with C3a, C3b, ...), or `B4@5` for one version. Empty selects all."""
 
     wanted: tuple[Pattern, ...] = ()
     skipped: tuple[Pattern, ...] = ()
@@ -146,7 +148,7 @@ class Selection:
         return cls(_patterns(only, checks), _patterns(skip, checks))
 
     def takes(self, check: Check, version: int) -> bool:
-        """Whether the cell is wanted. -1 stands for a check that does not come to run."""
+        """True if the cell is selected. Version -1 stands for a check that does not run."""
         if _any(self.skipped, check, version):
             return False
         return not self.wanted or _any(self.wanted, check, version)

@@ -1,4 +1,4 @@
-"""What one run of one check stands on: fresh names, connections of its own, plain requests and plain comparisons."""
+"""The context of one run of one check: fresh names, own connections, requests and comparisons."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 
 class CheckContext:
-    """`version` is the subject's. `group` is a name nobody else uses."""
+    """The context of one run of one check. `version` is the subject's, `group` is unique to it."""
 
     def __init__(self, target: BrokerUnderTest, check: Check, version: int, serial: int) -> None:
         self.target = target
@@ -47,18 +47,18 @@ class CheckContext:
     # -- names ----------------------------------------------------------------------------------------------------
 
     def name(self) -> str:
-        """Fresh, and known by its prefix as this run's."""
+        """Return a fresh name with this run's prefix."""
         return f"{self._prefix}-{next(self._names)}"
 
     def new_group(self) -> str:
-        """A fresh group id, which is deleted after the run should it come to exist."""
+        """Return a fresh group id. The group is deleted after the run if it exists."""
         group = self.name()
         self.target.made_groups[group] = None
         return group
 
     @property
     def patience_s(self) -> float:
-        """How long an answer may be held back that others have a say in. It covers the usual wait of a first join."""
+        """The time-out (s) of a response that depends on other members. It covers the usual delay of a first join."""
         return 30.0 if self.check.kind is CheckKind.TIMING else 8.0 + self.target.first_join_s
 
     @property
@@ -74,7 +74,7 @@ class CheckContext:
     # -- requests -------------------------------------------------------------------------------------------------
 
     def version_of(self, api: str) -> int:
-        """The version in which `api` goes out here. Raises NotApplicable where there is none in common."""
+        """Return the version used for `api`. Raises NotApplicable if there is none in common."""
         version = self.version if api == self.check.subject else self.target.version(api)
         if version < 0:
             raise NotApplicable(f"the broker does not speak {api}")
@@ -91,7 +91,7 @@ class CheckContext:
         timeout_s: float = ANSWER_TIMEOUT_S,
         **fields: object,
     ) -> Any:
-        """One request and its decoded answer; goes to the coordinator of the group that it names.
+        """Send one request to the coordinator of the group that it names, and return the decoded response.
 
         Fields of later versions than the one sent must not be given. Raises PeerClosed, NoAnswer, WireError.
         """
@@ -106,7 +106,7 @@ class CheckContext:
     async def connection(
         self, node: int | None = None, access: Access | None = None, fresh: bool = False
     ) -> BrokerClient:
-        """A connection that nothing is open on."""
+        """Return a connection without a request in flight."""
         idle = self._idle.get((node, access), [])
         while idle and not fresh:
             peer = idle.pop()
@@ -123,7 +123,7 @@ class CheckContext:
         return peer
 
     def start(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
-        """Let something run beside the check, an answer that the broker holds back above all."""
+        """Start a task beside the check, usually a request whose response the broker delays."""
         task = asyncio.create_task(work)
         self._tasks.append(task)
         return task
@@ -134,7 +134,7 @@ class CheckContext:
         return self._coordinators[group]
 
     def moved(self, group: str, node: int | None) -> None:
-        """The group has another coordinator from now on."""
+        """Set the new coordinator of the group."""
         self._coordinators[group] = node
 
     async def _home(self, api: str, body: Mapping[str, object]) -> int | None:
@@ -153,12 +153,14 @@ class CheckContext:
     # -- set-up ---------------------------------------------------------------------------------------------------
 
     def member(self, **how: Any) -> CheckMember:
-        """A member of this scene's group that has not joined yet; takes the fields of Member."""
+        """Return a member of this context's group that has not joined yet. Takes the fields of `CheckMember`."""
         return CheckMember(self, **({"group": self.group} | how))
 
     async def stable(self, count: int = 2, *, sync: bool = True, **how: Any) -> list[CheckMember]:
-        """A group of `count` members in one generation, the leader first; Stable, or with `sync=False` waiting for the
-        leader's assignment. Raises Blocked."""
+        """Return a group of `count` members in one generation, the leader first.
+
+        It is Stable, or with `sync=False` waiting for the leader's assignment. Raises Blocked.
+        """
         members = [self.member(**how)]
         await members[0].enter()
         for _ in range(count - 1):
@@ -168,7 +170,7 @@ class CheckContext:
         return members
 
     async def add(self, members: Sequence[CheckMember], **how: Any) -> CheckMember:
-        """One member more, with whom all the others complete a new generation. Raises Blocked."""
+        """Add one member, and complete a new generation with all the others. Raises Blocked."""
         newcomer = self.member(**({"group": members[0].group} | how))
         entering = self.start(newcomer.enter())
         # Not heard of, the rebalance is under way all the same: whether Heartbeat tells of it is for D2a to judge.
@@ -177,20 +179,20 @@ class CheckContext:
         return newcomer
 
     async def sync(self, members: Sequence[CheckMember]) -> None:
-        """Everyone gets `b"for "` and its place in the list. Raises Blocked."""
+        """Assign each member `b"for "` and its index in the list. Raises Blocked."""
         shares = {member.id: f"for {index}".encode() for index, member in enumerate(members)}
         leader = next((member for member in members if member.id == member.leader), members[0])
         await asyncio.gather(*(member.settle(shares if member is leader else None) for member in members))
 
     async def rebalancing(self, member: CheckMember) -> None:
-        """Wait until a member is told to rejoin. Raises Blocked."""
+        """Wait until a member gets REBALANCE_IN_PROGRESS. Raises Blocked."""
         if not await self._hears(member):
             raise Blocked(
                 f"no Heartbeat response to {member.id} says REBALANCE_IN_PROGRESS, which this check waits for"
             )
 
     async def hears_of_rebalance(self, member: CheckMember, who: str) -> None:
-        """A member must be told to rejoin; what starts the rebalance may still be on its way. Raises Failed."""
+        """Check that a member gets REBALANCE_IN_PROGRESS, possibly after a delay. Raises Failed."""
         expected = f"REBALANCE_IN_PROGRESS within {STATE_TIMEOUT_S:g} s"
         if not await self._hears(member):
             raise Failed(f"Heartbeat of {who}", expected, error_name((await member.heartbeat()).error_code))
@@ -204,9 +206,9 @@ class CheckContext:
     async def until(
         self, holds: Callable[[], Awaitable[bool]], timeout_s: float = STATE_TIMEOUT_S, *, signal: str = ""
     ) -> bool:
-        """Poll until the condition holds; returns False if it did not within `timeout_s`.
+        """Poll until the condition holds. Returns False if it did not within `timeout_s`.
 
-        `signal`: the API whose response tells. Once a run has waited for it in vain, it waits a moment only.
+        `signal`: the API whose response shows it. After repeated time-outs for it the run waits only briefly.
         """
         expected = self.target.expected[signal, self.version_of(signal)] if signal else Expected()
         started = time.monotonic()
@@ -222,7 +224,7 @@ class CheckContext:
     # -- verdicts -------------------------------------------------------------------------------------------------
 
     def error(self, code: int, expected: str, what: str) -> None:
-        """The code must be the one of that name; "A or B" takes either."""
+        """Check that the code has this name. "A or B" accepts either."""
         if error_name(code) not in expected.split(" or "):
             raise Failed(what, expected, error_name(code))
 
@@ -235,7 +237,7 @@ class CheckContext:
             raise Failed(what, expected, observed)
 
     async def parked(self, task: asyncio.Task[Any], what: str) -> None:
-        """The answer must not come yet."""
+        """Check that the response has not arrived yet."""
         done, _ = await asyncio.wait({task}, timeout=PARKED_FOR_S)
         if done:
             answer = task.exception() or task.result()

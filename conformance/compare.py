@@ -1,4 +1,4 @@
-"""Two reports side by side: where two brokers, or two versions of one, do not agree."""
+"""Compares two reports: the cells in which two brokers, or two versions of one, differ."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kohort.conformance.verdict import CheckVerdict, Result
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A cell whose verdicts differ; None where a report does not have the cell."""
+    """A cell whose verdicts differ. A side is None if its report does not have the cell."""
 
     check: str
     version: int
@@ -20,7 +20,7 @@ class Difference:
 
     @property
     def is_one_sided(self) -> bool:
-        """Whether one of the two was not judged at all, so that nothing contradicts anything."""
+        """True if one of the two has no verdict, so that they do not contradict each other."""
         sides = (self.left, self.right)
         return any(
             side is None or side.verdict in (CheckVerdict.NOT_APPLICABLE, CheckVerdict.BLOCKED) for side in sides
@@ -28,7 +28,7 @@ class Difference:
 
 
 def differences(left: Report, right: Report) -> list[Difference]:
-    """Every cell with two verdicts, in the left report's order, then what only the right one has."""
+    """Return every cell whose verdicts differ, in the left report's order, then the right report's own cells."""
     first, second = _cells(left.results), _cells(right.results)
     found = []
     for key in dict.fromkeys((*first, *second)):

@@ -1,6 +1,6 @@
-"""A10 and N3: what a group is told while its coordinator goes, comes back and loads; and what has survived then.
+"""A10 and N3: error codes while a coordinator stops, restarts and loads, and the state afterwards.
 
-These checks kill a broker, so they run last, one at a time, and only where somebody can: see `broker_control.py`.
+These checks kill a broker, so they run last, one at a time, and only with an `Operator` (see `broker_control.py`).
 """
 
 from __future__ import annotations
@@ -94,8 +94,10 @@ MEANWHILE = {"SyncGroup": "REBALANCE_IN_PROGRESS"}
 
 
 async def _settle(scene: CheckContext) -> CheckMember:
-    """A Stable member of a group that the run's first address does not coordinate, if it can be so; with commits whose
-    loading takes a moment."""
+    """Return a Stable member of a group with commits whose loading takes a moment.
+
+    If possible, the coordinator is not the run's first address.
+    """
     target = scene.target
     home = {node for node, address in target.nodes.items() if address == (target.host, target.port)}
     for _ in range(64):
@@ -110,7 +112,7 @@ async def _settle(scene: CheckContext) -> CheckMember:
     member = scene.member(session_ms=session_ms)
 
     async def has_joined() -> bool:
-        """Another check may have restarted the brokers just now: the coordinator may load, and go once more."""
+        """Return True once the member has joined. After another check's restart the coordinator may still load."""
         try:
             answer = await member.join()
             if answer.error_code == MEMBER_ID_REQUIRED:
@@ -127,7 +129,7 @@ async def _settle(scene: CheckContext) -> CheckMember:
 
 
 async def _fill(scene: CheckContext, member: CheckMember) -> None:
-    """Commits to load: the last of them 7 of partition 0."""
+    """Write commits to load. The last one is offset 7 of partition 0."""
     text = "x" * min(scene.target.setting("offset.metadata.max.bytes") or 4096, 4096)
     places = [(topic, index) for topic in (scene.topic, scene.other_topic) for index in range(topic.partitions)]
 
@@ -152,7 +154,7 @@ async def _keep(scene: CheckContext, member: CheckMember) -> None:
 async def _watch(
     scene: CheckContext, member: CheckMember, ask: RestartRequest, final: str, over: Callable[[], bool]
 ) -> list[str]:
-    """Ask again and again until it is told `final` and the loading is over; the codes in order, each once."""
+    """Repeat the request until it returns `final` and `over()`. Returns the codes in order, without repetitions."""
     told: list[str] = []
     end = asyncio.get_running_loop().time() + SETTLED_S
     while asyncio.get_running_loop().time() < end:
@@ -175,7 +177,7 @@ async def _watch(
 
 
 async def _look_again(scene: CheckContext, member: CheckMember) -> None:
-    """In a cluster another broker takes over, and loads."""
+    """Look up the coordinator again, since another broker of a cluster may have taken over."""
     try:
         scene.moved(member.group, await scene.target.coordinator(member.group))
     except (Blocked, PeerClosed, NoAnswer, WireError):
@@ -187,7 +189,7 @@ async def _through_restart(
     asks: dict[str, tuple[RestartRequest, str]],
     prepare: Callable[[CheckContext, CheckMember], Awaitable[None]],
 ) -> tuple[CheckMember, dict[str, list[str]]]:
-    """Kill the coordinator of a group, start it, and ask all the while: what each request was told."""
+    """Restart the coordinator of a group while sending requests. Returns the codes of each request."""
     operator = scene.target.operator
     assert operator is not None
     member = await _settle(scene)
@@ -256,7 +258,7 @@ async def beating(scene: CheckContext) -> None:
 
 
 async def _same_as_before(scene: CheckContext, member: CheckMember) -> None:
-    """The member, its generation, its assignment and its offset."""
+    """Check the member, its generation, its assignment and its offset."""
     told = await fetch(scene, [(scene.topic, 0)], group=member.group)
     scene.error(told.error_code, "NONE", "OffsetFetch once the group is served again")
     scene.equal("the offset", told.partitions[scene.topic.name, 0].offset, 7)

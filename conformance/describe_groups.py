@@ -131,7 +131,7 @@ async def operations(scene: CheckContext) -> None:
 
 
 async def _list(scene: CheckContext, **filters: tuple[str, ...]) -> dict[str, object]:
-    """The groups of every broker, by id."""
+    """Return the groups of every broker, by id."""
     version = scene.version_of("ListGroups")
     values: dict[str, object] = {}
     if version >= 4:

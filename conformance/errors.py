@@ -1,4 +1,4 @@
-"""What ends a check early, and what ends a run."""
+"""Exceptions that end a check early, and errors that end a run."""
 
 from kohort.common.errors import KohortError
 
@@ -8,11 +8,11 @@ class ConformanceError(KohortError):
 
 
 class TargetUnreachable(ConformanceError):
-    """Nothing at the address answers as a Kafka broker would; the hint says what it may be instead."""
+    """The address does not respond like a Kafka broker. The hint has the probable cause."""
 
 
 class SelectionError(ConformanceError):
-    """`--only` names a check that there is none of."""
+    """`--only` matches no check."""
 
 
 class ProfileError(ConformanceError):
@@ -24,7 +24,7 @@ class CheckEnd(Exception):  # not an error: a verdict on its way up
 
 
 class Failed(CheckEnd):
-    """The broker did not do what is expected: what was looked at, and both sides."""
+    """The broker did not do what is expected. Has the subject, the expected and the observed value."""
 
     def __init__(self, what: str, expected: object, observed: object) -> None:
         super().__init__(f"{what}: expected {expected}, observed {observed}")
@@ -32,16 +32,16 @@ class Failed(CheckEnd):
 
 
 class Blocked(CheckEnd):
-    """The set-up before the point in question did not work, so that nothing can be said about the point."""
+    """The set-up of the check failed, so the check has no result."""
 
 
 class NotApplicable(CheckEnd):
-    """The rule says nothing about this broker, and why."""
+    """The rule does not apply to this broker, for the given reason."""
 
 
 class PeerClosed(CheckEnd):
-    """The broker closed the connection instead of answering."""
+    """The broker closed the connection instead of sending a response."""
 
 
 class NoAnswer(CheckEnd):
-    """No answer within the time that every answer must come in."""
+    """No response within the time-out."""

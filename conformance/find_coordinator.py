@@ -1,4 +1,4 @@
-"""A, second half: who coordinates a group, and what everybody else answers."""
+"""A, second half: FindCoordinator, and the responses of brokers that are not the coordinator."""
 
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +13,7 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 
 
 async def find(scene: CheckContext, key: str, key_type: int = GROUP) -> Any:
-    """One look-up; what answers has error_code, node_id, host and port in every version."""
+    """Send one look-up. The result has error_code, node_id, host and port in every version."""
     if scene.version >= 4:
         answer = await scene.ask("FindCoordinator", key_type=key_type, coordinator_keys=(key,))
         scene.equal("entries in the answer", len(answer.coordinators), 1)

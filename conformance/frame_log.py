@@ -1,4 +1,4 @@
-"""What went over the wire, kept so that a verdict can be judged by somebody else."""
+"""The frames of a check, kept as evidence for its verdict."""
 
 from __future__ import annotations
 
@@ -18,8 +18,11 @@ MAX_TEXT_SHOWN = 600
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """One frame, or the end of a connection. `at_ms` counts from the start of the check; `connection` numbers its
-    connections; `sent` is True for ours. `body` is the decoded message, or a line of text where there is none."""
+    """One frame, or the end of a connection.
+
+    `at_ms` counts from the start of the check. `connection` numbers its connections. `sent` is True for our frames.
+    `body` is the decoded message, or a line of text if there is none.
+    """
 
     at_ms: int
     connection: int
@@ -44,7 +47,7 @@ class Frame:
 
 
 def readable(value: Any, name: str = "") -> Any:
-    """A decoded value as JSON can hold it: only what differs from the defaults, error codes with their names."""
+    """Return a decoded value for JSON: only fields that differ from the defaults, error codes with names."""
     if isinstance(value, Struct):
         return {
             key: readable(item, key)
@@ -66,14 +69,14 @@ def readable(value: Any, name: str = "") -> Any:
 
 
 def blob(data: bytes) -> str:
-    """Bytes as text where they are text, else as hex; cut where they are long."""
+    """Return bytes as text if they are text, else as hex, cut if long."""
     shown = data[:MAX_BYTES_SHOWN]
     text = f"'{shown.decode()}'" if shown.isascii() and shown.decode().isprintable() else f"0x{shown.hex()}"
     return text if len(data) <= MAX_BYTES_SHOWN else f"{text}... ({len(data)} bytes)"
 
 
 def compact(value: Any) -> str:
-    """A readable value on one line."""
+    """Return a readable value on one line."""
     if isinstance(value, dict):
         return "{" + ", ".join(f"{key}: {compact(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):

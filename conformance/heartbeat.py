@@ -1,4 +1,4 @@
-"""D: Heartbeat, and who counts as alive."""
+"""D: Heartbeat, and the expiry of members."""
 
 import asyncio
 

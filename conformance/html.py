@@ -1,7 +1,7 @@
-"""A report as one page that needs nothing else: a matrix of check x version, with the frames behind each cell.
+"""A report as one self-contained HTML page: a matrix of check x version, with the frames of each cell.
 
-The data is embedded gzipped, since frames repeat themselves; the browser unpacks it (DecompressionStream, in all of
-them since 2023).
+The data is embedded gzipped, since frames repeat themselves. The browser unpacks it (DecompressionStream, in all
+browsers since 2023).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ MAX_FRAMES_PASSED = 40  # of a passing cell; those of others are kept whole
 
 
 def render(report: Report, checks: Sequence[Check], titles: Mapping[str, str]) -> str:
-    """The page. `titles`: section letter to its title."""
+    """Return the page. `titles`: section letter to its title."""
     data = {
         "report": _report(report),
         "sections": titles,

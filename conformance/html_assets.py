@@ -1,4 +1,4 @@
-"""Style and script of the HTML report; no library, no request to anywhere."""
+"""Style and script of the HTML report, without libraries or network requests."""
 
 # ruff: noqa: E501, RUF001
 

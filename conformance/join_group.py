@@ -1,4 +1,4 @@
-"""B: JoinGroup, how a generation comes to be."""
+"""B: JoinGroup, and the forming of a generation."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""A report as JUnit's XML, which every CI server reads: a suite a section, a case a cell."""
+"""A report as JUnit XML, with a suite per section and a case per cell."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kohort.conformance.verdict import CheckVerdict
 
 
 def render(report: Report, checks: Sequence[Check]) -> str:
-    """The document. Not applicable and deviation count as skipped, blocked as an error."""
+    """Return the document. Not applicable and deviation count as skipped, blocked as an error."""
     known = {check.id: check for check in checks}
     root = ElementTree.Element(
         "testsuites", name=_text(f"kohort conformance of {report.subject.title}"), time=f"{report.took_s:g}"
@@ -50,5 +50,5 @@ def render(report: Report, checks: Sequence[Check]) -> str:
 
 
 def _text(text: str) -> str:
-    """XML 1.0 has no way to write most control characters; a line break of a broker's would begin a line of ours."""
+    """Escape control characters, most of which XML 1.0 cannot represent, and line breaks."""
     return escaped(text)

@@ -1,4 +1,4 @@
-"""M: the consumer group protocol of KIP-848, in which the coordinator assigns."""
+"""M: the consumer group protocol of KIP-848, in which the coordinator assigns partitions."""
 
 from __future__ import annotations
 

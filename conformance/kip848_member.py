@@ -1,4 +1,4 @@
-"""A member of a KIP-848 group as a puppet, and groups of them: what the checks of `kip848.py` move about."""
+"""A scripted member of a KIP-848 group, and groups of them, for the checks of `kip848.py`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Owned = dict[UUID, tuple[int, ...]]
 
 @dataclass
 class Kip848Consumer:
-    """A member as a puppet. `owned` is what it was last told, and what it acknowledges with the next `beat`."""
+    """A scripted member. `owned` is its last assignment, which `acknowledge` sends back."""
 
     scene: CheckContext = field(repr=False)
     topics: tuple[Topic, ...]
@@ -28,7 +28,7 @@ class Kip848Consumer:
     owned: Owned = field(default_factory=dict)
 
     async def join(self, **changes: object) -> Any:
-        """The first heartbeat, with everything a first heartbeat has to say."""
+        """Send the first heartbeat, with every field that it requires."""
         if not self.id and self.scene.version_of("ConsumerGroupHeartbeat") >= 1:
             self.id = str(uuid4())
         values: dict[str, object] = {
@@ -40,7 +40,7 @@ class Kip848Consumer:
         return await self.beat(**values | changes)
 
     async def beat(self, **changes: object) -> Any:
-        """One heartbeat of the current epoch. A good answer is remembered."""
+        """Send one heartbeat of the current epoch. A successful response is kept."""
         values: dict[str, object] = {
             "group_id": self.scene.group,
             "member_id": self.id,
@@ -59,7 +59,7 @@ class Kip848Consumer:
         return answer
 
     async def acknowledge(self) -> Any:
-        """A heartbeat that says what it owns now."""
+        """Send a heartbeat with the partitions that the member owns now."""
         return await self.beat(topic_partitions=as_request(self.owned))
 
     @property
@@ -68,12 +68,12 @@ class Kip848Consumer:
 
 
 def as_request(owned: Owned) -> tuple[dict[str, object], ...]:
-    """What is owned, as a heartbeat says it."""
+    """Return the owned partitions in the form of a heartbeat request."""
     return tuple({"topic_id": topic, "partitions": partitions} for topic, partitions in owned.items())
 
 
 async def assigned_group(scene: CheckContext, count: int = 1, **how: Any) -> list[Kip848Consumer]:
-    """A group whose members own every partition of the topic between them, each once. Raises Blocked."""
+    """Return a group in which every partition of the topics has exactly one owner. Raises Blocked."""
     members = [Kip848Consumer(scene, **({"topics": (scene.topic,)} | how)) for _ in range(count)]
     for member in members:
         answer = await member.join()
@@ -84,10 +84,9 @@ async def assigned_group(scene: CheckContext, count: int = 1, **how: Any) -> lis
 
 
 async def settle(scene: CheckContext, members: Sequence[Kip848Consumer]) -> None:
-    """Let everybody beat until all is assigned and acknowledged. Raises Blocked.
+    """Send heartbeats of all members until all partitions are assigned and acknowledged. Raises Blocked.
 
-    Where the members have it all and ConsumerGroupDescribe disagrees to the end, theirs is what counts: M12 judges the
-    other.
+    A ConsumerGroupDescribe that still disagrees at the end is ignored here. M12 judges it.
     """
     wanted = sorted((topic.id, index) for topic in members[0].topics for index in range(topic.partitions))
 
@@ -113,7 +112,7 @@ async def settle(scene: CheckContext, members: Sequence[Kip848Consumer]) -> None
 
 
 async def describe(scene: CheckContext) -> Any:
-    """What ConsumerGroupDescribe tells of the scene's group."""
+    """Return the ConsumerGroupDescribe entry of the context's group."""
     values = {"group_ids": (scene.group,), "include_authorized_operations": False}
     (told,) = (await scene.ask("ConsumerGroupDescribe", values)).groups
     return told

@@ -65,7 +65,7 @@ async def empty_group(scene: CheckContext) -> None:
 
 
 async def _bare(scene: CheckContext, group: str) -> tuple[int, None]:
-    """Brokers need not list members beside an error of the whole request."""
+    """Return (top-level error code, None), since brokers need not list members beside such an error."""
     values: dict[str, object] = {"group_id": group}
     values |= {"members": ({"member_id": "nobody"},)} if scene.version >= 3 else {"member_id": "nobody"}
     return (await scene.ask("LeaveGroup", values)).error_code, None

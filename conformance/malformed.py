@@ -1,4 +1,4 @@
-"""N: bytes that are odd, and bytes that are wrong."""
+"""N: unusual and malformed bytes."""
 
 import asyncio
 

@@ -1,4 +1,4 @@
-"""A report as a page of text: what failed first, then every check on one line."""
+"""A report as Markdown: failures first, then every check on one line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SIGN = {
 
 
 def render(report: Report, checks: Sequence[Check]) -> str:
-    """The page; `checks` give the titles."""
+    """Return the page. `checks` give the titles."""
     known = {check.id: check for check in checks}
     counts = ", ".join(f"{count} {verdict.value}" for verdict, count in report.counts.items() if count)
     lines = [
@@ -92,7 +92,7 @@ def _frames(result: Result) -> Iterable[str]:
 
 
 def _spans(results: list[Result]) -> Iterable[tuple[str, CheckVerdict, str]]:
-    """Neighbouring versions with the same verdict as one line."""
+    """Merge neighbouring versions with the same verdict."""
     for (verdict, reason), group in groupby(results, key=lambda result: (result.verdict, _short(result))):
         versions = [result.version for result in group]
         if versions[0] < 0:

@@ -1,4 +1,4 @@
-"""A classic member as a puppet: it remembers ids and generations, and does only what a check tells it to do."""
+"""A scripted classic member. It keeps ids and generations, and acts only when a check calls it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ MEMBER_ID_REQUIRED = 79
 
 
 def subscribe(*topics: str, user_data: bytes | None = None) -> bytes:
-    """A consumer's metadata that every coordinator can read."""
+    """Encode a consumer subscription that every coordinator can read."""
     return build_subscription(Subscription(topics=topics, user_data=user_data), 1)
 
 
@@ -28,7 +28,10 @@ SUBSCRIPTION = subscribe("nothing-to-read")
 
 @dataclass
 class CheckMember:
-    """The plain calls give whatever the broker answers; `enter` and `settle` are for set-ups, and raise Blocked."""
+    """A scripted classic member.
+
+    The plain calls return the broker's response. `enter` and `settle` are for set-ups, and raise Blocked.
+    """
 
     scene: CheckContext = field(repr=False)
     group: str
@@ -48,7 +51,7 @@ class CheckMember:
         self.session_ms = self.session_ms or self.scene.target.session_ms
 
     async def join(self, *, version: int | None = None, timeout_s: float | None = None, **changes: object) -> Any:
-        """One JoinGroup. `changes` replace its fields. A good answer is remembered."""
+        """Send one JoinGroup. `changes` replace its fields. A successful response is kept."""
         timeout_s = timeout_s or self.scene.patience_s
         version = self.scene.version_of("JoinGroup") if version is None else version
         values: dict[str, object] = {
@@ -68,7 +71,7 @@ class CheckMember:
         return answer
 
     async def enter(self, **changes: Any) -> Any:
-        """Join, by way of MEMBER_ID_REQUIRED if need be; returns once the generation is complete."""
+        """Join, with a retry after MEMBER_ID_REQUIRED. Returns once the generation is complete."""
         try:
             answer = await self.join(**changes)
             if answer.error_code == MEMBER_ID_REQUIRED:
@@ -83,7 +86,7 @@ class CheckMember:
     async def sync(
         self, shares: Mapping[str, bytes] | None = None, *, version: int | None = None, **changes: object
     ) -> Any:
-        """One SyncGroup with the assignments in `shares` (member id to bytes)."""
+        """Send one SyncGroup with the assignments in `shares` (member id to bytes)."""
         version = self.scene.version_of("SyncGroup") if version is None else version
         values: dict[str, object] = {
             "group_id": self.group,
@@ -98,7 +101,7 @@ class CheckMember:
         return await self.scene.ask("SyncGroup", values | changes, version=version, timeout_s=self.scene.patience_s)
 
     async def settle(self, shares: Mapping[str, bytes] | None = None) -> Any:
-        """Sync, and remember the assignment."""
+        """Send SyncGroup, and keep the assignment."""
         try:
             answer = await self.sync(shares)
         except (PeerClosed, NoAnswer, WireError) as error:
@@ -115,7 +118,7 @@ class CheckMember:
         return await self.scene.ask("Heartbeat", values | changes)
 
     async def leave(self, *, version: int | None = None) -> Any:
-        """LeaveGroup for this one member, whatever form the version has."""
+        """Send LeaveGroup for this one member, in the form of the version."""
         version = self.scene.version_of("LeaveGroup") if version is None else version
         values: dict[str, object] = {"group_id": self.group}
         if version >= 3:

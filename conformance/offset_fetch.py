@@ -166,7 +166,7 @@ async def _commit(scene: CheckContext, offsets: dict[tuple[Topic, int], int], **
 async def _delete(
     scene: CheckContext, offsets: list[tuple[str, int]], group: str | None = None
 ) -> tuple[int, dict[tuple[str, int], int]]:
-    """One OffsetDelete: (code of the request, codes by partition)."""
+    """Send one OffsetDelete. Returns (code of the request, codes by partition)."""
     names = dict.fromkeys(name for name, _ in offsets)
     topics = tuple(
         {"name": name, "partitions": tuple({"partition_index": index} for of, index in offsets if of == name)}

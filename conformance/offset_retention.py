@@ -1,7 +1,8 @@
-"""G7: how long offsets are kept (KIP-211). Real minutes go by: `offsets.retention.minutes` has none shorter than one.
+"""G7: the retention of offsets (KIP-211).
 
-They make sense on a broker that looks often, such as one with `offsets.retention.minutes=1` and
-`offsets.retention.check.interval.ms=1000`; it also forgets empty groups at once, which other checks do not expect.
+These checks take minutes, since `offsets.retention.minutes` is at least 1. They need a broker that checks often, such
+as one with `offsets.retention.minutes=1` and `offsets.retention.check.interval.ms=1000`. Such a broker also deletes
+empty groups at once, which other checks do not expect.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _BEAT_S = 2.0
 
 
 def _times(scene: CheckContext) -> tuple[float, float]:
-    """(retention, time until it is noticed) in seconds; ends the check where they are too long to wait for."""
+    """Return (retention, time until it is noticed) in seconds. Ends the check if they are too long."""
     minutes = scene.target.setting("offsets.retention.minutes")
     interval_ms = scene.target.setting("offsets.retention.check.interval.ms")
     if minutes is None or interval_ms is None:
@@ -51,7 +52,7 @@ async def _kept(scene: CheckContext, member: CheckMember | None, topics: tuple[T
 
 
 async def _until_gone(scene: CheckContext, topic: Topic, limit_s: float) -> float:
-    """Seconds until the offset was gone. Raises Failed."""
+    """Return the seconds until the offset was gone. Raises Failed."""
     began = time.monotonic()
 
     async def gone() -> bool:
@@ -66,7 +67,7 @@ async def _until_gone(scene: CheckContext, topic: Topic, limit_s: float) -> floa
 
 
 async def _wait(scene: CheckContext, seconds: float, member: CheckMember | None = None) -> None:
-    """Let time go by; a member beats meanwhile."""
+    """Wait, and send heartbeats of the member meanwhile."""
     end = time.monotonic() + seconds
     while (left := end - time.monotonic()) > 0:
         await asyncio.sleep(min(left, _BEAT_S))

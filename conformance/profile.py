@@ -1,4 +1,4 @@
-"""Deviations that are known of a broker and accepted, each with its reason: a failure among them is no surprise.
+"""Known and accepted deviations of a broker, each with its reason.
 
 name = "Some broker 1.2"
 
@@ -28,14 +28,14 @@ class Deviation:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """A broker's name for reports, and what is accepted of it."""
+    """A broker's name for reports, and its accepted deviations."""
 
     name: str = ""
     deviations: tuple[Deviation, ...] = ()
 
     @classmethod
     def load(cls, path: Path) -> Profile:
-        """Read a profile. Raises ProfileError for anything that is not one."""
+        """Read a profile. Raises ProfileError if it is invalid."""
         try:
             with path.open("rb") as file:
                 data = tomllib.load(file)
@@ -62,7 +62,7 @@ class Profile:
         return cls(str(data.get("name", "")), tuple(deviations))
 
     def judge(self, result: Result) -> Result:
-        """The same result, or a deviation where it failed as declared; one that passes all the same says so."""
+        """Return the result, or a deviation if it failed as declared. A declared cell that passes says so."""
         for entry in self.deviations:
             if entry.check == result.check and result.version in entry.versions:
                 if result.verdict is CheckVerdict.FAIL:

@@ -1,4 +1,4 @@
-"""What a run found, and its one lossless form, JSON."""
+"""The results of a run, and their lossless form, JSON."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who was judged. `ranges`: API key to its versions; `features`: the finalised ones."""
+    """The broker that was judged. `ranges`: API key to its versions. `features`: the finalised ones."""
 
     address: str
     name: str
@@ -35,7 +35,10 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """`ended_early`: why the run was cut short, or ""; `left_behind`: what could not be cleaned up."""
+    """A run's results.
+
+    `ended_early`: the reason why the run was cut short, or "". `left_behind`: objects that could not be cleaned up.
+    """
 
     subject: Subject
     started: str
@@ -52,7 +55,7 @@ class Report:
 
     @property
     def exit_code(self) -> int:
-        """0: nothing failed; 1: something did; 3: the run ended early, or it could not judge something, or anything."""
+        """0: no failure. 1: a failure. 3: the run ended early, or a part or all of it could not be judged."""
         counts = self.counts
         if self.ended_early:
             return 3
@@ -62,7 +65,7 @@ class Report:
         return 0 if judged and not counts[CheckVerdict.BLOCKED] else 3
 
     def dump(self, *, all_frames: bool = False) -> str:
-        """JSON; with the frames of everything that did not pass, or of all."""
+        """Return JSON, with the frames of all cells that did not pass, or of all cells."""
         subject = {
             name: getattr(self.subject, name)
             for name in ("address", "name", "cluster_id", "brokers", "ranges", "features")
@@ -87,7 +90,7 @@ class Report:
 
     @classmethod
     def load(cls, path: Path) -> Report:
-        """Read `dump`'s text from a file, gzipped or not. Raises ConformanceError for anything else."""
+        """Read the output of `dump` from a file, gzipped or not. Raises ConformanceError if it is invalid."""
         try:
             raw = path.read_bytes()
             data: dict[str, Any] = parsed_json(gzip.decompress(raw) if raw[:2] == b"\x1f\x8b" else raw)

@@ -1,6 +1,6 @@
-"""Requests whose shape changed over the versions, under one face; and where each answer keeps its error.
+"""Requests whose form changed over the versions, and the place of the error code in each response.
 
-Nothing here decides anything: it puts the same meaning into the form that a version has.
+These functions only convert the same values into the form of a version.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class FetchedOffset(NamedTuple):
-    """A partition's committed position as OffsetFetch tells it."""
+    """A partition's committed position in an OffsetFetch response."""
 
     offset: int
     leader_epoch: int
@@ -25,7 +25,7 @@ class FetchedOffset(NamedTuple):
 
 
 class Fetched(NamedTuple):
-    """`partitions` by topic name (or by topic id in versions that have only that) and number."""
+    """An OffsetFetch response. `partitions` by topic name (or topic id where a version has only that) and number."""
 
     error_code: int
     partitions: dict[tuple[object, int], FetchedOffset]
@@ -43,7 +43,7 @@ async def commit(
     leader_epoch: int = -1,
     **more: object,
 ) -> dict[tuple[str, int], int]:
-    """One OffsetCommit; error code by topic name and partition."""
+    """Send one OffsetCommit. Returns the error code by topic name and partition."""
     codes = await commit_entries(
         scene,
         offsets,
@@ -70,7 +70,7 @@ async def commit_entries(
     leader_epoch: int = -1,
     **more: object,
 ) -> list[tuple[str, int, int]]:
-    """One OffsetCommit; (topic name, partition, error code) for each entry of the response, in its order."""
+    """Send one OffsetCommit. Returns (topic name, partition, error code) for each response entry, in order."""
     version = scene.version_of("OffsetCommit")
     topics = {topic.name: topic for topic, _ in offsets}
     entries = []
@@ -114,7 +114,7 @@ async def fetch(
     epoch: int = -1,
     require_stable: bool = False,
 ) -> Fetched:
-    """One OffsetFetch for one group; None asks for everything committed."""
+    """Send one OffsetFetch for one group. None requests all committed offsets."""
     version = scene.version_of("OffsetFetch")
     group = group or scene.group
     topics: tuple[dict[str, object], ...] | None = None
@@ -153,7 +153,10 @@ def _partitions(topics: Iterable[Any], names: Mapping[object, str]) -> dict[tupl
 async def leave(
     scene: CheckContext, members: Iterable[tuple[str, str | None]], group: str | None = None
 ) -> tuple[int, list[int]]:
-    """One LeaveGroup of (member id, instance id) pairs: (top-level code, codes by member). Version 0-2 take one."""
+    """Send one LeaveGroup of (member id, instance id) pairs, one pair in version 0-2.
+
+    Returns (top-level code, codes by member).
+    """
     version = scene.version_of("LeaveGroup")
     values: dict[str, object] = {"group_id": scene.group if group is None else group}
     pairs = list(members)
@@ -171,7 +174,7 @@ async def leave(
 
 
 async def describe(scene: CheckContext, *groups: str, authorized: bool = False) -> list[Any]:
-    """One DescribeGroups; the entries as they come."""
+    """Send one DescribeGroups. Returns the entries in their order."""
     values: dict[str, object] = {"groups": groups or (scene.group,)}
     if scene.version_of("DescribeGroups") >= 3:
         values["include_authorized_operations"] = authorized
@@ -179,14 +182,14 @@ async def describe(scene: CheckContext, *groups: str, authorized: bool = False) 
 
 
 async def describe_one(scene: CheckContext, group: str | None = None) -> Any:
-    """The one entry that describes a group."""
+    """Return the one entry that describes a group."""
     entries = await describe(scene, group or scene.group)
     scene.equal("groups described", [entry.group_id for entry in entries], [group or scene.group])
     return entries[0]
 
 
 class GroupRequest(NamedTuple):
-    """A request about a group nobody has heard of, and where its answer says what is wrong."""
+    """A request about a group that does not exist. `code` reads the error code of its response."""
 
     api: str
     values: Callable[[CheckContext], dict[str, object]]

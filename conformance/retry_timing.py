@@ -1,4 +1,4 @@
-"""How long a run waits for what a sound broker says within milliseconds, and how often it sends the request again."""
+"""Time-outs and retry intervals of a run, for states that a sound broker reaches within milliseconds."""
 
 from __future__ import annotations
 
@@ -13,21 +13,21 @@ BRIEF_S = 0.5
 
 @dataclass
 class Expected:
-    """One thing that set-ups wait for, over a whole run: how often it came, and how often a full wait was in vain."""
+    """Counts, over a whole run, how often an awaited state came, and how often a full wait timed out."""
 
     came: int = 0
     missed: int = 0
 
     def patience_s(self, usual_s: float) -> float:
-        """Return `usual_s`, or a moment once `TRIES` full waits were in vain and none was not.
+        """Return `usual_s`, or at most `BRIEF_S` after `TRIES` full waits that timed out and none that did not.
 
-        Without that bound a broker that never sends it costs every check its full wait.
+        Without that bound, each check would wait in full for a state that the broker never reaches.
         """
         return usual_s if self.came or self.missed < TRIES else min(usual_s, BRIEF_S)
 
 
 def steps() -> list[float]:
-    """Return the pauses between two requests, in seconds; the last one repeats."""
+    """Return the pauses between two requests, in seconds. The last one repeats."""
     found = [FIRST_STEP_S]
     while found[-1] < LONGEST_STEP_S:
         found.append(min(found[-1] * GROWTH, LONGEST_STEP_S))

@@ -1,5 +1,7 @@
-"""Plays checks against a target: the quick ones some at a time, those that wait for timers all at once, and those that
-restart brokers last, one by one."""
+"""Runs checks against a broker.
+
+The quick ones run some at a time, those that wait for timers all at once, those that restart brokers last, one by one.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ STRICT = Profile()
 
 
 class RunStopped:
-    """Ends a run early, from its own event loop: the first `request` ends the checks, the second ends cleaning up."""
+    """Ends a run early, from its own event loop.
+
+    The first `request` ends the checks, the second ends cleaning up.
+    """
 
     def __init__(self) -> None:
         self.reason = ""
@@ -45,7 +50,7 @@ class RunStopped:
 
 @dataclass(frozen=True, slots=True)
 class RunPlan:
-    """What to run: cells in order, and results that are known without running."""
+    """The cells to run, in order, and results that are known without running."""
 
     cells: tuple[tuple[Check, int], ...]
     known: tuple[Result, ...]
@@ -54,7 +59,7 @@ class RunPlan:
 def plan(
     target: BrokerUnderTest, checks: Iterable[Check], selection: Selection = ALL, *, timing: bool = True
 ) -> RunPlan:
-    """Lay out the cells; a check that says nothing about this target becomes one result with the reason."""
+    """Plan the cells. A check that does not apply to this target becomes one result with the reason."""
     cells: list[tuple[Check, int]] = []
     known: list[Result] = []
     for check in checks:
@@ -85,7 +90,7 @@ async def play(
     at_a_time: int = AT_A_TIME,
     stop: RunStopped | None = None,
 ) -> tuple[list[Result], str]:
-    """Run the cells; (results, why the run ended early or ""). Cells that were not reached have no result."""
+    """Run the cells. Returns (results, the reason of an early end or ""). Cells not reached have no result."""
     stop = stop or RunStopped()
     results = list(laid.known)
     for result in laid.known:
@@ -130,7 +135,7 @@ async def play(
 
 
 async def _unless(stopped: asyncio.Event, work: Coroutine[object, object, None]) -> bool:
-    """Run `work`; the event cancels it. Returns True if it came to its end."""
+    """Run `work`, which the event cancels. Returns True if it completed."""
     working, stopping = asyncio.ensure_future(work), asyncio.ensure_future(stopped.wait())
     try:
         await asyncio.wait({working, stopping}, return_when=asyncio.FIRST_COMPLETED)
@@ -157,9 +162,9 @@ async def conduct(
     on_result: Callable[[Result], None] = lambda result: None,
     stop: RunStopped | None = None,
 ) -> Report:
-    """A whole run: prepare, play, clean up, report. Cleans up also when it is cancelled.
+    """Do a whole run: prepare, play, clean up, report. Cleans up also when it is cancelled.
 
-    `stop` ends it early; the report then has what was judged until then.
+    `stop` ends it early. The report then has the results until then.
     """
     stop = stop or RunStopped()
     started = datetime.now(UTC)
@@ -202,7 +207,7 @@ async def conduct(
 
 
 async def _judge(scene: CheckContext) -> Result:
-    """Run one check; whatever it ends with becomes a result, a bug of the check's own too."""
+    """Run one check. Any exception becomes a result, also one from a bug in the check."""
     check, started = scene.check, time.monotonic()
     verdict, reason, what, expected, observed = CheckVerdict.PASS, "", "", "", ""
     try:
@@ -242,7 +247,7 @@ async def _judge(scene: CheckContext) -> Result:
 
 
 async def _alive(target: BrokerUnderTest) -> bool:
-    """Whether the broker still answers ApiVersions, given a few seconds."""
+    """True if the broker responds to ApiVersions within a few seconds."""
     for last in (False, False, True):
         try:
             peer = await target.connect()
@@ -259,7 +264,7 @@ async def _alive(target: BrokerUnderTest) -> bool:
 
 
 def _missing(target: BrokerUnderTest, check: Check) -> str:
-    """Why a check cannot be asked of this target; "" where it can."""
+    """Return the reason why a check cannot run against this target, or ""."""
     for entry in check.apis:
         name, _, versions = entry.partition(" ")
         low, high = target.common(name)

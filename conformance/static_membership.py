@@ -1,4 +1,4 @@
-"""I: static members (KIP-345), who come back under the same name."""
+"""I: static members (KIP-345), which rejoin with the same instance id."""
 
 import asyncio
 
@@ -12,7 +12,7 @@ SECTION = Section("I", "Static members", "JoinGroup")
 
 
 async def _pair(scene: CheckContext) -> tuple[CheckMember, CheckMember]:
-    """A Stable group of two static members, the leader first."""
+    """Return a Stable group of two static members, the leader first."""
     leader = scene.member(instance="i-1")
     await leader.enter()
     follower = await scene.add([leader], instance="i-2")
@@ -21,7 +21,7 @@ async def _pair(scene: CheckContext) -> tuple[CheckMember, CheckMember]:
 
 
 async def _return(scene: CheckContext, instance: str, **how: object) -> tuple[CheckMember, int]:
-    """The same instance as a new process: it knows its name and no member id. (member, error code)"""
+    """Rejoin as a new process of the instance, without a member id. Returns (member, error code)."""
     back = scene.member(instance=instance, **how)
     answer = await back.join()
     return back, answer.error_code
@@ -169,7 +169,7 @@ async def back_changed(scene: CheckContext) -> None:
     entering = scene.start(back.enter())
 
     async def decided() -> bool:
-        """Some versions of Kafka rebalance at once, others let the old generation stand."""
+        """True once decided. Some versions of Kafka rebalance at once, others keep the old generation."""
         return entering.done() or (await leader.heartbeat()).error_code == REBALANCE_IN_PROGRESS
 
     await scene.until(decided)

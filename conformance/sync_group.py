@@ -1,4 +1,4 @@
-"""C: SyncGroup, how everyone comes to its assignment."""
+"""C: SyncGroup, and the distribution of assignments."""
 
 import asyncio
 from typing import Any

@@ -1,4 +1,4 @@
-"""K: offsets inside transactions, and what OffsetFetch says meanwhile."""
+"""K: offsets inside transactions, and OffsetFetch meanwhile."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _NOT_YET = frozenset({14, 15, 16, 51})  # loading, not available, not coordinato
 
 @dataclass
 class CheckProducer:
-    """A transactional producer as a puppet; every call gives the broker's answer as it is."""
+    """A scripted transactional producer. Every call returns the broker's response unchanged."""
 
     scene: CheckContext
     name: str
@@ -34,7 +34,7 @@ class CheckProducer:
 
     @classmethod
     async def make(cls, scene: CheckContext) -> CheckProducer:
-        """Find the coordinator and get an id, as often as it takes. Raises Blocked."""
+        """Find the coordinator and get a producer id, with retries. Raises Blocked."""
         name = scene.name()
         version = scene.target.version("FindCoordinator", at_most=3)
         answer: Any = None
@@ -72,7 +72,7 @@ class CheckProducer:
         return await self.scene.ask("AddOffsetsToTxn", values | changes, node=self.node)
 
     async def take_in(self) -> None:
-        """Make the group part of the transaction. Raises Blocked."""
+        """Add the group to the transaction. Raises Blocked."""
         answer: Any = None
 
         async def added() -> bool:
@@ -87,7 +87,7 @@ class CheckProducer:
     async def commit(
         self, offsets: Mapping[tuple[Topic, int], int], metadata: str = "", **changes: object
     ) -> dict[int, int]:
-        """TxnOffsetCommit; codes by partition number."""
+        """Send TxnOffsetCommit. Returns codes by partition number."""
         (topic,) = {topic for topic, _ in offsets}
         partitions = tuple(
             {"partition_index": index, "committed_offset": offset, "committed_metadata": metadata}
@@ -122,7 +122,7 @@ async def _offset(scene: CheckContext) -> int:
 
 
 async def _begun(scene: CheckContext, offset: int, **how: object) -> CheckProducer:
-    """A producer with an offset of partition 0 in an open transaction. Raises Blocked."""
+    """Return a producer with an offset of partition 0 in an open transaction. Raises Blocked."""
     producer = await CheckProducer.make(scene)
     await producer.take_in()
     codes = await producer.commit({(scene.topic, 0): offset}, **how)  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ async def _begun(scene: CheckContext, offset: int, **how: object) -> CheckProduc
 
 
 async def _begin_again(producer: CheckProducer) -> None:
-    """InitProducerId, until what was open before is decided. Raises Blocked."""
+    """Send InitProducerId until the earlier transaction is completed. Raises Blocked."""
     answer: Any = None
 
     async def begun() -> bool:

@@ -1,4 +1,4 @@
-"""What came of one check in one version."""
+"""The result of one check in one version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kohort.conformance.frame_log import Frame
 
 
 class CheckVerdict(Enum):
-    """`BLOCKED` is no pass: what comes before the point in question failed, and another check will say why."""
+    """The verdict of a cell. `BLOCKED` is no pass: its set-up failed, which another check reports."""
 
     PASS = "pass"
     FAIL = "fail"
@@ -21,8 +21,10 @@ class CheckVerdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """`version` is -1 where the check did not come to run. `reason`: of a verdict other than pass; `what`, `expected`
-    and `observed`: of a failure."""
+    """The result of one cell. `version` is -1 if the check did not run.
+
+    `reason`: of a verdict other than pass. `what`, `expected` and `observed`: of a failure.
+    """
 
     check: str
     version: int
@@ -36,7 +38,7 @@ class Result:
 
     @property
     def cell(self) -> str:
-        """`B4@5`, which is also what --only takes."""
+        """The name of the cell, such as `B4@5`, as --only takes it."""
         return f"{self.check}@{self.version}" if self.version >= 0 else self.check
 
     def as_json(self, *, with_frames: bool) -> dict[str, Any]:

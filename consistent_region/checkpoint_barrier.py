@@ -1,4 +1,4 @@
-"""The responses of a coordinator to the members of a region, as frozen values."""
+"""Frozen values that a coordinator returns to the members of a region."""
 
 from dataclasses import dataclass
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 class Barrier:
     """A checkpoint under way. Only `members` contribute, once each, and only under this epoch and generation.
 
-    The names and the generation are part of it, so that a cut can never mix two assignments, and nobody has to count.
+    The names and the generation are part of it, so that a cut can never mix two assignments.
     """
 
     sequence: int
@@ -18,7 +18,7 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class MembershipView:
-    """The region as its coordinator has it: the answer to every call.
+    """The region as its coordinator has it; every call returns it.
 
     `epoch`: how many times it was reset. `newest`: the newest complete checkpoint, None before the first. `age_s`:
     seconds since a checkpoint was last complete, or begun in vain, or since the region began. `stopped`: why it was
@@ -34,8 +34,8 @@ class MembershipView:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTicket:
-    """The identity of a member at its coordinator; every write carries it. A relaunch gets a higher incarnation, and
-    writes of the earlier one are refused."""
+    """The identity of a member to its coordinator; every write carries it. A relaunch gets a higher incarnation.
+    Later writes of the previous incarnation are refused."""
 
     region: str
     group: str

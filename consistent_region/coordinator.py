@@ -1,7 +1,7 @@
 """The coordinator of a region, as its members call it: rules over a store, one transaction a call.
 
-There is no coordinating process. Every member runs this class on a store that all of them share, so nobody's death
-stops the region, and a transaction is the only thing that can happen at a time.
+There is no coordinating process. Every member runs this class on a store that all of them share, so the death
+of a member does not stop the region. Transactions run one at a time.
 """
 
 from collections.abc import Callable, Collection
@@ -31,7 +31,7 @@ RENEWED_BELOW: Final = 2 / 3
 
 
 class Admission(NamedTuple):
-    """The response to a member's registration. `past`: True if there is a checkpoint to go back to first."""
+    """The result of a registration. `past`: True if there is something to go back to first."""
 
     ticket: CheckpointTicket
     view: MembershipView
@@ -39,7 +39,7 @@ class Admission(NamedTuple):
 
 
 class Return(NamedTuple):
-    """The target of a member's reset. `manifest` is None, and so is `state`, for the initial state."""
+    """The checkpoint that a member goes back to. `manifest` is None, and so is `state`, for the initial state."""
 
     view: MembershipView
     manifest: Manifest | None
@@ -52,8 +52,8 @@ class RegionCoordinator:
     """One region's coordinator. `clock` gives seconds that all members of the region share: by default the store's.
 
     Every method may raise CoordinatorUnavailable; nothing was written then. `max_consecutive_resets`: as many resets
-    that were not forced, without a complete checkpoint between them, stop the region. `lease_s`: checkpoints go on
-    without a member that was not heard of for so long, once others have its partitions. Raises ConfigurationError.
+    that were not forced, without a complete checkpoint between them, stop the region. `lease_s`: a member that
+    renewed no lease for so long is left out of checkpoints, once others have its partitions. Raises ConfigurationError.
     """
 
     store: Store
@@ -121,13 +121,13 @@ class RegionCoordinator:
     # --- where partitions begin
 
     def initial(self) -> Positions:
-        """The first offset of each partition that the region ever owned. Never cached: another member may have just
-        added one."""
+        """The first offset of each partition that the region ever owned. Never cached: another member may just have set
+        it."""
         with self.store.read() as books:
             return self._stored(books).initial
 
     def put_initial(self, ticket: CheckpointTicket, positions: Positions) -> Positions:
-        """Say where partitions begin; the answer says where they do, which the first to say so decided (CR-16)."""
+        """Propose initial offsets; returns those that hold, which are the first proposed (CR-16)."""
         with self.store.transaction() as books:
             record = coordinator_rules.put_initial(self._known(books), ticket, positions)
             self._keep(books, record)
@@ -138,7 +138,7 @@ class RegionCoordinator:
     def request_reset(
         self, ticket: CheckpointTicket, epoch: int, reason: str, *, forced: bool, generation: int | None
     ) -> MembershipView:
-        """Ask for a new epoch. Raises FencedError, RegionStopped."""
+        """Request a new epoch. Raises FencedError, RegionStopped."""
         with self.store.transaction() as books:
             record = coordinator_rules.request_reset(
                 self._known(books),
@@ -168,7 +168,7 @@ class RegionCoordinator:
             return Return(self._view(record), manifest, state, seeks)
 
     def seeks(self) -> SeekMap:
-        """The start of partitions that arrive now: the newest checkpoint's offsets, else the initial ones."""
+        """The start offsets of partitions that arrive now: the newest checkpoint's, else the initial ones."""
         with self.store.read() as books:
             return self._seeks(books, self._stored(books))
 
@@ -177,8 +177,8 @@ class RegionCoordinator:
     def hand_over(
         self, ticket: CheckpointTicket, epoch: int, left: int, positions: Positions
     ) -> tuple[MembershipView, bool]:
-        """The member lets go of partitions, having come so far, and keeps `left`. Also whether somebody may read on
-        from there: not if the epoch is over. Raises FencedError."""
+        """The member lets go of partitions, having come so far, and keeps `left`. Also returns whether another
+        member may read on from there: not if the epoch is over. Raises FencedError."""
         with self.store.transaction() as books:
             record = coordinator_rules.report(self._known(books), ticket, coordinator_rules.NO_GENERATION, left)
             handed = handing.hand_over(record, ticket, epoch, positions)
@@ -199,7 +199,7 @@ class RegionCoordinator:
     # --- checkpoints
 
     def begin_checkpoint(self, ticket: CheckpointTicket, epoch: int) -> MembershipView:
-        """A barrier for all, if everybody is here and nothing moves; the view says whether there is one."""
+        """Begin a barrier for all, if all members are here and nothing moves. The view says if there is one."""
         with self.store.transaction() as books:
             now = self._now()
             record = self._known(books)
@@ -315,7 +315,7 @@ class RegionCoordinator:
             return self._stored(books)
 
     def watch(self) -> tuple[RegionRecord, MembershipView]:
-        """All that is known of the region, and what members are told of it: as `look`, but nothing is written."""
+        """Return the region's record and the view that members get: as `look`, but nothing is written."""
         record = self.record()
         return record, self._view(record)
 
@@ -347,7 +347,8 @@ class RegionCoordinator:
     def _keep(
         self, books: StoreTransaction, record: RegionRecord, ticket: CheckpointTicket | None = None
     ) -> RegionRecord:
-        """Write the record; whoever wrote is here. What is as it was is not written: a write is synced to the disk."""
+        """Write the record; its writer counts as here. Unchanged values are not written: a write is synced to the
+        disk."""
         now = self._now()
         if ticket is not None and self._runs_low(record, ticket, now):
             record = coordinator_rules.renewed(record, ticket, now, self.lease_s)

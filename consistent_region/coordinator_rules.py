@@ -1,4 +1,4 @@
-"""The decisions of a coordinator: pure functions from a region's record and a request to the next record.
+"""A coordinator's decisions: pure functions from a region's record and a request to the next record.
 
 Every coordinator runs these, one transaction a call, whatever it stores the record in. The rules:
 
@@ -8,12 +8,12 @@ Every coordinator runs these, one transaction a call, whatever it stores the rec
   says another generation, starts again, or a reset begins; so all contributions are cuts of one assignment, in which
   every partition has one owner.
 * It is complete when each of them has contributed, and not one partition that the region ever owned is missing.
-* A member is here while its lease runs: from every write, and a look now and then, until it says goodbye or is not
-  heard of. Whoever is gone has no partitions, but a state: what it contributed last is part of every manifest until it
-  is back under its name, and what it did after that was undone when its partitions moved. So nobody is waited for who
-  may never come, and nothing is forgotten.
+* A member is here while its lease runs. Every write renews the lease, and so does an occasional look. The lease ends
+  when the member leaves, or when it expires. A member that is gone has no partitions, but a state: its last
+  contribution is part of every manifest until it is back under its name. Its work after that contribution was undone
+  when its partitions moved. So no checkpoint waits for a member that may never come back, and no state is lost.
 * A reset is a new epoch. Requests that many members make for one rebalance are one reset: those that come after the
-  first name an older epoch, or a generation that was answered already.
+  first name an older epoch, or a generation that has had its reset already.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -41,7 +41,7 @@ NO_GENERATION = -1
 
 
 def created(region: str, group: str, now: float) -> RegionRecord:
-    """A region that nobody has registered with yet."""
+    """A region without registered members."""
     return RegionRecord(region=region, group=group, last_at=now)
 
 
@@ -82,13 +82,13 @@ def deregister(record: RegionRecord, ticket: CheckpointTicket) -> RegionRecord:
 
 
 def renewed(record: RegionRecord, ticket: CheckpointTicket, now: float, lease_s: float) -> RegionRecord:
-    """The member was heard of. Raises NotRegisteredError, FencedError."""
+    """Renew the member's lease. Raises NotRegisteredError, FencedError."""
     known = _known(record, ticket)._replace(lease_deadline=now + lease_s, lease_s=lease_s)
     return replace(record, members={**record.members, ticket.member: known})
 
 
 def lease_left_s(record: RegionRecord, ticket: CheckpointTicket, now: float, lease_s: float) -> float:
-    """The seconds for which the member still counts as present. Raises NotRegisteredError, FencedError."""
+    """The time (s) for which the member counts as here. Raises NotRegisteredError, FencedError."""
     known = _known(record, ticket)
     return known.lease_deadline - now if known.here(now, lease_s) else 0.0
 
@@ -128,7 +128,7 @@ def request_reset(
     generation: int | None,
     max_resets: int,
 ) -> RegionRecord:
-    """A new epoch, unless the one that the request complains of is over, or its generation was answered already."""
+    """Begin a new epoch, unless the request's epoch is over, or its generation has had its reset already."""
     known = _known(record, ticket)
     _check_running(record)
     if epoch < record.epoch:
@@ -253,7 +253,7 @@ def contribute(
 
 
 def absent(record: RegionRecord, barrier: Barrier) -> bool:
-    """True if there are members for which the barrier does not wait."""
+    """True if there are members that the barrier does not wait for."""
     return not record.members.keys() <= set(barrier.members)
 
 
@@ -263,7 +263,7 @@ def failed(record: RegionRecord, reason: str, max_resets: int) -> RegionRecord:
 
 
 def put_initial(record: RegionRecord, ticket: CheckpointTicket, positions: Positions) -> RegionRecord:
-    """Set the first offsets of partitions; those that have one keep it (I7)."""
+    """Set the initial offsets of partitions; those that have one keep it (I7)."""
     _known(record, ticket)
     for partition, position in positions.items():
         if position.offset < 0:
@@ -371,7 +371,7 @@ def _narrowed(part: Contribution, left: Positions) -> Contribution:
 
 
 def _memory_gone(record: RegionRecord, member: str) -> RegionRecord:
-    """What the member made of records since the checkpoint is lost. Where others read on from there, all go back."""
+    """Handle the loss of the member's state since the checkpoint. Where others read on from there, all go back."""
     if member in record.moved:
         return _new_epoch(record, "a member is gone that had handed over, or taken", True, None, 1)
     return hand_over.forgotten(record, member)

@@ -29,8 +29,8 @@ _HEAD: Final = struct.Struct(">8sI")
 
 @dataclass(frozen=True, slots=True)
 class SinkPlace:
-    """Where a sink is used, and under which name: told to `open`. `group_metadata` says who the member is to its group
-    at this moment."""
+    """The region, member and name of a sink, passed to `open`. `group_metadata` gives the member's current identity
+    in its group."""
 
     region: str
     group: str
@@ -40,14 +40,14 @@ class SinkPlace:
 
     @property
     def names(self) -> tuple[str, str, str, str]:
-        """The names that tell one sink's notes from all others': region, group, member, sink."""
+        """The key of one sink's notes: region, group, member, sink."""
         return self.region, self.group, self.member, self.sink
 
 
 @dataclass(frozen=True, slots=True)
 class CommitId:
-    """Which commit this is. A `run` is one history of one member's sinks, in which each commit has a higher `number`,
-    also when an operator went back between. `offsets`: behind the last records that the effects came from."""
+    """The identity of a commit. A `run` is one history of one member's sinks, in which each commit has a higher
+    `number`, also when an operator went back between. `offsets`: behind the last records that the effects came from."""
 
     run: str
     number: int

@@ -1,4 +1,5 @@
-"""The errors of a consistent region. Each has a message, a place (`error.place`) and a hint (`error.hint`)."""
+"""Errors that a consistent region raises. Every error says what, where (`error.place`) and what to do
+(`error.hint`)."""
 
 from kohort.common.errors import KohortError
 
@@ -20,7 +21,7 @@ class NotRegisteredError(RegionError):
 
 
 class FencedError(RegionError):
-    """A write under an old epoch or incarnation: somebody else has gone on, and nothing was written."""
+    """A write under an old epoch or incarnation: a newer one exists, and nothing was written."""
 
 
 class BarrierOver(FencedError):
@@ -32,8 +33,8 @@ class RegionStopped(RegionError):
 
 
 class CoordinatorUnavailable(RegionError):
-    """The coordinator's store does not answer (locked, full, gone). Nothing of the write is visible, unless only the
-    answer was lost."""
+    """The coordinator's store does not respond (locked, full, gone). Nothing of the write is visible, unless only the
+    response was lost."""
 
 
 class StrangerError(RegionError):
@@ -41,7 +42,7 @@ class StrangerError(RegionError):
 
 
 class UnreadError(RegionError):
-    """Nobody in the group has partitions that the region has read, so that no checkpoint could be complete any more."""
+    """Partitions that the region has read are not assigned to any member, so no checkpoint can be complete any more."""
 
 
 class ResetFailedError(RegionError):
@@ -57,7 +58,7 @@ class AlienManifest(ResetFailedError):
 
 
 class StaleManifest(ResetFailedError):
-    """A sound manifest, but of another region, group or checkpoint than the one asked for."""
+    """A sound manifest, but of another region, group or checkpoint than the requested one."""
 
 
 class InconsistentCheckpointError(RegionError):

@@ -1,4 +1,4 @@
-"""The events of a region member, as frozen values: the only input of `RegionMember.step`."""
+"""Events of a region member, as frozen values: the only input of `RegionMember.step`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from kohort.consistent_region.offsets import Positions
 
 
 class RecordLike(Protocol):
-    """The attributes of a record that the machine reads."""
+    """The fields of a record that the machine reads."""
 
     @property
     def topic(self) -> str: ...
@@ -32,7 +32,7 @@ class Registered:
 
 @dataclass(frozen=True, slots=True)
 class RegionSubscribed:
-    """The consumer has been told which topics."""
+    """The consumer has its subscription."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +46,8 @@ class PartitionsRevoked:
 class PartitionsAssigned:
     """The group gave us `partitions` (all of them: assignment in a region is EAGER).
 
-    `view` is the coordinator's answer to being told so, None if it could not be told; `starts` where the newest
-    checkpoint, or else the initial offsets, say that each begins.
+    `view` is the coordinator's response to this, None if the call failed. `starts` are the offsets of the newest
+    checkpoint, or else the initial ones.
     """
 
     partitions: frozenset[TopicPartition]
@@ -58,8 +58,8 @@ class PartitionsAssigned:
 
 @dataclass(frozen=True, slots=True)
 class HandedOver:
-    """The group took `partitions`, and others stay (assignment is COOPERATIVE). `view` is the coordinator's answer to
-    being told how far they were read, None if it could not be told, or would not have it."""
+    """The group took `partitions`, and others stay (assignment is COOPERATIVE). `view` is the coordinator's response to
+    the positions that were read up to, None if the call failed or was refused."""
 
     partitions: frozenset[TopicPartition]
     generation: int
@@ -70,8 +70,8 @@ class HandedOver:
 class StateTaken:
     """The group gave us `partitions` (all of them, those that stayed included; assignment is COOPERATIVE).
 
-    `starts`: where those that are new are read on from; what is new and not in it is held by somebody who did not hand
-    it over. `view`: the coordinator's answer, None if it could not be told.
+    `starts`: the offsets from which new partitions are read on. A new partition that is not in it is held by a member
+    that did not hand it over. `view`: the coordinator's response, None if the call failed.
     """
 
     partitions: frozenset[TopicPartition]
@@ -95,7 +95,7 @@ class RecordsPolled:
 
 
 class PollTrouble(Enum):
-    """The kinds of error that a poll raises."""
+    """The kind of error that a poll raised."""
 
     RETRIABLE = "it passes by itself"
     FATAL = "it cannot pass"
@@ -112,14 +112,14 @@ class PollFailed:
 
 @dataclass(frozen=True, slots=True)
 class Looked:
-    """The coordinator's answer to Look or BeginCheckpoint."""
+    """The coordinator's response to Look or BeginCheckpoint."""
 
     view: MembershipView
 
 
 @dataclass(frozen=True, slots=True)
 class ResetGranted:
-    """The answer to RequestReset. `view.epoch` is higher than ours, unless others asked first for this generation."""
+    """The response to RequestReset. `view.epoch` is higher than ours, unless others were first for this generation."""
 
     view: MembershipView
 
@@ -141,7 +141,7 @@ class Contributed:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorFailed:
-    """The coordinator did not answer what we asked; nothing was written."""
+    """The coordinator did not respond to the request; nothing was written."""
 
     error: KohortError
 
@@ -162,7 +162,7 @@ class RegionCommitSettled:
 
 @dataclass(frozen=True, slots=True)
 class MemoryLow:
-    """True if the process is short of memory."""
+    """Reports if the process is short of memory."""
 
     low: bool
 

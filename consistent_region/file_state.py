@@ -141,7 +141,7 @@ def listed(folder: Path) -> dict[str, list[object]]:
 
 
 def _sync(path: Path) -> None:
-    """Write a file to the disk; for a folder, its names."""
+    """Sync a file's content to the disk, or a folder's names."""
     number = os.open(path, os.O_RDONLY)
     try:
         os.fsync(number)

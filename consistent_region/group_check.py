@@ -1,9 +1,10 @@
-"""Who is in the group, and has what: after every assignment each member looks for what would keep all checkpoints from
-being complete, and ends with an error that names it, so that nobody waits in vain.
+"""Checks the members of the group and their partitions after every assignment.
 
-A stranger (CR-87) reads partitions whose records the region lacks. A member of a region tells the broker who it is by
-its client id; whoever has another, or the id of a name that never registered, is a stranger. And partitions that the
-region has read may be nobody's: their topic was deleted, or is not subscribed to any more.
+A member that finds a cause which would keep all checkpoints from being complete ends with an error that names it.
+
+A stranger (CR-87) reads partitions whose records the region lacks. A member of a region is known by its client id.
+A group member with any other client id, or with that of a name that never registered, is a stranger. Partitions that
+the region has read may also have no owner: their topic was deleted, or is not subscribed to any more.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -21,7 +22,7 @@ UNREAD_LOOKS = 3  # a leader may learn of a topic late, and then the group rebal
 
 
 class GroupMemberInfo(Protocol):
-    """A member of the group, as `kohort.Consumer.group_members` gives it."""
+    """One member, as `kohort.Consumer.group_members` returns it."""
 
     @property
     def member_id(self) -> str: ...
@@ -34,7 +35,7 @@ class GroupMemberInfo(Protocol):
 
 
 def client_id(given: str, region: str, member: str) -> str:
-    """The client id of a region's member; `given` is the user's own part."""
+    """The client id of a region's member; `given` is the one that the user set."""
     return f"{given}/{region}/{member}"
 
 
@@ -45,7 +46,7 @@ def strangers(mates: Iterable[GroupMemberInfo], region: str, members: Collection
 
 
 def unread(mates: Collection[GroupMemberInfo], begun: Collection[TopicPartition]) -> frozenset[TopicPartition]:
-    """Those of `begun` that nobody has; none while it is not known who is there, and what everybody has."""
+    """Those of `begun` that no member has; none while the members or their partitions are not all known."""
     known = [one.assignment for one in mates if one.assignment is not None]
     if not mates or len(known) < len(mates):
         return frozenset()
@@ -55,8 +56,8 @@ def unread(mates: Collection[GroupMemberInfo], begun: Collection[TopicPartition]
 class GroupCheck:
     """Looks who is there, a little after each assignment; raises StrangerError, UnreadError.
 
-    `mates`: `Consumer.group_members`. `members` and `begun` (what has a beginning): of the coordinator; asked second,
-    since nobody joins the group before it has registered.
+    `mates`: `Consumer.group_members`. `members` and `begun` (what has a beginning): of the coordinator; called second,
+    since each member registers before it joins the group.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class GroupCheck:
         self._unread_looks = 0
 
     def assigned(self, now: float) -> None:
-        """Partitions came: somebody may have come too."""
+        """Handles an assignment: a member may have joined too."""
         self._due_at = now + LOOK_AFTER_S
         self._unread_looks = 0
 

@@ -1,12 +1,12 @@
 """Partitions that change hands inside an epoch, without a reset: rules over a region's record, for COOPERATIVE groups.
 
-Whoever lets a partition go says how far it came (`hand_over`), and keeps in its state what it made of the records
-before; whoever takes it reads on from there (`take`). Both are effects of the same epoch: the next complete checkpoint
-has them both, a reset undoes them both. What must not happen is that one of the two loses its memory while the other
-goes on. So the record keeps, until the next checkpoint or reset, who took part (`moved`): if one of these starts again,
-leaves, or is gone, the whole region goes back.
+The member that gives a partition up records its position (`hand_over`), and keeps the results of the records before it
+in its state. The member that takes the partition reads on from that position (`take`). Both are effects of the same
+epoch: the next complete checkpoint has them both, a reset undoes them both. Neither may lose its memory while the other
+goes on. So the record keeps the members that took part (`moved`) until the next checkpoint or reset. If one of these
+starts again, leaves, or is gone, the whole region goes back.
 
-A partition that somebody still holds and nobody handed over is one that its holder lost: the region goes back, too.
+A partition that has a holder and was not handed over is one that its holder lost: the region goes back, too.
 """
 
 from collections.abc import Iterable
@@ -21,8 +21,8 @@ from kohort.consistent_region.region_record import RegionRecord
 
 
 class TakenOver(NamedTuple):
-    """The answer to `take`. `starts`: where those that are new here are read from. `missing`: those that somebody holds
-    who did not hand them over. Both are empty if the region has gone on to another epoch."""
+    """The result of `take`. `starts`: the start offsets of those that are new here. `missing`: those that another
+    member holds and did not hand over. Both are empty if the region has gone on to another epoch."""
 
     view: MembershipView
     starts: Positions
@@ -66,8 +66,7 @@ def take(
 
 
 def conflict(record: RegionRecord, ticket: CheckpointTicket, partitions: Iterable[TopicPartition]) -> bool:
-    """True if a member that goes back has partitions that another member has read in this epoch, beyond the
-    checkpoint."""
+    """True if a member that goes back has partitions that were read in this epoch, beyond the checkpoint."""
     return any(one in record.handed or record.held.get(one, ticket.member) != ticket.member for one in partitions)
 
 
@@ -78,7 +77,7 @@ def holding(record: RegionRecord, ticket: CheckpointTicket, partitions: Iterable
 
 
 def forgotten(record: RegionRecord, member: str) -> RegionRecord:
-    """What the member held is read by nobody: its memory is gone, and with it what it made of those records."""
+    """Drop the member's holdings: its memory is gone, and with it the results of those records."""
     if member not in record.held.values():
         return record
     return replace(record, held={partition: name for partition, name in record.held.items() if name != member})

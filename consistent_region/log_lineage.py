@@ -1,7 +1,7 @@
-"""The log of an offset: the topic's id, and the leader epoch of the record before it.
+"""The log of an offset: the topic's id, and the leader epoch that the record before it was written under.
 
 A checkpoint keeps both beside each offset. Without them, a topic that was deleted and made anew, or a log that was cut
-and written again, has records at the same offsets, and nobody could tell that they are others.
+and written again, has other records at the same offsets, unnoticed.
 """
 
 from bisect import bisect_left
@@ -81,7 +81,7 @@ class Lineage:
                 )
 
     def typed(self, error: KohortError) -> KohortError:
-        """The consumer's error about a log, as a region raises it."""
+        """The consumer's error about a log, as an error of the region."""
         kind = {TopicRecreated: TopicRecreatedError, Truncation: TruncationError}.get(type(error))
         return error if kind is None else kind(error.message, hint=error.hint, **error.place)
 

@@ -2,9 +2,9 @@
 
     magic "KREGION\\n" (8 bytes) | version (u16) | payload length (u64) | CRC-32 of the payload (u32) | payload
 
-All big-endian. The payload is JSON with sorted keys and no spaces, so equal manifests are equal bytes, and whoever has
-lost everything else can still read one. Decoding ends by encoding again: bytes that are not the canonical form of what
-they say were not written by us, and are refused. Nothing in here can run code, whoever wrote it.
+All big-endian. The payload is JSON with sorted keys and no spaces, so equal manifests are equal bytes, and one
+can be read without this library. Decoding ends by encoding again: bytes that are not the canonical form of what
+they say were not written by us, and are refused. A manifest can run no code.
 """
 
 import hashlib

@@ -1,4 +1,4 @@
-"""Detects that this process is about to run out of memory: the free memory of the host, and within its cgroup."""
+"""Detects that this process is about to run out of memory, on the host or within its cgroup."""
 
 from pathlib import Path
 from typing import Final

@@ -14,7 +14,7 @@ NO_EPOCH: Final = -1
 class RegionPosition(NamedTuple):
     """The next record to read. `leader_epoch` is -1 and `topic_id` zero where they are not known.
 
-    Both are kept so that a reset can tell a log that was cut, or a topic that was made anew, from the one it knew.
+    Both are kept so that a reset notices a log that was truncated, or a topic that was recreated.
     """
 
     offset: int
@@ -35,7 +35,7 @@ Positions = Mapping[TopicPartition, RegionPosition]
 
 
 class OffsetManager:
-    """The partitions that count for this member, and the next offset of each, as a checkpoint will hold them.
+    """The partitions that this member counts for, with the next offset of each, for checkpoints.
 
     A partition may be registered without an offset (it was assigned while a reset is pending; the reset sets it).
     Within an epoch offsets only grow: `advance` refuses to go back, `place` (a seek) may go anywhere.
@@ -96,7 +96,7 @@ class OffsetManager:
 
 
 class SeekMap(Mapping[TopicPartition, RegionPosition]):
-    """The start of a partition after a reset: the checkpoint's offset, else the initial one (CR-65, CR-66)."""
+    """The start of each partition after a reset: the checkpoint's offset, else the initial one (CR-65, CR-66)."""
 
     __slots__ = ("_positions",)
 

@@ -4,12 +4,12 @@ How each promise of a store is kept:
 
 * *Alone.* A transaction locks its group's row before it reads anything of the group, so those of one region come one
   after another, and those of different regions do not meet.
-* *Nobody holds it for ever.* A lock that is not had in time is an error. A transaction that stands still (its host was
-  frozen or cut off) is ended by the server after the same time, and leaves nothing; so the lock is a lease. A server
-  that is silent that long is given up, and the connection with it.
+* *Locks are leases.* A lock that is not had in time is an error. A transaction that stands still (its host was
+  frozen or cut off) is ended by the server after the same time, and leaves nothing. A server
+  that does not respond for that long is given up, and the connection with it.
 * *One clock.* Hosts do not share a monotonic clock, so time is the server's, read with every lock.
-* *No polling.* Whoever writes a region's record says so (NOTIFY); a look at a record of which no news has come (LISTEN)
-  asks the server nothing.
+* *No polling.* Each write of a region's record sends a NOTIFY. A look at a record without a notification since (LISTEN)
+  sends the server no query.
 """
 
 import os
@@ -52,8 +52,8 @@ _T = TypeVar("_T")
 class PostgresStore:
     """Many processes on many hosts. `url`: as libpq takes it, `postgresql://user:password@host:5432/database?...`.
 
-    The tables are made where they are missing. `timeout_s` bounds every wait for the server: connecting, a lock, an
-    answer. A connection belongs to the process that opened it; after a fork the child opens its own. It must be a
+    The tables are made where they are missing. `timeout_s` bounds every wait for the server: connecting, a lock, a
+    response. A connection belongs to the process that opened it; after a fork the child opens its own. It must be a
     session of its own: a pooler that shares sessions between transactions breaks LISTEN.
 
     A server on another host is reached by TLS unless the URL or the environment name another `sslmode`. `require`, the
@@ -287,7 +287,7 @@ _INHERITED: Final[list[psycopg.Connection[Any]]] = []
 
 
 class _Session(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that gives up a server which does not answer."""
+    """A connection that gives up a server which does not respond."""
 
     limit_s = 10.0
 
@@ -296,7 +296,7 @@ class _Session(psycopg.Connection[tuple[Any, ...]]):
 
 
 def _limited(gen: Generator[Any, Any, _T], deadline: float, session: _Session) -> Generator[Any, Any, _T]:
-    """As `gen`, but not for ever; whoever waits is asked every tenth of a second."""
+    """Run `gen` with a deadline, which is checked every tenth of a second."""
     try:
         wanted = next(gen)
         while True:

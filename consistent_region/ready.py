@@ -1,13 +1,13 @@
-"""The output of a region member: one frozen value, the only output of the event side of `RegionMember`.
+"""The work that a region member has due: one frozen value, the only output of the event side of `RegionMember`.
 
 How a driver must use it
 ------------------------
 1. `member.step(event, now)` for what happened, in order; 2. `ready = member.ready(now)`; 3. do what it says; 4. poll
 the group's consumer as `polling` allows, handle what `member.take` gives, come back at `wake_at` at the latest.
 
-`ask` is a level: it is given until its answer was stepped (or the state moved on), never two at a time, so an answer
-that was lost is asked for again. Answers: Look, BeginCheckpoint -> `Looked`; RequestReset -> `ResetGranted`; GoBack ->
-`WentBack`; Contribute -> `Contributed`; each may end in `CoordinatorFailed` or, where nothing helps, `Broke`.
+`ask` is a level: it is given until its response was stepped (or the state moved on), never two at a time. So a request
+whose response was lost is repeated. Responses: Look, BeginCheckpoint -> `Looked`; RequestReset -> `ResetGranted`;
+GoBack -> `WentBack`; Contribute -> `Contributed`; each may end in `CoordinatorFailed` or, where nothing helps, `Broke`.
 """
 
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ from kohort.consistent_region.states import RegionPhase, RegionState
 
 
 class Polling(Enum):
-    """The way in which the consumer has to be polled."""
+    """The way in which the consumer is to be polled."""
 
     STOPPED = "not at all"
     THROTTLED = "at once, then a pause of 100 ms that any event ends"
@@ -29,20 +29,21 @@ class Polling(Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckGroup:
-    """Ask the coordinator how the region is."""
+    """Request the coordinator's view of the region."""
 
 
 @dataclass(frozen=True, slots=True)
 class BeginCheckpoint:
-    """Ask the coordinator for a barrier; it gives none while members are missing or move."""
+    """Request a barrier from the coordinator; it gives none while members are missing or move."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class RequestReset:
-    """Ask for a reset of the whole region. `generation`: the group generation that makes it necessary, so that many
-    members who ask for one rebalance get one reset; None if it is no rebalance. `forced` resets do not count."""
+    """Request a reset of the whole region. `generation`: the group generation that makes it necessary, so that the
+    requests of many members for one rebalance are one reset; None if it is no rebalance. `forced` resets do not
+    count."""
 
     epoch: int
     reason: str
@@ -68,7 +69,7 @@ RegionRequest = CheckGroup | BeginCheckpoint | RequestReset | GoBack | Contribut
 
 @dataclass(frozen=True, slots=True)
 class RegionNotice:
-    """Something people should hear of though nothing failed. `kind` is stable and meant for code."""
+    """A notice for people although nothing failed. `kind` is stable and meant for code."""
 
     kind: str
     text: str

@@ -59,11 +59,11 @@ class ConsistentRegion:
     what is not in `state` is done again after a reset. `sinks`, by name: what the handler writes to them becomes
     visible outside with the checkpoints, exactly once; None gives one up that there was. `hand_over`: whether
     assignment is COOPERATIVE, so that partitions that move are read on where they were left, and the rest throughout,
-    without a reset of the region; all members must say the same. `on_moment`: hears, on the thread of `run`, of each
-    moment that goes into the `timeline`; what it raises ends the member. `settings`: of the `Consumer`.
+    without a reset of the region; all members must say the same. `on_moment`: a callback, on the thread of `run`, for
+    each entry of the `timeline`; an exception in it ends the member. `settings`: of the `Consumer`.
 
     A member that was killed takes up its state and positions when it is started again under its name. Until then others
-    read its partitions, and its state stays part of every checkpoint; for `lease_s` after it was last heard of, none is
+    read its partitions, and its state stays part of every checkpoint; for `lease_s` after its last renewal, none is
     complete, since it may be back. `state` is exact at checkpoints: what
     `coordinator.manifest` names is final, what is in memory may still be undone.
 
@@ -225,7 +225,7 @@ class ConsistentRegion:
         self._stopping = True
 
     def make_consistent(self) -> None:
-        """Ask for a checkpoint now. Any thread, also the handler."""
+        """Request a checkpoint now. Any thread, also the handler."""
         self._member.make_consistent(time.monotonic())
 
     # --- seeing
@@ -270,7 +270,7 @@ class ConsistentRegion:
 def consumer_settings(
     given: Mapping[str, Any], *, topics: int, drain_timeout_s: float, reset_timeout_s: float, hand_over: bool = False
 ) -> dict[str, Any]:
-    """The consumer's settings in a region: `given`, and what consistency asks for (CR-07, CR-08).
+    """The consumer's settings in a region: `given`, and those that consistency requires (CR-07, CR-08).
 
     Raises ConfigurationError for settings that a region decides by itself, ConfigError for those that no consumer has.
     """
@@ -316,7 +316,7 @@ def _checked(name: str, value: Any) -> Any:
 
 @contextmanager
 def _refused() -> Iterator[None]:
-    """The consumer's error, as a region raises it."""
+    """Raises a consumer's refusals as errors of the region."""
     try:
         yield
     except (ConfigError, IllegalState) as wrong:

@@ -1,8 +1,7 @@
-"""Connects the machine with consumer and coordinator: does the work of `RegionReady`, and gives the results back as
-events.
+"""Drives a region member: does the work in `RegionReady`, and steps the machine with the results.
 
-One thread does everything, in turns: the event side (asking the coordinator, polling, hooks) and the processing side
-(handler). So nothing is ever submitted while partitions move, and a drain is over as soon as it is asked for. The
+One thread does everything, in turns: the event side (coordinator calls, polling, hooks) and the processing side
+(handler). So nothing is ever submitted while partitions move, and a drain is over as soon as it is requested. The
 consumer, the coordinator and the state are given; the clock is an argument: the seeded simulation of the tests conducts
 members with this very code.
 """
@@ -51,7 +50,7 @@ Handler = Callable[[Any, Any], object]
 
 
 class GroupConsumer(Lookups, Protocol):
-    """The methods of `kohort.Consumer` that a region uses."""
+    """The part of `kohort.Consumer` that a region needs."""
 
     @property
     def assignment(self) -> frozenset[TopicPartition]: ...
@@ -246,7 +245,7 @@ class RegionDriver(RebalanceHooks):
     # --- inner
 
     def _ready(self) -> rd.RegionReady:
-        """What is due, and done of it at once what is given only once."""
+        """Return the due work; the part that is given only once is done here."""
         ready = self.member.ready(self.clock())
         self.diary.saw(self.member, self.clock())
         for notice in ready.notices:

@@ -1,4 +1,4 @@
-"""The history of one region member, as frozen values: for people, pictures and tools."""
+"""The history of one region member, as frozen values, for people, pictures and tools."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -52,8 +52,8 @@ class HistoryEntry:
 
 
 class RegionHistory:
-    """Watches a member: `saw` after each of its steps. Any thread may read `timeline`; `on_moment` hears of each
-    entry on the thread that writes it, and what it raises waits in `problem`: it must not end a step halfway."""
+    """Watches a member: `saw` after each of its steps. Any thread may read `timeline`. `on_moment` is called for each
+    entry on the thread that writes it. Its exceptions wait in `problem`: they must not end a step halfway."""
 
     def __init__(self, on_moment: Callable[[HistoryEntry], object] | None = None) -> None:
         self.timeline: tuple[HistoryEntry, ...] = ()

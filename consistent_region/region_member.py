@@ -7,11 +7,11 @@ both on one thread, in turns, or on two under one lock; the machine has no socke
 What it keeps true, and how:
 
 * *State and positions belong together.* Both come from one checkpoint (`WentBack`) or one start (`Assigned`), and then
-  grow together, record by record (`submitted`). Whatever parts them (partitions that move after records were read, a
-  loss, an epoch that others began) leads to CR_RESET_PENDING, where nothing is kept and nothing is submitted.
-* *Asking is a level.* Being in CR_RESET_PENDING is what asks for a reset, being DRAINED what contributes; so no lost
-  answer and no handler that forgot can leave a member waiting for nothing.
-* *The epoch is the coordinator's.* This machine never counts it up: it learns of a newer one and goes back.
+grow together, record by record (`submitted`). Whatever parts them (partitions that move after records were read, a
+loss, an epoch that others began) leads to CR_RESET_PENDING, where nothing is kept and nothing is submitted. * *Requests
+are levels.* A reset is requested while in CR_RESET_PENDING, a contribution is made while DRAINED. So no lost response
+and no forgetful handler can leave a member waiting for nothing. * *The epoch is the coordinator's.* This machine never
+counts it up: it learns of a newer one and goes back.
 """
 
 from collections import deque
@@ -160,7 +160,7 @@ class RegionMember:
             _HANDLERS[type(event)](self, event)
 
     def ready(self, now: float) -> RegionReady:
-        """The output at `now`. Commits and notices are given once, the rest while it is true."""
+        """Return the work due at `now`. Commits and notices are given once, the rest while it is true."""
         self._now = max(now, self._now)
         self._advance()
         commit, self._commit = self._commit, None
@@ -207,7 +207,7 @@ class RegionMember:
 
     @property
     def permit_out(self) -> bool:
-        """True if a record is being handled."""
+        """True while a record is being handled."""
         return self._permit is not None
 
     # -------------------------------------------------------------------------------------------- the processing side
@@ -481,7 +481,7 @@ class RegionMember:
     # ---------------------------------------------------------------------------------------------------------- inner
 
     def _saw(self, view: MembershipView) -> None:
-        """Every answer of the coordinator says how the region is; what follows from that is the same for all."""
+        """Handles the view of the region, which is in every response of the coordinator."""
         busy = self._phase is not RegionPhase.OPEN or self._state is RegionState.CR_RESET_PENDING
         self._look_at = self._now + (BUSY_LOOK_S if busy else self.settings.look_interval_s)
         self._region_epoch = max(self._region_epoch, view.epoch)
@@ -549,7 +549,7 @@ class RegionMember:
         self._queue, self._drained = self._drained, deque()
 
     def _void(self, reason: str, *, forced: bool, generation: int = NO_GENERATION, rebalance: bool = True) -> None:
-        """State and positions have parted here: ask the region to go back."""
+        """Request a reset of the region, since state and positions no longer match here."""
         if self._state is RegionState.CR_RESET_PENDING:
             self._clear()
             return

@@ -1,4 +1,4 @@
-"""The state of a region at its coordinator: one frozen value, and its form in a store.
+"""A coordinator's knowledge of a region: one frozen value, and its form in a store.
 
 Every coordinator keeps exactly this. It is small (names, offsets, numbers), so it is replaced as a whole in each
 transaction; states and manifests, which are not, are stored beside it under their own names.
@@ -33,7 +33,7 @@ CLOCKS_APART_S: Final = 5.0
 class MemberRecord(NamedTuple):
     """One member. `incarnation`: how often it was launched. `epoch`: the region's epoch it has joined, -1 for none.
     `generation`: of the group, as it last said, -1 for none. `owned`: how many partitions it has of it. `since`: the
-    first checkpoint that it must be part of. `lease_deadline`: when it counts as gone unless it is heard of again, by
+    first checkpoint that it must be part of. `lease_deadline`: the time at which it counts as gone unless renewed, by
     the clock of the store; 0 once it has stopped in good order. `lease_s`: how long its own lease is, 0 if that is
     unknown: while members are given another one by one, they differ."""
 
@@ -46,7 +46,7 @@ class MemberRecord(NamedTuple):
     lease_s: float = 0.0
 
     def here(self, now: float, lease_s: float) -> bool:
-        """True if a checkpoint waits for it. A lease that ends later than any can is of a clock that began anew."""
+        """True if a checkpoint waits for it. A lease that ends impossibly late is of a clock that began anew."""
         return now < self.lease_deadline <= now + (self.lease_s or lease_s) + CLOCKS_APART_S
 
 

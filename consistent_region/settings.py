@@ -1,4 +1,4 @@
-"""The settings of a region member."""
+"""Settings of a region member."""
 
 import math
 from dataclasses import dataclass
@@ -57,10 +57,10 @@ class RegionSettings:
 
     @property
     def queue_records(self) -> int:
-        """The most records that wait between poll and handler."""
+        """The maximum number of records that wait between poll and handler."""
         return QUEUE_POLLS * self.max_poll_records
 
     @property
     def barrier_timeout_s(self) -> float:
-        """The time that a checkpoint may wait for a member's contribution."""
+        """The time-out (s) of a checkpoint's wait for a member's contribution."""
         return min(self.reset_timeout_s / 2, self.max_poll_interval_s / 2, 15.0)

@@ -1,4 +1,4 @@
-"""The differences between SQLite and PostgreSQL that a sink of rows meets."""
+"""Differences between SQLite and PostgreSQL, as a sink of rows needs them."""
 
 import sqlite3
 from typing import Any, Final, Protocol
@@ -31,7 +31,7 @@ class Dialect(Protocol):
         ...
 
     def statements(self, script: str) -> list[str]:
-        """The statements of a text, as `execute` takes them."""
+        """Split several statements into the pieces that `execute` takes at once."""
         ...
 
     def check(self, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""The start of a partition that the region has never owned: decided once, for all members and all resets."""
+"""Start positions of partitions that a region has never owned: decided once, for all members and all resets."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class StartPosition:
 
 
 class Lookups(Protocol):
-    """The look-ups of a consumer about logs; see `kohort.Consumer`."""
+    """A consumer's lookups about logs; see `kohort.Consumer`."""
 
     def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Any]: ...
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
@@ -60,9 +60,9 @@ def beginnings(
 ) -> dict[TopicPartition, RegionPosition]:
     """Proposals for those of `partitions` that have no beginning in `initial`; to be put there before they are used.
 
-    `matched`: all partitions of all topics that the region's pattern matches now, where it reads by a pattern. Whoever
-    sees a topic first, of a pattern the first topics, proposes beginnings for *all* of its partitions. What is missing
-    afterwards can only have been added later (A10).
+    `matched`: all partitions of all topics that the region's pattern matches now, where it reads by a pattern. The
+    first member that sees a topic, of a pattern the first topics, proposes beginnings for *all* of its partitions.
+    Partitions missing afterwards can only have been added later (A10).
     """
     missing = sorted(set(partitions) - initial.keys())
     seen = {one.topic for one in (missing if matched and initial else initial)}

@@ -1,4 +1,4 @@
-"""The state that a region keeps consistent: it can be snapshotted, restored, and begun anew."""
+"""State that a region keeps consistent: it can be snapshotted, restored, and begun anew."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -24,8 +24,8 @@ class StateHandle(Protocol):
 
 @runtime_checkable
 class CheckpointListener(Protocol):
-    """A state that has this too is told when the checkpoint that holds its last snapshot is complete. Not always: one
-    that died before it heard of it, or that goes back first, is restored from that checkpoint and has to know by that.
+    """A state with a callback for the completion of the checkpoint that holds its last snapshot. The callback may be
+    missed: a state that died or went back before it is restored from that checkpoint, and has to infer the completion.
 
     A KohortError that it raises ends the member.
     """

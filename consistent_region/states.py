@@ -16,7 +16,7 @@ from kohort.consistent_region.errors import RegionError
 
 
 class RegionState(Enum):
-    """The state of this member in its region. Each value is the sentence that `kohort region status` shows."""
+    """The state of this member in its region. Each value is the sentence `kohort region status` shows."""
 
     INITIALIZED = "not registered yet"
     """Made, and nothing else. The coordinator does not know us."""
@@ -58,7 +58,7 @@ class RegionTrigger(Enum):
 
 
 class RegionPhase(Enum):
-    """The phase of the checkpoint under way, at this member."""
+    """The progress of the checkpoint under way, here."""
 
     OPEN = "no checkpoint under way"
     """Records are polled and submitted."""
@@ -142,7 +142,7 @@ ENDED: Final = frozenset({_R.FAILED, _R.CLOSED})
 
 
 class IllegalRegionTransition(RegionError):
-    """The machine asked for a transition that the tables do not have: a defect of this library, never of the user."""
+    """The machine requested a transition that the tables do not have: a defect of this library, never of the user."""
 
 
 _A = TypeVar("_A", RegionState, RegionPhase)

@@ -1,4 +1,4 @@
-"""The storage of a coordinator: a few named values, changed in transactions.
+"""A coordinator's storage: a few named values, changed in transactions.
 
 A store knows nothing of regions. What it promises: a transaction sees the last committed one, is alone, is durable when
 it ends, and leaves no trace if it does not.
@@ -43,10 +43,10 @@ class Store(Protocol):
     def close(self) -> None: ...
 
     def clock(self) -> float:
-        """Seconds that all who share the store count alike; they never go back while somebody counts."""
+        """Seconds of a clock that all users of the store share; it never goes back while it is in use."""
 
     def changed(self, group: str, known: bytes) -> bool:
-        """True if the region's record may differ from `known`, which was read. False only where it is the same."""
+        """True if the region's record may differ from `known`, which was read. False only if it is the same."""
 
 
 class MemoryStore:

@@ -1,4 +1,4 @@
-"""The times at which a region takes checkpoints."""
+"""Triggers of a region's checkpoints."""
 
 from dataclasses import dataclass
 

@@ -17,14 +17,13 @@ def veiled(url: str) -> str:
 
 
 def conninfo(url: str) -> dict[str, Any]:
-    """The connection string for libpq, with `sslmode=require` where the server is on another host and nothing says
-    otherwise.
+    """The settings that libpq reads in a URL; `sslmode=require` is added for another host unless the URL sets it.
 
     `sslmode` in the URL, in PGSSLMODE or in a service file says otherwise: libpq's own default sends a password in the
     clear to a server without TLS.
 
-    Raises ConfigurationError for one that it cannot read, and for one in which it takes a part of a password for
-    something else, as it does where an @ or / of it is not quoted: of host and database, errors tell.
+    Raises ConfigurationError for a URL that it cannot read. Also for one in which it takes a part of a password for
+    something else, as with an unquoted @ or /: errors show host and database.
     """
     import psycopg
     from psycopg.conninfo import conninfo_to_dict
