@@ -271,9 +271,9 @@ class ConsumerBase:
         return self._session.read(lambda core: core.member.timeline.rebalances if core.member else ())
 
     def notices(self) -> tuple[Notice, ...]:
-        """What people should hear of though nothing failed, newest last: a handler that nears max_poll_interval_ms
-        (kind "poll_stalling"), a commit that was dropped, a coordinator that is gone. May be called from any thread;
-        the logger "kohort.consumer" has the same, warnings as warnings, at the moment it happens."""
+        """Events that need attention though nothing failed, newest last: a handler that nears max_poll_interval_ms
+        (kind "poll_stalling"), a dropped commit, a lost coordinator. May be called from any thread. The logger
+        "kohort.consumer" writes the same as they happen, warnings at WARNING."""
         return self._session.read(lambda core: tuple(core.notices))
 
     def commit_log(self) -> tuple[LedgerEntry, ...]:

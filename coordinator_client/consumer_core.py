@@ -107,7 +107,8 @@ class Item(NamedTuple):
 
 
 class Offer:
-    """What a poll gathers: `columns` for the user, the `items` that they come from, and what was decoded and `kept`."""
+    """The records that a poll gathers: `columns` for the user, the `items` that they come from, and the decoded slices
+    that were `kept`."""
 
     def __init__(self) -> None:
         self.columns: list[RecordColumns] = []
@@ -119,7 +120,7 @@ class Offer:
 
 
 class Handed:
-    """What a poll has returned and the core has not moved behind yet. `settled` items of it are done.
+    """The records that a poll has returned and behind which the core has not moved yet. `settled` items of it are done.
 
     `outlived`: the leader of a slice is none any more. The new one is asked before anything follows it.
     """
@@ -804,9 +805,8 @@ class ConsumerCore:
         return partition not in self.positions and partition in self.assignment
 
     def waiting_since_ms(self, partition: TopicPartition) -> int | None:
-        """When what is to be returned next was written, as well as is known without reading it: from the head of what
-        is fetched, else the timestamp of the last record that was returned, which is no later. None: nothing is known.
-        """
+        """The time at which the next record to return was written, as far as it is known without decoding: from the
+        head of what is fetched, else the timestamp of the last returned record, which is no later. None: unknown."""
         first = self.fetcher.parked.first(partition)
         if first is not None and first.start == self.positions.known_position(partition):
             return written_ms(first.records)

@@ -20,7 +20,8 @@ class Meaning(NamedTuple):
 
 
 def meaning(call: HookCall, answer: object, unsaved: Mapping[TopicPartition, OffsetAndMetadata]) -> Meaning:
-    """What an answer means; None: what auto-commit has not saved of revoked partitions, and nothing besides."""
+    """Interpret the result of a hook. None means: commit of the revoked partitions what auto-commit has not saved, and
+    nothing besides."""
     event = call.event
     commit = {one: to for one, to in unsaved.items() if isinstance(event, Revoked) and one in event.partitions}
     if answer is None:

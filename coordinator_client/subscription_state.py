@@ -85,8 +85,8 @@ class Subscription(_RequestedStart):
         )
 
     def matches(self, topic: str, *, internal: bool = False) -> bool:
-        """Whether a topic of this name is wanted; `internal` says that the broker marks it so. What the coordinator
-        matches, it alone knows: then any may be."""
+        """True if the subscription wants a topic of this name. `internal`: the broker marks it so. For a pattern that
+        the coordinator matches, any topic may be wanted."""
         if self.broker_pattern is not None:
             return True
         include, exclude = self._patterns

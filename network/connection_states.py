@@ -10,8 +10,8 @@ from kohort.network.settings_table import split_address
 
 
 class ConnectionStates:
-    """What calling each address has come to. Known brokers go first; when all of them have failed, the bootstrap
-    addresses are as good as they (KIP-899): the brokers may have come back elsewhere."""
+    """The results of connecting to each address. Known brokers go first. When all of them have failed, bootstrap
+    addresses count as much (KIP-899): the brokers may have come back elsewhere."""
 
     def __init__(
         self,

@@ -58,9 +58,8 @@ class PendingRequest(NamedTuple):
 
 
 class ConnectionPurpose(Enum):
-    """Which of a broker's connections a request goes by. The coordinator's is its own (G-02), and so are those that
-    fetch: a Fetch that waits at the broker holds up everything behind it. So would metrics, if the plugin that takes
-    them is slow."""
+    """The purposes of a broker's connections. The coordinator has its own (G-02), and so do fetches: a Fetch that waits
+    at the broker holds up everything behind it. Metrics would too, if the plugin that takes them is slow."""
 
     CONTROL = "control"
     GROUP = "group"

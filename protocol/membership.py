@@ -148,8 +148,8 @@ def _parse(message: Message[T], data: Buffer) -> T:
 
 
 def read_assignment(data: bytes) -> frozenset[TopicPartition]:
-    """What SyncGroup assigned to us. Raises WireError, for no bytes at all too: a leader that means "nothing" says so,
-    and an answer without even a version is a leader's bug (or a coordinator's) that must not look like an idle day."""
+    """The partitions of a SyncGroup response. Raises WireError, also for no bytes at all: a leader that assigns nothing
+    says so, and a response without even a version is a bug of the leader or the coordinator."""
     if len(data) < 2:
         raise WireError(f"an assignment of {len(data)} bytes", api="SyncGroup", path="assignment")
     return frozenset(

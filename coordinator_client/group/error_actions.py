@@ -196,8 +196,8 @@ VERDICTS_WITHOUT_MEMBER: Final[Mapping[int, CommitVerdict]] = {
 
 
 def commit_verdict(code: int, sent: ConsumerGroupMetadata, view: "MemberView") -> CommitVerdict:
-    """What becomes of a commit that was sent as `sent` and refused with `code`, given the member as it stands after it
-    was told (`CommitRefused`).
+    """The verdict on a commit that was sent as `sent` and refused with `code`, given the member after its
+    `CommitRefused`.
 
     22 and 25 mean two things. If the generation moved on while the commit was under way and we moved with it, or are
     joining the next one with partitions kept, the commit lost a race, and retained partitions may be committed again

@@ -37,9 +37,9 @@ class Standing(MemberComponent):
 
     @property
     def _probing(self) -> bool:
-        """Whether we read on while a join waits at the coordinator. Nobody expects heartbeats then, but we want to know
-        that the answer can still come: it may have been given and lost on the way, or the coordinator may be another
-        one by now, and what we read be somebody else's."""
+        """True if this member reads on while its join waits at the coordinator. The group expects no heartbeats then. A
+        heartbeat shows whether the response can still come: it may be lost, or the coordinator and the partitions'
+        owners may have changed."""
         waits = self._tracker.state is MemberState.JOINING and self._in_flight.is_in_flight("JoinGroup")
         return waits and self._membership.in_generation and self._membership.owns_partitions
 

@@ -79,8 +79,7 @@ class InFlightRequests:
             self._requests[serial] = InFlightRequest(api, identity, now, node_id, overdue_at, aside)
 
     def use_new_connection_next(self) -> None:
-        """What was asked of the coordinator by its own connection is not answered, though it should be: the next
-        request to a coordinator goes by a new one."""
+        """Send the next request to a coordinator over a new connection, since the present one brings no responses."""
         self._distrusted = True
 
     def drain_sends(self) -> tuple[Send, ...]:

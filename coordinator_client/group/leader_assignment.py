@@ -36,7 +36,7 @@ class AssignorFailed(KohortError):
 
 
 class MemberMetadata(NamedTuple):
-    """What one member told the group. `trouble`: the part of it that could not be used, and why; "" for none."""
+    """The subscription of one member. `error`: the part of it that could not be used, and the reason; "" for none."""
 
     subscription: Subscription
     instance_id: str | None

@@ -72,8 +72,8 @@ class Leadership:
         self._snapshot, self.moved = {}, ()
 
     def turnover(self) -> Turnover | None:
-        """Who came and who left, which only a leader can see, and only from one generation that it led to the next:
-        None in the first of them."""
+        """The members that came and left since the last generation. Known to a leader that led both; None in its first
+        one."""
         before, members = self._members_before, frozenset(self._said)
         self._members_before = members
         return None if before is None else Turnover(members - before, before - members)

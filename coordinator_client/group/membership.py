@@ -379,7 +379,7 @@ class Membership(MemberComponent):
             self._send_leave()
 
     def _goodbye(self, reason: str) -> tuple[str, Any] | None:
-        """What to tell the group, if it is to be told and there is somebody to tell it to: (API, request)."""
+        """The leave to send, as (API, request), if one is due and the coordinator is known."""
         known = self._coordinator.coordinator is not None and bool(self.identity.member_id)
         return self._leave_request(self.identity, reason) if known else None
 

@@ -1,4 +1,4 @@
-"""What a group member wants done: one ordered, frozen value, the only output of `GroupMember`.
+"""The output of a group member: one ordered, frozen value, the only output of its `ready`.
 
 How a driver must use it
 ------------------------
