@@ -48,7 +48,7 @@ def simulate(
     save: Annotated[Path | None, typer.Option(help="Write the group before the event here, as JSON.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """What an event does to a group: moves, skew, far reads, lag spread, member by member, beside Java's plan.
+    """Simulate an event in a group: moves, skew, far reads and lag spread by member, beside Java's plan.
 
     Example: kohort assign simulate --group billing -e join -b localhost:9092
     """
@@ -81,7 +81,7 @@ def migrate(
     members: Annotated[int, typer.Option(min=1, max=100_000, help="How many members the group has.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Which rolling restarts take a group from one assignor to another without a member being refused.
+    """List the rolling restarts that take a group from one assignor to another without a member being refused.
 
     Example: kohort assign plan-migration range cooperative-sticky --members 12
     """
@@ -140,7 +140,7 @@ def _document(
     cluster: ConnectionOptions,
     group: str | None,
 ) -> tuple[Document, str | None]:
-    """(the group, the assignor it is known to use): from a file, from a broker, or from numbers."""
+    """Return (the group, its assignor if known), from a file, a broker, or numbers."""
     sources = [name for name, given in (("FILE", file), ("--topic", topic), ("--group", group)) if given]
     if not sources and cluster.bootstrap:
         raise AssignorError("which group of that broker?", hint="add --group NAME")

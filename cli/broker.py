@@ -114,7 +114,7 @@ def status(as_json: AsJson = False) -> None:
 
 
 def _keep(name: str, version: str, count: int, port: int, tls: bool, users: dict[str, str], as_json: bool) -> None:
-    """Run the brokers until a signal; the state file exists exactly while they serve."""
+    """Run the brokers until a signal. The state file exists exactly while they serve."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     ports = tuple(range(port, port + count)) if port else ()
     life = locked(_lock_file(name))  # held for as long as this process lives, and so the sign that it does
@@ -163,7 +163,7 @@ def _lock_file(name: str) -> Path:
 
 
 def _read(name: str) -> dict[str, object] | None:
-    """The state of a running instance; what a dead keeper left behind is removed."""
+    """Return the state of a running instance. The state of a dead keeper is removed."""
     file = _state_file(name)
     if not is_locked(_lock_file(name)):
         file.unlink(missing_ok=True)

@@ -5,7 +5,10 @@ from typing import NamedTuple
 
 
 class CommandEntry(NamedTuple):
-    """`module` holds a typer app named `app`; `about` is its line in `kohort --help`; `extra` installs its needs."""
+    """A subcommand.
+
+    `module` has a typer app named `app`. `about` is its line in `kohort --help`. `extra` installs its requirements.
+    """
 
     module: str
     about: str
@@ -44,5 +47,5 @@ COMMANDS = {
 
 
 def available() -> dict[str, CommandEntry]:
-    """The commands whose module is there."""
+    """Return the commands whose module exists."""
     return {name: entry for name, entry in COMMANDS.items() if find_spec(entry.module) is not None}

@@ -1,7 +1,7 @@
-"""`kohort completion SHELL`: the script that completes commands and options, and what it asks at each TAB.
+"""`kohort completion SHELL`: the completion script of a shell, and the completions at each TAB.
 
-`kohort` is a table of apps that are imported when they are asked for; typer completes one app. So at a TAB one is made
-of the table, in which only the command that is typed is more than its name.
+`kohort` is a table of apps that are imported on use, but typer completes a single app. So one app is made of the table
+at each TAB. Only the typed command has its options in it.
 """
 
 import os
@@ -34,7 +34,7 @@ def completion(shell: Shell) -> None:
 
 
 def complete(environment: Mapping[str, str] = os.environ) -> int:
-    """Answer a TAB: the words are in the environment, as the shell's script has put them there."""
+    """Print the completions at a TAB. The shell's script passes the words in the environment."""
     words = (environment.get("COMP_WORDS") or environment.get("_TYPER_COMPLETE_ARGS") or "").split()
     try:
         _root(words[1] if len(words) > 1 else "")(args=[], prog_name="kohort", complete_var=VARIABLE)
@@ -44,7 +44,7 @@ def complete(environment: Mapping[str, str] = os.environ) -> int:
 
 
 def _root(typed: str) -> typer.Typer:
-    """All commands as one app; the one that is typed with all it has."""
+    """Return all commands as one app, the typed one with its options and subcommands."""
     root = typer.Typer()
     for name, entry in available().items():
         if name != typed:

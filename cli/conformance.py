@@ -1,7 +1,7 @@
-"""`kohort conformance --bootstrap HOST:PORT`: is that a broker that speaks the group protocol?
+"""`kohort conformance --bootstrap HOST:PORT`: check a broker's group protocol.
 
-Exit codes: 0 nothing failed; 1 something did; 2 wrong usage; 3 nothing failed, but something or all could not be
-judged, or the run ended early; 130 and 143 after SIGINT and SIGTERM.
+Exit codes: 0: no failure. 1: a failure. 2: wrong usage. 3: no failure, but a part or all could not be judged, or the
+run ended early. 130 and 143: after SIGINT and SIGTERM.
 """
 
 import asyncio
@@ -61,7 +61,7 @@ JUDGE, STRANGER = ("judge", "judge-secret"), ("stranger", "stranger-secret")
 
 
 class Format(StrEnum):
-    """What --report can write."""
+    """The formats of --report."""
 
     HTML = "html"
     MD = "md"
@@ -177,7 +177,7 @@ def main(
 
 @app.command("list")
 def show_checks(as_json: AsJson = False) -> None:
-    """Every check: what it is about, what is expected, and where that is written.
+    """List every check, with its subject, the expected result and the source.
 
     Example: kohort conformance list
     """
@@ -196,7 +196,7 @@ def compare(
     everything: Annotated[bool, typer.Option("--all", help="Also what only one of the two was asked.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Two brokers side by side: the cells in which they do not agree. Exit code 1 if there are any.
+    """Compare two brokers and list the cells in which they differ. Exit code 1 if there are any.
 
     Example: kohort conformance compare kafka.json.gz other.json
     """
@@ -234,7 +234,7 @@ def _not_judged(error: ConformanceError) -> typer.Exit:
 
 
 def _say(out: Console, line: str) -> None:
-    """In one line however long, so that a path in it can be copied, and a log searched for it."""
+    """Print the text on one line of any length, so that paths can be copied and logs searched."""
     out.print(line, highlight=False, soft_wrap=True)
 
 
@@ -300,8 +300,9 @@ async def _run(
 class Signals:
     """SIGINT and SIGTERM during the command. `received` has the numbers of those that did not raise.
 
-    Until the run begins a signal raises KeyboardInterrupt or SystemExit. During the run it stops it (see `Stop`). After
-    the run the first one only sets the exit code, so that brokers are stopped and reports written; the next one raises.
+    Until the run begins a signal raises KeyboardInterrupt or SystemExit. During the run it stops it (see `RunStopped`).
+    After the run the first one only sets the exit code, so that brokers are stopped and reports written. The next
+    one raises.
     """
 
     def __init__(self) -> None:
@@ -366,8 +367,10 @@ class _Started:
 def _broker(
     bootstrap: str, version: str, count: int, acls: bool, extra: dict[str, str]
 ) -> Iterator[tuple[str, str, str, Operator | None]]:
-    """(address, user, stranger, who restarts it): the given address, or that of brokers that live as long as the
-    block."""
+    """Yield (address, user, stranger, operator).
+
+    The address is the given one, or that of brokers that run during the block.
+    """
     if not version:
         yield bootstrap, "", "", None
         return
@@ -412,7 +415,7 @@ def _property(entry: str) -> tuple[str, str]:
 
 
 def _command() -> str:
-    """What was typed, without what is secret."""
+    """Return the command line without its secrets."""
     words = ["kohort", "conformance", *sys.argv[2:]] if len(sys.argv) > 1 else ["kohort", "conformance"]
     return shlex.join(_public(before, word) for before, word in zip(["", *words], words, strict=False))
 

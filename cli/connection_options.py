@@ -1,4 +1,4 @@
-"""How commands are told where the brokers are and who we are: options, a file of properties, the environment."""
+"""Connection settings of commands: options, a properties file, the environment."""
 
 import inspect
 import os
@@ -48,12 +48,12 @@ P = ParamSpec("P")
 
 
 class NoBrokerNamed(KohortError):
-    """Neither options nor the environment nor a file name a broker."""
+    """No broker is named by the options, the environment or a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class ConnectionOptions:
-    """What a command is told about the cluster; read when it is asked for, since not every command needs one."""
+    """The connection settings of a command. They are read on use, since not every command needs a cluster."""
 
     bootstrap: str = ""
     config: Path | None = None
@@ -62,32 +62,32 @@ class ConnectionOptions:
 
     @property
     def properties(self) -> dict[str, str]:
-        """By Kafka's names. Raises KohortError as `properties()` does."""
+        """The settings by Kafka's names. Raises KohortError as `properties()` does."""
         return properties(self.bootstrap, self.config, self.x, self.profile)
 
     @property
     def named(self) -> bool:
-        """Whether anything names a broker."""
+        """True if a broker is named."""
         try:
             return bool(self.properties)
         except NoBrokerNamed:
             return False
 
     def keywords(self) -> dict[str, Any]:
-        """`outside()` by our own names, with the values' own types: what `Consumer(...)` takes."""
+        """The result of `outside()` as typed keyword arguments of `Consumer(...)`."""
         return by_our_names(self.outside(), BY_KAFKA_NAME)
 
     def admin(self) -> Admin:
-        """Raises ConfigError for a property that is none, or whose value is wrong."""
+        """Return an admin client. Raises ConfigError for an unknown property or an invalid value."""
         return Admin.from_config(self.outside())
 
     def outside(self) -> dict[str, Any]:
-        """The properties for a client that joins no group and commits nothing."""
+        """Return the properties for a client that joins no group and commits nothing."""
         return {name: value for name, value in self.properties.items() if name not in OF_A_MEMBER}
 
 
 def connected(command: Callable[Concatenate[ConnectionOptions, P], None]) -> Callable[..., None]:
-    """The command with the options that make its first argument: --bootstrap, --config, --profile, -X."""
+    """Add the options that make the first argument: --bootstrap, --config, --profile, -X."""
 
     @wraps(command)
     def with_options(**given: Any) -> None:
@@ -108,7 +108,7 @@ def connected(command: Callable[Concatenate[ConnectionOptions, P], None]) -> Cal
 
 
 def console() -> Console:
-    """Where tables go: as wide as the terminal, and into a pipe as wide as they are, so that no name is cut."""
+    """Return the console for tables. Output into a pipe is wide enough that no name is cut."""
     return Console() if sys.stdout.isatty() else Console(width=PIPE_WIDTH)
 
 
@@ -120,11 +120,11 @@ def properties(
     *,
     environment: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
-    """What they say together: -b over -X over a file or profile that was typed over KOHORT_ variables over a file that
-    was not.
+    """Merge the settings of options, file and environment.
 
-    Properties of a file that are no consumer's (serializers, ...) are left out; of `-X` they are errors. Raises
-    KohortError for what is no property, a profile without a file, and if no broker is named.
+    Precedence: -b, -X, a file or profile that was typed, KOHORT_ variables, a file that was not typed. Properties of a
+    file that are no consumer's (serializers, ...) are left out. In `-X` they are errors. Raises KohortError for an
+    invalid property, a profile without a file, and if no broker is named.
     """
     named = config or _path(environment.get("KOHORT_CONFIG"))
     path = named or usual_file(environment)
@@ -152,7 +152,7 @@ def properties(
 
 
 def _kafkas(name: str) -> str:
-    """Kafka's own name of a property that librdkafka calls otherwise."""
+    """Return Kafka's name of a property, also for librdkafka's name."""
     return BY_KAFKA_NAME[name].kafka if name in BY_KAFKA_NAME else name
 
 
@@ -166,7 +166,7 @@ def _ours(found: Mapping[str, str]) -> dict[str, str]:
 
 
 def _translated(found: dict[str, str]) -> dict[str, str]:
-    """Java's security settings in our words; read only where there are any, since most files have none."""
+    """Translate Java's security settings to ours, if there are any."""
     if not any(name.startswith(OF_JAVA) for name in found):
         return found
     from kohort.spark.java_settings import in_our_words

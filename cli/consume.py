@@ -1,4 +1,4 @@
-"""`kohort consume`: records to a terminal, a pipe or a Parquet file; no group is joined and nothing committed."""
+"""`kohort consume`: print records or write them to a Parquet file, without joining a group or committing."""
 
 import base64
 import json
@@ -38,7 +38,7 @@ POLL_S = 0.25
 
 
 class Form(StrEnum):
-    """How records are printed."""
+    """The output formats of records."""
 
     TABLE = "table"
     JSON = "json"
@@ -46,7 +46,7 @@ class Form(StrEnum):
 
 
 class TextOutput(StrEnum):
-    """How bytes are shown."""
+    """The representations of bytes."""
 
     UTF8 = "utf8"
     JSON = "json"
@@ -67,7 +67,7 @@ def _json(data: bytes) -> Any:
 
 
 def _finite(number: str) -> float:
-    """NaN and infinities are numbers to Python's reader and writer, and not to anybody else's."""
+    """Parse a finite float. NaN and infinities are valid only for Python's JSON reader, and raise ValueError."""
     value = float(number)
     if not math.isfinite(value):
         raise ValueError(f"not a number in JSON: {number}")
@@ -136,8 +136,10 @@ def consume(
 
 
 class OffsetSpan(NamedTuple):
-    """Offsets to show, `first` to before `stop`, and where to `begin`: from behind a log's end the consumer would be
-    sent back to its beginning."""
+    """Offsets to show, from `first` to before `stop`, and the offset to `begin` at.
+
+    A consumer that begins behind the end of a log would be reset to its beginning.
+    """
 
     begin: int
     first: int
@@ -149,7 +151,7 @@ NEVER = 1 << 62
 
 
 def _ranges(admin: Admin, consumer: Consumer, topic: str, only: list[int] | None, start: str, to: str) -> Ranges:
-    """First offset and the one to stop before, by partition; partitions with nothing to read are left out."""
+    """Return the offsets to read by partition. Partitions with nothing to read are left out."""
     known = partitions_of(admin, topic)
     if strange := sorted(set(only or ()) - {one.partition for one in known}):
         raise KohortError(f"the topic has {len(known)} partitions", topic=topic, partition=strange[0])
@@ -181,7 +183,7 @@ def _offsets(
 
 
 def _read(consumer: Consumer, ranges: Ranges, limit: int | None) -> Iterator[RecordColumns]:
-    """Columns up to each partition's end, and to the limit in all."""
+    """Yield columns up to each partition's end, and up to the total limit."""
     left, waiting = limit if limit is not None else NEVER, dict(ranges)
     if not waiting:
         return
@@ -205,7 +207,7 @@ def _read(consumer: Consumer, ranges: Ranges, limit: int | None) -> Iterator[Rec
 
 
 def _below(columns: RecordColumns, stop: int) -> int:
-    """How many of the records lie before `stop`; offsets grow, so halving finds it."""
+    """Return the number of records before `stop`, by bisection."""
     low, high = 0, len(columns)
     while low < high:
         middle = (low + high) // 2
@@ -220,7 +222,7 @@ def _below(columns: RecordColumns, stop: int) -> int:
 
 
 class _progress:
-    """A bar on stderr while records go elsewhere; `tick(n)` moves it. None where nobody would see it."""
+    """A progress bar on stderr, advanced by the function that `with` gives. No bar if it would not be seen."""
 
     def __init__(self, total: int | None, quiet: bool) -> None:
         self._bar: Progress | None = None
@@ -246,7 +248,7 @@ class _progress:
 
 
 class _writer:
-    """Where records go; what `with` gives takes columns."""
+    """The output of records. `with` gives a function that takes columns."""
 
     def __init__(
         self, parquet: Path | None, form: Form, key: Callable[[bytes], Any], value: Callable[[bytes], Any]

@@ -1,4 +1,4 @@
-"""Somebody's bytes, however they come: hex, base64, a file, a packet capture, a wire tape."""
+"""Input of frames: hex, base64, a file, a packet capture, a wire tape."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ SHORTEST_FRAME = 8  # a length, and the correlation id of a response
 
 
 def literal(text: str) -> bytes:
-    """Hex (spaces, colons, 0x and line breaks allowed) or base64."""
+    """Decode hex (spaces, colons, 0x and line breaks allowed) or base64."""
     squeezed = re.sub(r"0x|[\s:,]", "", text)
     if re.fullmatch(r"(?:[0-9a-fA-F]{2})+", squeezed):
         return bytes.fromhex(squeezed)
@@ -72,7 +72,7 @@ class _Stream:
     early: dict[int, bytes] = field(default_factory=dict)
 
     def push(self, sequence: int, data: bytes) -> bytes:
-        """The bytes that are in order with this segment; what was seen before is not given again."""
+        """Return the bytes that are in order with this segment, without those returned before."""
         if self.next_sequence is None:
             self.next_sequence = sequence
         behind = (self.next_sequence - sequence) & 0xFFFFFFFF
@@ -100,9 +100,9 @@ class _Flow:
 
 
 def frames_of_pcap(path: Path) -> Iterator[Captured]:
-    """The Kafka frames of a pcap or pcapng file, in the order in which their last bytes were captured.
+    """Yield the Kafka frames of a pcap or pcapng file, in the order in which their last bytes were captured.
 
-    The side that opened a connection is the client; where the opening was not captured, the higher port is.
+    The side that opened a connection is the client. If the opening was not captured, the higher port is.
     """
     with path.open("rb") as file:
         reader = dpkt.pcap.UniversalReader(file)
@@ -135,7 +135,7 @@ def frames_of_pcap(path: Path) -> Iterator[Captured]:
 
 
 def _tcp(link: int, packet: bytes) -> tuple[str, str, Any] | None:
-    """(sender, receiver, segment), or None for what is not TCP over IP."""
+    """Return (sender, receiver, segment), or None if the packet is not TCP over IP."""
     try:
         if link in _RAW_IP:
             network = dpkt.ip6.IP6(packet) if packet[0] >> 4 == 6 else dpkt.ip.IP(packet)

@@ -34,7 +34,7 @@ WHERE = "earliest, latest, 5, +100, -100, 2026-01-31T12:00:00Z, or P1D for a day
 
 
 class Sort(StrEnum):
-    """How lags are listed."""
+    """The orders of lag lists."""
 
     PARTITION = "partition"
     LAG = "lag"
@@ -43,7 +43,7 @@ class Sort(StrEnum):
 @app.command("list")
 @connected
 def list_(cluster: ConnectionOptions, as_json: AsJson = False) -> None:
-    """Every group of the cluster. Example: kohort group list -b localhost:9092"""
+    """List every group of the cluster. Example: kohort group list -b localhost:9092"""
     with cluster.admin() as admin:
         found = admin.list_groups()
     if as_json:
@@ -55,7 +55,7 @@ def list_(cluster: ConnectionOptions, as_json: AsJson = False) -> None:
 @app.command()
 @connected
 def describe(cluster: ConnectionOptions, group: Group, as_json: AsJson = False) -> None:
-    """Who is in a group, and who owns what. Example: kohort group describe billing -b localhost:9092"""
+    """List the members of a group and their partitions. Example: kohort group describe billing -b localhost:9092"""
     with cluster.admin() as admin:
         found = admin.describe_group(group)
         behind = {one.partition: one.lag for one in admin.lag(group)}
@@ -99,7 +99,7 @@ def lag(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """How many records wait, partition by partition. Example: kohort group lag billing --watch -b localhost:9092"""
+    """List the lag of each partition. Example: kohort group lag billing --watch -b localhost:9092"""
     with cluster.admin() as admin:
         if not watch:
             _tell_lag(_looked(admin, group), sort, show_all, as_json)
@@ -209,7 +209,7 @@ def remove_members(
 
 
 def _where(admin: Admin, group: str, to: str, topics: frozenset[str]) -> dict[TopicPartition, int]:
-    """What `--to` means for every partition of the topics, or that the group has committed."""
+    """Return the offset of `--to` for every partition of the topics, or that the group has committed."""
     committed = {partition: at.offset for partition, at in admin.committed(group).items()}
     # Of a topic that is named also what nothing is committed for: a member would begin there where it pleases.
     partitions = [one for topic in sorted(topics) for one in partitions_of(admin, topic)] if topics else list(committed)
@@ -229,7 +229,7 @@ def _where(admin: Admin, group: str, to: str, topics: frozenset[str]) -> dict[To
 
 
 def _refuse_silence(admin: Admin, silent: set[TopicPartition]) -> None:
-    """Raises if the topic of one of these is there: then they would come to be left out. One that is gone may be."""
+    """Raise KohortError for a partition whose topic exists, because it would be left out. Deleted topics may be."""
     there = admin.describe_topics({one.topic for one in silent})
     for topic, number in sorted(silent):
         if not isinstance(there[topic], KohortError):
@@ -239,7 +239,7 @@ def _refuse_silence(admin: Admin, silent: set[TopicPartition]) -> None:
 
 
 def _of(topics: frozenset[str], named: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """What is named of these topics, or of all if none is given."""
+    """Return the offsets of these topics, or all offsets if no topic is given."""
     return {one: offset for one, offset in named.items() if not topics or one.topic in topics}
 
 
@@ -274,7 +274,7 @@ def _looked(admin: Admin, group: str) -> list[PartitionLag]:
 
 
 def _watch(admin: Admin, group: str, every_s: float, sort: Sort, show_all: bool, as_json: bool) -> None:
-    """Look again and again. A terminal shows as many rows as it has lines; a pipe gets every look, one by one."""
+    """Show the lag repeatedly. A terminal shows as many rows as it has lines, a pipe gets every table."""
     before: dict[TopicPartition, int] = {}
     out = console()
     with Live(console=out, auto_refresh=False) if out.is_terminal and not as_json else nullcontext() as live:
@@ -311,7 +311,7 @@ def _lags(rows: Sequence[PartitionLag]) -> dict[str, Any]:
 def _lag_table(
     group: str, rows: Sequence[PartitionLag], sort: Sort, most: int, before: Mapping[TopicPartition, int] | None
 ) -> Table:
-    """`before`: lags of the look before, None where there is but one look."""
+    """Return the table of lags. `before`: the previous lags, None if there are none."""
     if sort is Sort.LAG:
         rows = sorted(rows, key=lambda one: (-(one.lag or 0), one.partition))
     shown = rows[: max(1, most)]

@@ -1,7 +1,7 @@
-"""`kohort group timeline TAPE`: the rebalances of a member, drawn from the tape that its consumer keeps.
+"""`kohort group timeline TAPE`: the rebalances of a member, drawn from its tape.
 
-A consumer keeps a tape when it is made with `tape="FILE"`; the file may be read while it lives, which is what --follow
-does. Rebalances are not on a tape, but frames are: today's member is given them, and its own timeline is drawn.
+A consumer made with `tape="FILE"` writes a tape. The file may be read while the consumer runs, as --follow does.
+A tape has frames and no rebalances. The frames are replayed to a member, and its timeline is drawn.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def timeline(
 
 
 def drawing(rebalances: Sequence[RebalanceRecord], now: float) -> RenderableType:
-    """Rebalances as they are shown: of `consumer.timeline()` as well, with the monotonic time for `now`."""
+    """Draw rebalances, also those of `consumer.timeline()`, with the monotonic time for `now`."""
     if not rebalances:
         return Text("no rebalance yet")
     shown = rebalances[-SHOWN:]
@@ -78,7 +78,7 @@ def drawing(rebalances: Sequence[RebalanceRecord], now: float) -> RenderableType
 
 
 def plain(each: RebalanceRecord, now: float) -> dict[str, Any]:
-    """A rebalance for programs: seconds of the tape, partitions as "topic-number"."""
+    """Return a rebalance for JSON: seconds of the tape, partitions as "topic-number"."""
     return {
         "cause": each.cause.reason.name,
         "detail": each.cause.detail,
@@ -115,7 +115,7 @@ def _follow(path: Path, as_json: bool) -> None:
 
 
 class _Silent:
-    """In the place of a live display where none is wanted."""
+    """The substitute of a live display."""
 
     def __enter__(self) -> _Silent:
         return self
@@ -126,7 +126,7 @@ class _Silent:
 
 
 def _read(path: Path) -> tuple[tuple[RebalanceRecord, ...], float]:
-    """The rebalances so far, and the tape's time. What a living consumer has half written is left for the next time."""
+    """Return the rebalances so far and the tape's time. An incomplete last line is left for the next read."""
     whole, _, _half = path.read_text(errors="replace").rpartition("\n")
     frames = list(tape.read(whole.splitlines()))
     try:
@@ -159,7 +159,7 @@ def _ended(each: RebalanceRecord) -> str:
 
 
 def _bar(each: RebalanceRecord, now: float, longest_s: float) -> Text:
-    """One cell a phase at least, the rest by duration; each phase has its state's first letter and colour."""
+    """Draw phases by duration, each at least one cell, with its state's first letter and colour."""
     bar = Text("      ")
     for one in each.phases:
         cells = max(round(BAR_CELLS * one.lasted_s(now) / longest_s), 1) if longest_s else 1

@@ -1,4 +1,4 @@
-"""The `kohort` command: one table of subcommands, each imported only when it is the one asked for."""
+"""The `kohort` command. Each subcommand is imported only when it is run."""
 
 import os
 import sys
@@ -14,7 +14,7 @@ from kohort.common.errors import KohortError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit code: 0, 1 after an error of ours or of a file, 2 after one of usage."""
+    """Run the command line. Returns 0, 1 after an error of ours or of a file, 2 after one of usage."""
     if arguments is None and "_KOHORT_COMPLETE" in os.environ:
         from kohort.cli.completion import complete
 
@@ -42,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _take_whatever_is_printed() -> None:
-    """Also where nobody looks (`>&-`), and where the terminal's encoding lacks what a record holds."""
+    """Make output work with closed streams (`>&-`) and characters that the terminal's encoding lacks."""
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
@@ -91,7 +91,7 @@ Kafka's consumer-group protocol from the wire up.
 
 
 def _load(entry: CommandEntry, name: str) -> Callable[..., object]:
-    """The typer app of a command; a package that is missing is one error that names the extra."""
+    """Return the typer app of a command. The error for a missing package names the extra."""
     try:
         app: Callable[..., object] = import_module(entry.module).app
     except ImportError as error:

@@ -1,4 +1,4 @@
-"""Which partitions a topic has, and how they are listed for people."""
+"""The partitions of a topic, and their display."""
 
 from collections.abc import Iterable
 
@@ -7,7 +7,7 @@ from kohort.common import KohortError, TopicPartition
 
 
 def partitions_of(admin: Admin, topic: str) -> list[TopicPartition]:
-    """All of them, asked for without the topic's settings, which not every broker tells. Raises UnknownTopic."""
+    """Return all partitions of a topic. Raises UnknownTopic."""
     found = admin.describe_topics([topic])[topic]
     if isinstance(found, KohortError):
         raise found
@@ -15,7 +15,7 @@ def partitions_of(admin: Admin, topic: str) -> list[TopicPartition]:
 
 
 def short(partitions: Iterable[TopicPartition]) -> str:
-    """`payments 0-3,7`: short, however many they are."""
+    """Return a short form such as `payments 0-3,7`."""
     by_topic: dict[str, list[int]] = {}
     for topic, number in sorted(partitions):
         by_topic.setdefault(topic, []).append(number)

@@ -1,4 +1,4 @@
-"""`kohort plan`: which offsets Spark would read, and what it would miss, before it reads anything."""
+"""`kohort plan`: the offsets that Spark would read, and those that it would miss."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def plan(
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """The ranges, as kafka_rdd and format("kohort") would read them, and the gaps before them.
+    """List the ranges, as kafka_rdd and format("kohort") would read them, and the gaps before them.
 
     Example: kohort plan --bootstrap localhost:9092 --topic payments --start committed --group billing
     """
@@ -74,7 +74,7 @@ def plan(
 
 
 def bound(text: str) -> Bound:
-    """A bound as the command line says it. Raises PlanError."""
+    """Parse a bound of the command line. Raises PlanError."""
     if text in ("earliest", "latest", "committed"):
         return text  # type: ignore[return-value]  # mypy does not narrow a str to its words
     if text.lstrip().startswith("{"):
@@ -90,7 +90,7 @@ def bound(text: str) -> Bound:
 
 
 def to_json(found: ReadPlan) -> dict[str, Any]:
-    """A plan for other programs."""
+    """Return a plan for JSON."""
     return {
         "ranges": [
             {"topic": one.topic, "partition": one.partition, "start": one.start, "stop": one.stop} for one in found

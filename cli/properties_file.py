@@ -1,4 +1,4 @@
-"""Kafka's properties as people keep them: a file with profiles, and the environment."""
+"""Kafka's properties from a file with profiles, and from the environment."""
 
 import os
 import sys
@@ -15,10 +15,10 @@ SECRETS = ("password", "secret", "jaas.config", "ssl.keystore.key", "oauth.token
 
 
 def from_file(path: Path, profile: str | None) -> dict[str, str]:
-    """NAME=VALUE a line, as Kafka's own tools take it, a line that ends in a backslash going on in the next.
+    """Read lines of NAME=VALUE, as Kafka's own tools do. A backslash continues a line.
 
-    What follows a line `[NAME]` is that profile's; what stands before the first such line is everybody's. Raises
-    KohortError for a file that cannot be read, a line that is no property, and a profile that is not there.
+    Properties after a line `[NAME]` belong to that profile. Those before the first such line belong to all profiles.
+    Raises KohortError for a file that cannot be read, an invalid line, and a missing profile.
     """
     found: dict[str, str] = {}
     profiles: list[str] = []
@@ -41,20 +41,20 @@ def from_file(path: Path, profile: str | None) -> dict[str, str]:
 
 
 def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Every setting of a consumer that a variable names: KOHORT_SASL_USERNAME is sasl.username."""
+    """Return the consumer settings of variables, such as sasl.username of KOHORT_SASL_USERNAME."""
     names = {f"{PREFIX}{setting.name.upper()}": setting.kafka for setting in SETTINGS.values()}
     return {kafka: environment[name] for name, kafka in names.items() if environment.get(name)}
 
 
 def usual_file(environment: Mapping[str, str] = os.environ) -> Path | None:
-    """Where a file is looked for that nobody named: kohort/config in XDG_CONFIG_HOME, or in ~/.config."""
+    """Return the default file if it exists: kohort/config in XDG_CONFIG_HOME, or in ~/.config."""
     home = environment.get("XDG_CONFIG_HOME") or Path(environment.get("HOME") or Path.home(), ".config")
     path = Path(home, "kohort", "config")
     return path if path.is_file() else None
 
 
 def _lines(path: Path) -> list[tuple[int, str]]:
-    """(number of its first line, text) of what is neither empty nor a comment."""
+    """Return (number of the first line, text) of each logical line, without empty lines and comments."""
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:

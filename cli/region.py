@@ -1,4 +1,4 @@
-"""`kohort region`: what a region's coordinator has, without disturbing anybody; and what an operator may change."""
+"""`kohort region`: shows and changes the state that a region's coordinator stores."""
 
 import json
 from collections.abc import Iterator, Sequence
@@ -30,7 +30,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 
 @app.command()
 def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> None:
-    """Epoch, members, the newest checkpoint, and what is under way.
+    """Show the epoch, members, the newest checkpoint, and what is under way.
 
     Example: kohort region status sqlite:////var/lib/billing/region.db --group billing
     """
@@ -70,7 +70,7 @@ def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> No
 
 @app.command()
 def checkpoints(coordinator: Url, group: Group = None, as_json: AsJson = False) -> None:
-    """The checkpoints that can be gone back to, oldest first.
+    """List the checkpoints that can be gone back to, oldest first.
 
     Example: kohort region checkpoints sqlite:////var/lib/billing/region.db
     """
@@ -94,7 +94,7 @@ def inspect(
     group: Group = None,
     as_json: AsJson = False,
 ) -> None:
-    """One checkpoint: what each member contributed, and whether its states are what they were.
+    """Show what each member contributed to a checkpoint, and verify its states.
 
     Example: kohort region inspect sqlite:////var/lib/billing/region.db 17
     """

@@ -25,14 +25,14 @@ app = typer.Typer(no_args_is_help=True, add_completion=False, help="A broker's l
 
 
 class Isolation(StrEnum):
-    """What `--isolation` takes."""
+    """The values of `--isolation`."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
 
 
 class OnCorrupt(StrEnum):
-    """What `--on-corrupt` takes."""
+    """The values of `--on-corrupt`."""
 
     RAISE = "raise"
     SKIP_BATCH = "skip_batch"
@@ -55,7 +55,7 @@ def dump(
     on_corrupt: OnCorruptOf = OnCorrupt.RAISE,
     as_json: AsJson = False,
 ) -> None:
-    """Batches with their headers and whether their checksum holds, or (--records) every record.
+    """Print batches with their headers and whether their checksum holds, or (--records) every record.
 
     Example: kohort segment dump /var/lib/kafka/flights-0/00000000000000000000.log --records --limit 20
 
@@ -92,7 +92,7 @@ def dump(
 
 @app.command()
 def stats(path: PathOf, on_corrupt: OnCorruptOf = OnCorrupt.RAISE, as_json: AsJson = False) -> None:
-    """Sizes, counts, codecs, offsets and times of a segment, every record read once.
+    """Print sizes, counts, codecs, offsets and times of a segment. Every record is read once.
 
     Example: kohort segment stats /var/lib/kafka/flights-0/00000000000000000000.log --json
     """
@@ -115,7 +115,7 @@ def to_parquet(
     on_corrupt: OnCorruptOf = OnCorrupt.RAISE,
     as_json: AsJson = False,
 ) -> None:
-    """The segment's records as one Parquet file, in the columns that `to_arrow` gives.
+    """Write the segment's records to one Parquet file, in the columns that `to_arrow` gives.
 
     Example: kohort segment to-parquet flights-0/00000000000000000000.log flights-0.parquet
 
@@ -221,7 +221,7 @@ def _record(record: Record) -> dict[str, Any]:
 
 
 def _text(data: bytes | None) -> str | None:
-    """Printable UTF-8 as text, anything else as hex, neither of them long."""
+    """Return printable UTF-8 as text, anything else as hex, both cut if long."""
     if data is None:
         return None
     text = data.decode("utf-8", "replace")
@@ -242,6 +242,6 @@ def _told(columns: RecordColumns) -> Iterable[Record]:
 
 
 def _tell(columns: RecordColumns) -> None:
-    """Say on standard error what was skipped."""
+    """Print skipped batches on standard error."""
     for error in columns.corrupt:
         say(f"kohort: skipped: {error}", sys.stderr)

@@ -1,4 +1,4 @@
-"""What others have written, on a terminal: names, keys, values and reasons are text there, and no orders."""
+"""Escapes untrusted text (names, keys, values, reasons) for the terminal."""
 
 from typing import TYPE_CHECKING, TextIO
 
@@ -9,19 +9,19 @@ if TYPE_CHECKING:
 
 
 def say(text: str, file: TextIO | None = None) -> None:
-    """Print one line; what would break it or order the terminal is escaped."""
+    """Print one line, with line breaks and control characters escaped."""
     print(escaped(text), file=file)
 
 
 def markup(text: str) -> str:
-    """In a line that has rich's styles, what is none of them."""
+    """Escape text for a line with rich's markup."""
     from rich.markup import escape  # not for an error that says how to install it
 
     return escape(escaped(text))
 
 
 def cell(text: str, *, lines: bool = False) -> "Text":
-    """Of a table; a str would be read for rich's own styles, too. `lines`: line breaks stay."""
+    """Return a table cell in which text is not read as rich's markup. `lines`: line breaks stay."""
     from rich.text import Text
 
     return Text(escaped(text, lines=lines))

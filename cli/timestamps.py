@@ -1,4 +1,4 @@
-"""Times as people type them, an ISO 8601 moment or a duration ago; and as they are shown."""
+"""Parsing and display of times: an ISO 8601 moment or a duration ago."""
 
 import time
 from datetime import UTC, datetime
@@ -8,8 +8,10 @@ from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
 
 
 def time_ms(text: str, hint: str) -> int:
-    """`2026-01-31T12:00:00Z` (local time without a zone) or `PT1H`, an hour ago, in ms since 1970. `hint`: what else
-    could have been meant, for the KohortError where it is neither."""
+    """Parse `2026-01-31T12:00:00Z` (local time without a zone) or `PT1H`, an hour ago, to ms since 1970.
+
+    `hint`: other valid values, for the KohortError if it is neither.
+    """
     if text.startswith("P"):
         try:
             policy = ResetPolicy.of(f"by_duration:{text}")
@@ -27,7 +29,7 @@ def time_ms(text: str, hint: str) -> int:
 
 
 def moment(timestamp_ms: int) -> str | None:
-    """A record's timestamp as an ISO 8601 moment; None where it has none."""
+    """Return a record's timestamp as an ISO 8601 moment, None if it has none."""
     if timestamp_ms == -1:
         return None
     try:

@@ -24,7 +24,7 @@ def list_(
     internal: Annotated[bool, typer.Option("--internal", help="Also Kafka's own.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Every topic of the cluster. Example: kohort topic list -b localhost:9092"""
+    """List every topic of the cluster. Example: kohort topic list -b localhost:9092"""
     with cluster.admin() as admin:
         found = admin.list_topics(internal=internal)
     if as_json:
@@ -40,7 +40,7 @@ def list_(
 @app.command()
 @connected
 def describe(cluster: ConnectionOptions, topic: Topic, as_json: AsJson = False) -> None:
-    """Partitions, leaders, log ends and settings. Example: kohort topic describe payments -b localhost:9092"""
+    """Show partitions, leaders, log ends and settings. Example: kohort topic describe payments -b localhost:9092"""
     with cluster.admin() as admin:
         found = admin.describe_topic(topic)
         places = [TopicPartition(topic, one.partition) for one in found.partitions]

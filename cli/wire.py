@@ -1,4 +1,4 @@
-"""`kohort wire explain|apis|record|replay`: Kafka's protocol as it passes, byte by byte."""
+"""`kohort wire explain|apis|record|replay`: inspects Kafka's protocol byte by byte."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a frame.")
 
 
 class Shown(NamedTuple):
-    """A frame to print: where it was seen, and what it says."""
+    """A frame to print: its origin and its content."""
 
     seen: dict[str, Any]
     part: ExplainedPart
@@ -78,7 +78,7 @@ def explain(
 @app.command()
 @connected
 def apis(cluster: ConnectionOptions, as_json: AsJson = False) -> None:
-    """The APIs that kohort declares, with their versions, beside those of a broker if one is named.
+    """List the APIs that kohort declares, with their versions, beside those of a broker if one is named.
 
     Example: kohort wire apis --bootstrap localhost:9092
     """
@@ -139,8 +139,9 @@ def replay(
     member: Annotated[bool, typer.Option("--member", help="Through today's group member as well.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Feed a tape back: every frame must be read, and written again byte for byte; with --member, a group member
-    that is given the same answers must ask the same.
+    """Replay a tape. Every frame must be decoded, and encoded again byte for byte.
+
+    With --member, a group member that gets the same responses must send the same requests.
 
     Example: kohort wire replay life.tape --member
     """
@@ -217,7 +218,7 @@ def _frames(source: str, answers: Api | None, version: int | None) -> Iterator[S
 
 
 def _bytes_of(data: bytes) -> bytes:
-    """A file may hold the bytes themselves, or hex or base64 of them."""
+    """Return the bytes of a file, which may also be hex or base64."""
     try:
         return literal(data.decode("ascii"))
     except (UnicodeDecodeError, KohortError):

@@ -1,1 +1,1 @@
-"""What `kohort assign` is made of: events, what they do to a group, and pictures of it."""
+"""Implementation of `kohort assign`: events, their effect on a group, and charts."""

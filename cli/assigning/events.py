@@ -1,4 +1,4 @@
-"""What may happen to a group, as a change of its JSON document (`assignors/group_file.py`)."""
+"""Events of a group, as changes of its JSON document (`assignors/group_file.py`)."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ Document = dict[str, Any]
 
 
 class BadEvent(KohortError):
-    """An event that cannot happen to this group: the hint says how events are written."""
+    """An event that is invalid for this group. The hint has the syntax of events."""
 
 
 def happen(document: Document, event: str) -> Document:
-    """The document after the event; the given one stays as it is. See `FORMS` for how events are written."""
+    """Return the document after the event, without changing the given one. `FORMS` has the syntax of events."""
     kind, _, rest = event.partition(":")
     if kind not in _EVENTS:
         near = get_close_matches(kind, _EVENTS, n=1)

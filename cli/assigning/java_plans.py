@@ -1,4 +1,4 @@
-"""Kafka's own assignors at hand: one JVM that plans groups for as long as it is open."""
+"""Kafka's own assignors, in one JVM that plans groups until it is closed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ JAVA_ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky", "target
 
 
 class JavaPlansFailed(KohortError):
-    """Kafka's assignors could not be asked, or one of them raised: the message has Java's words."""
+    """Kafka's assignors could not be run, or one of them raised. The message has Java's words."""
 
 
 class JavaPlans:
-    """`with JavaPlans() as java: java.plans(group, ["sticky"])`; the first use may download Apache Kafka's jars.
+    """Run with `with JavaPlans() as java: java.plans(group, ["sticky"])`.
 
-    Raises `JdkMissing` where there is no JDK 17 or newer, `JarsUnavailable` without the jars.
+    The first use may download Apache Kafka's jars. Raises `JdkMissing` without a JDK 17 or newer,
+    `JarsUnavailable` without the jars.
     """
 
     def __init__(self, version: str = jars.DEFAULT_VERSION) -> None:
@@ -64,7 +65,7 @@ class JavaPlans:
             self._process.wait()
 
     def plans(self, group: GroupView, assignors: Sequence[str]) -> dict[str, Plan]:
-        """What Java's assignors of these names (of `JAVA_ASSIGNORS`) make of the group."""
+        """Return the plans of Java's assignors of these names (of `JAVA_ASSIGNORS`) for the group."""
         try:
             self._in.write("\n".join([*_lines(group), f"A {' '.join(assignors)}\n"]))
             self._in.flush()

@@ -1,4 +1,4 @@
-"""A group as it runs on a broker right now: members, subscriptions, assignments, racks and lag."""
+"""A group as it runs on a broker: members, subscriptions, assignments, racks and lag."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kohort.common import KohortError, TopicPartition
 
 
 class GroupNotReadable(KohortError):
-    """The group cannot be read as it is now: the message says what the broker answered."""
+    """The group cannot be read in its present state. The message has the broker's response."""
 
 
 def read_group(admin: Admin, group: str) -> tuple[Document, str]:
-    """(the group's document, the assignor it uses). Raises `GroupNotReadable`, or what `admin` raises."""
+    """Return (the group's document, the assignor it uses). Raises `GroupNotReadable`, or what `admin` raises."""
     described = admin.describe_group(group)
     _refuse(described)
     document: Document = {"kohort": "group", "version": 1, "partitions": {}, "members": {}}

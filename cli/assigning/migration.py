@@ -1,9 +1,10 @@
-"""Which bounces take a group from one assignor to another, worked out by the coordinator's own rule.
+"""The rolling restarts that take a group from one assignor to another, by the coordinator's rule.
 
-The coordinator of a classic group uses an assignor that every member lists: of those, the one that most members list
-first among them. A member whose list shares nothing with the group's is refused (InconsistentGroupProtocol). And a
-client is COOPERATIVE only if every assignor in its list is, because it must decide what to give up before it knows
-which one the group will use (KIP-429). So the old one leaves the lists only when everybody has the new one.
+The coordinator of a classic group uses an assignor that every member lists. Of those, it takes the one that most
+members list first among them. A member whose list shares nothing with the group's is refused
+(InconsistentGroupProtocol). A client is COOPERATIVE only if every assignor in its list is, because it revokes
+partitions before it knows the group's assignor (KIP-429). So the old assignor leaves the lists only after every member
+lists the new one.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ class Bounce:
 
     @property
     def turns_at(self) -> int | None:
-        """After how many restarted members the group turns to another assignor, if it does."""
+        """The number of restarted members at which the group changes its assignor, None if it does not."""
         return next((number for number, name in enumerate(self.used) if name != self.used[0]), None)
 
     @property
@@ -46,7 +47,7 @@ class Bounce:
 
 
 def plan_migration(old: Assignor, new: Assignor, members: int) -> list[Bounce]:
-    """The bounces, in order; none where both are the same. Raises `AssignorError` for a group of no members."""
+    """Return the bounces in order, none if both are the same. Raises `AssignorError` for a group of no members."""
     if members < 1:
         raise AssignorError(f"a group of {members} members has nothing to migrate")
     if old.name == new.name:
@@ -63,10 +64,10 @@ def plan_migration(old: Assignor, new: Assignor, members: int) -> list[Bounce]:
 
 
 def chosen(lists: Sequence[Sequence[str]]) -> str:
-    """The coordinator's choice among members' lists. Raises `AssignorError` where they share nothing.
+    """Return the coordinator's choice among members' lists. Raises `AssignorError` if they share nothing.
 
-    Of equal votes it takes the first by name here; a broker may take either, which is why a migration whose outcome
-    hangs on a tie is only sure once all members have the same list.
+    Of equal votes the first by name is taken here. A broker may take either. The outcome of a migration with a tie is
+    therefore certain only once all members have the same list.
     """
     shared = set(lists[0]).intersection(*lists[1:])
     if not shared:

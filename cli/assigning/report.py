@@ -1,4 +1,4 @@
-"""What a simulation says: tables for the terminal, JSON, and a page with a before/after picture."""
+"""Output of a simulation: tables for the terminal, JSON, and a page with a before/after chart."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEGEND = (
 
 
 class Row(NamedTuple):
-    """A member before and after: numbers of partitions; `far` and `lag` after, None where not known or gone."""
+    """The number of partitions of a member before and after. `far` and `lag`: after, None if unknown or gone."""
 
     member: str
     before: int
@@ -44,7 +44,7 @@ class Row(NamedTuple):
 
 
 def rows(outcome: SimulationResult) -> list[Row]:
-    """Everybody who is in the group before or after, in the group's order, leavers last."""
+    """Return a row per member of the group before or after, in the group's order, leavers last."""
     before, after = outcome.before, outcome.after
     found = []
     for name in dict.fromkeys([*after.plan, *before.plan]):
@@ -58,7 +58,7 @@ def rows(outcome: SimulationResult) -> list[Row]:
 
 
 def summary(outcomes: Sequence[SimulationResult]) -> Table:
-    """One line an assignor, and one for Java's plan beside it."""
+    """Return a table with one line per assignor, and one for Java's plan beside it."""
     table = Table(title="What it would do", box=box.SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("assignor", overflow="fold")
     for column in _COLUMNS:
@@ -132,7 +132,7 @@ def to_json(outcomes: Sequence[SimulationResult], notes: Sequence[str]) -> dict[
 
 
 def write_page(outcomes: Sequence[SimulationResult], notes: Sequence[str], title: str, path: Path) -> list[Path]:
-    """`path` (HTML, nothing fetched) and the picture beside it as PNG; returns both. Needs matplotlib."""
+    """Write `path` (self-contained HTML) and a PNG of the chart beside it. Returns both. Needs matplotlib."""
     picture = draw(outcomes, title)
     image = path.with_suffix(".png")
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -151,7 +151,7 @@ def write_page(outcomes: Sequence[SimulationResult], notes: Sequence[str], title
 
 
 def draw(outcomes: Sequence[SimulationResult], title: str) -> bytes:
-    """A PNG: for each assignor the members' partitions before (kept, given up) and after (kept, received)."""
+    """Return a PNG with the members' partitions by assignor, before (kept, given up) and after (kept, received)."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -220,7 +220,7 @@ def _html(outcome: SimulationResult) -> str:
 
 
 def _shown(text: str) -> str:
-    """Return HTML in which names of members and topics are text: no tag and no control character."""
+    """Return HTML in which names of members and topics are escaped, without tags or control characters."""
     return escape(escaped(text))
 
 

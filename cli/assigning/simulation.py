@@ -1,4 +1,4 @@
-"""What an event does to a group under an assignor, round by round, before it is done to a real one."""
+"""Simulation of an event in a group under an assignor, round by round."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class State:
 
 @dataclass(frozen=True, slots=True)
 class Beside:
-    """Java's plan for the same event: how many partitions it gives to others than ours does, and its own numbers."""
+    """Java's plan for the same event: the number of partitions with another owner than ours, and its state."""
 
     differs: int
     moves: int
@@ -54,7 +54,7 @@ class Beside:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """What the event does under one assignor.
+    """The effect of the event under one assignor.
 
     `moves`: partitions that had an owner and have another one now; `forced`: those of them whose owner left or no
     longer wants the topic. `stopped`: partitions whose owner stays in the group and has to stop reading them, if only
@@ -73,9 +73,9 @@ class SimulationResult:
 
 
 def simulate(document: Document, assignor: Assignor, event: str | None, java: JavaPlans | None) -> SimulationResult:
-    """The group of the document, settled, then the event, then settled again.
+    """Simulate the event in the settled group of the document, and settle it again.
 
-    Members that own something in the document start from there; a group in which nobody does is planned fresh first.
+    Members that own partitions in the document start with those. A group without owners is planned first.
     Raises `PlanError` for a plan that would break the group, and what `happen` raises.
     """
     group = from_json(document)
@@ -104,7 +104,7 @@ def simulate(document: Document, assignor: Assignor, event: str | None, java: Ja
 
 
 def settle(group: GroupView, assignor: Assignor) -> tuple[Plan, int]:
-    """(the plan in which nothing moves any more, how many rebalances it took)."""
+    """Return (the plan in which nothing moves any more, the number of rebalances)."""
     view = _told(group, assignor, None)
     for rounds in range(1, MOST_ROUNDS + 1):
         plan = make_plan(assignor, view)
@@ -115,7 +115,7 @@ def settle(group: GroupView, assignor: Assignor) -> tuple[Plan, int]:
 
 
 def _told(group: GroupView, assignor: Assignor, plan: Plan | None) -> GroupView:
-    """The group as its members tell of it when they join: with what they own now, in the assignor's own words."""
+    """Return the group as its members describe it in JoinGroup, with their owned partitions and user data."""
     members = {}
     for member in group.members:
         owned = [group.partition(index) for index in member.owned_partitions] if plan is None else list(plan[member.id])
@@ -134,12 +134,12 @@ def _told(group: GroupView, assignor: Assignor, plan: Plan | None) -> GroupView:
 
 
 def _user_data(member: Member, told: bytes | None, assignor: str) -> bytes | None:
-    """What the file says (a weight, or a user's own), but ownership is always told anew."""
+    """Return the user data of the file (a weight, or a user's own), except that ownership is always encoded anew."""
     return told if assignor in _STICKY or member.user_data is None else member.user_data
 
 
 def _as_owned(group: GroupView) -> Plan:
-    """The plan that the members say they have; what two of them claim is nobody's."""
+    """Return the plan that the members claim. A partition that two of them claim has no owner."""
     claimed: dict[int, list[int]] = {}
     for number, member in enumerate(group.members):
         for index in member.owned_partitions:
@@ -205,10 +205,10 @@ def _lag(plan: Plan) -> dict[str, int] | None:
 
 
 def from_numbers(topics: Sequence[str], members: int, racks: int, lag: int) -> Document:
-    """A group from numbers: topics as NAME:PARTITIONS, everybody subscribed to all of them.
+    """Build a group from numbers: topics as NAME:PARTITIONS, every member subscribed to all of them.
 
-    With racks members take turns in them and each partition has replicas in two. `lag` is the longest queue; the k-th
-    partition's is the k-th part of it, as queues are in life.
+    Racks are assigned to members in turn, and each partition has replicas in two racks. `lag` is the greatest lag. The
+    k-th partition has the k-th part of it.
     """
     partitions: dict[str, int] = {}
     for topic in topics:

@@ -1,5 +1,5 @@
-"""The main job, told on a real broker: other people's producers, a group that loses a member, and Spark to check it.
+"""The main job on a real broker: foreign producers, a group that loses a member, and Spark to check it.
 
-`story.py` tells it in order; everything else is one noun each: the `dataset`, how the topic is `filling`, a `member` of
+`story.py` runs it in order. The other modules are the `dataset`, how the topic is `filling`, a `member` of
 the group, its `ledger`, the `watch` over it, and the `report`.
 """

@@ -50,7 +50,7 @@ class Crew(AbstractContextManager["Crew"]):
                 raise MemberFailed(_last_words(words) or f"it ended with code {process.returncode}", member=name)
 
     def stop(self) -> None:
-        """Ask all to leave, and wait. Raises MemberFailed for one that does not, or fails in leaving."""
+        """Stop all members, and wait. Raises MemberFailed for one that does not, or fails in leaving."""
         for process, _ in self._running.values():
             process.terminate()
         while self._running:
@@ -89,7 +89,7 @@ def member_arguments(
     assignor: str,
     records_per_second: float,
 ) -> list[str]:
-    """What every member of one crew is told."""
+    """Return the arguments common to every member of one crew."""
     told = {
         "bootstrap": bootstrap,
         "group": group,

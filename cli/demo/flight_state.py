@@ -68,7 +68,7 @@ class FlightState(DictState):
 
 
 def totals_of(snapshots: Iterable[bytes]) -> Tally:
-    """What the members' states of one checkpoint add up to."""
+    """Return the sum of the members' states of one checkpoint."""
     whole: dict[str, list[int]] = {}
     for snapshot in snapshots:
         state = DictState()

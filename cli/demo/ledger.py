@@ -1,4 +1,4 @@
-"""What the group's members read and what happened to them, in an append-only SQLite file that no SIGKILL can undo.
+"""A log of the members' reads and events, in an append-only SQLite file that survives SIGKILL.
 
 A row of `slices` says: this member handled offsets [start, stop) of this partition. Whether the same offsets had been
 handled before is decided when a slice is written: one that straddles the highest offset on record (the mark) is split
@@ -35,7 +35,7 @@ BUSY_TIMEOUT_S = 30.0
 
 
 class LedgerBroken(KohortError):
-    """What would be written, or was found, contradicts the rest: a gap or an overlap."""
+    """A slice contradicts the rest of the ledger, by a gap or an overlap."""
 
 
 class LedgerSlice(NamedTuple):
@@ -53,7 +53,7 @@ class LedgerSlice(NamedTuple):
 
     @property
     def records(self) -> int:
-        """How many; the demo's topic has no gaps."""
+        """The number of records. The demo's topic has no gaps."""
         return self.stop - self.start
 
 
@@ -168,11 +168,11 @@ class Ledger:
         ]
 
     def read_by_member(self) -> dict[str, int]:
-        """How many records each member has put on record, re-read ones included."""
+        """Return the number of records each member has recorded, re-read ones included."""
         return dict(self._db.execute("SELECT member, sum(stop - start) FROM slices GROUP BY member"))
 
     def records(self) -> tuple[int, int]:
-        """How many records are on record for the first time, and how many were re-read."""
+        """Return the number of records read for the first time, and the number re-read."""
         first, again = self._db.execute(
             "SELECT coalesce(sum((stop - start) * (1 - reread)), 0), coalesce(sum((stop - start) * reread), 0)"
             " FROM slices"
@@ -181,7 +181,7 @@ class Ledger:
 
 
 def _parts(start: int, stop: int, mark: int | None) -> list[tuple[int, int, int]]:
-    """Cut at the mark: (start, stop, re-read) once, or twice where the mark lies inside."""
+    """Cut at the mark: (start, stop, re-read) once, or twice if the mark is inside."""
     if mark is None or mark <= start:
         return [(start, stop, 0)]
     if stop <= mark:

@@ -58,7 +58,7 @@ def run(task: argparse.Namespace, stopping: threading.Event) -> None:
 
 
 def handler(records_per_second: float) -> Callable[[FlightRecord, FlightState], None]:
-    """Counts a record; slowly, where somebody wants to watch."""
+    """Return a handler that counts a record, at a limited rate if one is given."""
 
     def count(record: FlightRecord, state: FlightState) -> None:
         state.count(record)
@@ -69,7 +69,7 @@ def handler(records_per_second: float) -> Callable[[FlightRecord, FlightState], 
 
 
 def put_down(moment: HistoryEntry, name: str, state: FlightState, ledger: Ledger) -> None:
-    """Tell the ledger; a change of state without more is no news."""
+    """Note the entry in the ledger, except a mere change of state."""
     if moment.kind == "assigned":
         state.generation = moment.generation
     if moment.kind == "state":
@@ -84,7 +84,7 @@ def put_down(moment: HistoryEntry, name: str, state: FlightState, ledger: Ledger
 
 
 def stop_in_time(region: ConsistentRegion, stopping: threading.Event) -> None:
-    """Stop when told to; an orphan reads for nobody: the one who started it is gone and cannot say stop."""
+    """Stop the region once `stopping` is set or the parent process has ended."""
     parent = os.getppid()
     while not stopping.wait(LOOK_FOR_PARENT_S) and os.getppid() == parent:
         pass

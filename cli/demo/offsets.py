@@ -1,4 +1,4 @@
-"""Where a topic's partitions end, and what a group has committed: asked by the one who watches, not by a member."""
+"""End offsets of a topic and committed offsets of a group, read from outside the group."""
 
 from collections.abc import Iterable
 
@@ -14,7 +14,7 @@ def end_offsets(bootstrap: str, topic: str, partitions: int) -> dict[int, int]:
 
 
 def committed_offsets(bootstrap: str, group: str, topic: str, partitions: Iterable[int]) -> dict[int, int]:
-    """What the group has committed, by partition; partitions without a commit are left out."""
+    """Return the committed offsets by partition. Partitions without a commit are left out."""
     places = [TopicPartition(topic, number) for number in partitions]
     with Consumer(bootstrap, group=group) as consumer:
         found = consumer.committed(places)

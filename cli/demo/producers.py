@@ -1,7 +1,7 @@
 """Other people's producers: Kafka's own Java one, and librdkafka where it is installed.
 
 Neither knows kohort, so what the demo reads is what the world writes. Both partition by murmur2 of the key, so that an
-aircraft stays on its partition whoever wrote the record.
+aircraft stays on its partition whichever producer wrote the record.
 """
 
 import importlib.util
@@ -25,7 +25,7 @@ _NULL = "\\N"
 
 
 class ProducerFailed(KohortError):
-    """Somebody else's producer could not write: `producer` names it, the message has its own words."""
+    """A foreign producer could not write. `producer` names it, the message has its error."""
 
 
 class FlightWriter(AbstractContextManager["FlightWriter"], ABC):
@@ -36,7 +36,7 @@ class FlightWriter(AbstractContextManager["FlightWriter"], ABC):
 
     @abstractmethod
     def use(self, codec: str) -> None:
-        """What follows is compressed so; one of CODECS."""
+        """Compress the following records with this codec, one of CODECS."""
 
     @abstractmethod
     def write(self, event: FlightEvent) -> None:

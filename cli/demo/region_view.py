@@ -1,4 +1,4 @@
-"""What the demo's region has in its checkpoints: asked by the one who watches, not by a member."""
+"""The checkpoints of the demo's region, read from outside the group."""
 
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -25,14 +25,14 @@ class DemoRegionView(AbstractContextManager["DemoRegionView"]):
             return 0
 
     def offsets(self) -> dict[int, int]:
-        """Where each partition is in the newest checkpoint."""
+        """The offset of each partition in the newest checkpoint."""
         newest = self.newest
         if not newest:
             return {}
         return {place.partition: at.offset for place, at in self._coordinator.manifest(newest).offsets.items()}
 
     def totals(self) -> Tally:
-        """What all members' states in the newest checkpoint add up to."""
+        """The sum of all members' states in the newest checkpoint."""
         newest = self.newest
         if not newest:
             return {}

@@ -1,4 +1,4 @@
-"""What the person at the terminal sees: a live table where one watches, plain lines where a log is kept."""
+"""Terminal output: a live table on a terminal, plain lines otherwise."""
 
 import sys
 import time
@@ -20,7 +20,7 @@ _STATE_STYLE = {"reading": "green", "joining": "yellow", "going back": "magenta"
 
 
 class Screen(Protocol):
-    """Where the story is told. Calls may come as often as the teller likes; the screen decides what to show."""
+    """The output of the demo. Calls may be frequent, since the screen decides what to show."""
 
     def say(self, text: str) -> None: ...
     def progress(self, what: str, done: int, total: int) -> None: ...

@@ -28,7 +28,7 @@ from kohort.testing import RealBroker
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What the command line says. `records`: at least so many, None for all; `kill_at`: at which share of them."""
+    """The options of the command line. `records`: at least so many, None for all; `kill_at`: at which share of them."""
 
     bootstrap: str | None = None
     version: str = ""
@@ -43,7 +43,7 @@ class Options:
 
 
 def tell(options: Options, screen: Screen) -> DemoOutcome:
-    """Run it all; the report lies in the folder as `report.html`. Raises what any part of it raises."""
+    """Run it all; the report is in the folder as `report.html`. Raises what any part of it raises."""
     started = time.monotonic()
     folder = options.folder
     if folder is None:

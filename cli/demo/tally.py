@@ -12,7 +12,7 @@ from kohort.cli.demo.dataset import ABSENT
 
 
 class Aircraft(NamedTuple):
-    """What totals are kept for. `tail` is empty where the record had no key."""
+    """The key of totals. `tail` is empty if the record had no key."""
 
     carrier: str
     tail: str
@@ -98,7 +98,7 @@ def by_carrier(whole: Mapping[Aircraft, Totals]) -> dict[str, Totals]:
 
 
 def of_rows(rows: Iterable[Mapping[str, str]], *, at_least: int | None = None) -> tuple[int, Tally]:
-    """How many rows it takes to make `at_least` events (None: all rows), and their totals.
+    """Return the number of rows that make `at_least` events (None: all rows), and their totals.
 
     Straight from the dataset's cells: no event, no record, no Kafka in between.
     """

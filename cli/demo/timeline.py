@@ -1,4 +1,4 @@
-"""Who owned what and when, and who went back: a group's happenings, told as spans."""
+"""The ownership of partitions and the resets of members, as spans of time."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -62,7 +62,7 @@ def _close(lane: _Lane, member: str, at_ms: int, how: str) -> None:
 
 
 def owners(happenings: Iterable[Happening]) -> dict[str, tuple[int, ...]]:
-    """What each member that is still there owns after these happenings."""
+    """Return the partitions of each member that is still there after these happenings."""
     owned: dict[str, tuple[int, ...]] = {}
     for one in happenings:
         if one.kind == "started":

@@ -1,1 +1,1 @@
-"""`kohort doctor`: what is wrong, or about to be, between a consumer, its group, its topics and its brokers."""
+"""`kohort doctor`: finds problems of a consumer, its group, its topics and its brokers."""

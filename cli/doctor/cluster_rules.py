@@ -1,4 +1,4 @@
-"""Rules about brokers and topics: can they be reached, are they whole, do they speak what we speak, may we."""
+"""Rules about brokers and topics: reachability, replication, API versions and permissions."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence

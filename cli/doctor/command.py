@@ -1,4 +1,4 @@
-"""`kohort doctor`: ask everything that rules need, and tell what they find."""
+"""`kohort doctor`: collect the facts that rules need, and report the findings."""
 
 import json
 import sys
@@ -41,7 +41,7 @@ def doctor(
     rules: Annotated[bool, typer.Option("--rules", help="List the rules, and ask nobody.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """What is wrong, or will be, with a consumer's settings, its group, its topics and the brokers.
+    """Report what is wrong, or will be, with a consumer's settings, its group, its topics and the brokers.
 
     Exit code: 0 nothing is, 1 something is, 2 something could not be checked.
 
@@ -76,7 +76,7 @@ def doctor(
 
 
 def exit_code(opinion: Opinion) -> int:
-    """0, 1 with a warning or an error, else 2 if a rule could not be checked."""
+    """Return 1 with a warning or an error, else 2 if a rule could not be checked, else 0."""
     if any(found.severity is not Severity.NOTE for _, found in opinion.findings):
         return FOUND
     return UNCHECKED if opinion.unchecked else OK

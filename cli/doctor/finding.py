@@ -1,12 +1,15 @@
-"""What a rule finds."""
+"""Findings of rules."""
 
 from enum import StrEnum
 from typing import NamedTuple
 
 
 class Severity(StrEnum):
-    """ERROR: it does not work, or records are lost. WARNING: it will not, some day. NOTE: good to know; no finding for
-    the exit code."""
+    """The severity of a finding.
+
+    ERROR: it does not work, or records are lost. WARNING: it will fail at some time. NOTE: for information, without
+    effect on the exit code.
+    """
 
     ERROR = "error"
     WARNING = "warning"
@@ -14,7 +17,7 @@ class Severity(StrEnum):
 
 
 class Finding(NamedTuple):
-    """`what` is wrong, `where` in the cluster or the settings, and what to `do`: sentences for people."""
+    """A finding, in sentences: `what` is wrong, `where` in the cluster or the settings, and what to `do`."""
 
     severity: Severity
     what: str

@@ -1,4 +1,4 @@
-"""Rules about what a group has committed: whether it is still in the log, and for how long it is kept."""
+"""Rules about committed offsets: their position in the log, and their retention."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,8 +25,10 @@ class CommittedOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Silence:
-    """A group without members whose offsets nobody has renewed for `at_least_s`, or heard of since then if that is
-    None; they are kept for `kept_s`."""
+    """A group without members whose offsets have not been renewed for `at_least_s`.
+
+    `at_least_s` is None if the group has written within that time. Offsets are kept for `kept_s`.
+    """
 
     group: str
     at_least_s: float | None

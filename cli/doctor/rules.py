@@ -1,4 +1,4 @@
-"""The rules, and how they are run: each is a function, and the names of its parameters are the facts that it needs."""
+"""The rules. Each is a function whose parameter names are the facts that it needs."""
 
 import inspect
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from kohort.common.errors import KohortError
 
 
 class Rule(NamedTuple):
-    """`about`: what it looks for."""
+    """A rule. `about`: its subject."""
 
     name: str
     about: str
@@ -57,8 +57,11 @@ RULES: Final = (
 
 @dataclass(slots=True)
 class Opinion:
-    """What all rules say: findings by rule, rules that were satisfied, that could not ask (why), and that this call
-    gave no reason to ask (what would)."""
+    """The results of all rules.
+
+    Findings by rule, satisfied rules, rules that could not be checked (with the error), and rules that this call has no
+    reason to check (with the missing option).
+    """
 
     findings: list[tuple[Rule, Finding]] = field(default_factory=list)
     satisfied: list[Rule] = field(default_factory=list)
@@ -67,7 +70,7 @@ class Opinion:
 
 
 def judge(case: Any, rules: Iterable[Rule] = RULES) -> Opinion:
-    """Run the rules over a case, which has their facts as attributes; an error of a fact is that rule's."""
+    """Run the rules over a case, which has their facts as attributes. A rule gets the errors of its facts."""
     opinion = Opinion()
     for rule in rules:
         try:

@@ -1,4 +1,4 @@
-"""Rules about a consumer's settings: in themselves, and against the brokers' bounds."""
+"""Rules about a consumer's settings, by themselves and against the brokers' bounds."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
@@ -128,7 +128,7 @@ def auto_create(settings: Config, broker_configs: Mapping[int, Configs]) -> Iter
 
 
 def _bounds(broker_configs: Mapping[int, Configs]) -> Iterator[tuple[int, int, list[int]]]:
-    """(lowest, highest, the brokers that say so)."""
+    """Yield (lowest, highest, the brokers with these bounds)."""
     found: dict[tuple[int, int], list[int]] = {}
     for node, configs in broker_configs.items():
         low, high = configs.get("group.min.session.timeout.ms"), configs.get("group.max.session.timeout.ms")

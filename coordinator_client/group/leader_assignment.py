@@ -51,7 +51,7 @@ def read_members(
     A subscription that does not parse as the version it claims is read as version 0, which all clients write alike:
     some put their own bytes behind it. One that is unreadable even so counts as a subscription to no topics. Owned
     partitions as of `generation` or a later one are ignored (KIP-792): no member can have got them yet, and a
-    cooperative plan would keep them for the member without end. Both are in `Said.trouble`.
+    cooperative plan would keep them for the member without end. Both are in `MemberMetadata.error`.
     """
     said = {}
     for member in members:
