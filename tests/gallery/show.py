@@ -1,4 +1,4 @@
-"""docs/gallery.md: every story told to ours and to the peers, each in a process of its own.
+"""docs/gallery.md: every story run on ours and on the peers, each in a process of its own.
 
 python -m tests.gallery.show
 """
