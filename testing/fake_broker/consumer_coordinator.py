@@ -257,7 +257,7 @@ def _known(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Cons
 
 
 def _check_epoch(member: ConsumerMember, epoch: int, owned: Places | None) -> None:
-    """Accepts the previous epoch from a member that owns no more than it should: the last response may have been
+    """Accepts the previous epoch from a member that owns no more than it should. The last response may have been
     lost."""
     if epoch == member.epoch:
         return

@@ -1,14 +1,14 @@
 """Judges the history of a soak run: what a group must never do, whatever happens to its members and brokers.
 
     one owner         of a partition in a generation, and at a time
-    owners only       no member of ours hands out records of partitions that it does not own, nor after another owned them
+    owners only       no member of ours hands out records that it does not own, nor after another owned them
     in order          within an ownership of ours records come without a gap and without going back
     where it stood    an ownership of ours begins at what the group had committed: no commit is lost
     commits           nothing is committed that was not read, nothing of ours by a non-owner, nothing backwards
     in time           no commit of ours outlives its timeout, except by what the machine took from it
     no loss           every record that a broker has acknowledged is read by at least one member
-    alive             no member of ours fails, the group reads to the end, and healthy members report it. A group that moves
-                      between protocols has arrived at the one that its members speak
+    alive             no member of ours fails, the group reads to the end, and healthy members report it. A group
+                      that moves between protocols has arrived at the one that its members speak
 
 A group that all members have left may be made anew by the next member with the other protocol. Its generations then
 begin at 1 again. A killed member owns nothing from then on. A member that was frozen, or got on_lost, may believe
