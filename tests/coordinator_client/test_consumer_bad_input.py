@@ -106,7 +106,8 @@ def test_a_listener_that_never_answers_is_left_after_its_timeout() -> None:
     [("JoinGroup", 0, 4), ("SyncGroup", 0, 2), ("Heartbeat", 0, 2), ("OffsetCommit", 2, 6), ("LeaveGroup", 0, 2)],
 )
 def test_a_broker_too_old_for_static_members_is_named_to_one(api: str, first: int, last: int) -> None:
-    """Without its name it would be another member. Only a leave does not need it (a static member never sends one)."""
+    """Without its name it would be another member. Only LeaveGroup does not need the name: by default a static
+    member sends none."""
     settings: dict[str, Any] = {"group": "g", "group_instance_id": "i", "heartbeat_interval_ms": 100}
     with FakeBroker(topics={"t": 1}, versions={api: (first, last)}) as fake:
         fake.produce("t", 0, [(b"k", b"v", 0)])

@@ -23,7 +23,7 @@ from tests.fastpath.records_jvm import RecordsJvm, records_jvm
 
 
 class Difference(NamedTuple):
-    """A difference that is meant: who refuses, a part of the reason that is given, and why it is right."""
+    """A difference that is meant: the refusing side, a part of its reason, and why it is right."""
 
     refused_by: str
     reason: str

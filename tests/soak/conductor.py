@@ -177,7 +177,7 @@ class Conductor:
             self._book.write("broker", act="is back", node=node.node_id)
 
     def _await_replicas(self) -> None:
-        """Until every partition has all its replicas again: who falls next may then fall without loss."""
+        """Until every partition has all its replicas again: the next broker may then fail without loss."""
         limit = time.monotonic() + REPLICAS_S
         while time.monotonic() < limit:
             with suppress(Exception):  # a broker that is coming up may not answer

@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what is said once, what again, and who needs none."""
+"""Fetch sessions (KIP-227): partitions sent once, those sent again, and fetches without a session."""
 
 import uuid
 from types import MappingProxyType

@@ -229,7 +229,7 @@ def test_brokers_before_2_3_are_not_asked_where_an_epoch_ends(newest: int) -> No
 
 @pytest.mark.proves("E-07")
 def test_epochs_that_brokers_before_2_4_tell_are_not_believed() -> None:
-    """While such a cluster moves replicas its Metadata may name an old epoch; who fetches under it is fenced."""
+    """While such a cluster moves replicas its Metadata may name an old epoch; a fetch under it is fenced."""
 
     def lagging(answer: Any) -> Any:
         topics = [one._replace(partitions=(one.partitions[0]._replace(leader_epoch=0),)) for one in answer.topics]
