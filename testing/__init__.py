@@ -1,5 +1,4 @@
-"""Tools for tests with Kafka: real brokers, faults between a client and a broker, a fake broker, a seeded world for
-regions.
+"""Tools for tests with Kafka: real brokers, faults between client and broker, a fake broker, a world for regions.
 
 Names are resolved at first use, so that a command which only starts a broker loads no codec.
 """

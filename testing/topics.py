@@ -55,8 +55,7 @@ def leaders(address: str, topic: str, *, timeout_s: float = 10.0) -> list[int]:
 
 
 def serves(address: str, topic: str, partitions: int, *, timeout_s: float = 10.0) -> bool:
-    """True if every partition's leader responds for it; Metadata names a leader some moments before the leader is
-    ready."""
+    """True if every partition's leader responds for it. Metadata names a leader some moments before it is ready."""
     nodes, led = _describe(address, topic, timeout_s)
     if len(led) != partitions or not all(leader in nodes for leader in led):
         return False

@@ -49,7 +49,7 @@ CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
 
 
 class Interrupt(BaseException):
-    """What the handler raises."""
+    """The exception that the handler raises."""
 
 
 class Place(NamedTuple):
@@ -74,7 +74,7 @@ class Point(NamedTuple):
 
 @dataclass
 class Report:
-    """What `every_point` did."""
+    """The result of `every_point`."""
 
     raised: int = 0
     missed: int = 0

@@ -3,8 +3,8 @@
     python -m tests.sanitized tests.protocol.fuzz_codec --inputs 1000000
     python -m tests.sanitized --python-pool tests.fastpath.fuzz_records --inputs 1000000
 
-With `--python-pool` small objects of Python come from Python's pool, where nothing fences them: 2.5 times as fast. What
-the extensions ask the C library for stays fenced: all that is decoded into, and what is decoded.
+With `--python-pool` small objects of Python come from Python's pool, where nothing fences them: 2.5 times as fast.
+Memory that the extensions get from the C library stays fenced: all that is decoded into, and what is decoded.
 
 Builds into out/sanitized (kept until a source changes) and leaves the ordinary build alone. Any over-read, overflow or
 leaked-through undefined behaviour ends the run with the sanitizer's report and a non-zero exit.
@@ -36,7 +36,7 @@ def build() -> Path:
 
 
 def environment(library: Path, *, python_pool: bool = False) -> dict[str, str]:
-    """What a Python that was not itself sanitized needs to load sanitized extensions."""
+    """The environment that a Python needs to load sanitized extensions if it was not itself sanitized."""
     runtimes = [
         subprocess.run(["cc", f"-print-file-name={name}"], capture_output=True, text=True, check=True).stdout.strip()
         for name in ("libasan.so", "libubsan.so")

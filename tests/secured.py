@@ -31,7 +31,7 @@ LOGINS: dict[str, dict[str, Any]] = {
 
 
 class Guard:
-    """Where each plain address has its guarded twin, and how many clients were sent there."""
+    """The guarded twin of each plain address, and the number of clients that were sent there."""
 
     def __init__(self, kind: str) -> None:
         self.clients = 0
@@ -73,7 +73,7 @@ class Guard:
             setattr(owner, name, function)
 
     def login(self, settings: dict[str, Any]) -> dict[str, Any]:
-        """The settings, with the guarded addresses and what they ask for, where those are known."""
+        """The settings, with the guarded addresses and the settings that those need, if they are known."""
         given = settings.get("bootstrap")
         addresses = given.split(",") if isinstance(given, str) else given
         if "security_protocol" in settings or not isinstance(addresses, list | tuple):

@@ -82,7 +82,7 @@ def shared_broker(address: str) -> Iterator[SelectedBroker]:
 
 
 def send_groups(address: str, groups: Mapping[str, str]) -> None:
-    """Tell the RunServer at `address` the groups of tests, by their ids; returns once it has them."""
+    """Send the groups of tests, by their ids, to the RunServer at `address`; returns once it has them."""
     with Client(address, FAMILY) as controller:
         controller.send((GROUPS, dict(groups)))
         controller.recv()

@@ -58,10 +58,10 @@ NOWHERE: Places = frozenset()
 
 
 @dataclass(eq=False, slots=True)
-class FakeConsumerMember:
-    """A member as its coordinator sees it. `topics`: those it `named`, and those that match its `pattern`;
-    `assigned`: the partitions of its last assignment; `revoking`: those it has to give back before its epoch moves,
-    by `revoke_by`; `waits`: True if other members hold partitions of its target."""
+class ConsumerMember:
+    """A member as its coordinator sees it. `topics`: those it `named`, and those that match its `pattern`.
+    `assigned`: the partitions of its last assignment. `revoking`: those it has to give back before its epoch moves,
+    by `revoke_by`. `waits`: True if other members hold partitions of its target."""
 
     member_id: str
     instance_id: str | None
@@ -90,8 +90,8 @@ class FakeConsumerMember:
 
 @dataclass(eq=False, slots=True)
 class ConsumerGroup:
-    """One group; `target` maps member ids to what they shall own, `seen` the topics that were planned for, at
-    `planned_at` seconds."""
+    """One group. `target` maps member ids to their target assignment. `seen`: the topics that were planned for, at
+    `planned_at` (s)."""
 
     kind: ClassVar = "consumer"
     protocol_type: ClassVar = "consumer"

@@ -1,6 +1,6 @@
 """The classic group protocol as a coordinator implements it: a machine without socket, thread or clock.
 
-Every call brings `now` (seconds, any origin) and a `reply` that takes the response at once or later: JoinGroup is
+Every call brings `now` (seconds, any origin) and a `reply` that takes the response at once or later. JoinGroup is
 parked until the generation begins, SyncGroup until the leader's assignment is there. `expire(now)` does what is due
 by now. `next_deadline()` returns the time at which that is next due.
 

@@ -42,8 +42,7 @@ class Committed(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class FakeMember:
-    """A member as its coordinator sees it; `joining` and `syncing` hold the callback of the response that it waits
-    for."""
+    """A member as its coordinator sees it. `joining` and `syncing` hold the callbacks of its pending responses."""
 
     member_id: str
     instance_id: str | None

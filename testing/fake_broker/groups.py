@@ -70,8 +70,8 @@ class Groups:
     def commit(
         self, group_id: str, partition: TopicPartition, committed: Committed, *, producer_id: int | None = None
     ) -> int:
-        """Keep one partition's offset, for when the producer's transaction is committed where one is named; returns
-        its error code."""
+        """Keep one partition's offset, until the producer's transaction is committed if one is named; returns its
+        error code."""
         if len((committed.metadata or "").encode()) > self.settings.offset_metadata_max_bytes:
             return codes.OFFSET_METADATA_TOO_LARGE
         kept = self.offsets(group_id)

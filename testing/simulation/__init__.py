@@ -46,11 +46,11 @@ class History:
 class Simulation:
     """One history of a region of three or four members, from `seed`.
 
-    `state`, `handler`, `verify` (all or none): a `StateHandle`'s constructor, what is done with a record, and what must
-    be true at every complete checkpoint: `verify(states, records)` gets the snapshot of each member and the records
-    that all of them together must hold, each exactly once. `steps`: how long faults go on, some 30 virtual ms each; if
-    it is not given, 60 to 400, by the seed. `hand_over`: whether assignment is COOPERATIVE, and partitions change hands
-    without a reset.
+    `state`, `handler`, `verify` (all or none): a `StateHandle`'s constructor, the function called with each record,
+    and the check at every complete checkpoint. `verify(states, records)` gets the snapshot of each member and the
+    records that all of them together must hold, each exactly once. `steps`: the duration of the faults, some 30
+    virtual ms each; by default 60 to 400, by the seed. `hand_over`: True if assignment is COOPERATIVE, and
+    partitions change hands without a reset.
 
     Whatever is given, the invariants I1 to I14 are checked after every step.
     """

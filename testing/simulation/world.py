@@ -54,7 +54,7 @@ _QUIET_STEPS_S = (0.005, 0.01, 0.04, 0.1)
 
 
 class WatchedCoordinator(RegionCoordinator):
-    """Checks who got a contribution accepted."""
+    """Checks the members whose contributions are accepted."""
 
     __slots__ = ()
 

@@ -1,4 +1,4 @@
-"""What brokers' answers become for the caller, where it takes no broker of Kafka's own to see it."""
+"""The admin's results for brokers' responses that need no real broker."""
 
 from collections.abc import Callable
 from typing import Any

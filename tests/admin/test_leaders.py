@@ -52,7 +52,7 @@ def refused(code: int) -> Change:
 
 
 def of_the_topic(change: Change) -> Callable[[Any], Alter | None]:
-    """The first call, in which a client asks for no topic, is left alone."""
+    """The first call, in which a client requests no topic, is left alone."""
     return lambda call: Alter(change) if call.request.topics else None
 
 

@@ -1,4 +1,4 @@
-"""How long a call may take, and what becomes of it when its admin is closed, dies, or is another process's."""
+"""The time limits of admin calls, and their errors when the admin is closed, dies, or belongs to another process."""
 
 import threading
 from collections.abc import Callable
@@ -70,7 +70,7 @@ def test_a_broker_before_3_0_is_not_asked_for_the_newest_record() -> None:
 
 
 def under_way(call: Callable[[], object], end: Callable[[], object]) -> list[BaseException]:
-    """What a call in another thread raises when something ends its admin, while no broker answers."""
+    """The error of a call in another thread when something ends its admin, while no broker responds."""
     raised: list[BaseException] = []
 
     def run() -> None:

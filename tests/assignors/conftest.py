@@ -11,7 +11,7 @@ from kohort.cli.assigning.java_plans import JavaPlans
 
 @pytest.fixture(params=[_balance, balance_py], ids=["compiled", "plain"])
 def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
-    """Every test that asks for it runs on the compiled core and on its twin."""
+    """Every test that uses it runs on the compiled core and on its twin."""
     chosen: ModuleType = request.param
     for user in (balance, plan, rack, sticky):
         monkeypatch.setattr(user, "core", chosen)

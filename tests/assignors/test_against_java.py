@@ -141,7 +141,7 @@ def compare(ours: Plan, theirs: Plan, previous: array[int]) -> str:
 
 
 def is_the_only_one(plan: Plan, previous: array[int]) -> bool:
-    """Whether no other plan is as balanced with as few moves; False where there are too many to count."""
+    """True if no other plan is as balanced with as few moves; False if there are too many to count."""
     group = plan.group
     takers = [group.subscribers[group.number_of_topic[group.partition(index).topic]] for index in range(group.size)]
     if prod(map(len, takers)) > PLANS_TO_COUNT:

@@ -41,7 +41,7 @@ class Told(NamedTuple):
 
 
 class Book:
-    """What all members told, in the order of the clock."""
+    """All reports of all members, in the order of the clock."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -56,7 +56,7 @@ class Book:
             return sorted(self._told)
 
     def owners(self) -> dict[int, list[str]]:
-        """Who owns each partition after everything told so far."""
+        """The owners of each partition after all reports so far."""
         owned: dict[int, list[str]] = {number: [] for number in range(PARTITIONS)}
         for told in self.told():
             for number in told.partitions:
@@ -229,7 +229,7 @@ class Javas(Members):
 
 
 def settled(book: Book, present: set[str]) -> dict[int, str]:
-    """Wait until every partition has one owner among those present, shares are even, and nothing more is told."""
+    """Wait until every partition has one owner among those present, shares are even, and no more reports come."""
     limit = time.monotonic() + PATIENCE_S
     calm: tuple[int, float] = (-1, 0.0)
     while time.monotonic() < limit:
@@ -287,7 +287,7 @@ def test_joins_and_leaves_with_one_owner_each_and_no_stop_for_what_stays(
 
 
 def assert_one_owner_at_a_time(story: list[Told]) -> None:
-    """Nobody receives a partition before its last owner has let it go; nobody ever loses one without being asked."""
+    """No member receives a partition before its last owner has let it go; none loses one without a revocation."""
     owner: dict[int, str] = {}
     for told in story:
         assert told.what != "lost", told

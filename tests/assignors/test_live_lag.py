@@ -1,4 +1,4 @@
-"""The lag assignor in a live group: its leader asks the brokers how many records wait."""
+"""The lag assignor in a live group: its leader measures the lag of each partition."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ Made = Mapping[str, Iterable[tuple[str, int]]]
 
 
 class Users:
-    """What a user may hand us: its plan is whatever `make` returns."""
+    """An assignor of a user: its plan is the result of `make`."""
 
     name = "users/own"
 
@@ -132,7 +132,7 @@ def test_the_tutorial_prints_its_plan(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def refused_replay(number: int) -> Path:
-    """Where the group of a refused plan was kept; each number makes another group."""
+    """The path at which the group of a refused plan was kept; each number makes another group."""
     with pytest.raises(PlanError) as refused:
         make_plan(Users(lambda group: None), two_members(rack=f"rack-{number}"))
     path = refused.value.place["replay"]

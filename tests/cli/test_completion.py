@@ -1,4 +1,4 @@
-"""What TAB gives: the script is put into a real bash, and asked as bash asks it."""
+"""The suggestions of TAB: the script is loaded into a real bash and called as bash calls it."""
 
 import os
 import shutil
@@ -36,7 +36,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def tab(script: Path, line: str) -> list[str]:
-    """What bash offers behind `line`."""
+    """The suggestions of bash behind `line`."""
     environment = {**os.environ, "PATH": f"{script.parent}:{os.environ['PATH']}"}
     command = ["bash", "--norc", "-c", ASK, "bash", str(script), line]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=300)

@@ -1,4 +1,4 @@
-"""Where commands learn who the brokers are and who we are: what wins over what, profiles, and Java's words."""
+"""Connection options of commands: their precedence, profiles, and the names of Java's settings."""
 
 from collections.abc import Mapping
 from pathlib import Path

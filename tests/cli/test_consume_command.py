@@ -1,4 +1,4 @@
-"""`kohort consume` as somebody types it, on a real broker; what is rare in a log, on a fake one."""
+"""`kohort consume` as a user types it, on a real broker; rare contents of a log, on a fake one."""
 
 import json
 import signal

@@ -36,7 +36,7 @@ class Landing(NamedTuple):
 
 
 class QuietScreen:
-    """Keeps what it is told."""
+    """Keeps everything that is shown on it."""
 
     def __init__(self) -> None:
         self.said: list[str] = []

@@ -1,4 +1,4 @@
-"""The ledger: told apart where slices overlap, append-only, safe for several writers, and loud about gaps."""
+"""The ledger: overlapping slices are distinguished, it is append-only, safe for several writers, and reports gaps."""
 
 import multiprocessing
 import sqlite3

@@ -87,7 +87,7 @@ def outcome() -> DemoOutcome:
 
 
 class Outline(HTMLParser):
-    """What the page would load, and whether its tags close."""
+    """The resources that the page would load; True if its tags close."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -48,7 +48,7 @@ def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
 
 
 def watched(doctor: Doctor, broker: SelectedBroker, group: str, rule: str) -> dict[str, Any]:
-    """What it finds once it has looked for as long as a slow machine needs to show it."""
+    """The doctor's findings after it has looked for as long as a slow machine needs to show `rule`."""
     found: dict[str, Any] = {}
     for seconds in ("3", "12", "48"):
         found = doctor(broker.bootstrap, "-g", group, "--seconds", seconds, code=None)["found"]
@@ -135,7 +135,7 @@ def test_members_that_do_not_fit(
 
 
 def settled(admin: Admin, group: str, members: int) -> bool:
-    """Whether so many are in a group that is Stable."""
+    """True if so many members are in a group that is Stable."""
     try:
         found = admin.describe_group(group)
     except GroupMissing:  # nobody has joined yet
@@ -342,7 +342,7 @@ def test_records_from_the_future(
 
 @pytest.fixture(scope="module")
 def unkind() -> Iterator[RealBroker]:
-    """It denies what is not allowed, makes topics by itself, and advertises a port that nobody listens on."""
+    """A broker that denies what is not allowed, creates topics by itself, and advertises a port without a listener."""
     (nowhere,) = free_ports(1)
     with RealBroker(
         users={"alice": "s3cret"}, acls=True, proxy_ports=[nowhere], properties={"auto.create.topics.enable": True}

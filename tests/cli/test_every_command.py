@@ -1,4 +1,4 @@
-"""What holds for every command: help with an example, and JSON for programs."""
+"""Rules for every command: help with an example, and JSON for programs."""
 
 import inspect
 from collections.abc import Callable, Iterator

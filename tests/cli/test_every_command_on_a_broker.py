@@ -25,7 +25,7 @@ RECORDS = 10
 
 
 class Place:
-    """Where a command is typed: what is there is what it asks for."""
+    """The surroundings of a command: a resource is created when it is first used."""
 
     def __init__(self, broker: SelectedBroker, unique: Callable[[str], str], folder: Path, stack: ExitStack) -> None:
         self.broker, self.folder, self.stack = broker, folder, stack

@@ -1,4 +1,4 @@
-"""`kohort group` and `kohort topic` as somebody types them, on a real broker."""
+"""`kohort group` and `kohort topic` as a user types them, on a real broker."""
 
 import io
 import json
@@ -189,7 +189,7 @@ def test_what_others_have_named_orders_the_terminal_nothing(capsys: pytest.Captu
 
 
 class Orders(RangeAssignor):
-    """Its name is up to whoever writes it, and every member of a group brings one."""
+    """An assignor with control characters in its name, which every member of a group sends."""
 
     name = "\x1b]0;assignor\x07"
 
@@ -236,7 +236,7 @@ def fake() -> Iterator[FakeBroker]:
 
 
 def reset(fake: FakeBroker, *arguments: str, code: int = 0) -> dict[TopicPartition, int]:
-    """What is committed behind `kohort group offsets reset group`."""
+    """The committed offsets after `kohort group offsets reset group`."""
     assert main(["group", "offsets", "reset", "group", *arguments, "--yes", "-b", fake.bootstrap]) == code
     return {one: at.offset for one, at in sorted(fake.group("group").offsets.items())}
 
@@ -279,7 +279,7 @@ def test_no_partition_is_left_out_for_its_leader_does_not_come(
 
 
 def refused(answer: Any) -> Any:
-    """With the error that a leader of yesterday answers, in the place of the first partition."""
+    """The response with the error of a former leader in the place of the first partition."""
     topic, *others = answer.topics
     moved = topic.partitions[0]._replace(error_code=6, offset=-1, timestamp=-1)
     return answer._replace(topics=(topic._replace(partitions=(moved, *topic.partitions[1:])), *others))

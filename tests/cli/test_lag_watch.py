@@ -1,4 +1,4 @@
-"""`kohort group lag --watch` while somebody writes: lines in a pipe, tables in a pipe, one table in a terminal."""
+"""`kohort group lag --watch` during writes: lines in a pipe, tables in a pipe, one table in a terminal."""
 
 import fcntl
 import json

@@ -237,7 +237,7 @@ def test_apis_of_nobody(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_properties_file_says_what_a_recorded_member_offers_and_keeps_its_own_tape(
     typed: tuple[str, ...], names: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The tape in the file is a running consumer's; frames of another client would make it one of nobody."""
+    """The tape in the file is a running consumer's; frames of another client would spoil it."""
     own, file = tmp_path / "own.tape", tmp_path / "client.properties"
     with FakeBroker(topics={"t": 1}) as fake:
         file.write_text(

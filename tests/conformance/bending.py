@@ -1,4 +1,4 @@
-"""One deliberate fault in the scripted broker, and the ways in which its answers are bent on their way out."""
+"""One deliberate fault in the scripted broker, and the ways in which its responses are bent on their way out."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class Fault:
 
 
 def altered(api: str, change: Change, when: When = lambda call, broker: True) -> Callable[[FakeBroker], None]:
-    """The broker does its work, and tells something else; `change` gives the response back where nothing is wrong."""
+    """The broker does its work, and returns something else; `change` returns the response as it is if it is not
+    affected."""
 
     def install(broker: FakeBroker) -> None:
         def control(call: Call) -> Alter | None:
@@ -41,7 +42,7 @@ def altered(api: str, change: Change, when: When = lambda call, broker: True) ->
 
 
 def answered(api: str, answer: Callable[[Call], Any], when: When) -> Callable[[FakeBroker], None]:
-    """The broker does nothing, and answers at once."""
+    """The broker does nothing, and responds at once."""
 
     def install(broker: FakeBroker) -> None:
         broker.control(api, lambda call: Answer(answer(call)) if when(call, broker) else None)
@@ -74,7 +75,7 @@ def code(found: str, told: str, where: Callable[[Any], bool] = lambda request: T
 
 
 def in_partitions(found: str, wrong: str, where: Callable[[Any], bool] = lambda request: True) -> Change:
-    """A code of a partition in an answer by topics: to a commit, or to OffsetDelete."""
+    """A code of a partition in a response by topics: to a commit, or to OffsetDelete."""
 
     def change(call: Any, response: Any) -> Any:
         if not where(call.request):
@@ -95,7 +96,7 @@ def in_partitions(found: str, wrong: str, where: Callable[[Any], bool] = lambda 
 
 
 def told(where: Callable[[Any, Any], bool] = lambda request, response: True, **values: object) -> Change:
-    """Other values in the answer."""
+    """Other values in the response."""
 
     def change(call: Call, response: Any) -> Any:
         return response._replace(**values) if where(call.request, response) else response
@@ -118,7 +119,7 @@ def names(request: Any) -> list[str]:
 
 
 def parts(change: Callable[[Any, Any, Any], Any]) -> Change:
-    """`change(request, topic, partition)` over every partition of an OffsetCommit answer."""
+    """`change(request, topic, partition)` over every partition of an OffsetCommit response."""
 
     def over(call: Call, response: Any) -> Any:
         return response._replace(
@@ -140,7 +141,7 @@ def part_code(found: str, wrong: str, where: Callable[[Any], bool] = lambda requ
 
 
 def positions(change: Callable[[Any, Any], Any]) -> Change:
-    """`change(request, partition)` over every partition of an OffsetFetch answer of version 8 or later."""
+    """`change(request, partition)` over every partition of an OffsetFetch response of version 8 or later."""
 
     def over(call: Call, response: Any) -> Any:
         return response._replace(
@@ -159,7 +160,7 @@ def positions(change: Callable[[Any, Any], Any]) -> Change:
 
 
 def members(change: Callable[[Any, Any], Any]) -> Change:
-    """`change(request, member)` over every member of a LeaveGroup answer."""
+    """`change(request, member)` over every member of a LeaveGroup response."""
 
     def over(call: Call, response: Any) -> Any:
         return response._replace(members=tuple(change(call.request, entry) for entry in response.members))

@@ -13,7 +13,7 @@ Where = Callable[[Any], bool]
 
 
 def fetched(found: str, wrong: str) -> Change:
-    """A code of a group in an OffsetFetch answer."""
+    """A code of a group in an OffsetFetch response."""
     return _groups(lambda entry: entry._replace(error_code=CODES[wrong]) if entry.error_code == CODES[found] else entry)
 
 
@@ -22,7 +22,7 @@ def _groups(change: Callable[[Any], Any]) -> Change:
 
 
 def invalid(what: str, where: Where, caught_by: str) -> Fault:
-    """A first heartbeat that is no good is told that the group is full."""
+    """An invalid first heartbeat gets GROUP_MAX_SIZE_REACHED."""
     return Fault(
         f"a first heartbeat {what} is no invalid request",
         altered(HEARTBEAT, code("INVALID_REQUEST", "GROUP_MAX_SIZE_REACHED", where)),

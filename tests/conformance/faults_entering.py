@@ -1,4 +1,4 @@
-"""A: ApiVersions, to C: SyncGroup: brokers that err while somebody comes in."""
+"""A: ApiVersions, to C: SyncGroup: brokers that err while a member joins."""
 
 from __future__ import annotations
 

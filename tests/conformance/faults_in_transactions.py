@@ -6,7 +6,7 @@ from tests.conformance.bending import Change, Fault, altered, bent, code, in_par
 
 
 def in_transaction(found: str, wrong: str) -> Change:
-    """A code of a partition in a TxnOffsetCommit answer."""
+    """A code of a partition in a TxnOffsetCommit response."""
     return in_partitions(found, wrong)
 
 

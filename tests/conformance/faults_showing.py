@@ -15,12 +15,12 @@ Part = Callable[[Any], Any]
 
 
 def groups(change: Part) -> Change:
-    """`change(group)` over every group of an answer."""
+    """`change(group)` over every group of a response."""
     return lambda call, response: response._replace(groups=tuple(map(change, response.groups)))
 
 
 def described(change: Part) -> Change:
-    """`change(member)` over every member that DescribeGroups tells of."""
+    """`change(member)` over every member in a DescribeGroups response."""
     return groups(lambda group: group._replace(members=tuple(map(change, group.members))))
 
 
@@ -29,7 +29,7 @@ def state(found: str, wrong: str) -> Change:
 
 
 def listed(change: Callable[[bytes], bytes]) -> Change:
-    """`change(metadata)` of every member that JoinGroup tells the leader of."""
+    """`change(metadata)` of every member in the leader's JoinGroup response."""
 
     def over(call: Call, response: Any) -> Any:
         return response._replace(

@@ -1,6 +1,7 @@
-"""Brokers whose clocks err: who is silent, late or undecided is kept too long, or given up too soon.
+"""Brokers whose clocks err: silent, late or undecided members are kept too long, or given up too soon.
 
-No bent answer shows this, so the scripted broker's coordinator itself is changed; only TIMING checks look long enough.
+No bent response shows this, so the scripted broker's coordinator itself is changed; only TIMING checks look long
+enough.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def late_static_members_are_dropped(coordinator: GroupCoordinator) -> None:
 
 
 def _keeps_deadline(name: str, where: Callable[[Any], bool] = lambda group: True) -> Behaviour:
-    """The call is answered, and is no sign of life."""
+    """The call gets its response, and does not extend the deadline."""
 
     def behaviour(coordinator: GroupCoordinator) -> None:
         def make(call: Any) -> Any:

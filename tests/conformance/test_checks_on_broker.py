@@ -65,7 +65,7 @@ def test_most_checks_apply_to_the_reference(report: Report, request: pytest.Fixt
 def test_clean_up_leaves_nothing_and_touches_nothing_else(
     address: str, report: Report, unique: Callable[[str], str]
 ) -> None:
-    """What was there before is there afterwards; what the run made is gone."""
+    """Existing resources are still there afterwards; those of the run are deleted."""
     assert report.left_behind == ()
     topic = unique("bystander")
     create_topic(address, topic)

@@ -51,7 +51,8 @@ class Puppeteer:
 def judged(
     broker: FakeBroker, operator: Puppeteer, only: str, settings: dict[str, str] | None = None
 ) -> dict[str, Result]:
-    """Results by check. `settings`: what the scripted broker, which has no DescribeConfigs, would tell of itself."""
+    """Results by check. `settings`: the settings that a real broker would return from DescribeConfigs, which the
+    scripted one lacks."""
 
     async def run() -> dict[str, Result]:
         target = await BrokerUnderTest.reach(broker.bootstrap)
@@ -67,7 +68,7 @@ def judged(
 
 
 def loads(broker: FakeBroker, operator: Puppeteer, apis: dict[str, int]) -> None:
-    """While the coordinator loads, these APIs are told these codes."""
+    """While the coordinator loads, these APIs get these codes."""
 
     def control(code: int) -> Callable[[Call], Alter | None]:
         def change(response: Any) -> Any:

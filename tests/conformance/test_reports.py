@@ -51,7 +51,7 @@ WHOLE = report(PASSED, FAILED, OUT)
 
 
 def test_json_round_trip(tmp_path: Path) -> None:
-    """Everything comes back but the frames of what passed, which are left out unless asked for."""
+    """The round trip keeps everything but the frames of passed checks, which are left out by default."""
     for packed in (False, True):
         path = tmp_path / f"{packed}.json"
         data = WHOLE.dump().encode()
@@ -259,7 +259,7 @@ def test_error_codes_are_told_by_name_and_blobs_are_cut() -> None:
 def test_what_reports_hold_is_neither_style_nor_order_to_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A broker chooses what is observed of it, and a report may come from anybody."""
+    """A broker chooses what is observed of it, and a report may come from an untrusted source."""
     told = "[bold]\x1b[31m" + "long " * 40 + "end"
     fault = replace(FAILED, reason=told, observed=told)
     left, right = tmp_path / "left.json", tmp_path / "right.json"

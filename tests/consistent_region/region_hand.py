@@ -104,7 +104,7 @@ class HandConsumer:
 
 
 class HalfStore(MemoryStore):
-    """Looks may fail while writes go through, and a write's answer may be lost."""
+    """Reads may fail while writes go through, and a write's response may be lost."""
 
     unreadable = False
     answers_lost = 0

@@ -133,7 +133,7 @@ def _complete_uncovered(original: Any) -> Any:
 
 
 def _begin_halfway_covered(original: Any) -> Any:
-    """Generations are not looked at, and what is missing is nobody's business."""
+    """Neither generations nor missing partitions are checked."""
     return _begin_whoever(generation=-1, owned=99)(original)
 
 
@@ -315,7 +315,7 @@ def mutated(changes: list[Mutant]) -> Iterator[None]:
 
 
 def caught(name: str, seeds: int) -> str | None:
-    """What the first seed that finds the mutant says; None if none does."""
+    """The message of the first seed that finds the mutant; None if none does."""
     with mutated(MUTANTS[name]):
         for seed in range(seeds):
             try:

@@ -88,7 +88,7 @@ class Alone:
                 found = {one: to.offset for one, to in self.region.manifest(newest[0]).offsets.items()}
 
     def seen(self) -> list[tuple[int, int, bytes | None]]:
-        """What the newest checkpoint's state holds."""
+        """The contents of the newest checkpoint's state."""
         manifest = self.region.manifest(self.region.checkpoints()[-1])
         part = manifest.of("only")
         assert part is not None

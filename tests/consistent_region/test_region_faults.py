@@ -1,4 +1,4 @@
-"""What goes wrong around one member: a coordinator that forgets, partitions that vanish, logs that change."""
+"""Faults around one member: a coordinator that loses its state, partitions that vanish, logs that change."""
 
 import json
 from collections.abc import Iterable, Mapping

@@ -1,4 +1,4 @@
-"""A member's timeline: what a person would tell of it, in the order in which it happened."""
+"""A member's timeline: its events as a person would report them, in the order in which they happened."""
 
 import pytest
 
@@ -81,7 +81,7 @@ def test_the_timeline_is_bounded_and_keeps_the_newest() -> None:
 
 
 def unheard(hand: Hand, kind: str) -> None:
-    """Have `hand` be told of a kind of moment in vain."""
+    """Have the listener of `hand` fail for one kind of moment."""
 
     def tell(moment: HistoryEntry) -> None:
         if moment.kind == kind:

@@ -1,4 +1,5 @@
-"""What only a server can suffer: it dies, freezes, closes connections, refuses; and what its clock and news are for."""
+"""Faults of a database server: it dies, freezes, closes connections, refuses. Also the uses of its clock and
+notifications."""
 
 import os
 import subprocess

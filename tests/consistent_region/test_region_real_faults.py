@@ -174,7 +174,7 @@ def test_a_topic_made_anew_is_named_at_the_next_start(several: Several) -> None:
 
 
 class Slow(DictState):
-    """Whose first snapshot takes longer than a member may be silent."""
+    """A state whose first snapshot takes longer than a member may be silent."""
 
     slept = 0.0
 

@@ -1,4 +1,4 @@
-"""What a region refuses, forces and keeps: settings, start positions, states, and the command that looks."""
+"""Refused, forced and kept values of a region: settings, start positions, states, and the command that looks."""
 
 import json
 import logging
@@ -152,7 +152,7 @@ class Listed(NamedTuple):
 
 
 class Logs:
-    """Logs that begin at 10 and end at 100, with partition 0 committed at 50; asked for times, only it has one."""
+    """Logs that begin at 10 and end at 100, with partition 0 committed at 50; only it has an offset for a time."""
 
     def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Any]:
         return {one: Listed(50) if one == P0 else None for one in partitions}

@@ -90,7 +90,7 @@ def test_a_state_of_ones_own_is_tried_in_the_same_world() -> None:
 
     class Forgetful(DictState):
         def restore(self, snapshot: bytes, offsets: Positions) -> None:
-            """What was counted after the checkpoint stays."""
+            """Counts made after the checkpoint stay."""
 
     def until_found() -> None:
         for seed in range(20):

@@ -1,4 +1,4 @@
-"""What sinks are given: URLs that do not tell their passwords, and values that a database can hold."""
+"""Inputs of sinks: URLs that do not show their passwords, and values that a database can hold."""
 
 import sqlite3
 import traceback

@@ -123,7 +123,7 @@ class BurningKafkaSink(KafkaSink):
 
 
 class Books:
-    """What survives: complete checkpoints, each with where it is."""
+    """The surviving state: complete checkpoints, each with its position."""
 
     def __init__(self) -> None:
         self.complete: list[tuple[bytes, int]] = []
@@ -594,7 +594,7 @@ def test_what_cannot_work_is_refused_at_once() -> None:
 def test_whatever_ends_the_stopping_of_a_member_its_sinks_and_its_store_are_closed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """As a second Ctrl-C does, which nobody waits for with patience."""
+    """A second Ctrl-C ends the stopping in this way."""
     closed: list[object] = []
 
     def interrupted(_self: RegionCoordinator, _ticket: object) -> None:

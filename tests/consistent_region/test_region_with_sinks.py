@@ -20,7 +20,7 @@ RECORDS = 3_000
 
 
 class Spilled(Exception):
-    """What the handler raises, once."""
+    """The error that the handler raises, once."""
 
 
 @pytest.mark.broker
@@ -94,7 +94,7 @@ def test_whatever_ends_a_member_its_output_has_every_record_once(
 
 
 def written(bootstrap: str, topic: str, group: str) -> list[int]:
-    """What a read_committed reader of another library finds."""
+    """The records that a read_committed reader of another library finds."""
     reader = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,

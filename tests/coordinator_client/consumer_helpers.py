@@ -1,4 +1,4 @@
-"""What the tests of a consumer on a real broker share: somebody else's producer, and patience with an end."""
+"""Helpers for the tests of a consumer on a real broker: another library's producer, and waiting with a limit."""
 
 import os
 import time
@@ -80,7 +80,7 @@ def poll_all_until(
 
 
 def addresses(node: KafkaNode) -> set[str]:
-    """Of all its listeners: which of them a client is told of depends on how it came."""
+    """The addresses of all its listeners: the listener of the connection decides which of them a client receives."""
     return {node.layout.address(listener) for listener in node.layout.ports}
 
 
@@ -91,7 +91,7 @@ def node_at(cluster: RealCluster, address: str | None) -> KafkaNode:
 
 
 async def first_value(topic: str, **settings: Any) -> bytes | bytearray | memoryview | None:
-    """What an AsyncConsumer finds first in the topic's first partition."""
+    """The first value that an AsyncConsumer finds in the topic's first partition."""
     async with AsyncConsumer(**settings) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         while True:
@@ -101,7 +101,7 @@ async def first_value(topic: str, **settings: Any) -> bytes | bytearray | memory
 
 
 class Witness(RebalanceHooks):
-    """Hooks that write down what they were told."""
+    """Hooks that record their arguments."""
 
     def __init__(self) -> None:
         self.told: list[Assigned | Revoked | Lost] = []
@@ -124,7 +124,7 @@ class Witness(RebalanceHooks):
 
 
 def in_a_child(*calls: Callable[[], object]) -> list[str]:
-    """What kind of error each of them raises in a forked child of this process."""
+    """The error type that each of them raises in a forked child of this process."""
     read_end, write_end = os.pipe()
     child = os.fork()
     if child == 0:

@@ -1,4 +1,4 @@
-"""A consumer without its driver: what it asks, and answers made up."""
+"""A consumer without its driver: its requests, and made-up responses."""
 
 import uuid
 from typing import Any
@@ -33,7 +33,7 @@ def fetched(*data: PartitionData) -> FetchResponse:
 
 
 class Rig:
-    """A core that reads partitions 0 and 1, and what it has asked that nobody has answered."""
+    """A core that reads partitions 0 and 1, and its requests in flight."""
 
     def __init__(self, **settings: Any) -> None:
         config = Config.of(bootstrap="b:1", auto_offset_reset="earliest", **settings)

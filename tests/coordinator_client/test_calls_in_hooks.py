@@ -1,4 +1,4 @@
-"""Which calls a callback may make of its own consumer: those that wait for the group may not."""
+"""The calls that a callback may make of its own consumer: those that wait for the group are not allowed."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a user does wrong, or a broker: one clear typed error with its place, and nothing hangs past its timeout."""
+"""Errors of a user, or of a broker: one clear typed error with its place, and nothing hangs past its timeout."""
 
 import socket
 import threading
@@ -34,7 +34,7 @@ HASTY: dict[str, Any] = {"bootstrap_timeout_ms": 600, "connection_setup_timeout_
 
 @contextmanager
 def server(answer: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A listener that does `answer` to whoever calls, and is no Kafka broker."""
+    """A listener that does `answer` to each connection, and is no Kafka broker."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stopped = threading.Event()
 
@@ -106,7 +106,8 @@ def test_a_listener_that_never_answers_is_left_after_its_timeout() -> None:
     [("JoinGroup", 0, 4), ("SyncGroup", 0, 2), ("Heartbeat", 0, 2), ("OffsetCommit", 2, 6), ("LeaveGroup", 0, 2)],
 )
 def test_a_broker_too_old_for_static_members_is_named_to_one(api: str, first: int, last: int) -> None:
-    """Without its name it would be another member; only who leaves is not asked for it (a static member never is)."""
+    """Without its name it would be another member. Only LeaveGroup does not need the name: by default a static
+    member sends none."""
     settings: dict[str, Any] = {"group": "g", "group_instance_id": "i", "heartbeat_interval_ms": 100}
     with FakeBroker(topics={"t": 1}, versions={api: (first, last)}) as fake:
         fake.produce("t", 0, [(b"k", b"v", 0)])

@@ -1,4 +1,4 @@
-"""What a consumer reads, from where, and what it says when the log is not as it was: on a real broker."""
+"""The records that a consumer reads, its start positions, and its reports of a changed log: on a real broker."""
 
 import os
 import subprocess

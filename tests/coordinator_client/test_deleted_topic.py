@@ -107,7 +107,7 @@ def longest_silence(members: list[Member], topic: str, began: float, ended: floa
 
 
 def newest(members: list[Member], partition: TopicPartition) -> float:
-    """When the last record of a partition came."""
+    """The time at which the last record of a partition came."""
     return max(member.came.get(partition, [0.0])[-1] for member in members)
 
 
@@ -119,7 +119,8 @@ def read_while_deleted(
     write: Callable[[str, int], object],
     delete: Callable[[], None],
 ) -> float:
-    """Two members read both topics, each partition is written to all the time; the silence of the topic that stays."""
+    """Two members read both topics, and each partition is written to all the time. Returns the longest gap of the
+    topic that stays."""
     keep, gone = f"{prefix}-keep", f"{prefix}-gone"
     deleted, done = threading.Event(), threading.Event()
 

@@ -35,7 +35,7 @@ class Life:
 
 
 class Effects:
-    """What the world has seen; a store that knows names."""
+    """The effects visible outside; a store that knows names."""
 
     def __init__(self) -> None:
         self.seen: Counter[bytes] = Counter()

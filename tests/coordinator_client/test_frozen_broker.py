@@ -1,5 +1,5 @@
-"""A broker that is stopped (SIGSTOP) longer than a session, and a handler that is about to take too long: who hears of
-it, and what is not shown meanwhile."""
+"""A broker that is stopped (SIGSTOP) longer than a session, and a handler that is about to take too long: the
+notifications, and the records that are withheld meanwhile."""
 
 import logging
 import time

@@ -78,7 +78,7 @@ def leaves(fake: FakeBroker, group: str) -> int:
 
 
 def left_once(fake: FakeBroker, group: str, consumer: Consumer | AsyncConsumer) -> None:
-    """What holds after the last close."""
+    """Checks the state after the last close."""
     driver = consumer._session.driver
     assert driver.ended.wait(PATIENCE_S)
     assert leaves(fake, group) == 1
@@ -286,7 +286,7 @@ def test_one_that_is_dropped_unclosed_leaves_and_commits_nothing(fake: FakeBroke
 
 
 def test_a_close_has_no_more_time_than_it_was_given(fake: FakeBroker) -> None:
-    """Interrupted, it is resumed with a time of its own; then the driver stops, though nobody has responded."""
+    """Interrupted, it is resumed with a time of its own. Then the driver stops, though no response has come."""
     group = f"g{next(_numbers)}"
     consumer, _hooks = member(fake, group)
     laid = fake.control("LeaveGroup", lambda _call: Delay(60.0))

@@ -1,4 +1,4 @@
-"""What a consumer loads before its first record: nothing that a plain connection has no use for."""
+"""The modules that a consumer loads before its first record: none that a plain connection has no use for."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""When a consumer's next turn is due: each retry has its own time, and none hides behind one that has passed."""
+"""The time of a consumer's next turn: each retry has its own time, and none hides behind one that has passed."""
 
 import pytest
 

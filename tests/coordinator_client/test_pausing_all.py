@@ -1,4 +1,4 @@
-"""What pause and resume take for everything, and what for a part."""
+"""Arguments of pause and resume that mean all partitions, and those that mean some."""
 
 from typing import Any
 

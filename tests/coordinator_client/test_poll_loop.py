@@ -1,5 +1,5 @@
-"""What a poll hands over: decoding, corrupt batches, leftovers and the barrier; slices are parked by the test, and no
-broker is there at all."""
+"""The results of a poll: decoding, corrupt batches, leftovers and the barrier. Slices are parked by the test, and
+there is no broker at all."""
 
 import threading
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""Subscribing, assigning and unsubscribing in turns: what was asked for last holds, and nothing besides."""
+"""Subscribing, assigning and unsubscribing in turns: the last call holds, and nothing besides."""
 
 import contextlib
 import time

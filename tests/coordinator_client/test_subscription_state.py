@@ -29,7 +29,7 @@ BOTH = frozenset({P, Q})
 
 class Caller:
     """The caller's side of a member: visible assignment and pause marks, laid as `coordinator_client/group/ready.py`
-    tells a driver to."""
+    requires of a driver."""
 
     def __init__(self, mode: str) -> None:
         self.protocol = "gentle" if mode == "COOPERATIVE" else "range"
@@ -45,7 +45,7 @@ class Caller:
         return frozenset(self.marks.paused(self.assignment))
 
     def fetched(self) -> frozenset[TopicPartition]:
-        """What a fetch would ask for."""
+        """The offset that a fetch would request."""
         return self.rig.ready.view.fetchable - self.paused()
 
     def pause(self, *partitions: TopicPartition) -> None:
@@ -69,11 +69,11 @@ class Caller:
         return seen
 
     def receive(self, *partitions: TopicPartition, generation: int) -> None:
-        """The join under way is answered, and so is the sync."""
+        """The join in flight gets its response, and so does the sync."""
         self.rig.again(partitions, generation=generation, protocol=self.protocol)
 
     def asked(self) -> None:
-        """The coordinator asks for a rebalance."""
+        """The coordinator requests a rebalance."""
         self.rig.heartbeat(27)
 
     def failed(self, generation: int) -> None:
@@ -95,7 +95,7 @@ class Caller:
 
 
 class EpochCaller(Caller):
-    """The same under KIP-848, where a rebalance is a heartbeat's answer."""
+    """The same under KIP-848, where a rebalance is a heartbeat's response."""
 
     rig: EpochRig
 

@@ -106,7 +106,7 @@ class Wide:
 
 
 def calls(what: Callable[[], object]) -> int:
-    """How many functions, of Python or of C, `what` calls."""
+    """The number of functions, of Python or of C, that `what` calls."""
     count = 0
 
     def seen(_frame: object, event: str, _argument: object) -> None:

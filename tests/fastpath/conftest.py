@@ -12,7 +12,7 @@ FIELDS = twin.PlainRecord._fields
 
 
 class Read(NamedTuple):
-    """What either implementation read, in one shape."""
+    """The result of either implementation, in one shape."""
 
     records: tuple[twin.PlainRecord, ...]
     next_offset: int

@@ -140,7 +140,7 @@ def in_slices(inputs: int, seed: int) -> int:
 
 
 def fuzz(inputs: int, seed: int) -> int | None:
-    """How many inputs were accepted; every other ended in a CorruptRecord. None: memory did not stay where it was."""
+    """The number of accepted inputs; every other ended in a CorruptRecord. None: memory did not stay where it was."""
     dice = random.Random(seed)
     seeds = corpus(dice)
     print(f"{len(seeds)} batches; extension {fastpath._records.__file__}; seed {seed}", flush=True)

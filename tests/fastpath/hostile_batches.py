@@ -1,4 +1,4 @@
-"""Answers of 1 MiB that ask for far more, and what it costs a fresh process to decode one."""
+"""Responses of 1 MiB that claim far more, and the cost of decoding one in a fresh process."""
 
 import gzip
 import signal

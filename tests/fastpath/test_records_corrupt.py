@@ -1,4 +1,4 @@
-"""Lies in a batch: each is a CorruptRecord with its place, by both implementations, and the position stays."""
+"""False fields in a batch: each is a CorruptRecord with its place, by both implementations, and the position stays."""
 
 import pickle
 import tracemalloc

@@ -23,7 +23,7 @@ from tests.fastpath.records_jvm import RecordsJvm, records_jvm
 
 
 class Difference(NamedTuple):
-    """A difference that is meant: who refuses, a part of the reason that is given, and why it is right."""
+    """A difference that is meant: the refusing side, a part of its reason, and why it is right."""
 
     refused_by: str
     reason: str
@@ -129,7 +129,7 @@ def _meant(refused_by: str, reason: str, data: bytes) -> Difference:
 
 
 def _counts_nothing(data: bytes) -> bool:
-    """Whether a batch of magic 2 in `data` says that it holds no records, and holds bytes."""
+    """True if a batch of magic 2 in `data` claims to hold no records, and holds bytes."""
     while len(data) > 61:
         size = 12 + int.from_bytes(data[8:12], "big")
         if data[16] == 2 and data[57:61] == bytes(4) and size > 61:
@@ -198,7 +198,7 @@ def _inside(data: bytes, chance: random.Random) -> bytes:
 
 
 def run(count: int, seed: int) -> Counter[Difference]:
-    """How often each meant difference was met."""
+    """The number of times that each meant difference was met."""
     jvm = records_jvm()
     met: Counter[Difference] = Counter()
     for number, data in enumerate(cases(jvm, count, seed)):

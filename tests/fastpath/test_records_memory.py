@@ -1,4 +1,4 @@
-"""What a hostile answer of 1 MiB may cost: the cap and 16 MiB, measured in a process of its own."""
+"""The memory limit of a hostile response of 1 MiB: the cap and 16 MiB, measured in a process of its own."""
 
 import pytest
 

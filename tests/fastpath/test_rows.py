@@ -1,4 +1,4 @@
-"""Batches out of columns are, byte for byte, those that are made of the same rows one by one; both twins are asked."""
+"""Batches out of columns are, byte for byte, those made of the same rows one by one; both twins are tested."""
 
 from collections.abc import Callable
 from typing import Any

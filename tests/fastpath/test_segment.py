@@ -68,7 +68,7 @@ def test_the_index_leads_where_the_walk_does(path: Path, offset: int) -> None:
 
 
 def test_the_index_spares_the_walk(path: Path) -> None:
-    """What lies before the indexed position is not looked at: here it is no batch at all."""
+    """The bytes before the indexed position are not looked at: here they are no batch at all."""
     write_index(path, sane_index(path))
     data = bytearray(path.read_bytes())
     data[0:200] = b"\xff" * 200

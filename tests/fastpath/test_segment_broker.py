@@ -1,4 +1,4 @@
-"""What a real broker put on its disk, of librdkafka's batches: every codec, and transactions that were aborted."""
+"""The segments that a real broker wrote of librdkafka's batches: every codec, and transactions that were aborted."""
 
 from pathlib import Path
 from typing import Any

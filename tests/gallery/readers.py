@@ -1,4 +1,4 @@
-"""One face for four clients, so that one story can be told to each of them: ours, kafka-python, aiokafka, librdkafka.
+"""One interface for four clients, so that one story can run on each: ours, kafka-python, aiokafka, librdkafka.
 
 The peers are set as their users set them: defaults, but for the timeouts that a story needs to be short.
 """
@@ -25,7 +25,7 @@ class Read(NamedTuple):
 
 @dataclass(frozen=True)
 class Wish:
-    """What a story asks of a client. `assigned` is called by the client's own rebalance hook."""
+    """A story's requirements of a client. `assigned` is called by the client's own rebalance hook."""
 
     bootstrap: str
     group: str = "group"
@@ -39,7 +39,7 @@ class Wish:
 
 
 class Reader(Protocol):
-    """What a story does with a client."""
+    """The operations of a story on a client."""
 
     def poll(self, timeout_s: float) -> list[Read]: ...
     def commit_later(self) -> None:
@@ -48,7 +48,7 @@ class Reader(Protocol):
     def pause(self, partition: int) -> None: ...
     def paused(self) -> set[int]: ...
     def work(self, seconds: float) -> None:
-        """What a handler does that takes its time and does not know of clients."""
+        """The work of a slow handler that does not know of clients."""
 
     def close(self) -> None: ...
 

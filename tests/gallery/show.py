@@ -1,4 +1,4 @@
-"""docs/gallery.md: every story told to ours and to the peers, each in a process of its own.
+"""docs/gallery.md: every story run on ours and on the peers, each in a process of its own.
 
 python -m tests.gallery.show
 """
@@ -43,7 +43,7 @@ def told(story: Story, who: str) -> Seen:
 
 
 def page(found: dict[tuple[str, str], Seen]) -> str:
-    """The page's Markdown: a story, what was reported of whom, and what each client does today."""
+    """The page's Markdown: a story, the reports about clients, and the behaviour of each client today."""
     clients = ", ".join(f"{who} {version(who)}" for who in READERS)
     parts = [
         "# The gallery: bugs that others published",

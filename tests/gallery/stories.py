@@ -1,7 +1,7 @@
-"""Published bugs of other clients, each as a story that any client can be told; what holds, and what is observed.
+"""Published bugs of other clients, each as a story that runs on any client; what holds, and what is observed.
 
-A story gets the scripted broker and a way to make readers. It answers (whether all is well, what was seen). `since`
-names where users reported it; a peer's later version may have mended it, which is why `make gallery` asks again.
+A story gets the scripted broker and a way to make readers. It returns (whether all is well, what was seen). `since`
+names where users reported it. A peer's later version may have mended it, so `make gallery` runs them again.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Make = Callable[[Wish], Reader]
 
 
 class Seen(NamedTuple):
-    """`holds` is None where the story could not be told to the client."""
+    """`holds` is None if the story cannot run on the client."""
 
     holds: bool | None
     said: str

@@ -1,4 +1,4 @@
-"""The bugs that others published, shown not to be ours; `make gallery` tells the same stories to the others."""
+"""The bugs that others published, shown not to be ours; `make gallery` runs the same stories on the others."""
 
 import pytest
 

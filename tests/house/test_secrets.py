@@ -157,7 +157,7 @@ TOKENS: list[str] = []
 
 
 class Indiscreet(Issuer):
-    """It says what it was told."""
+    """A class that shows everything that it was given."""
 
     def token(self, client: str) -> str:
         return token(CANARY)

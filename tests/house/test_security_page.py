@@ -18,7 +18,7 @@ def rows(page: str) -> list[str]:
 
 
 def missing(page: str) -> list[str]:
-    """What a page names and no file of tests defines, and the rows that name no test."""
+    """The tests that a page names and no file of tests defines, and the rows that name no test."""
     found = []
     for row in rows(page):
         named = NAMED.findall(row.rpartition(" | ")[2])
@@ -30,7 +30,7 @@ def missing(page: str) -> list[str]:
 
 
 def defines(source: str, names: list[str]) -> bool:
-    """Whether a module has a function of the last name, inside classes of the others."""
+    """True if a module has a function of the last name, inside classes of the others."""
     at: ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef | None = ast.parse(source)
     for name in names:
         inner = at.body if isinstance(at, ast.Module | ast.ClassDef) else []

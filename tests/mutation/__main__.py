@@ -70,7 +70,7 @@ def main() -> int:
 
 
 class _Session:
-    """What is known of a draw, a line for each mutant, written as it becomes known.
+    """The results of a draw so far, a line for each mutant, written as it becomes known.
 
     A mutant that has been killed stays so. One that has survived is tried again once the tests have changed, unless it
     is explained.

@@ -223,7 +223,7 @@ _Spot = tuple[int, int]
 
 
 class _Places:
-    """What Python's own parser says about places in a source."""
+    """The positions in a source, from Python's own parser."""
 
     def __init__(self, source: str) -> None:
         self._lines = source.splitlines()

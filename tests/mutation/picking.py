@@ -134,7 +134,7 @@ def _has_tests(path: Path) -> bool:
 
 
 def _merged(known: dict[str, Any], fresh: dict[str, Any], same: Collection[str]) -> dict[str, Any]:
-    """`fresh`, and of `known` what the files in `same` have told."""
+    """`fresh`, and of `known` the results from the files in `same`."""
     lines: dict[str, dict[str, set[str]]] = {path: {} for each in (known, fresh) for path in each["lines"]}
     for each in (known, fresh):
         for path, by_line in each["lines"].items():

@@ -121,7 +121,7 @@ def serve(session: pytest.Session, requests: int, responses: int) -> None:
 
 
 def _watch(child: int, reads: int, chosen: Sequence[str], limits_s: Sequence[float]) -> list[str]:
-    """Read what a child tells, a line for each test that begins and one for its end; end it where a test takes long."""
+    """Read the lines of a child, one for each test that begins and one for its end; end it if a test takes long."""
     told, running = b"", 0
     until = time.monotonic() + 30
     found: list[str] | None = None
@@ -200,7 +200,7 @@ def _functions() -> Mapping[str, Sequence[FunctionType]]:
 
 
 def _swap(request: Mapping[str, Any], functions: Mapping[str, Sequence[FunctionType]]) -> bool:
-    """Put the mutated code into the functions of a source; tell whether that changed any."""
+    """Put the mutated code into the functions of a source; True if that changed any."""
     path = os.path.realpath(request["path"])
     there = functions.get(path, ())
     before, after = (_by_name(compile(request[key], path, "exec", dont_inherit=True)) for key in ("before", "after"))

@@ -1,4 +1,4 @@
-"""Which address is asked next, and sockets that take another's place."""
+"""The address that is tried next, and sockets that take another's place."""
 
 import socket
 from typing import Any

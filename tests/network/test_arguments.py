@@ -1,4 +1,4 @@
-"""What callers give: the last value that the wire has room for, and the first that is refused."""
+"""Arguments of callers: the last value that the wire has room for, and the first that is refused."""
 
 import re
 from collections.abc import Callable

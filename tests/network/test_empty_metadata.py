@@ -1,5 +1,5 @@
-"""Answers without brokers. A broker that has just started knows none, and so what it says of topics is nothing to go
-by; one that wants us to start again names none."""
+"""Metadata responses without brokers. A broker that has just started knows none, so its view of topics is ignored;
+one that requires a restart names none."""
 
 import pytest
 

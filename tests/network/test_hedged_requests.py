@@ -1,4 +1,4 @@
-"""Questions that any broker can answer, without a socket: who is asked when, and which outcome counts."""
+"""Requests that any broker can serve, without a socket: the order of brokers, and the outcome that counts."""
 
 from typing import Any
 
@@ -14,7 +14,7 @@ AWAY = NoResponse(ConnectionFailed("away"))
 
 
 class Table:
-    """`sent`: what the driver was handed; `came`: the outcomes that whoever asked has got."""
+    """`sent`: the requests handed to the driver; `came`: the outcomes that the sender has got."""
 
     def __init__(self, *brokers: Endpoint) -> None:
         self.endpoints = ConnectionStates((), Backoff(100, 1000), chance=lambda: 0.5)
@@ -31,12 +31,12 @@ class Table:
         self.anybody.send(PendingRequest("Metadata", None, lambda *outcome: self.came.append(outcome), timeout_s), 0.0)
 
     def turn(self, now: float) -> list[Endpoint | None]:
-        """Who has been asked so far."""
+        """The brokers that have received the request so far."""
         self.anybody.poll(now)
         return [endpoint for endpoint, _ in self.sent]
 
     def answer(self, number: int, outcome: RequestResult, now: float) -> None:
-        """What comes of the request that was sent as this one."""
+        """The outcome of the request with this number."""
         self.sent[number][1].done(outcome, now)
 
 

@@ -1,4 +1,4 @@
-"""The cluster's view: a value that never loses what it knew to a half-baked answer; and when it is asked for."""
+"""The cluster's view: a value that loses nothing by an incomplete response; and the times of its requests."""
 
 import uuid
 

@@ -1,4 +1,4 @@
-"""Where no thread can be started any more, as at the interpreter's end, the driver does by itself what takes time."""
+"""If no thread can be started any more, as at the interpreter's end, the driver does by itself what takes time."""
 
 import threading
 

@@ -1,4 +1,4 @@
-"""One broker of several takes connections and says nothing: nobody waits for it where another can answer."""
+"""One broker of several takes connections and never responds: no call waits for it if another can respond."""
 
 import socket
 import uuid

@@ -1,4 +1,4 @@
-"""A broker that is starting has not been told of the cluster yet, and answers all the same: there is nothing."""
+"""A broker that is starting does not know the cluster yet, and responds all the same: there is nothing."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""A broker that asks for silence (KIP-219): it gets it, but neither for ever nor at the cost of membership."""
+"""Throttling (KIP-219): requests are delayed, but neither for ever nor at the cost of membership."""
 
 import logging
 import time
@@ -22,7 +22,7 @@ FOREVER_MS = 2**31 - 1
 
 
 def silenced(throttle_ms: int = 500) -> Rig:
-    """A connection whose broker has just asked for silence, at time 0."""
+    """A connection whose broker has just throttled it, at time 0."""
     rig = Rig(ALL)
     rig.connection.opened(0.0)
     rig.ask()

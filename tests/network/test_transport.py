@@ -21,8 +21,8 @@ RECORD_BYTES = 16 * 1024
 
 
 class TlsSocket:
-    """What Python's does: a read ends at a record's end at the latest, and what is left of a record it has read is no
-    reason for a selector to say that there is something."""
+    """A socket that behaves as Python's: a read ends at a record's end at the latest. The rest of a record that it
+    has read does not make a selector report it as readable."""
 
     def __init__(self, records: list[bytes]) -> None:
         self.records = records
@@ -51,7 +51,7 @@ class TlsSocket:
 
 
 def test_what_a_tls_record_still_holds_after_many_small_ones_is_read_with_it() -> None:
-    """No more will come: the broker has said all that it was asked."""
+    """No more bytes will come: the broker has sent all its responses."""
     asks = [
         PendingRequest("DescribeGroups", DescribeGroupsRequest(groups=(name,)), lambda *_: None, 30.0) for name in "ab"
     ]

@@ -1,4 +1,4 @@
-"""For how long a topic is asked about that nobody knows, and what silence says of one: nothing."""
+"""The time for which an unknown topic is requested; a response that leaves a topic out is no statement about it."""
 
 from concurrent.futures import ThreadPoolExecutor
 

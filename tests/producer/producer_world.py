@@ -1,4 +1,4 @@
-"""A producer's machine among brokers that forget answers, break connections and refuse: all out of one seed.
+"""A producer's machine among brokers that lose responses, break connections and refuse: all out of one seed.
 
 The brokers keep the rules of KIP-98 as Kafka's do: the next sequence number or a duplicate of one of the last five
 batches, else OUT_OF_ORDER_SEQUENCE_NUMBER; an older epoch is INVALID_PRODUCER_EPOCH.
@@ -95,7 +95,7 @@ class World:
         return taken[0]
 
     def partitions(self, topic: str = TOPIC) -> int | None:
-        """How many the topic has; None while that is requested."""
+        """The number of partitions of the topic; None while that is requested."""
         self.core.add_topic(topic)
         return self.core.partitions(topic)
 

@@ -1,4 +1,4 @@
-"""Offsets in a transaction that is still open (KIP-447): who needs them waits for the outcome, and nobody else does."""
+"""Offsets in a transaction that is still open (KIP-447): only a reader that needs them waits for the outcome."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -60,7 +60,7 @@ def test_the_next_owner_of_a_partition_begins_where_the_open_transaction_ends(
 
 @pytest.mark.proves("E-06")
 def test_a_broker_too_old_to_know_whose_offsets_they_are_is_named() -> None:
-    """Stored as nobody's, they would be taken also from a member that has lost the partitions."""
+    """Stored without an owner, they would be taken also from a member that has lost the partitions."""
     with FakeBroker(topics={"t": 1}, versions={"TxnOffsetCommit": (0, 2)}) as fake:
         produce(fake.bootstrap, "t", numbers(0, 1))
         with (

@@ -1,4 +1,4 @@
-"""A producer on real brokers: what is acknowledged is there once, in order, for everybody to read."""
+"""A producer on real brokers: acknowledged records are there once, in order, for every reader."""
 
 import threading
 import time

@@ -57,7 +57,8 @@ def producer_of(fake: FakeBroker, **settings: Any) -> Producer:
 
 
 def read(fake: FakeBroker, topic: str, *, partitions: int = 1) -> list[tuple[TopicPartition, int, bytes | None]]:
-    """What a read_committed consumer sees of a topic, read on another thread, where no interrupt is made."""
+    """The records that a read_committed consumer sees of a topic, read on another thread, where no interrupt is
+    made."""
 
     def run() -> list[tuple[TopicPartition, int, bytes | None]]:
         places = [TopicPartition(topic, number) for number in range(partitions)]
@@ -76,7 +77,7 @@ def read(fake: FakeBroker, topic: str, *, partitions: int = 1) -> list[tuple[Top
 
 
 class Sent:
-    """What was sent: records of which `send` returned, and those of which an interrupt kept it from that."""
+    """Sent records: those of which `send` returned, and those of which an interrupt kept it from that."""
 
     def __init__(self, producer: Producer, topic: str) -> None:
         self._producer, self._topic = producer, topic
@@ -246,7 +247,7 @@ def test_transactions(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_a_block_of_a_transaction(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    """One that was interrupted is begun again by the next, and what it had sent is seen by nobody."""
+    """An interrupted transaction is begun again by the next, and its records are seen by no reader."""
 
     def script() -> None:
         topic = topic_of(fake)
@@ -421,7 +422,7 @@ def test_close_within_a_transaction(fake: FakeBroker, capsys: pytest.CaptureFixt
 def test_a_producer_that_is_dropped_after_an_interrupted_close_ends(
     fake: FakeBroker, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Nobody calls close again: what was sent is in the log, and the driver ends."""
+    """Close is not called again: the records are in the log, and the driver ends."""
 
     def script(tracer: Tracer) -> None:
         topic = topic_of(fake)

@@ -1,4 +1,4 @@
-"""What a producer sends, in which order and under which numbers: on the machine, without a socket or a clock."""
+"""The requests of a producer, their order and sequence numbers: on the machine, without a socket or a clock."""
 
 from typing import Any
 
@@ -47,7 +47,7 @@ def test_every_record_is_in_the_log_once_and_in_order_whatever_breaks(first: int
 
 
 def test_without_the_numbers_the_same_faults_double_and_reorder() -> None:
-    """The world can tell: a broker that takes everything shows the faults that the numbers cure."""
+    """The world detects faults: a broker that takes everything shows the faults that the numbers cure."""
     broken = 0
     for seed in range(30):
         world = World(seed)

@@ -1,4 +1,4 @@
-"""Transactions on the machine: brokers and coordinators that answer when the test says so, and what it says."""
+"""Transactions on the machine: brokers and coordinators whose responses and their times are set by the test."""
 
 from collections.abc import Callable
 from typing import Any
@@ -53,11 +53,11 @@ class TxnWorld(World):
         )
 
     def pending(self, api: str) -> bool:
-        """Whether a request lies unanswered in the broker's socket."""
+        """True if a request without a response waits in the broker's socket."""
         return any(ask.api == api for pipe in self._pipes.values() for ask in pipe)
 
     def hold(self, api: str) -> list[PendingRequest]:
-        """Requests that are taken out of the broker's sockets, to be answered by the test."""
+        """Requests that are taken out of the broker's sockets, for the test to complete."""
         held = [ask for pipe in self._pipes.values() for ask in pipe if ask.api == api]
         for pipe in self._pipes.values():
             for ask in [one for one in pipe if one in held]:
@@ -154,7 +154,7 @@ def test_offsets_that_the_group_refuses_fail_the_transaction() -> None:
 
 
 def test_a_group_that_may_not_be_asked_about_is_no_matter_of_the_next_transaction() -> None:
-    """What is being looked for when a transaction is aborted may be found, or refused, in the next."""
+    """A lookup of an aborted transaction may end, in success or refusal, during the next."""
     world = TxnWorld()
     world.order()
     world.until(lambda: world.pending("FindCoordinator"))
@@ -204,7 +204,7 @@ def test_what_may_not_be_in_a_transaction_costs_no_more_when_it_is_said_after_th
 
 @pytest.mark.parametrize("code", [-1, 42])
 def test_of_a_commit_with_an_outcome_that_nobody_knows_it_is_not_said_that_it_was_aborted(code: int) -> None:
-    """Who hears that sends everything once more, and it may be in the log."""
+    """After such a report, the user would send everything once more, and it may be in the log."""
     world = TxnWorld()
     world.send(b"x", 0)
     world.transactions.commit()

@@ -16,7 +16,7 @@ from kohort.testing.jdk import java
 
 
 class Reply(NamedTuple):
-    """What Kafka's classes made of one item: bytes and JSON, or the reason why not."""
+    """The result of Kafka's classes for one item: bytes and JSON, or the reason for the refusal."""
 
     refused: str | None
     data: bytes
@@ -55,7 +55,7 @@ class KafkaJvm:
         return self._ask(b"R", name, version, messages)
 
     def read(self, name: str, version: int, messages: Sequence[bytes]) -> list[Reply]:
-        """Whether Kafka's class reads each message, and nothing is left over."""
+        """True if Kafka's class reads each message, and nothing is left over."""
         return self._ask(b"P", name, version, messages)
 
     def make(self, name: str, version: int, blobs: Sequence[bytes]) -> list[Reply]:

@@ -64,7 +64,7 @@ def covered(request: pytest.FixtureRequest) -> Iterator[collections.Counter[tupl
 
 
 def releases(name: str, version: int) -> list[str]:
-    """Which of the two releases still speak a version; one that none speaks would go unproven."""
+    """The releases of the two that still speak a version; one that none speaks would go unproven."""
     found = [kafka for kafka in KAFKA_VERSIONS if version in valid_versions(definitions(kafka)[name])]
     assert found, f"no oracle for {name} v{version}"
     return found

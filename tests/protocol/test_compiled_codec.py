@@ -24,7 +24,7 @@ some_inputs = settings(max_examples=12, suppress_health_check=list(HealthCheck))
 
 
 def outcome(run: Callable[[], object]) -> object:
-    """What a codec gives, or which field it refuses."""
+    """The result of a codec, or the field that it refuses."""
     try:
         return run()
     except WireError as error:

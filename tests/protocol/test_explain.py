@@ -1,4 +1,4 @@
-"""What `wire explain` says of good frames, of broken ones, and of what bytes hold inside."""
+"""The output of `wire explain` for good frames, broken ones, and the contents of bytes fields."""
 
 from __future__ import annotations
 

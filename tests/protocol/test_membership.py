@@ -42,7 +42,7 @@ def test_each_version_keeps_what_it_has(version: int) -> None:
 
 
 def test_known_bytes() -> None:
-    """What any consumer of the 0.9 protocol sends for topic "t"."""
+    """The bytes that any consumer of the 0.9 protocol sends for topic "t"."""
     assert membership.build_subscription(Subscription(topics=("t",)), 0).hex() == "000000000001000174ffffffff"
     assignment = Assignment(assigned_partitions=(TopicPartitions(topic="t", partitions=(1,)),))
     assert membership.build_assignment(assignment, 0).hex() == ("0000000000010001740000000100000001ffffffff")

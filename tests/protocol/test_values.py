@@ -178,7 +178,7 @@ class TestBuilding:
         assert str(error.place["path"]).startswith("topics")
 
     def test_a_field_that_the_version_lacks(self, codec: str) -> None:
-        """A static name cannot be left out in silence; a leader epoch can."""
+        """A static name cannot be left out without an error; a leader epoch can."""
         error = self.refusal(codec, OffsetCommitRequest, 6, self.GOOD._replace(group_instance_id="i"))
         assert error.place["path"] == "group_instance_id"
         topic = self.GOOD.topics[0]

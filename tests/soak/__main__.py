@@ -1,8 +1,8 @@
 """`python -m tests.soak --seed 1 --runs 100`: random runs of a mixed group on three brokers, one a seed.
 
-With `--protocol consumer` the groups are of KIP-848, or move to it, or back, while they live. A result is kept for each
-seed in out/soak, or out/soak-consumer; a seed that has passed is not run again unless `--again` says so. The
-history of the last run of a seed lies beside its result.
+With `--protocol consumer` the groups are of KIP-848, or move to it, or back, while they live. A result is kept for
+each seed in out/soak, or out/soak-consumer; a seed that has passed is not run again without `--again`. The history
+of the last run of a seed is kept beside its result.
 """
 
 from __future__ import annotations

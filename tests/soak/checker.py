@@ -1,18 +1,18 @@
 """Judges the history of a soak run: what a group must never do, whatever happens to its members and brokers.
 
     one owner         of a partition in a generation, and at a time
-    owners only       nobody of ours hands out records of what he does not own, nor after another owned it
+    owners only       no member of ours hands out records that it does not own, nor after another owned them
     in order          within an ownership of ours records come without a gap and without going back
     where it stood    an ownership of ours begins at what the group had committed: no commit is lost
-    commits           nothing is committed that was not read, nothing of ours by who is no owner, nothing backwards
+    commits           nothing is committed that was not read, nothing of ours by a non-owner, nothing backwards
     in time           no commit of ours outlives its timeout, except by what the machine took from it
-    no loss           every record that a broker has acknowledged is read by somebody
-    alive             nobody of ours fails, the group reads to the end, and whoever is well says so; a group that moves
-                      between protocols has arrived at the one that its members speak
+    no loss           every record that a broker has acknowledged is read by at least one member
+    alive             no member of ours fails, the group reads to the end, and healthy members report it. A group
+                      that moves between protocols has arrived at the one that its members speak
 
-A group that everybody has left may be made anew by who comes next with the other protocol: then its generations begin
-at 1 again. A member that was killed owns nothing from then on. One that was frozen, or was told "lost", may believe for
-a while that it owns what another has: it may not act on that. Findings about the other clients are kept apart.
+A group that all members have left may be made anew by the next member with the other protocol. Its generations then
+begin at 1 again. A killed member owns nothing from then on. A member that was frozen, or got on_lost, may believe
+for a while that it owns what another has; it may not act on that. Findings about the other clients are kept apart.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ class Finding(NamedTuple):
 
 @dataclass(slots=True)
 class Ownership:
-    """`member` owned `partition` from `begin` to `end` (ns). `sure`: it ended in good order, not by loss or silence."""
+    """`member` owned `partition` from `begin` to `end` (ns). `sure`: it ended in good order, not by loss or
+    time-out."""
 
     member: str
     kind: str
@@ -86,7 +87,7 @@ class Story:
         return any(start < end and begin < stop for start, stop in self.frozen.get(member, ()))
 
     def was_empty(self, begin: int, end: int) -> bool:
-        """Whether between these times there was one at which nobody owned anything."""
+        """True if between these times there was one at which no member owned anything."""
         reached = begin
         for one in sorted((one for all_of in self.ownerships.values() for one in all_of), key=lambda one: one.begin):
             if one.begin > reached:
@@ -245,7 +246,7 @@ def _begins_well(story: Story, mine: Ownership, first: int, at: int, who: str) -
 
 
 def _committed(story: Story, partition: int, begin: int, until: int) -> set[int]:
-    """What may be stored for a partition between two times: the last commit, and what may have come after it."""
+    """The offsets that may be stored for a partition between two times: the last commit, and possible later ones."""
     told = [one for one in story.commits if partition in one.offsets and one.began < until]
     stored = [one for one in told if one.outcome == "ok" and one.ended < begin]
     last = max((one.began for one in stored), default=-1)
@@ -263,7 +264,8 @@ def _may_be_stored(story: Story, commit: Commit) -> bool:
 
 
 def _over_by(story: Story, commit: Commit, partition: int) -> int:
-    """When a commit can no longer be stored. One of unknown outcome: once somebody has the partition anew."""
+    """The time (ns) from which a commit can no longer be stored. With an unknown outcome: the next assignment of the
+    partition."""
     if commit.outcome == "ok":
         return commit.ended
     return min((one.begin for one in story.ownerships.get(partition, ()) if one.begin > commit.began), default=NEVER)
@@ -359,11 +361,11 @@ def _alive(story: Story, entries: list[Entry]) -> None:
 
 
 def _had_no_chance(story: Story, left: Entry) -> bool:
-    """Whether it was asked to leave before it had reached anybody, while a broker was away."""
+    """True if it got SIGTERM before it had reached any broker, while a broker was away."""
     member = any(one.member == left.who for all_of in story.ownerships.values() for one in all_of)
     return not member and any(begin < left.at < end for begin, end in story.broken)
 
 
 def ours(findings: Iterable[Finding]) -> Iterator[str]:
-    """What speaks against us, as lines."""
+    """The findings against our own client, as lines."""
     return (f"{one.rule}: {one.text}" for one in findings if one.ours)

@@ -1,4 +1,4 @@
-"""Carries a plan out on a cluster of three brokers, and gathers what everybody wrote down."""
+"""Carries a plan out on a cluster of three brokers, and gathers the files of all processes."""
 
 from __future__ import annotations
 
@@ -89,7 +89,8 @@ class Conductor:
         return read(sorted(self._folder.glob("*.jsonl")))
 
     def residents(self) -> dict[str, int]:
-        """Who stays to the end, and the process of each; nobody when faults are over. Callable on any thread."""
+        """The members that stay to the end, and the process of each; none when faults are over. Callable on any
+        thread."""
         found = ((name, self._members.get(name)) for name in sorted(self._residents))
         return {name: process.pid for name, process in found if process is not None}
 
@@ -176,7 +177,7 @@ class Conductor:
             self._book.write("broker", act="is back", node=node.node_id)
 
     def _await_replicas(self) -> None:
-        """Until every partition has all its replicas again: who falls next may then fall without loss."""
+        """Until every partition has all its replicas again: the next broker may then fail without loss."""
         limit = time.monotonic() + REPLICAS_S
         while time.monotonic() < limit:
             with suppress(Exception):  # a broker that is coming up may not answer
@@ -223,7 +224,7 @@ class Conductor:
         self._members[name].send_signal(signal.SIGTERM)
 
     def _reap(self) -> None:
-        """Whoever has ended is a member no more."""
+        """Removes members whose processes have ended."""
         for name in [name for name, process in self._members.items() if process.poll() is not None]:
             code = self._members.pop(name).returncode
             # A JVM ends by the signal that asked it to leave; an interpreter may be asked before it has a handler.
@@ -336,7 +337,7 @@ def produced(bootstrap: str, topic: str, plan: Plan, folder: Path) -> Iterator[d
 
 
 def java_command(folder: Path) -> list[str]:
-    """How a Java member is started; its class is compiled at the first call and kept in `folder`."""
+    """The command that starts a Java member; its class is compiled at the first call and kept in `folder`."""
     source = Path(__file__).with_name("SoakMember.java")
     classes = folder / "classes"
     classes.mkdir(parents=True, exist_ok=True)

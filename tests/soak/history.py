@@ -1,4 +1,4 @@
-"""What happened in a soak run, one JSON line an entry, in the order of the machine's monotonic clock.
+"""The events of a soak run, one JSON line an entry, in the order of the machine's monotonic clock.
 
 Every process writes a file of its own, whole lines at a time and straight to the kernel, so that a SIGKILL loses
 nothing that was done before it. An entry of a member is written before what follows from it: records before the commit

@@ -1,4 +1,4 @@
-"""What our own members write down, and the hooks that they write it in; both faces use them."""
+"""The records that our own members write, and the hooks that write them; both faces use them."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ class Notes:
 
 
 class Hooks(RebalanceHooks):
-    """Commits what goes: by its answer, or, where a `consumer` is given and chance has it, by a commit of its own."""
+    """Commits revoked partitions by the return value of the hook, or, if there is a `consumer`, at random by a
+    commit of its own."""
 
     def __init__(self, notes: Notes, consumer: Consumer | None) -> None:
         self._notes, self._consumer = notes, consumer

@@ -1,7 +1,7 @@
-"""What a soak run does, drawn from its seed alone: the group's strategy, its first members, what is done to whom, when.
+"""The plan of a soak run, drawn from its seed alone: strategy, first members, actions, targets and times.
 
-Whom an action meets is decided when it is carried out, among those who are there then, by the action's own `pick`: so a
-seed says the same story on a slow machine and on a fast one, up to the machine's own timing.
+The target of an action is chosen when it is carried out, among the members of that time, by the action's own `pick`.
+So a seed gives the same story on a slow machine and on a fast one, up to the machine's own timing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ QUIET_START_S = 1.5  # the first members meet before anything happens to them
 
 
 class Act(Enum):
-    """What can be done. `CLOSE` and `FREEZE` last for the action's `for_s`. `CONVERT`: who comes from now on speaks the
+    """The possible actions. `CLOSE` and `FREEZE` last for the action's `for_s`. `CONVERT`: later members speak the
     other protocol. `RESTART`: a member goes and one of its kind comes; first those of the other protocol, then the
     oldest, so that several of them are a rolling restart."""
 
@@ -59,8 +59,8 @@ class Action(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """One run. `first`: the kinds of the members that are there from the start, by `protocol`; the first `residents` of
-    them stay to the end: they may be frozen, but are neither killed nor asked to leave. `remote`: the coordinator's
+    """One run. `first`: the kinds of the members that are there from the start, by `protocol`; the first `residents`
+    of them stay to the end: they may be frozen, but are neither killed nor sent SIGTERM. `remote`: the coordinator's
     assignor, where members of KIP-848 may come. `pace_s`: how often records are written."""
 
     seed: int

@@ -2,8 +2,9 @@
 
     python -m tests.soak.seats KIND HISTORY NAME BOOTSTRAP GROUP TOPIC STRATEGY [PROTOCOL]
 
-SIGTERM asks it to leave. Each client is used as its documentation says a careful user does: committing by hand, and
-only what was handed out. What ours is asked to do besides (three ways to commit) is drawn from the member's name.
+SIGTERM makes it leave. Each client is used as its documentation recommends to a careful user: committing by hand,
+and only records that were handed out. Further duties of ours (three ways to commit) are drawn from the member's
+name.
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ COMMIT_S = 8.0
 
 
 class Seat(NamedTuple):
-    """Where to sit. `strategy`: under the classic protocol an assignor of members, else one of the coordinator."""
+    """The settings of a member. `strategy`: under the classic protocol an assignor of members, else one of the
+    coordinator."""
 
     name: str
     bootstrap: str
@@ -41,7 +43,7 @@ class Seat(NamedTuple):
 
 
 class Leaving:
-    """Whether SIGTERM has come, or whoever would send it is gone."""
+    """True if SIGTERM has come, or the parent process is gone."""
 
     def __init__(self) -> None:
         self._heard = False
@@ -85,7 +87,7 @@ class Pending:
             self.offsets[partition] = following
 
     def take(self) -> dict[int, int]:
-        """What to commit now; empty until it is time."""
+        """The offsets to commit now; empty until it is time."""
         if not self.offsets or time.monotonic() < self.due_at:
             return {}
         self.due_at = time.monotonic() + COMMIT_EVERY_S

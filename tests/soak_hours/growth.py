@@ -1,4 +1,4 @@
-"""What processes hold, sampled while they live, and whether that grew: memory, threads, descriptors.
+"""Samples of the resources of living processes, and checks for growth: memory, threads, descriptors.
 
 Compared are two windows of a process's life, each a fifth of it: the second, when it has warmed up, and the last. Of
 memory the median counts, of threads and descriptors the least, for a connection more or less at a moment says nothing,
@@ -64,7 +64,7 @@ def look(who: str, pid: int, at_s: float) -> Sample | None:
 
 
 class Sampler(threading.Thread):
-    """Looks at whoever `processes` names, every `every_s`, until it is stopped; `samples` has all of it."""
+    """Samples the processes named by `processes`, every `every_s`, until it is stopped; `samples` has all of it."""
 
     def __init__(self, processes: Callable[[], Processes], every_s: float) -> None:
         super().__init__(name="sampler", daemon=True)
@@ -85,7 +85,7 @@ class Sampler(threading.Thread):
 
 
 def growth(samples: Sequence[Sample]) -> list[Growth]:
-    """Of the longest life under each name; too short ones tell nothing."""
+    """The growth of the longest life under each name; too short ones are left out."""
     lives: dict[tuple[str, int], list[Sample]] = {}
     for sample in samples:
         lives.setdefault((sample.who, sample.pid), []).append(sample)

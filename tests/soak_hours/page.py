@@ -1,4 +1,4 @@
-"""The long run as one HTML page: what was found, what was done to whom and when, and what every process held."""
+"""The long run as one HTML page: findings, faults with targets and times, and the resources of every process."""
 
 from __future__ import annotations
 

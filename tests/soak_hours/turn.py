@@ -45,8 +45,8 @@ FAULTS = ("killed", "stopped", "broker")
 
 @dataclass
 class Told:
-    """What a turn comes to, as it is kept. `findings` are ours, whatever part they come from; `about_others` are not.
-    `faults`: [seconds since the beginning, what, whom]."""
+    """The result of a turn, as it is kept. `findings` are ours, whatever part they come from; `about_others` are
+    not. `faults`: [seconds since the beginning, what, whom]."""
 
     seed: int
     seconds: float
@@ -140,7 +140,7 @@ class Regional:
 
 
 class Streaming:
-    """The Spark job, which nobody hurts but the brokers."""
+    """The Spark job, which is hurt only by faults of the brokers."""
 
     def __init__(self, bootstrap: str, topic: str, folder: Path) -> None:
         settings = folder / "spark.json"
@@ -157,7 +157,7 @@ class Streaming:
             yield from ((f"spark-{kind.rpartition(' ')[2]}", one) for one in victims(kind, pid))
 
     def rows(self) -> Counter[Any]:
-        """What is in Parquet when all has been read."""
+        """The rows in Parquet when all has been read."""
         self.job.finish()
         return Counter((p, o, v) for p, o, v in json.loads((self.folder / "rows.json").read_text()))
 

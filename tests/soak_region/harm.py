@@ -1,4 +1,4 @@
-"""What is done to whom, and when it is made good: a plan drawn from a seed, and the crew it is done to."""
+"""Faults, their targets and their ends: a plan drawn from a seed, and the crew it is done to."""
 
 import heapq
 import random
@@ -77,8 +77,8 @@ class Crew:
 
     @property
     def twins(self) -> bool:
-        """Whether any name still has two processes. Either may be the one that has to go: who was stopped before it had
-        registered comes second."""
+        """True if any name still has two processes. Either may be the one that has to go: a process that was stopped
+        before it had registered comes second."""
         return bool(self._zombies)
 
     def tend(self) -> None:
@@ -127,7 +127,7 @@ def _wait_until_it_heeds(process: subprocess.Popen[bytes]) -> None:
 
 class Harm:
     """Does `kinds` (name to odds) to `whom` of a crew, the brokers and the store's host, one about every `every_s`;
-    `say` hears of each."""
+    `say` is called with each."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""The strictest state a soak can have: one bit for every record, so that twice and never are both told."""
+"""The strictest state a soak can have: one bit for every record, so that lost and repeated ones are both found."""
 
 import base64
 import json
@@ -12,8 +12,8 @@ from kohort.consistent_region.offsets import Positions
 
 
 class Seen:
-    """Which offsets of which partition took effect (`offsets`, a bit each), totals by key, and how often a record came
-    that had come already (`twice`). A `StateHandle`."""
+    """The offsets of each partition that took effect (`offsets`, a bit each), totals by key, and the number of
+    repeated records (`twice`). A `StateHandle`."""
 
     def __init__(self) -> None:
         self.offsets: dict[int, bytearray] = {}
@@ -61,7 +61,7 @@ def whole(states: Iterable[Seen]) -> Seen:
 
 
 def differences(found: Seen, wanted: Seen) -> list[str]:
-    """What is wrong with `found`, in words; nothing if each record of `wanted` took effect exactly once."""
+    """The differences of `found`, in words; empty if each record of `wanted` took effect exactly once."""
     wrong = [f"{found.twice} effects came twice"] if found.twice else []
     for number in sorted(found.offsets.keys() | wanted.offsets.keys()):
         ours, theirs = (

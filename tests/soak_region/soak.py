@@ -39,7 +39,7 @@ FIRST_S, SETTLE_S = 240.0, 600.0
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a soak came to. `differences` is empty if each record took effect exactly once."""
+    """The result of a soak. `differences` is empty if each record took effect exactly once."""
 
     seed: int
     store: str

@@ -1,4 +1,4 @@
-"""Whoever the coordinator's store depends on, and how it is taken away."""
+"""The processes that the coordinator's store depends on, and the ways to take them away."""
 
 import signal
 import subprocess
@@ -30,8 +30,8 @@ class StoreHost(Protocol):
 
 
 class SqliteHost:
-    """A file has no host process but those that write it: one of them dies in the middle of a transaction that spoils
-    everything, or holds the lock of one for longer than anybody waits."""
+    """A file has no host process but those that write it: one of them dies in the middle of a transaction that
+    spoils everything, or holds its lock for longer than any process waits."""
 
     def __init__(self, folder: Path) -> None:
         self.path = folder / "region.db"
@@ -54,7 +54,7 @@ class SqliteHost:
             assert holder.wait() == -signal.SIGKILL, "the store could not be taken hold of"
 
     def _hold(self, then: signal.Signals) -> "subprocess.Popen[bytes]":
-        """It is not waited for: a member that is stopped may have the lock, and whoever calls this is to wake it."""
+        """Does not wait for it: a member that is stopped may have the lock, and the caller is to wake it."""
         command = [sys.executable, "-c", _HOLDER, str(self.path), str(int(then))]
         holder = subprocess.Popen(command, start_new_session=True)
         self._holders.append(holder)

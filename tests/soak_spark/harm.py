@@ -1,4 +1,4 @@
-"""Who is killed: processes of the job, found by what they run and by whose children they are."""
+"""Kills processes of the job, found by their commands and their parents."""
 
 import os
 import random

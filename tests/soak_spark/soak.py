@@ -39,7 +39,7 @@ Row = tuple[int, int, str]
 
 
 class Writer(threading.Thread):
-    """Writes about `rate` records a second until it is told to stop; no value comes twice."""
+    """Writes about `rate` records a second until it is stopped; no value comes twice."""
 
     def __init__(self, bootstrap: str, rate: int, seed: int) -> None:
         super().__init__(daemon=True)
@@ -176,7 +176,7 @@ def _harm(job: Job, connection: Any, kills: int, chance: random.Random) -> Count
 
 
 def _moves_on(job: Job, connection: Any, seen: int, chance: random.Random) -> int:
-    """Wait for another batch or more. A job that ended while nobody touched it, or stands still, is a failure."""
+    """Wait for another batch or more. A job that ended by itself, or stands still, is a failure."""
     deadline = time.monotonic() + PROGRESS_TIMEOUT_S
     wanted = seen + chance.randint(1, 3)
     while (now := _batches(connection)) < wanted:

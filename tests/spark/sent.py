@@ -1,4 +1,4 @@
-"""Records for the tests of Spark's part, as they are handed to somebody else's producer."""
+"""Records for the tests of Spark's part, as they are handed to another library's producer."""
 
 from typing import NamedTuple
 

@@ -1,6 +1,8 @@
-"""A stream whose driver is a member: what is owned is read, what goes is finished first, what is lost is not committed.
+"""A stream whose driver is a member: owned partitions are read, revoked ones finished first, lost ones not
+committed.
 
-The streams are asked here as Spark asks them, and read as its executors would; `test_group_apps.py` is on Spark itself.
+The streams are called here as Spark calls them, and read as its executors would; `test_group_apps.py` is on Spark
+itself.
 """
 
 import threading
@@ -34,7 +36,7 @@ Seen = tuple[int, int, int]
 
 
 class App:
-    """A Spark application as its stream sees it: ask how far, read that, ask again."""
+    """A Spark application as its stream sees it: get the end, read up to it, get the next end."""
 
     def __init__(self, options: SourceOptions, at: Any = None) -> None:
         self.stream = GroupStreamReader(options, SCHEMA)

@@ -1,4 +1,4 @@
-"""What a plan knows of logs that grow while it asks."""
+"""A plan's view of logs that grow while it is made."""
 
 from collections.abc import Iterable, Mapping
 from datetime import timedelta
@@ -22,7 +22,7 @@ class Listed(NamedTuple):
 
 
 class Growing:
-    """A consumer's answers; after each, every log grows by records of the times 10 and 20 ms."""
+    """A consumer's results; after each, every log grows by records of the times 10 and 20 ms."""
 
     def __init__(self, times_ms: Mapping[TopicPartition, Iterable[int]]) -> None:
         self.logs = {place: list(times) for place, times in times_ms.items()}
@@ -51,7 +51,7 @@ class Growing:
 
 @pytest.mark.parametrize("time_ms", [5, 15, 25])
 def test_a_time_is_no_offset_behind_records_that_came_while_it_was_looked_up(time_ms: int) -> None:
-    """What is written meanwhile is neither passed over by who reads from a time, nor read by who reads up to it."""
+    """Records written meanwhile are neither passed over by a reader from a time, nor read by a reader up to it."""
     consumer: Any = Growing({A: [1, 2, 3], B: [1, 30]})
     log = LogRange(consumer, (A, B), has_group=False)
     point = EPOCH + timedelta(milliseconds=time_ms)
@@ -71,7 +71,7 @@ def test_a_time_before_all_that_kafka_counts_is_refused(name: str) -> None:
 
 
 def test_a_group_that_reads_on_while_a_plan_is_made_has_lost_nothing() -> None:
-    """What it has read since a time, of logs whose ends were asked for before its commits."""
+    """The group reads on after the ends of the logs were requested for a start by time."""
     consumer: Any = Growing({A: [1, 2, 30], B: [1]})
     log = LogRange(consumer, (A, B), has_group=True)
     starts, stops = log.resolve(EPOCH + timedelta(milliseconds=30), "start"), log.resolve("committed", "stop")

@@ -1,4 +1,4 @@
-"""Offset ranges: whatever is asked, every offset is read once, in pieces that are as even as they can be."""
+"""Offset ranges: every offset is read once, in pieces that are as even as they can be."""
 
 import pickle
 from itertools import pairwise

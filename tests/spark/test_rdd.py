@@ -16,7 +16,7 @@ pytestmark = pytest.mark.broker
 
 
 class Seen(NamedTuple):
-    """Everything that a record tells."""
+    """All fields of a record."""
 
     topic: str
     partition: int

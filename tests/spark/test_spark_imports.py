@@ -1,4 +1,5 @@
-"""What Spark loads again and again stays light: it starts a Python to check options, another to plan, and so on."""
+"""Modules that Spark loads again and again stay light: it starts a Python to check options, another to plan, and so
+on."""
 
 import subprocess
 import sys

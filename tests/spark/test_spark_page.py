@@ -1,4 +1,4 @@
-"""docs/spark.md tells of every read in the table of cases that differs from Spark's own connector."""
+"""docs/spark.md lists every read in the table of cases that differs from Spark's own connector."""
 
 from pathlib import Path
 

@@ -89,7 +89,7 @@ def test_a_batch_that_is_run_again_may_have_begun_with_a_topic_that_is_gone(fake
 
 
 def test_an_available_now_run_does_not_begin_behind_its_target(fake: FakeBroker, reader: Make) -> None:
-    """Spark asks how far the run goes before it asks where the stream begins; records may come between."""
+    """Spark requests the end of the run before the start of the stream; records may come between."""
     stream = reader(startingOffsets="latest")
     stream.prepareForTriggerAvailableNow()
     fake.produce("goes", 0, [(None, b"value")])

@@ -1,4 +1,5 @@
-"""The driver's side of a stream, asked as Spark asks it: limits, what is added, what is lost, what a group is told."""
+"""The driver's side of a stream, called as Spark calls it: limits, added and lost partitions, and commits to a
+group."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence

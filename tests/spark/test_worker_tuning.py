@@ -1,4 +1,4 @@
-"""What a Python worker keeps between tasks (in a process of its own, because it changes it), and what it answers."""
+"""State of a Python worker between tasks (in a process of its own, because it changes it), and its responses."""
 
 import json
 import os

@@ -26,7 +26,7 @@ Outcomes = dict[str, Outcome]
 
 @pytest.fixture(scope="session")
 def names() -> Iterator[dict[str, str]]:
-    """What `$name` stands for."""
+    """The values of `$name`."""
     with (
         RealBroker(version=wanted_version(), properties=dict(BROKER)) as broker,
         world(broker.bootstrap, f"w{uuid.uuid4().hex[:6]}") as found,

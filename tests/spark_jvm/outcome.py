@@ -1,4 +1,4 @@
-"""What became of one read: rows or an error, as it crosses from a session's process as JSON."""
+"""The outcome of one read: rows or an error, as it crosses from a session's process as JSON."""
 
 from dataclasses import dataclass
 from typing import Any

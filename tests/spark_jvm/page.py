@@ -91,7 +91,7 @@ def _message(error: str) -> str:
 
 
 def kept(name: str) -> Outcomes:
-    """What the last run of one session gave."""
+    """The results of the last run of one session."""
     return {case: Outcome(**found) for case, found in json.loads((KEPT / f"{name}.json").read_text()).items()}
 
 

@@ -1,4 +1,4 @@
-"""Where stories are told that the fake and a real broker must answer alike."""
+"""The brokers of scenarios in which the fake and a real broker must respond alike."""
 
 from collections.abc import Callable, Iterator
 
@@ -10,7 +10,7 @@ from tests.testing.group_client import Stage
 
 @pytest.fixture(params=["fake", pytest.param("real", marks=pytest.mark.broker)])
 def stage(request: pytest.FixtureRequest, unique: Callable[[str], str]) -> Iterator[Stage]:
-    """A topic of three partitions and a group that nobody else uses."""
+    """A topic of three partitions and a group that no other test uses."""
     if request.param == "fake":
         with FakeBroker(topics={"topic": 3}) as fake:
             yield Stage(fake.bootstrap, "topic", "group")

@@ -83,7 +83,7 @@ class Connection:
 
 
 class Stage(NamedTuple):
-    """Where a scenario is played."""
+    """The surroundings of a scenario."""
 
     bootstrap: str
     topic: str
@@ -91,7 +91,7 @@ class Stage(NamedTuple):
 
 
 class MemberClient(Connection):
-    """A member of `stage.group`; it knows its id, generation and leader from its last JoinGroup answer."""
+    """A member of `stage.group`; it knows its id, generation and leader from its last JoinGroup response."""
 
     def __init__(
         self,
@@ -116,7 +116,8 @@ class MemberClient(Connection):
 
     @property
     def is_new_coordinator(self) -> bool:
-        """Brokers from 4.0 on, and the fake, answer some refusals with newer codes than the coordinator before."""
+        """True for brokers from 4.0 on, and the fake: some of their error codes are newer than the former
+        coordinator's."""
         return self.ranges[1][0] >= 4  # 4.0 dropped the oldest versions of Fetch (KIP-896)
 
     def find_coordinator(self) -> None:
@@ -154,7 +155,7 @@ class MemberClient(Connection):
         return answer
 
     def join(self, *, at_most: int | None = None, **changes: Any) -> JoinGroupResponse:
-        """The answer; a first dynamic join is repeated with the id that it is given."""
+        """The response; a first dynamic join is repeated with the id that it is given."""
         self.send_join(at_most=at_most, **changes)
         answer = self.joined()
         if answer.error_code == 79:
@@ -213,7 +214,7 @@ class MemberClient(Connection):
     def commit(
         self, offsets: dict[int, int], *, metadata: str = "", topic: str = "", at_most: int = 9, **changes: Any
     ) -> list[int]:
-        """Error codes in the order of the partitions' numbers; a broker may answer in another one."""
+        """Error codes in the order of the partitions' numbers; a broker may return them in another one."""
         given: dict[str, Any] = {
             "group_id": self.stage.group,
             "generation_id_or_member_epoch": self.generation,
@@ -248,7 +249,7 @@ class MemberClient(Connection):
 
 
 class EpochClient(MemberClient):
-    """A member of `stage.group` by KIP-848; `generation` is its epoch, `owned` what it was last told to own."""
+    """A member of `stage.group` by KIP-848; `generation` is its epoch, `owned` the last assignment that it received."""
 
     def __init__(self, stage: Stage, **options: Any) -> None:
         super().__init__(stage, **options)
@@ -266,12 +267,12 @@ class EpochClient(MemberClient):
         return self.beat(**(said | changes))
 
     def acknowledge(self, **changes: Any) -> ConsumerGroupHeartbeatResponse:
-        """A heartbeat that says what it owns: what it was told to."""
+        """A heartbeat with the owned partitions: those of the last assignment."""
         said = tuple(TopicPartitions(topic_id=topic, partitions=found) for topic, found in self.owned.items())
         return self.beat(**({"topic_partitions": said} | changes))
 
     def beat(self, **changes: Any) -> ConsumerGroupHeartbeatResponse:
-        """A heartbeat that says nothing new but `changes`; a good answer is remembered."""
+        """A heartbeat with no new fields but `changes`; a good response is remembered."""
         said: dict[str, Any] = {
             "group_id": self.stage.group,
             "member_id": self.member_id,
@@ -288,5 +289,5 @@ class EpochClient(MemberClient):
 
     @property
     def numbers(self) -> list[int]:
-        """The partitions it was told to own, whichever their topics are."""
+        """The numbers of the assigned partitions, whichever their topics are."""
         return sorted(number for found in self.owned.values() for number in found)

@@ -3,8 +3,8 @@ outlive its timeout by more than a second?
 
 python -m tests.testing.overstay --calls 20000 --seed 1
 
-`python -m benchmarks.reliability run overstay` keeps what it prints for docs/reliability.md. What a busy machine takes
-away from a call is no fault of the call's: Linux tells how long threads waited for a processor, and that is
+`python -m benchmarks.reliability run overstay` keeps what it prints for docs/reliability.md. What a busy machine
+takes away from a call is no fault of the call's: Linux counts how long threads waited for a processor, and that is
 subtracted.
 """
 
@@ -69,7 +69,7 @@ class Tally:
 
 
 def faults(chance: random.Random, share: float) -> Callable[[Call], Action | None]:
-    """One answer in so many comes late, never, or ends its connection."""
+    """One response in so many comes late, never, or ends its connection."""
 
     def control(call: Call) -> Action | None:
         if chance.random() >= share:
@@ -214,8 +214,8 @@ PRODUCES: dict[str, Does] = {
 
 
 class Face(NamedTuple):
-    """How one is made, for calls of so many seconds; what it is asked, and how it is closed. `fixed`: its timeout is a
-    setting, and every call of a life has the same."""
+    """The methods of a client: its constructor, for calls of so many seconds; its calls, and its close. `fixed`: its
+    timeout is a setting, and every call of a life has the same."""
 
     make: Callable[[str, random.Random, float], Any]
     calls: dict[str, Does]
@@ -270,7 +270,7 @@ def work(broker: FakeBroker, seed: int, calls: int, tally: Tally) -> None:
 
 
 def run(calls: int, seed: int, share: float = 0.08) -> Tally:
-    """So many calls in all. Reproducible in what is asked for and what goes wrong, not in when."""
+    """Run so many calls in all. The calls and faults are reproducible, their times are not."""
     tallies = [Tally() for _ in range(WORKERS)]
     with FakeBroker(topics={TOPIC: PARTITIONS}, nodes=2) as broker:
         for place in PLACES:

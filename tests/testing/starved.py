@@ -1,12 +1,12 @@
-"""What a busy machine takes away from a process, which is no fault of its own."""
+"""The processor time that a busy machine takes away from a process."""
 
 import os
 from pathlib import Path
 
 
 def starved() -> dict[str, float]:
-    """Seconds that each thread of this process was ready to run and no processor was free, and that each processor was
-    another machine's, under which no thread counts; {} where no /proc tells."""
+    """Seconds for which each thread of this process was ready to run without a free processor, and for which each
+    processor was another machine's. No thread counts the latter. {} without /proc."""
     found = _stolen()
     for thread in Path("/proc/self/task").glob("*"):
         try:
@@ -26,6 +26,6 @@ def _stolen() -> dict[str, float]:
 
 
 def lost_s(before: dict[str, float]) -> float:
-    """What the thread that waited longest for a processor lost since (the caller, the driver, or who had the GIL), or
+    """The time (s) that the longest waiting thread lost since (the caller, the driver, or the holder of the GIL), or
     the processor that was away longest."""
     return max((now - before.get(thread, 0.0) for thread, now in starved().items()), default=0.0)

@@ -1,4 +1,4 @@
-"""Where a run's broker comes from, decided without a Docker engine and without starting anything."""
+"""The source of a run's broker, decided without a Docker engine and without starting anything."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Processes that end with whoever started them, and when they are told to."""
+"""Processes that end with the process that started them, and on request."""
 
 import os
 import signal

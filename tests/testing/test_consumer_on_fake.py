@@ -1,7 +1,8 @@
-"""Every kind of request loses its answer once, in every way there is; a consumer still reads all, once, and commits.
+"""Every kind of request loses its response once, in every way there is; a consumer still reads all, once, and
+commits.
 
-A connection that ends is nobody's business but the driver's. An answer that is none is raised from poll, once, since
-asking again may bring the same; whoever polls on loses nothing by it.
+The end of a connection concerns only the driver. A malformed response is raised from poll, once, since a retry may
+bring the same. The next poll continues without loss.
 """
 
 import struct

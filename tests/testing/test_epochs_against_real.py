@@ -1,4 +1,4 @@
-"""KIP-848 in small stories, told to the fake and to a real broker: what one answers, the other must answer too."""
+"""KIP-848 in small scenarios, run on the fake and on a real broker: both must give the same responses."""
 
 import time
 from collections.abc import Callable, Iterator

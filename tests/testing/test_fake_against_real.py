@@ -1,4 +1,4 @@
-"""The same small stories, told to the fake and to a real broker: what one answers, the other must answer too."""
+"""The same small scenarios, run on the fake and on a real broker: both must give the same responses."""
 
 import struct
 from collections.abc import Callable, Iterator
@@ -45,7 +45,7 @@ def settled(*members: MemberClient) -> None:
 
 
 def hears_of_rebalance(member: MemberClient) -> None:
-    """Heartbeats until they tell of a rebalance: somebody else's request may still be on its way."""
+    """Heartbeats until they report a rebalance: another member's request may still be on its way."""
     while not (error := member.heartbeat()):
         pass
     assert error == REBALANCING

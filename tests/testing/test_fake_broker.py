@@ -1,4 +1,4 @@
-"""What a test can do to the fake's answers, and what other people's clients make of the fake."""
+"""The ways in which a test can change the fake's responses, and other libraries' clients on the fake."""
 
 import asyncio
 import struct

@@ -16,7 +16,7 @@ CLIENTS = 4
 
 
 class Client:
-    """One member as it sees itself; answers land in its lists, each request's exactly once."""
+    """One member as it sees itself; responses land in its lists, each request's exactly once."""
 
     def __init__(self, instance_id: str | None, former_ids: tuple[str, ...] = ()) -> None:
         self.instance_id = instance_id
@@ -180,7 +180,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             assert self.coordinator.next_deadline() is not None
 
     def teardown(self) -> None:
-        """Left alone for long enough, the coordinator owes nobody an answer."""
+        """Left alone for long enough, the coordinator has no pending response."""
         for _ in range(20):
             self.now += REBALANCE_MS / 1000 + 1
             self.coordinator.expire(self.now)

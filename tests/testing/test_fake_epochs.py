@@ -21,7 +21,7 @@ NEW_MEMBER = {110: "fenced", 25: "unknown", 69: "no group", 111: "unreleased"}
 
 
 class Client:
-    """One member as it sees itself; it owns what it was told to, less what it has not let go of yet."""
+    """One member as it sees itself; it owns its last assignment, less the partitions that it has let go of."""
 
     def __init__(self, number: int, instance_id: str | None) -> None:
         self.number = number
@@ -54,7 +54,7 @@ class EpochsMachine(RuleBasedStateMachine):
         return {name: GroupTopic(UUID(int=len(name) + ord(name[0])), size) for name, size in self.sizes.items()}
 
     def ask(self, client: Client, **said: object) -> ConsumerGroupHeartbeatResponse:
-        """A heartbeat; afterwards the client is told, or knows that it is nobody any more."""
+        """Send a heartbeat; afterwards the client has its new assignment, or knows that it is no member any more."""
         full = {
             "group_id": "g",
             "member_id": client.member_id,
@@ -129,7 +129,7 @@ class EpochsMachine(RuleBasedStateMachine):
 
     @rule()
     def all_settle(self) -> None:
-        """Once everybody beats and lets go, every partition has one owner who was told so."""
+        """Once all members heartbeat and let go, every partition has one owner, which has it in its assignment."""
         for _ in range(60):
             self.now += 0.5
             self.coordinator.expire(self.now)

@@ -1,4 +1,4 @@
-"""The proxy does exactly the harm it was told to, to exactly the frames it was told of."""
+"""The proxy applies exactly the given faults, to exactly the given frames."""
 
 import socket
 import struct
@@ -34,7 +34,7 @@ METADATA, HEARTBEAT = 3, 12
 
 
 class EchoBroker:
-    """Answers every request frame with its correlation id and its own body; remembers what it saw."""
+    """Responds to every request frame with its correlation id and its own body; keeps all of them."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -73,7 +73,7 @@ class EchoBroker:
 
 
 class Client:
-    """A raw connection that writes request frames and reads whole answers."""
+    """A raw connection that writes request frames and reads whole responses."""
 
     def __init__(self, address: str) -> None:
         host, _, port = address.rpartition(":")

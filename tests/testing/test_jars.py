@@ -31,7 +31,7 @@ PINS = {
 
 @pytest.fixture
 def fetches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """An empty cache and a resolver that makes two small jars; lists what it was asked for."""
+    """An empty cache and a resolver that makes two small jars; lists what it was called for."""
     monkeypatch.setenv("KOHORT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(jars, "pins", lambda: PINS)
     asked: list[str] = []

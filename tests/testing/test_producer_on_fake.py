@@ -1,4 +1,4 @@
-"""Every kind of request of a producer loses its answer, in every way there is; each record is in the log once."""
+"""Every kind of request of a producer loses its response, in every way there is; each record is in the log once."""
 
 import contextlib
 import signal
@@ -103,7 +103,8 @@ def test_a_lost_answer_commits_no_aborted_record_and_loses_no_committed_one(api:
 
 @pytest.mark.proves("B-35")
 def test_a_forked_child_gets_an_error_and_waits_for_nothing() -> None:
-    """Not for the lock that the driver held at the fork, and not for a delivery of which it will hear nothing."""
+    """It waits neither for the lock that the driver held at the fork, nor for a delivery whose outcome it cannot
+    get."""
     with FakeBroker(topics={"topic": 1}) as fake, Producer(fake.bootstrap, request_timeout_ms=500) as producer:
         assert producer.send("topic", b"1").result().offset == 0
         laid = fake.control("Produce", lambda _call: Drop())

@@ -1,4 +1,4 @@
-"""Real brokers: they serve, obey signals, keep their data, and never outlive who asked for them."""
+"""Real brokers: they serve, obey signals, keep their data, and never outlive the process that started them."""
 
 import os
 import socket

@@ -1,7 +1,8 @@
 """ApiVersions (18), versions 0-4: what the fake offers, as narrowed by its `versions`.
 
-A newer version gets a response of version 0 with UNSUPPORTED_VERSION and the list, as KIP-511 requires. A client
-whose name contains letters that are not allowed gets INVALID_REQUEST and the list. Not done: features.
+A newer version gets a response of version 0 with UNSUPPORTED_VERSION and the list, as KIP-511 requires. A client whose
+name contains letters that are not allowed gets INVALID_REQUEST and the list.
+Not done: features.
 """
 
 import re

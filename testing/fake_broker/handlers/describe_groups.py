@@ -1,7 +1,8 @@
 """DescribeGroups (15), versions 0-6: classic groups as their coordinator sees them.
 
-The assignor and the members' metadata are returned for a Stable group only. A joining group still shows the
-assignments of the generation before, as brokers of 4.x do. Not done: authorization; every client may do everything.
+The assignor and the members' metadata are returned for a Stable group only. A joining group still shows the assignments
+of the generation before, as brokers of 4.x do.
+Not done: authorization; every client may do everything.
 """
 
 from kohort.protocol.apis.describe_groups import (

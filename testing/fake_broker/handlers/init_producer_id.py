@@ -1,5 +1,5 @@
-"""InitProducerId (22), versions 0-5: an id for an idempotent producer, another one each time; for a transactional id
-always the same, under a higher epoch each time, and what was open under it is aborted.
+"""InitProducerId (22), versions 0-5: a new id for each idempotent producer. A transactional id always gets the same
+producer id, under a higher epoch each time. Its open transaction is aborted.
 
 Not done: the ends of ids and epochs.
 """

@@ -1,7 +1,7 @@
 """ListOffsets (2), versions 1-11: earliest, latest, by time, and the highest timestamp.
 
-The latest offset is the last stable one for read_committed readers. Not done: tiered storage (its timestamps return
-the local offset, or none).
+The latest offset is the last stable one for read_committed readers.
+Not done: tiered storage (its timestamps return the local offset, or none).
 """
 
 from kohort.protocol.apis.list_offsets import (

@@ -64,7 +64,7 @@ def keep(
     *,
     producer_id: int | None = None,
 ) -> int:
-    """Keep one partition's offset, until the end of a producer's transaction if one is named; returns the error
+    """Keep one partition's offset, until the end of a producer's transaction if one is named; returns its error
     code."""
     number = asked.partition_index
     if work.cluster.partition(work.cluster.topics.get(topic), number) is None:

@@ -1,7 +1,8 @@
 """OffsetFetch (9), versions 1-10: one group, from version 8 on several; topics by name, from version 10 on by id.
 
 Without a committed offset, the offset is -1, with an empty text. A request for stable offsets is refused for what an
-open transaction may still change (KIP-447). Not done: authorization.
+open transaction may still change (KIP-447).
+Not done: authorization.
 """
 
 from kohort.common.topic_partition import TopicPartition

@@ -1,8 +1,8 @@
 """Produce (0), versions 3-13: appends each partition's one batch once it is checked; topics by name, from 13 by id.
 
-With acks 0 there is no response. Sequence numbers of idempotent producers are checked (`producers.py`). A
-transaction's batch is accepted if its partition was added to the transaction. Not done: limits on batch size,
-timestamps of the log.
+With acks 0 there is no response. Sequence numbers of idempotent producers are checked (`producers.py`). A transaction's
+batch is accepted if its partition was added to the transaction.
+Not done: limits on batch size, timestamps of the log.
 """
 
 from kohort.common.topic_partition import TopicPartition

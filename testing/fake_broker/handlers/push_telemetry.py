@@ -1,6 +1,7 @@
 """PushTelemetry (72), version 0: takes what is pushed under the one subscription there is, and keeps nothing (KIP-714).
 
-Offered only where a test names it in `versions`. What was pushed is in the calls. Not done: throttling.
+Offered only where a test names it in `versions`. What was pushed is in the calls.
+Not done: throttling.
 """
 
 import uuid

@@ -26,7 +26,7 @@ from tests.coordinator_client.consumer_helpers import numbers, produce, read
 
 
 def scraped(registry: CollectorRegistry) -> dict[str, dict[tuple[str, ...], float]]:
-    """What a scrape says: sample's name -> values of its labels -> value; each family typed as the table has it."""
+    """The result of a scrape: sample's name -> values of its labels -> value; each family typed as the table has it."""
     found: dict[str, dict[tuple[str, ...], float]] = {}
     kinds = {prometheus_name(one): one.kind.value for one in FIGURES.values()}
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
@@ -40,7 +40,7 @@ def scraped(registry: CollectorRegistry) -> dict[str, dict[tuple[str, ...], floa
 
 
 def observed(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any], float, str]]]:
-    """What a reader collects: instrument's name -> (attributes, value, unit)."""
+    """The result of a reader's collection: instrument's name -> (attributes, value, unit)."""
     data = reader.get_metrics_data()
     return {
         metric.name: [_told(point, metric.unit or "") for point in metric.data.data_points]

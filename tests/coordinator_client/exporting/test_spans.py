@@ -25,7 +25,7 @@ PARENT = f"00-{TRACE}-{SPAN}-01".encode()
 
 
 class Told:
-    """A tracer, and what it was told."""
+    """A tracer, and the calls that it received."""
 
     def __init__(self) -> None:
         self._exporter = InMemorySpanExporter()

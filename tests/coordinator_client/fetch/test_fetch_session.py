@@ -1,4 +1,4 @@
-"""Fetch sessions (KIP-227): what is said once, what again, and who needs none."""
+"""Fetch sessions (KIP-227): partitions sent once, those sent again, and fetches without a session."""
 
 import uuid
 from types import MappingProxyType
@@ -51,7 +51,8 @@ def test_no_topic_has_the_zero_id() -> None:
 @pytest.mark.proves("B-39")
 @pytest.mark.parametrize("version", [7, 12, 13, 18])
 def test_a_topic_made_anew_is_not_forgotten_with_the_old_one_where_only_names_are_said(version: int) -> None:
-    """A broker first puts on its list what it is told, then takes off what is forgotten, by name up to version 12."""
+    """A broker first adds the topics of the request to its list, then removes the forgotten ones, by name up to
+    version 12."""
     rig = Rig()
     rig.owed()
     rig.answer(1)

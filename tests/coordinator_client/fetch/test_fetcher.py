@@ -1,4 +1,4 @@
-"""Whom to fetch from and what an answer means: sessions, slices, budgets, errors, the barrier."""
+"""The broker to fetch from, and the effect of a response: sessions, slices, budgets, errors, the barrier."""
 
 import uuid
 from types import MappingProxyType
@@ -520,7 +520,7 @@ REFUSED_BY_FOLLOWER = {
     "between", ["nothing", "lease over", "offline", "leads now", "leads now, no epochs", "forgotten"]
 )
 def test_a_follower_never_puts_a_position_out_of_range(between: str, refusal: str) -> None:
-    """The leader is asked instead, whatever has become of the follower since the request was sent (KIP-392)."""
+    """The request goes to the leader instead, whatever has become of the follower since it was sent (KIP-392)."""
     rig = at_follower()
     if between == "lease over":
         rig.now = LEASE_OVER_S

@@ -103,7 +103,8 @@ def test_a_log_that_was_cut_is_read_on_where_both_agree_and_said_so() -> None:
 
 @pytest.mark.proves("B-38", "E-08")
 def test_leaders_that_change_while_records_wait_to_be_polled_are_no_truncation() -> None:
-    """Records of epoch 1 wait, and are read while the leader of epoch 2 is asked where epoch 0 ends: before them."""
+    """Records of epoch 1 wait, and are read while the leader of epoch 2 is queried for the end of epoch 0: before
+    them."""
     with FakeBroker(topics={"topic": 1}, nodes=2) as fake, reader(fake, auto_offset_reset="none") as consumer:
         fill(fake, 0, 5)
         consumer.assign({P0: 0})
@@ -151,7 +152,7 @@ def test_a_log_that_is_cut_while_records_wait_to_be_polled_is_no_silent_gap() ->
 
 
 def fetched_from(fake: FakeBroker, node: int, *, offset: int) -> None:
-    """Until this is what is asked for there: all before it has arrived."""
+    """Wait until a request for this offset arrives at `node`: all records before it have arrived."""
     limit = time.monotonic() + PATIENCE_S
     requests: list[Any] = []
     while not any(part.fetch_offset == offset for one in requests for topic in one.topics for part in topic.partitions):
@@ -179,7 +180,7 @@ def test_without_a_policy_a_cut_log_is_an_error_with_the_place_where_it_parts() 
 
 @pytest.mark.proves("B-38", "E-08")
 def test_a_committed_offset_remembers_the_epoch_it_was_read_under() -> None:
-    """The log is cut while nobody reads: the next member finds out by the commit alone."""
+    """The log is cut while no consumer reads: the next member finds out by the commit alone."""
     gaps: list[OffsetReset] = []
     with FakeBroker(topics={"topic": 1}) as fake:
         fill(fake, 0, 10)
@@ -212,7 +213,7 @@ def test_an_election_that_loses_nothing_costs_nothing() -> None:
 @pytest.mark.proves("E-08")
 @pytest.mark.parametrize("newest", [0, 2])
 def test_brokers_before_2_3_are_not_asked_where_an_epoch_ends(newest: int) -> None:
-    """They answer only those who may run the cluster, and the oldest do not say whose end it is that they name."""
+    """They respond only to users who may run the cluster, and the oldest do not name the epoch of the end offset."""
     with (
         FakeBroker(topics={"topic": 1}, nodes=2, versions={"OffsetForLeaderEpoch": (0, newest)}) as fake,
         reader(fake, auto_offset_reset="none") as consumer,
@@ -228,7 +229,7 @@ def test_brokers_before_2_3_are_not_asked_where_an_epoch_ends(newest: int) -> No
 
 @pytest.mark.proves("E-07")
 def test_epochs_that_brokers_before_2_4_tell_are_not_believed() -> None:
-    """While such a cluster moves replicas its Metadata may name an old epoch; who fetches under it is fenced."""
+    """While such a cluster moves replicas its Metadata may name an old epoch; a fetch under it is fenced."""
 
     def lagging(answer: Any) -> Any:
         topics = [one._replace(partitions=(one.partitions[0]._replace(leader_epoch=0),)) for one in answer.topics]

@@ -65,7 +65,7 @@ def start(node: KafkaNode, brokers: int) -> None:
 
 
 def fetched_from(path: Path, node: KafkaNode) -> list[Any]:
-    """The Fetch answers on the tape that came from `node`."""
+    """The Fetch responses on the tape that came from `node`."""
     answers = [each for each in tape.read(path.read_text().splitlines()) if each.direction == "response"]
     return [tape.value(each) for each in answers if each.api == "Fetch" and each.node in addresses(node)]
 

@@ -1,4 +1,4 @@
-"""What `max_poll_records` left over of a slice, when the partition is paused before the rest could be returned."""
+"""The rest of a slice after `max_poll_records`, when the partition is paused before the rest could be returned."""
 
 from collections.abc import Callable
 

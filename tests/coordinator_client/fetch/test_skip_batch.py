@@ -15,7 +15,7 @@ RECORDS = 20
 
 
 def answering(records: bytes) -> Any:
-    """The first Fetch from offset 0 is answered with `records`; the broker is honest otherwise."""
+    """The response to the first Fetch from offset 0 carries `records`; the broker is honest otherwise."""
     done: list[bool] = []
 
     def first(call: Call) -> Alter | None:

@@ -37,7 +37,7 @@ def by_id(partitions: Iterable[TopicPartition], lives: Mapping[str, int] | None 
 
 
 class EpochRig(Rig):
-    """`beat` answers the heartbeat under way, `heartbeat` waits for the next one and answers it."""
+    """`beat` responds to the heartbeat in flight, `heartbeat` waits for the next one and responds to it."""
 
     def __init__(self, at: float = 100.0, **settings: Any) -> None:
         super().__init__(at=at)
@@ -53,7 +53,7 @@ class EpochRig(Rig):
         assigned: Iterable[TopicPartition] | None = None,
         lives: Mapping[str, int] | None = None,
     ) -> Ready:
-        """The coordinator answers the heartbeat that is under way."""
+        """The coordinator responds to the heartbeat in flight."""
         answer = ConsumerGroupHeartbeatResponse(
             error_code=code,
             error_message="no" if code else None,
@@ -78,7 +78,7 @@ class EpochRig(Rig):
 
     @property
     def report(self) -> ConsumerGroupHeartbeatRequest:
-        """What the newest heartbeat said."""
+        """The contents of the newest heartbeat."""
         request = self.last(API)
         assert isinstance(request, ConsumerGroupHeartbeatRequest)
         return request

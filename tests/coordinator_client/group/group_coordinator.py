@@ -208,7 +208,7 @@ class GroupCoordinator:
         return NONE
 
     def commit(self, sent: ConsumerGroupMetadata, offsets: Mapping[TopicPartition, int]) -> int:
-        """OffsetCommit. Whoever is let in must be the owner, or nobody is."""
+        """OffsetCommit. An accepted member must be the owner, or there is no owner."""
         code = self._check(sent.member_id, sent.instance_id, sent.generation)
         if code == NONE and self.state == "COMPLETING":
             code = REBALANCING

@@ -1,8 +1,9 @@
 """A small world for group members: one coordinator that keeps the group as Apache Kafka's does, links that lose what
 was on them, users that poll or do not, and a clock that only the test moves.
 
-The coordinator is `group_coordinator.py`'s; `Actor` is the driver that `coordinator_client/group/ready.py` asks for,
-without sockets. Everything happens one delivery at a time, so a schedule, drawn or written down, can be played again.
+The coordinator is `group_coordinator.py`'s; `Actor` is the driver that `coordinator_client/group/ready.py` requires,
+without sockets. Everything happens one delivery at a time, so a schedule, drawn or written down, can be played
+again.
 """
 
 from __future__ import annotations
@@ -111,7 +112,7 @@ class Actor:
             self.step(TopicsChanged(infos, asked=ready.wanted.names))
 
     def measure(self, order: BacklogOrder) -> None:
-        """How many records wait, as the world has it; a broker that is away says nothing."""
+        """The lag as the world has it; an unreachable broker leaves out its partitions."""
         total = sum(order.topics.values())
         if self.world.backlog is None:
             self.world.tell(f"{self.name} asks how many records wait in {total} partitions, and nobody answers")
@@ -146,7 +147,7 @@ class Actor:
         self.world.route(self, request, reply)
 
     def receive_next(self) -> None:
-        """One answer reaches us."""
+        """One response reaches the member."""
         answer = self.answers.take()
         serial = getattr(answer, "serial", 0)
         send = self.waiting.pop(serial, None)
@@ -203,14 +204,15 @@ class Actor:
 
     @property
     def shows(self) -> frozenset[TopicPartition]:
-        """Whose records a poll would return right now: the fetch barrier of `coordinator_client/group/ready.py`."""
+        """The partitions whose records a poll would return right now: the fetch barrier of
+        `coordinator_client/group/ready.py`."""
         view = self.ready.view
         return view.fetchable if self.alive and self.world.now < view.ownership_deadline else frozenset()
 
 
 @dataclass
 class World:
-    """The clock, the cluster and everybody in it."""
+    """The clock, the cluster and all members."""
 
     topics: dict[str, int] = field(default_factory=lambda: {"t": 4})
     now: float = 1000.0
@@ -292,7 +294,7 @@ class World:
     def check(self) -> None:
         """One owner at a time: no two processes would return records of one partition at this moment.
 
-        A static member whose name somebody else has just taken cannot know it before it asks, so it is left out.
+        A static member whose name was just taken over cannot know it before its next request, so it is left out.
         """
         shown: dict[TopicPartition, str] = {}
         for actor in self.actors.values():

@@ -1,6 +1,6 @@
 """One `GroupMember` on a bench: the test plays driver, coordinator, metadata and user, one sentence at a time.
 
-Answers are built as values and handed over as events; nothing here knows what the machine ought to do.
+Responses are built as values and handed over as events; nothing here knows what the machine ought to do.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -65,7 +65,7 @@ def said(
     instance: str | None = None,
     user_data: bytes | None = None,
 ) -> JoinGroupResponseMember:
-    """A member as the leader's JoinGroup answer lists it."""
+    """A member as the leader's JoinGroup response lists it."""
     subscription = WireSubscription(
         topics=topics, user_data=user_data, owned_partitions=wire(owned), generation_id=generation, rack_id=rack
     )
@@ -133,7 +133,7 @@ class Rig:
         return [notice.kind for notice in self.notices]
 
     def waiting(self, api: str) -> Any:
-        """The newest request of this API; it must be among what was asked."""
+        """The newest request of this API; there must be one."""
         return next(send for send in reversed(self.sends) if send.api == api)
 
     def asked(self, api: str) -> list[Any]:
@@ -144,12 +144,12 @@ class Rig:
         return self.waiting(api).request
 
     def told(self, assignor: str = "range") -> WireSubscription:
-        """What the newest JoinGroup tells the leader under an assignor's name."""
+        """The subscription in the newest JoinGroup under an assignor's name."""
         protocols = {each.name: each.metadata for each in self.last("JoinGroup").protocols}
         return parse_subscription(protocols[assignor])
 
     def plan(self) -> dict[str, frozenset[TopicPartition]]:
-        """What the newest SyncGroup gives to whom."""
+        """The assignments in the newest SyncGroup, by member."""
         return {
             each.member_id: frozenset(
                 TopicPartition(one.topic, number)
@@ -219,7 +219,7 @@ class Rig:
         return self.tell(ev.LeaveGroupResponded(self.waiting("LeaveGroup").serial, answer))
 
     def heartbeat(self, code: int = 0) -> Ready:
-        """Wait for the next heartbeat and answer it."""
+        """Wait for the next heartbeat and respond to it."""
         before = len(self.asked("Heartbeat"))
         self.after(self.settings.heartbeat_interval_ms / 1000)
         assert len(self.asked("Heartbeat")) == before + 1, f"no heartbeat in {self.state}"
@@ -235,7 +235,7 @@ class Rig:
         return self.tell(self.plan_order.run())
 
     def measured(self, *, unknown: int = 0, why: str = "", **lag: int) -> Ready:
-        """How many records wait, `t_0=5` for t-0."""
+        """The lag by partition, `t_0=5` for t-0."""
         assert self.measure is not None
         found = {tp: waiting for name, waiting in lag.items() for tp in tps(name.replace("_", "-"))}
         return self.tell(ev.LagKnown(self.measure.serial, found, unknown, why))
@@ -246,7 +246,7 @@ class Rig:
         return self.tell(ev.Subscribed(Subscription.of(topics)))
 
     def topics(self, complete: bool = False, **counts: int) -> Ready:
-        """A metadata answer; a count of 0 says that the topic does not exist."""
+        """A Metadata response; a count of 0 means that the topic does not exist."""
         infos = {topic: TopicInfo(count) for topic, count in counts.items() if count}
         return self.tell(TopicsChanged(infos, complete, frozenset(counts)))
 

@@ -1,4 +1,4 @@
-"""A consumer in its group, on a real broker: who owns what, what is committed, and what hooks are told."""
+"""A consumer in its group, on a real broker: owners, committed offsets, and arguments of hooks."""
 
 import threading
 import time
@@ -47,7 +47,7 @@ def join(request: pytest.FixtureRequest) -> Join:
 
 
 def make_it_let_go(consumer: Consumer, protocol: str, hooks: RebalanceHooks, another: str) -> None:
-    """`on_revoked` will come: a classic member may ask for it, elsewhere what is not subscribed to is let go."""
+    """Make `on_revoked` come: a classic member may request it, elsewhere the topic is unsubscribed."""
     if protocol == "classic":
         consumer.enforce_rebalance("a test asks")
     else:

@@ -130,7 +130,7 @@ def test_an_assignment_that_comes_while_a_hook_runs_is_the_next_one() -> None:
 
 
 def reports(rig: EpochRig) -> list[tuple[object, ...]]:
-    """What each heartbeat said of what is owned; null where it said nothing of it."""
+    """The owned partitions in each heartbeat; null if the heartbeat left them out."""
     return [one.topic_partitions for one in rig.asked(API)]
 
 

@@ -37,7 +37,7 @@ on_a_broker = [
 
 @pytest.fixture
 def fake() -> Iterator[FakeBroker]:
-    """A broker that wants to hear often, and like Kafka plans some time after it saw a change (KIP-1263)."""
+    """A broker with a short heartbeat interval that, like Kafka, plans some time after it saw a change (KIP-1263)."""
     settings = CoordinatorSettings(group_consumer_heartbeat_interval_ms=200, group_consumer_assignment_interval_ms=400)
     with FakeBroker(topics={"a": 6, "b": 2}, settings=settings) as broker:
         yield broker
@@ -149,7 +149,7 @@ def test_an_acknowledgement_that_is_lost_is_made_up_for(fake: FakeBroker, lost: 
 
 
 def reports(request: Any) -> int:
-    """How many partitions a heartbeat says are owned; -1 where it says nothing of them."""
+    """The number of owned partitions in a heartbeat; -1 if the heartbeat leaves them out."""
     said = request.topic_partitions
     return -1 if said is None else sum(len(one.partitions) for one in said)
 

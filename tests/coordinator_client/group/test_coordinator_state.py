@@ -1,4 +1,4 @@
-"""Which partition, and so which broker, coordinates a group; and the patience of whoever looks for it."""
+"""The partition, and so the broker, that coordinates a group; and the time-outs of the search for it."""
 
 import itertools
 import time

@@ -75,7 +75,7 @@ def test_a_coordinator_found_too_late_makes_a_new_member_of_us() -> None:
 @pytest.mark.proves("F-05", "B-24")
 @pytest.mark.parametrize("api", ["FindCoordinator", "JoinGroup", "SyncGroup", "LeaveGroup"])
 def test_an_outcome_that_never_comes_is_not_waited_for_for_ever(api: str) -> None:
-    """Even if whoever sends for us forgets a request altogether."""
+    """This holds even if the driver forgets a request altogether."""
     rig = Rig(rebalance_timeout_ms=60_000, max_poll_interval_ms=3_600_000, session_timeout_ms=3_600_000)
     rig.subscribe("t")
     if api in ("JoinGroup", "SyncGroup"):

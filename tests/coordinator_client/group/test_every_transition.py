@@ -18,7 +18,7 @@ GENTLE = {"protocol": "gentle"}
 
 
 def eager(state: str) -> Rig:
-    """An EAGER member in `state`: holding T where it can, told to go by a heartbeat."""
+    """An EAGER member in `state`: holding T where it can, sent away by a heartbeat's response."""
     rig = Rig(max_poll_interval_ms=20_000)
     if state == "OUT":
         return rig

@@ -25,8 +25,8 @@ class ForOne(ForAnybody):
 
 @pytest.mark.broker
 def test_a_group_goes_on_without_the_leader_whose_plan_failed(broker: RealBroker, topic: str) -> None:
-    """Left to itself it would wait for a plan until the leader's session ends, and nobody would read: 45 s by default,
-    here ten minutes."""
+    """Otherwise the group would wait for a plan until the leader's session ends, and no member would read: 45 s by
+    default, here ten minutes."""
     patient: dict[str, Any] = {"group": topic, "session_timeout_ms": 600_000, "heartbeat_interval_ms": 300}
     with (
         Consumer(broker.bootstrap, assignors=[ForOne()], **patient) as first,

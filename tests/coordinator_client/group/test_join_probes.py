@@ -1,4 +1,5 @@
-"""A member that reads on while its join waits asks aside whether that join can still be answered."""
+"""A member that reads on while its join waits checks by a separate request whether that join can still get a
+response."""
 
 import socket
 

@@ -1,4 +1,5 @@
-"""While the group gathers: kept partitions are committed and read, and a member can leave, whoever else dawdles."""
+"""While the group gathers, kept partitions are committed and read, and a member can leave, however slow the others
+are."""
 
 from collections.abc import Callable
 
@@ -35,7 +36,7 @@ def state(consumer: Consumer) -> str:
 def test_a_member_that_dawdles_holds_up_neither_commits_nor_records_nor_goodbyes(
     broker: SelectedBroker, make_topic: MakeTopic, unique: Name
 ) -> None:
-    """A broker reads nothing behind a join that it has not answered, so all else needs another way to it."""
+    """A broker reads nothing behind a join without a response, so all other requests need another connection."""
     stable, gathering = MemberState.STABLE.value, MemberState.JOINING.value
     topic, group = make_topic(2), unique("group")
     with member(broker, group) as keen, member(broker, group) as slow, member(broker, group) as idle:

@@ -1,4 +1,4 @@
-"""The EAGER walk: revoke all, commit, join, sync, assign; and what the group hears of us on the way."""
+"""The EAGER walk: revoke all, commit, join, sync, assign; and the requests that the coordinator gets on the way."""
 
 import pytest
 

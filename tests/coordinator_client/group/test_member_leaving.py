@@ -235,8 +235,8 @@ def test_an_unsubscription_before_the_group_answered_leaves_nothing_behind() -> 
 
 @pytest.mark.proves("B-36", "E-06")
 def test_a_goodbye_does_not_queue_behind_a_join_that_waits_for_the_others() -> None:
-    """Seen on a real broker: it reads nothing behind a JoinGroup that it has not answered, so that a leave sent on the
-    same connection took the whole rebalance timeout, and close with it."""
+    """Seen on a real broker: it reads nothing behind a JoinGroup in flight. A leave sent on the same connection took
+    the whole rebalance timeout, and close with it."""
     rig = walk_to("STABLE")
     rig.heartbeat(27)
     rig.run_hook()

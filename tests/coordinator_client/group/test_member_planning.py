@@ -1,4 +1,4 @@
-"""What a leader waits for before it plans, and what it does meanwhile: nothing and nobody holds a rebalance up."""
+"""The inputs that a leader waits for before it plans, and its work meanwhile: nothing holds a rebalance up."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What the user's code does to its membership: polls that do not come, hooks that raise, a process that sleeps."""
+"""Effects of the user's code on its membership: missing polls, hooks that raise, a process that sleeps."""
 
 from math import inf
 

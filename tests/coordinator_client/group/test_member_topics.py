@@ -1,4 +1,4 @@
-"""Topics that come and go: patterns, partitions added, deletions, and who must rejoin because of it."""
+"""Topics that come and go: patterns, partitions added, deletions, and the members that must rejoin because of it."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What a member may fetch, and that looking costs nothing while nothing changes."""
+"""The partitions that a member may fetch; a look costs nothing while nothing changes."""
 
 from kohort.coordinator_client.group.owned_partitions import NOTHING, OwnedPartitions
 from kohort.coordinator_client.hooks import Assigned, RebalanceCause, RebalanceReason, Revoked
@@ -34,7 +34,7 @@ def test_what_may_be_fetched_is_made_anew_for_each_change_only() -> None:
 
 
 def calls(one: OwnedPartitions) -> tuple[bool, bool]:
-    """Whether a call is due, and whether it runs."""
+    """True if a call is due, and true if it runs."""
     return one.hook is not None, one.callback_running
 
 

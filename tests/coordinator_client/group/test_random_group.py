@@ -1,8 +1,9 @@
 """Several members, one coordinator, and every order of events that chance can think of.
 
-What must hold after every single step: no two members would show records of one partition; no commit is accepted for a
-partition of somebody else (the coordinator itself asserts both that and that a plan gives nothing twice); generations
-only grow. And once the trouble is over: everybody stands in one generation, and every partition has exactly one owner.
+What must hold after every single step: no two members would show records of one partition; no commit is accepted for
+a partition of another member (the coordinator itself asserts both that and that a plan gives nothing twice);
+generations only grow. Once the trouble is over, all members are in one generation, and every partition has exactly
+one owner.
 
 `KOHORT_SCHEDULES=1000` tries more of them; a failure names the seed, and the seed is the whole schedule.
 """
@@ -228,7 +229,7 @@ class Schedule:
 
 
 def assert_told_consistently(actor: Actor) -> None:
-    """From hooks alone a user can always tell what it owns: assigned adds, revoked and lost take what was there."""
+    """Hooks alone suffice to follow the owned partitions: assigned adds, revoked and lost take away owned ones."""
     owned: frozenset[TopicPartition] = frozenset()
     for event in actor.told:
         match event:

@@ -1,4 +1,4 @@
-"""The history of a member: cause, who, phases with durations, what moved, commits refused."""
+"""The history of a member: cause, member, phases with durations, moved partitions, refused commits."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""What is revoked, kept and added, as set arithmetic; and which protocol a list of assignors makes."""
+"""Revoked, kept and added partitions, as set arithmetic; and the protocol of a list of assignors."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""An assignor may take its time: meanwhile its member heartbeats, answers its user, and can be closed."""
+"""An assignor may take its time: meanwhile its member heartbeats, serves its user, and can be closed."""
 
 import threading
 import time

@@ -1,4 +1,4 @@
-"""Stories of a group, told by running it: each file in transcripts/ is commands, and what came of them.
+"""Stories of a group, written by running them: each file in transcripts/ is commands and their results.
 
 A command stands alone, `----` follows, then what happened. `pytest --rewrite` writes what happens now over what is
 written there; commit that only if you understand what caused each change.
@@ -31,7 +31,7 @@ PROVES = {
 
 
 class Story:
-    """A world that is told what to do in words."""
+    """A world that is driven by commands in words."""
 
     def __init__(self) -> None:
         self.world = World()
@@ -96,7 +96,7 @@ class Story:
             actor.turn()
 
     def backlog(self, names: list[str], given: dict[str, str]) -> None:
-        """`backlog t-0=500 t-1=0`, or `backlog unknown`: then nobody answers who is asked how much waits."""
+        """`backlog t-0=500 t-1=0`, or `backlog unknown`: then no response to a lag measurement comes."""
         known = {}
         for name, waiting in given.items():
             topic, _, number = name.rpartition("-")

@@ -1,5 +1,5 @@
-"""A hook call that is due when the user parts is withdrawn, and nobody can take it any more before that is so; one that
-lets go may commit as ever."""
+"""A hook call that is due when the user parts is withdrawn, and cannot be taken any more. A hook that lets go may
+commit as ever."""
 
 import asyncio
 import time

@@ -1,4 +1,4 @@
-"""What a consumer counts of its connections and requests, held against what a broker did."""
+"""A consumer's counters of connections and requests, compared with what a broker did."""
 
 import pytest
 

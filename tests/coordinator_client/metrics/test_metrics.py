@@ -1,4 +1,4 @@
-"""What a consumer counts: windows, the table and its names, and figures of a consumer that runs."""
+"""The metrics of a consumer: windows, the table and its names, and figures of a running consumer."""
 
 import dataclasses
 import importlib.util
@@ -135,7 +135,7 @@ def test_figures_cannot_be_changed(topic_free: ConsumerMetrics) -> None:
 
 @pytest.fixture
 def topic_free() -> ConsumerMetrics:
-    """The figures of a consumer that has reached nobody."""
+    """The figures of a consumer that has reached no broker."""
     consumer = Consumer("127.0.0.1:1", group="g")
     try:
         return consumer.metrics()

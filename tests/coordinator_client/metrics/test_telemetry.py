@@ -1,4 +1,4 @@
-"""KIP-714 without a broker that has it: the machine, the payload, and a scripted broker for rare answers."""
+"""KIP-714 without a broker that has it: the machine, the payload, and a scripted broker for rare responses."""
 
 import logging
 import subprocess
@@ -62,7 +62,7 @@ def subscription(
 
 
 def subscribed(*wanted: str, chance: float = 0.5, **told: Any) -> Telemetry:
-    """A machine that was told so at 100.0."""
+    """A machine that received this subscription at 100.0."""
     machine = Telemetry(lambda: chance)
     assert machine.next_request(100.0) == TelemetryRequest(NO_CLIENT_INSTANCE_ID)
     machine.subscription(subscription(*wanted, **told), 100.0)

@@ -41,7 +41,7 @@ def received(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def taking(received: Path) -> Iterator[RealBroker]:
-    """A broker that takes metrics, and whose clients are asked for them every 200 ms."""
+    """A broker that takes metrics, with a push interval of 200 ms."""
     version = wanted_version()
     classes = received.parent / "classes"
     classes.mkdir()

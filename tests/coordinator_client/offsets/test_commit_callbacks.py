@@ -1,4 +1,4 @@
-"""What a callback may do: it runs inside poll like a hook, and unlike one it may close."""
+"""The rights of a callback: it runs inside poll like a hook, and unlike one it may close."""
 
 import threading
 

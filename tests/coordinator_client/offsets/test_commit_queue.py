@@ -357,8 +357,8 @@ def test_a_commit_whose_answer_was_lost_with_its_partition_is_not_said_to_have_f
 @pytest.mark.proves("S-12", "B-34")
 @pytest.mark.parametrize("state", [MemberState.LOSING, MemberState.STALLED, MemberState.JOINING])
 def test_what_is_lost_is_not_committed_although_its_hook_has_not_run_yet(state: MemberState) -> None:
-    """Without a generation the request would look like one of somebody who assigns by hand, and an empty group lets
-    those in: an offset of a partition that is lost would be stored."""
+    """Without a generation the request would look like one of a consumer with manual assignment. An empty group
+    accepts those, so an offset of a lost partition would be stored."""
     rig = Rig()
     rig.put("one", {P0: 1})
     rig.view = VIEW._replace(identity=OUTSIDE, state=state)

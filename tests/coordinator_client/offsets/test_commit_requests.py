@@ -1,4 +1,5 @@
-"""What the core puts into a commit: the leader epoch of its own offset, and nothing that the user still works on."""
+"""The contents of the core's commits: the leader epoch of its own offset, and no record that the user still works
+on."""
 
 import asyncio
 import time
@@ -124,7 +125,7 @@ def test_the_batch_in_hand_is_not_committed_by_the_end(ends: Callable[[str], Non
 
 
 def answered(rig: Rig, since: float, *, p0: int = 0, p1: int = 0) -> bool:
-    """Answer the OffsetCommit that is sent, if one is, so many seconds after the first commit."""
+    """Respond to the OffsetCommit that is sent, if one is, so many seconds after the first commit."""
     now = 1.0 + since
     rig.turn(now)
     if not any(one.api == "OffsetCommit" for _endpoint, one in rig.open):

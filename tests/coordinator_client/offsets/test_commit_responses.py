@@ -1,4 +1,4 @@
-"""Commits of a whole consumer: whose answer an answer is, and who may commit what when."""
+"""Commits of a whole consumer: the matching of responses, and the members that may commit."""
 
 import time
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Who is in the group: what a coordinator may answer, and what becomes of it."""
+"""The members of the group: possible responses of a coordinator, and their results."""
 
 from typing import Any
 

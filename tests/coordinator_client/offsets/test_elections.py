@@ -45,7 +45,7 @@ def epoch_end(log: Log, newest: int, asked: int) -> tuple[int, int]:
 
 class Model:
     """One partition's log and a consumer of it. `expected`: the log up to the position as the consumer knows it, or
-    None where it knows nothing of what lies before."""
+    None if the consumer does not know the log before it."""
 
     def __init__(self, seed: int) -> None:
         self.random = random.Random(seed)

@@ -1,4 +1,4 @@
-"""How many records wait: what is asked for it, and what is made of responses in any order."""
+"""The lag of a group: the requests for it, and the result of responses in any order."""
 
 from collections.abc import Mapping
 from itertools import permutations
@@ -22,7 +22,7 @@ FOUND = {LATEST: {T0: 100, T1: 30, U0: 9}, EARLIEST: {T0: 0, T1: 10, U0: 5}}
 
 
 class Core:
-    """Takes the questions of a measurement, and what the member is told."""
+    """Takes the requests of a measurement, and the results that the member receives."""
 
     def __init__(self, policy: str) -> None:
         self.positions = self

@@ -1,4 +1,4 @@
-"""How far a consumer is behind, as the brokers know it now."""
+"""The lag of a consumer, as the brokers know it now."""
 
 from typing import Any
 
@@ -31,7 +31,7 @@ def test_what_is_written_behind_a_paused_position_counts() -> None:
 
 @pytest.mark.parametrize("others", [0, 1], ids=["less", "another"])
 def test_an_end_that_an_answer_leaves_out_is_asked_for_again(others: int) -> None:
-    """And an end that nobody asked for does not stand in for it."""
+    """And an end that was not requested does not stand in for it."""
     ends = [TopicPartition("topic", number) for number in range(2)]
 
     def first_only(answer: Any) -> Any:

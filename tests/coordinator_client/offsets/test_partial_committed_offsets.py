@@ -1,4 +1,4 @@
-"""One answer about committed offsets, good for some partitions and not for others: each has its own."""
+"""One response about committed offsets, good for some partitions and not for others: each has its own error."""
 
 from typing import Any
 
@@ -25,7 +25,7 @@ def filled() -> FakeBroker:
 
 
 def refuse(fake: FakeBroker, code: int, times: int) -> Any:
-    """OffsetFetch answers `code` for partition 0, so often; the rest of each answer is as it was."""
+    """OffsetFetch returns `code` for partition 0, so often; the rest of each response is as it was."""
 
     def change(answer: Any) -> Any:
         def row(one: Any) -> Any:
@@ -66,7 +66,7 @@ def test_one_that_we_may_not_read_is_an_error_that_names_it_and_the_other_is_rea
 
 @pytest.mark.proves("S-01")
 def test_what_was_committed_is_asked_anew_for_a_partition_that_went_and_came_back() -> None:
-    """The answer to the first question is late: somebody else may have had the partition, and committed, since."""
+    """The response to the first request is late: another member may have had the partition, and committed, since."""
     with filled() as fake, Consumer(fake.bootstrap, group="group", auto_offset_reset="earliest") as consumer:
         late = Hold(after_work=True)
         fake.control("OffsetFetch", lambda call: late, times=1)

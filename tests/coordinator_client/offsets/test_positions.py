@@ -1,4 +1,4 @@
-"""Where each partition is read: the walk from assigned to fetching, resets, validation, and the barrier."""
+"""The position of each partition: the walk from assigned to fetching, resets, validation, and the barrier."""
 
 import uuid
 from types import MappingProxyType
@@ -363,7 +363,7 @@ def test_an_epoch_that_the_leader_does_not_know_is_truncation_without_a_policy()
 
 
 def truncated_again(one: Positions, *, from_epoch: int, asked: int) -> None:
-    """A leader of `from_epoch + 1` has a log that is cut further: it is asked for the epoch `asked`."""
+    """A leader of `from_epoch + 1` has a log that is cut further: the request to it is for the epoch `asked`."""
     before = one.known_position(P0)
     assert before is not None
     ask = only_epoch(one, cluster(epoch=from_epoch + 1))
@@ -457,7 +457,8 @@ def test_a_divergence_beyond_the_position_voids_what_was_fetched_and_moves_nothi
 @pytest.mark.proves("I11")
 @pytest.mark.parametrize("order", ["old first", "old last"])
 def test_a_list_offsets_response_for_an_earlier_seek_is_void(order: str) -> None:
-    """`seek_to_end`, then `seek_to_beginning` while the first is asked: the same phase under another serial."""
+    """`seek_to_end`, then `seek_to_beginning` while the first request is in flight: the same phase under another
+    serial."""
     one = fetching("none", offset=10)
     one.seek_by_time(P0, LATEST)
     first = only_list(one)

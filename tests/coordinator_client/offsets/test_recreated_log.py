@@ -1,4 +1,4 @@
-"""A log that is not what it was: what was committed in the old one holds up nobody in the new one."""
+"""A recreated log: offsets committed in the old one do not hold up a reader of the new one."""
 
 import time
 import uuid
@@ -35,7 +35,7 @@ def committed(fake: FakeBroker) -> int | None:
 
 
 def made_anew(fake: FakeBroker, consumer: Consumer, records: int) -> None:
-    """Delete the topic, make it again, and wait until the consumer has heard of it, without a poll."""
+    """Delete the topic, make it again, and wait until the consumer has seen the new one, without a poll."""
     core, before = consumer._session.core, consumer.topic_id("topic")
     fake.delete_topic("topic")
     fake.create_topic("topic")

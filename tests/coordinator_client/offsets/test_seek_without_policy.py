@@ -1,4 +1,4 @@
-"""Without a policy a partition has no place to begin; whoever gives it one is not told that it had none."""
+"""Without a policy a partition has no start position; after a seek, no error about that is raised."""
 
 from collections.abc import Mapping
 

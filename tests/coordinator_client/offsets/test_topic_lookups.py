@@ -1,4 +1,4 @@
-"""Which topics and partitions there are: as they were heard of, or as they are now."""
+"""Lookups of topics and partitions: as last known, or as they are now."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""Who asks for topics as they are now is not answered by what was asked before."""
+"""A lookup of topics as they are now does not get the response to an earlier request."""
 
 from typing import Any
 

@@ -29,7 +29,7 @@ def main() -> int:
 
 
 def against(root: Path) -> dict[str, str]:
-    """What gssapi's own setup.py reads instead of asking krb5-config."""
+    """The environment that gssapi's own setup.py reads in place of a call of krb5-config."""
     headers, libraries = root / "usr/include", next(root.glob("usr/lib/*/krb5")).parent
     newest = libraries / "libgssapi_krb5.so.2"  # there, unless the system's is the same
     return {

@@ -62,7 +62,7 @@ def test_every_mechanism_lets_the_right_password_in(mechanism: str, guarded: Rea
 
 @pytest.mark.broker
 def test_names_and_passwords_are_sent_as_they_were_typed(guarded: RealBroker) -> None:
-    """Nobody in Kafka's world applies SASLprep, which would make another password of this one."""
+    """No Kafka client applies SASLprep, which would make another password of this one."""
     from confluent_kafka.admin import AdminClient, ScramCredentialInfo, ScramMechanism, UserScramCredentialUpsertion
 
     user, password = "anna=maria,2", "p\u00bdss=w\u00f6rd\U0001f511"

@@ -98,7 +98,7 @@ def test_nothing_of_a_ticket_is_shown() -> None:
 
 
 class Desk:
-    """A desk of five seconds' patience, and what it was asked for."""
+    """A `TicketCache` with a time-out of 5 s, and the requests to its source."""
 
     def __init__(self) -> None:
         self.asked: list[tuple[str, bool]] = []

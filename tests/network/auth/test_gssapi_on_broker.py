@@ -1,4 +1,5 @@
-"""GSSAPI on a real broker, with tickets of a real KDC: who gets in, who is told what, and sessions that are renewed.
+"""GSSAPI on a real broker, with tickets of a real KDC: accepted and refused clients, their errors, and renewed
+sessions.
 
 Needs the library `gssapi`, which is built from source: `make test-kerberos` brings it, and a KDC of Debian's packages.
 """
@@ -109,7 +110,7 @@ def of_client(settings: dict[str, Any]) -> dict[str, Any]:
 
 
 def error_of(settings: dict[str, Any]) -> KohortError:
-    """What a consumer with them says; a refusal is its last word, and it knocks nowhere any more."""
+    """The error of a consumer with these settings. After a refusal it repeats the error and opens no connection."""
     with Consumer(**settings) as consumer:
         consumer.assign([TopicPartition("topic", 0)])
         with pytest.raises(KohortError) as caught:

@@ -1,4 +1,5 @@
-"""A hostile KDC behind the system's Kerberos: each response ends in one typed error of one line, silence in a time-out.
+"""A hostile KDC behind the system's Kerberos: each response ends in one typed error of one line, no response in a
+time-out.
 
 Needs the library `gssapi`, as `test_gssapi_on_broker.py` does.
 """

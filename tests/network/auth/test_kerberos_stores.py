@@ -1,4 +1,4 @@
-"""Which store of keys and tickets the library is given, with a stand-in for the library."""
+"""The store of keys and tickets that the library is given, with a stand-in for the library."""
 
 import sys
 from types import SimpleNamespace
@@ -14,7 +14,7 @@ SETTINGS: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechani
 
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
-    """What credentials were asked for."""
+    """The credentials that were requested."""
     calls: list[dict[str, Any]] = []
     library = SimpleNamespace(
         Name=lambda name, kind: (name, kind),

@@ -38,7 +38,7 @@ class House(NamedTuple):
 
 @pytest.fixture(scope="module")
 def house() -> Iterator[House]:
-    """A broker with an unsecured listener, and one over TLS that asks the issuer for its keys."""
+    """A broker with an unsecured listener, and one over TLS that gets the issuer's keys from the issuer."""
     with issuing(Issuer({"me": SECRET})) as issuer:
         handler = "OAuthBearerValidatorCallbackHandler"
         login = f"{OAUTH}OAuthBearerLoginModule required;"
@@ -113,7 +113,7 @@ def error_of(consumer: Consumer) -> KohortError:
 
 
 def knocks_no_more(consumer: Consumer) -> bool:
-    """Whether a client that was refused leaves the broker alone, though it is polled."""
+    """True if a client that was refused leaves the broker alone, though it is polled."""
     counters = consumer._session.driver.core.counters
     before, limit = counters.connections_opened, time.monotonic() + 1.0
     while time.monotonic() < limit:

@@ -1,4 +1,4 @@
-"""When tokens are asked for, and what is said if there is none: a keeper without a clock, sources without a broker."""
+"""Requests for tokens, and the errors without one: a keeper without a clock, sources without a broker."""
 
 import base64
 import inspect
@@ -244,7 +244,7 @@ Answer = tuple[int, object] | Callable[[BaseHTTPRequestHandler], None]
 
 @contextmanager
 def endpoint(answer: Answer) -> Iterator[tuple[str, list[tuple[str, dict[str, list[str]]]]]]:
-    """A token endpoint, and what it was asked."""
+    """A token endpoint, and the requests that it received."""
     asked: list[tuple[str, dict[str, list[str]]]] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -417,7 +417,7 @@ def test_an_issuers_echo_of_the_credentials_shows_no_secret() -> None:
 
 
 def test_a_status_line_that_echoes_the_credentials_shows_no_secret() -> None:
-    """What is no HTTP is quoted in the reason of the standard library's error."""
+    """A response that is no HTTP is quoted in the reason of the standard library's error."""
 
     def serve() -> None:
         connection, _ = listener.accept()

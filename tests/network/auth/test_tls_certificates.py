@@ -26,7 +26,7 @@ HASTY: dict[str, Any] = {"bootstrap_timeout_ms": 2000}
 
 @contextmanager
 def speaking_tls(pair: Pair, folder: Path) -> Iterator[int]:
-    """A port on which somebody shows `pair` to whoever calls, and does nothing else."""
+    """A port that presents `pair` to each client, and does nothing else."""
     pair.write(folder / "server.pem", folder / "server.key")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(folder / "server.pem", folder / "server.key")
@@ -136,7 +136,7 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def choosy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
-    """It takes certificates of OURS; whoever is CN=one may read the topic "one", and so on."""
+    """A broker that takes certificates of OURS; CN=one may read the topic "one", and so on."""
     trusted = tmp_path_factory.mktemp("trusted") / "ours.pem"
     trusted.write_bytes(OURS.pem)
     properties = {
@@ -153,7 +153,7 @@ def choosy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
 
 
 class Files:
-    """Where a client's certificate, its key and the authorities are."""
+    """The paths of a client's certificate, its key and the authorities."""
 
     def __init__(self, folder: Path, broker: RealBroker) -> None:
         assert broker.ca_file is not None

@@ -1,4 +1,4 @@
-"""Who issues tokens in tests: to whom it knows, for as long as it is told, with keys that brokers can ask it for."""
+"""The token issuer of tests: it knows its clients, sets the lifetime, and serves the keys to brokers."""
 
 import base64
 import json
@@ -17,7 +17,7 @@ KEY_ID = "tests"
 
 
 def unsecured(**claims: object) -> str:
-    """A JWT without a signature, as a broker takes it that was not told better."""
+    """A JWT without a signature, which a broker with its default settings accepts."""
     parts = (json.dumps(part).encode() for part in ({"alg": "none"}, claims))
     return ".".join(base64.urlsafe_b64encode(part).decode().rstrip("=") for part in parts) + "."
 
@@ -83,7 +83,7 @@ class Issuer:
 
 @contextmanager
 def issuing(issuer: Issuer) -> Iterator[Issuer]:
-    """Have it answer."""
+    """Have it serve."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
