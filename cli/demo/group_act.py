@@ -117,7 +117,7 @@ class _Patience:
 
 
 def group_reading(ledger: Ledger, region: DemoRegionView) -> tuple[SparkReading, int]:
-    """What the group came to, from the region's newest checkpoint; and how many records its ledger has twice.
+    """Return the group's totals, from the newest checkpoint, and the number of records that its ledger has twice.
 
     Raises LedgerBroken if that does not tile.
     """

@@ -1,4 +1,4 @@
-"""What came of one run: the values that the verdict, the terminal and the report are made from."""
+"""The result of one run: the values that the verdict, the terminal and the report are made from."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from kohort.cli.demo.tally import Tally, Totals, by_carrier
 
 @dataclass(frozen=True, slots=True)
 class DemoSample:
-    """How far behind each partition's end the ledger was at one moment, and how many records the newest checkpoint
+    """The lag of the ledger by partition at one moment, and the number of records that the newest checkpoint
     lacked."""
 
     at_ms: int
@@ -89,7 +89,7 @@ class DemoOutcome:
 
     @property
     def went_back(self) -> int:
-        """How often a member did: one that alone had read, and was killed, goes back alone."""
+        """The number of times that a member went back to a checkpoint."""
         return sum(one.kind == "went_back" for one in self.happenings)
 
     @property

@@ -1,4 +1,4 @@
-"""What rules may ask: each fact is asked for once, when the first rule wants it, and so is each refusal."""
+"""The facts that rules use. Each fact, or its error, is determined once, on first use."""
 
 import socket
 import struct
@@ -61,11 +61,11 @@ LEAST_INT: Final = 1 << 31
 
 
 class NotAsked(KohortError):
-    """A fact that this call gave no reason to ask for: the message says what would."""
+    """A fact that this call has no reason to determine. The message names the missing option."""
 
 
 class fact(Generic[T]):
-    """A property that is worked out once: its value or its error is kept."""
+    """A property that is computed once. Its value or its error is kept."""
 
     def __init__(self, ask: Callable[[Any], T]) -> None:
         self._ask = ask
@@ -86,9 +86,9 @@ class fact(Generic[T]):
 
 
 class Case:
-    """One call of the doctor: what was given, and the facts, by the names of rules' parameters.
+    """One call of the doctor: its arguments, and the facts, by the names of rules' parameters.
 
-    Raises ConfigError for a property that is none, or whose value no setting could have.
+    Raises ConfigError for an unknown property or an invalid value.
     """
 
     def __init__(
@@ -129,7 +129,7 @@ class Case:
 
     @fact
     def stalls(self) -> list[float]:
-        """When the member on the tape left because its handler was too slow (s of the tape)."""
+        """The times at which the member on the tape left because its handler was too slow (s of the tape)."""
         if self._tape is None:
             raise NotAsked("needs --tape")
         try:
@@ -147,7 +147,7 @@ class Case:
 
     @fact
     def reached(self) -> dict[str, str | None]:
-        """Why an address could not be connected to, None where it could."""
+        """The reason why an address could not be connected to, by address. None if it could."""
         addresses = [(one.address, (one.host, one.port)) for one in self.brokers]
         with ThreadPoolExecutor(min(32, len(addresses))) as pool:
             found = pool.map(lambda one: _unreached(one[1], self._reach_s), addresses)
@@ -155,7 +155,7 @@ class Case:
 
     @fact
     def near(self) -> tuple[BrokerDescription, ...]:
-        """The brokers that can be asked themselves."""
+        """The brokers that can be connected to."""
         found = tuple(one for one in self.brokers if self.reached[one.address] is None)
         if not found:
             raise KohortError("no broker can be reached at its advertised address")
@@ -216,7 +216,7 @@ class Case:
 
     @fact
     def group(self) -> GroupDescription | None:
-        """None while there is none of this name."""
+        """The group, None if it does not exist."""
         try:
             return self.admin.describe_group(self._group)
         except GroupMissing:
@@ -231,7 +231,7 @@ class Case:
 
     @fact
     def looks(self) -> list[TimedSnapshot]:
-        """At equal intervals, over the seconds that were given."""
+        """Snapshots of the group at equal intervals, over the given seconds."""
         if self.group is None:
             raise NotAsked("the group does not exist yet")
         if self._seconds <= 0:
@@ -253,7 +253,7 @@ class Case:
 
     @fact
     def unread(self) -> list[TopicPartition]:
-        """Of the topics that the group reads, where it has committed nothing."""
+        """The partitions without a committed offset, of the topics that the group reads."""
         read = {one.topic for one in self._at}
         return [one for one in self._partitions if one.topic in read and one not in self._at]
 
@@ -290,7 +290,7 @@ class Case:
 
 
 def offsets_partition(group: str, count: int) -> int:
-    """Which partition of __consumer_offsets keeps a group: Java's hash of its name, without the sign."""
+    """Return the partition of __consumer_offsets for a group, by the absolute value of Java's hash of its name."""
     hashed = 0
     for (unit,) in struct.iter_unpack("<H", group.encode("utf-16-le")):
         hashed = (31 * hashed + unit) & 0xFFFFFFFF
@@ -302,10 +302,10 @@ def offsets_partition(group: str, count: int) -> int:
 def heard_since(
     admin: Admin, properties: Mapping[str, str], group: str, partition: TopicPartition, since_ms: int
 ) -> bool:
-    """Whether the group, or a member of it, has written anything to its partition of __consumer_offsets since.
+    """Return True if the group's partition of __consumer_offsets has a record of the group since `since_ms`.
 
-    Its keys begin with a type and the group's name. Raises KohortError if reading that takes too long, or if nobody
-    answers for the partition.
+    Its keys begin with a type and the group's name. Raises KohortError if reading takes too long, or if there are no
+    offsets of the partition.
     """
     starts, ends = admin.offsets_at({partition: since_ms}), admin.end_offsets([partition])
     if not (partition in starts and partition in ends):

@@ -1,4 +1,4 @@
-"""Rules about a group as it is: its members, how they came together, and whether they keep up."""
+"""Rules about a group: its members, their rebalances, and their lag."""
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -120,7 +120,10 @@ def rebalance_stuck(settings: Config, looks: Sequence[TimedSnapshot]) -> Iterato
 
 
 def lag_growing(looks: Sequence[TimedSnapshot]) -> Iterator[Finding]:
-    """The least lag of the second half above the most of the first: commits come in steps, and lag with them."""
+    """Find a growing lag: the minimum of the second half is above the maximum of the first.
+
+    Halves are compared because commits, and so lag, change in steps.
+    """
     half = len(looks) // 2
     if half < 2:
         return

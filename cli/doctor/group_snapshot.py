@@ -7,7 +7,7 @@ from kohort.admin import GroupDescription
 
 @dataclass(frozen=True, slots=True)
 class TimedSnapshot:
-    """`at_s`: seconds since the first look. `lag`: records that wait, in all partitions together."""
+    """A group at one moment. `at_s`: seconds since the first snapshot. `lag`: the sum over all partitions."""
 
     at_s: float
     group: GroupDescription

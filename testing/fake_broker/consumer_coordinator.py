@@ -256,7 +256,7 @@ def _known(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Fake
     return member
 
 
-def _check_epoch(member: ConsumerMember, epoch: int, owned: Places | None) -> None:
+def _check_epoch(member: FakeConsumerMember, epoch: int, owned: Places | None) -> None:
     """Accepts the previous epoch from a member that owns no more than it should. The last response may have been
     lost."""
     if epoch == member.epoch:

@@ -58,7 +58,7 @@ NOWHERE: Places = frozenset()
 
 
 @dataclass(eq=False, slots=True)
-class ConsumerMember:
+class FakeConsumerMember:
     """A member as its coordinator sees it. `topics`: those it `named`, and those that match its `pattern`.
     `assigned`: the partitions of its last assignment. `revoking`: those it has to give back before its epoch moves,
     by `revoke_by`. `waits`: True if other members hold partitions of its target."""
