@@ -10,7 +10,7 @@ UNKNOWN_SERVER_ERROR = -1
 
 
 def may_pass(code: int) -> bool:
-    """Whether a leader that refuses to say where its log begins or ends, or did, may say so later."""
+    """True if a leader that refused to give the start or end of its log may give it later."""
     return code == UNKNOWN_SERVER_ERROR or BrokerError(code).retriable
 
 
@@ -25,7 +25,7 @@ def topic_error(topic: str, code: int) -> KohortError:
 
 
 def is_of_others(error: KohortError, topics: frozenset[str]) -> bool:
-    """Whether it tells of a topic that is not among `topics`: one that the user had named, and means no more."""
+    """True if the error is about a topic not in `topics`, which the user named before."""
     topic = error.place.get("topic")
     return isinstance(error, UnknownTopic | AuthorizationFailed) and topic not in {None, *topics}
 

@@ -1,8 +1,8 @@
-"""Where a socket's bytes go: small frames through one scratch buffer, large ones straight into a block of their own.
+"""Buffers for a socket's bytes: one scratch buffer for small frames, one block for each large frame.
 
 A large frame is received once and never copied: slices of it are decoded in place, and columns point into it. Its
-memory comes from fastpath's pool and goes back when the last view of it is gone, so that no slice can ever change under
-its reader, however long it is kept, and in the steady state nothing is allocated and no page is touched first.
+memory comes from fastpath's pool and goes back when the last view of it is gone. So no slice can change under its
+reader, however long it is kept. In the steady state nothing is allocated and no page is touched first.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ LENGTH_BYTES = 4
 class FrameReader:
     """Frames of one connection. Loop: recv into `target()`, then take what `received(n)` yields.
 
-    A yielded frame starts with its length field; it is valid as long as somebody holds it.
+    A yielded frame starts with its length field. It is valid as long as a reference to it exists.
     """
 
     def __init__(self, max_frame_bytes: int) -> None:
@@ -28,7 +28,7 @@ class FrameReader:
         self._large: memoryview | None = None
 
     def target(self) -> memoryview:
-        """Where the next bytes belong; never empty."""
+        """The buffer for the next bytes; never empty."""
         if self._large is not None:
             return self._large[self._fill :]
         return memoryview(self._scratch)[self._fill :]
@@ -61,7 +61,7 @@ class FrameReader:
             self._fill = have
 
     def first_bytes(self) -> bytes:
-        """What has come of the unfinished frame, for telling what the other side speaks."""
+        """The first bytes of the unfinished frame, from which the peer's protocol is guessed."""
         return bytes(self._scratch[: min(self._fill, 8)])
 
     def _length(self, at: int) -> int:

@@ -12,7 +12,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """Who a request says that it is from; what a commit is fenced by. Also what transactions call group metadata.
+    """The member's identity in a request, by which commits are fenced. Transactions call it group metadata.
 
     `generation` is -1 and `member_id` "" while there is no membership.
     """

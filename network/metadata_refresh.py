@@ -1,4 +1,4 @@
-"""When to ask for metadata, and for what: keeps one `ClusterView` fresh. No I/O, no clock."""
+"""Keeps one `ClusterView` fresh: decides when to request metadata, and of which topics. No I/O, no clock."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -9,8 +9,10 @@ from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic,
 
 
 class WantedTopics(NamedTuple):
-    """Which topics' metadata the member needs: `names`, or all topics of the cluster if `everything`. `attempt` grows
-    when what is known is known to be old."""
+    """The topics whose metadata the member needs: `names`, or all of the cluster if `all_topics`.
+
+    `attempt` grows when the known metadata is known to be old.
+    """
 
     names: frozenset[str] = frozenset()
     all_topics: bool = False
@@ -22,10 +24,11 @@ NAMES_PER_S = 10_000
 
 
 class MetadataRefresher:
-    """`want` and `need` say what is to be known, `owed` what to ask now, `view` what is known.
+    """Tracks the topics needed (`set_topics`, `add_transient`), the next request and the `view`.
 
-    `need` counts: a look-up of a topic that nobody reads needs its metadata only while it runs. `requests_sent`: how
-    many have been asked; `answers`: the number of the last one that was answered, at `answered_at` (s, monotonic).
+    `add_transient` counts: a look-up of a topic that is not consumed needs its metadata only while it runs.
+    `requests_sent`: the number of requests. `last_answered`: the number of the last one with a response, received at
+    `answered_at` (monotonic s).
     """
 
     def __init__(self, backoff: Backoff, max_age_s: float, auto_create: bool = False) -> None:
@@ -47,7 +50,7 @@ class MetadataRefresher:
         self._paced_until = float("-inf")
 
     def set_topics(self, wanted: WantedTopics) -> None:
-        """What the group, or the manual assignment, has to know; replaces what was wanted before."""
+        """Sets the topics that the group, or the manual assignment, needs. Replaces the earlier ones."""
         if wanted.attempt > self._wanted.attempt:
             self._stale = True
         changed = wanted.names != self._wanted.names
@@ -56,7 +59,7 @@ class MetadataRefresher:
             self._forget_unwatched()
 
     def _forget_unwatched(self) -> None:
-        """What nobody watches any more may be another topic of that name when somebody wants it again."""
+        """Forgets topics not needed any more: the name may belong to a new topic when it is needed again."""
         if self._names_in_response is not None:
             self._names_in_response &= self.names
             self.view = self.view.forgetting(self.names)
@@ -72,7 +75,7 @@ class MetadataRefresher:
                 del self._transient[topic]
 
     def add_all_topics(self) -> None:
-        """All topics, as they are now: an older answer will not do."""
+        """Requests all topics as they are now; an older response does not count."""
         self._all_topics_users += 1
         self._stale = True
 
@@ -81,7 +84,7 @@ class MetadataRefresher:
 
     @property
     def has_all_topics(self) -> bool:
-        """Whether the last answer was to a question for all topics."""
+        """True if the last response was to a request for all topics."""
         return self._names_in_response is None
 
     @property
@@ -89,7 +92,7 @@ class MetadataRefresher:
         return self._wanted.all_topics or self._all_topics_users > 0
 
     def request_update(self) -> None:
-        """Something did not fit the view: ask again soon."""
+        """Requests new metadata soon, since something did not fit the view."""
         self._stale = True
 
     @property
@@ -97,7 +100,7 @@ class MetadataRefresher:
         return self._wanted.names | self._transient.keys()
 
     def next_request(self, now: float) -> MetadataRequest | None:
-        """The request to send to any broker now, or None. Call `answered` or `failed` before the next."""
+        """The request to send to any broker now, or None. Call `on_response` or `on_failure` before the next."""
         if self._in_flight or now < self._due():
             return None
         self._names_in_flight = None if self._all_topics else self.names
@@ -115,7 +118,7 @@ class MetadataRefresher:
         )
 
     def _due(self) -> float:
-        """From when on a request is owed: at once for what was never asked for, else at the backoff's pace."""
+        """The time of the next request: at once for topics never requested, else at the backoff's pace."""
         if not self._covers() and not self._attempts.failures:
             return float("-inf")
         if self._stale or not self.view.brokers or not self._covers():
@@ -131,7 +134,7 @@ class MetadataRefresher:
         return not self._all_topics and self.names <= self._names_in_response
 
     def on_response(self, answer: MetadataResponse, now: float, chance: float) -> TopicsChanged:
-        """The view after an answer that names brokers, told the way the group's machine wants to hear it."""
+        """Updates the view from a response that names brokers. Returns the event for the group's state machine."""
         asked, self._in_flight = self._names_in_flight, False
         self.last_answered = self.requests_sent
         self.view = self.view.updated(answer, asked=asked)
@@ -150,7 +153,7 @@ class MetadataRefresher:
         return topics_changed(self.view, asked)
 
     def on_failure(self, now: float, chance: float) -> None:
-        """No answer came."""
+        """Handles a request without a response."""
         self._in_flight = False
         self._stale = True
         self._attempts = self._attempts.failed(now, self.backoff, chance)
@@ -168,7 +171,7 @@ class MetadataRefresher:
         )
 
     def next_poll_at(self) -> float | None:
-        """When to call `owed` again if nothing happens (s, monotonic)."""
+        """The time (monotonic s) to call `next_request` again if nothing happens."""
         return None if self._in_flight else self._due()
 
 
@@ -177,7 +180,7 @@ def _by_name(name: str) -> MetadataRequestTopic:
 
 
 def topics_changed(view: ClusterView, asked: frozenset[str] | None) -> TopicsChanged:
-    """What the group's machine is told of a view; `asked` as in `ClusterView.updated`."""
+    """The event for the group's state machine from a view; `asked` as in `ClusterView.updated`."""
     topics = {name: _info(view, topic) for name, topic in view.topics.items()}
     return TopicsChanged(topics, complete=asked is None, asked=asked or frozenset())
 

@@ -1,4 +1,4 @@
-"""What the main thread waits for, and what it starts: no signal handler that raises there leaves any of it half done.
+"""Promises, flags and threads that a signal handler raising in the main thread never leaves half done.
 
 `concurrent.futures.Future`, `threading.Event` and `Thread.start` have a `threading.Condition` inside. A handler that
 raises while the main thread is in one of its methods can leave it locked, and the other thread waits without end.
@@ -149,7 +149,7 @@ class Helpers:
             del one, promise, job  # else what it returned lives until the next job
 
     def run(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
-        """What the jobs return, in their order. Raises what the first of them raises that does."""
+        """The results of the jobs, in order. Raises the error of the first job that raises."""
         promises: list[Promise[T]] = []
         for job in jobs:
             promise: Promise[T] = Promise()
