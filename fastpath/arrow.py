@@ -85,7 +85,7 @@ def polars_frame(columns: "RecordColumns", schema: "pa.Schema | None" = None) ->
 
 
 def default_schema() -> "pa.Schema":
-    """What `to_arrow()` gives."""
+    """The schema of `to_arrow()`."""
     import pyarrow as pa
 
     return pa.schema(

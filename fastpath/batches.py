@@ -72,7 +72,7 @@ def batches(buffer: "Buffer", *, start: int = 0) -> Iterator[BatchInfo]:
 
 
 def is_sound(buffer: "Buffer", batch: BatchInfo) -> bool:
-    """Whether the batch's checksum (of a wrapper: the outer one) matches its bytes."""
+    """True if the batch's checksum (of a wrapper: the outer one) matches its bytes."""
     view = memoryview(buffer).cast("B")[batch.position : batch.position + batch.size_bytes]
     if batch.magic == 2:
         return bool(_V2.unpack_from(view)[4] == crc32c_function()(view[_V2_CRC_FROM:]))

@@ -38,7 +38,7 @@ class FieldSource(io.BytesIO):
 
 
 def remaining(stream: io.BytesIO) -> int:
-    """How many bytes are left to read."""
+    """The number of bytes that are left to read."""
     with stream.getbuffer() as buffer:
         return buffer.nbytes - stream.tell()
 

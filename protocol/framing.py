@@ -85,7 +85,7 @@ class Unframer:
 
     @property
     def is_between_frames(self) -> bool:
-        """Whether nothing is half received, so that the peer may close without loss."""
+        """True if no frame is half received, so that the peer may close without loss."""
         return self._needed is None and not self._pending
 
     def _judge(self, size: int) -> int:

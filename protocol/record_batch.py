@@ -146,7 +146,7 @@ def decode(
 
 
 class _Place(NamedTuple):
-    """Where a batch is, for its records and its errors."""
+    """The position of a batch, for its records and its errors."""
 
     topic: str
     partition: int
@@ -377,7 +377,7 @@ def _is_beyond(offset: int, high_watermark: int) -> bool:
 
 
 def _is_sound(view: memoryview) -> bool:
-    """Whether `view` begins with a whole batch whose checksum matches."""
+    """True if `view` begins with a whole batch whose checksum matches."""
     if len(view) < LEAST_BYTES[0] or view[MAGIC_AT] > 2:
         return False
     magic, size = view[MAGIC_AT], INT32.parse(view[8:12]) + LOG_OVERHEAD_BYTES

@@ -284,13 +284,13 @@ class Top(Struct):
 
 
 class Request(Top):
-    """What a client sends."""
+    """A message that a client sends."""
 
     _required = True
 
 
 class Response(Top):
-    """What a broker answers."""
+    """A message that a broker sends in response."""
 
 
 class Data(Top):
