@@ -208,7 +208,7 @@ def ends_given(until: Mapping[TopicPartition, int], partitions: frozenset[TopicP
 
 
 def offset_given(offset: int) -> int:
-    """Raises ValueError for a negative offset. A broker would treat -2 and -1 as out of range."""
+    """Raises ValueError for an offset that no log has. A broker would treat -2 and -1 as out of range."""
     offset = _offset_number(offset)
     if offset < 0:
         raise ValueError(f"an offset is not negative: {offset}")
