@@ -49,7 +49,7 @@ def opener(path: str, flags: int) -> int:
 
 
 def is_open_to_others(path: "str | Path") -> bool:
-    """True if the mode of a file lets other users read it."""
+    """True if the file's mode lets users besides the owner read it."""
     try:
         return hasattr(os, "geteuid") and bool(os.stat(path).st_mode & 0o044)
     except OSError:

@@ -71,12 +71,11 @@ class Segment:
         return batches(self._view, start=self.position_of(from_offset))
 
     def is_sound(self, batch: BatchInfo) -> bool:
-        """True if the checksum of one of `batches` matches."""
+        """True if the checksum of one of `batches` holds."""
         return is_sound(self._view, batch)
 
     def position_of(self, offset: int) -> int:
-        """The byte position of the batch that holds `offset`, or of the first batch after it; the end of the file if
-        there is none."""
+        """The position of the batch that holds `offset`, or of the first after it; the walk's end if there is none."""
         position = self._hint(offset)
         for batch in batches(self._view, start=position):
             if batch.last_offset >= offset:

@@ -1,1 +1,1 @@
-"""Connections, metadata, settings and requests that consumer, producer and admin have in common."""
+"""Connections, metadata, settings and requests that all clients share."""

@@ -1,4 +1,4 @@
-"""Validates arguments of public methods. A (topic, partition) tuple is accepted wherever a TopicPartition is."""
+"""Validates arguments of public methods. A (topic, partition) tuple is accepted as a TopicPartition."""
 
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -18,7 +18,7 @@ INLINE_FLAGS = ((re.A, "a"), (re.I, "i"), (re.M, "m"), (re.S, "s"), (re.X, "x"))
 
 
 def pattern_given(pattern: str | re.Pattern[str]) -> str:
-    """As text that matches the same: what `re.compile` was told beside its text stands in front of it."""
+    """The pattern as text that matches the same. Flags given to `re.compile` are put in front of it."""
     if isinstance(pattern, str):
         return pattern
     beside = pattern.flags & ~re.compile(pattern.pattern).flags
@@ -27,7 +27,7 @@ def pattern_given(pattern: str | re.Pattern[str]) -> str:
 
 
 def fits_the_wire(name: str) -> bool:
-    """True if a name can be sent: its text is valid in UTF-8 and no longer than a string of Kafka may be."""
+    """True if a name can be sent: it is valid UTF-8 and no longer than a Kafka string may be."""
     return not unsendable(name)
 
 
@@ -62,8 +62,10 @@ def names_given(names: Iterable[str], field: str) -> tuple[str, ...]:
 
 
 def topic_given(topic: str) -> str:
-    """Raises TypeError for what is no name, ValueError for one that no request can carry; what brokers make of any
-    other, they say."""
+    """Raises TypeError if the topic is not a str, ValueError if no request can carry it.
+
+    Other invalid names are rejected by the broker.
+    """
     if not isinstance(topic, str):
         raise TypeError(f"a topic's name is a str, not {topic!r}")
     if reason := unsendable(topic):
@@ -72,7 +74,10 @@ def topic_given(topic: str) -> str:
 
 
 def partition_given(partition: tuple[str, int]) -> TopicPartition:
-    """Raises TypeError and ValueError for what cannot be one: the driver, who meets it otherwise, can tell nobody."""
+    """Raises TypeError and ValueError for an invalid partition.
+
+    The check is made here because the driver could not report the error to the caller.
+    """
     if isinstance(partition, str):
         raise TypeError(f"a partition is (topic, number), not one string: write TopicPartition({partition!r}, 0)")
     try:
@@ -203,7 +208,7 @@ def ends_given(until: Mapping[TopicPartition, int], partitions: frozenset[TopicP
 
 
 def offset_given(offset: int) -> int:
-    """Raises ValueError for what no log has: brokers would be asked for it, and take -2 and -1 for out of range."""
+    """Raises ValueError for an offset that no log has. A broker would treat -2 and -1 as out of range."""
     offset = _offset_number(offset)
     if offset < 0:
         raise ValueError(f"an offset is not negative: {offset}")

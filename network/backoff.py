@@ -26,7 +26,7 @@ class Backoff(NamedTuple):
 
 
 class Attempts(NamedTuple):
-    """Failures in a row, and the time (s, monotonic) before which no further attempt is made."""
+    """Failures in a row, and the time (monotonic s) before which no retry is allowed."""
 
     failures: int = 0
     not_before: float = 0.0

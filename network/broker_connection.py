@@ -1,7 +1,8 @@
-"""One connection to one broker, without the socket: handshake, requests in flight, their deadlines, their answers.
+"""One connection to one broker, without the socket.
 
-What the driver does with it: `opened` when bytes can flow, `outgoing` to write, `received` for each whole frame,
-`overdue` at each turn, `closed` at the end. Every `Ask` has exactly one outcome, whatever happens.
+It covers the handshake, requests in flight, their deadlines and responses. The driver calls `opened` when bytes can
+flow, `outgoing` to write, `received` for each whole frame, `overdue` at each turn, `closed` at the end. Every
+`PendingRequest` has exactly one outcome, whatever happens.
 """
 
 from collections import deque
@@ -50,7 +51,7 @@ TLS_ALERT, TLS_MAJOR = 0x15, 0x03
 
 
 class Stage(Enum):
-    """The stages of a connection, from TCP to ready."""
+    """The stage of a connection's setup."""
 
     OPENING = "opening"  # TCP and TLS: nothing can be written yet
     AUTHENTICATING = "proving who we are"  # SASL: everything else waits
@@ -60,7 +61,7 @@ class Stage(Enum):
 
 
 class CredentialSource(Protocol):
-    """Gives a connection its token or ticket: a `TokenRefresher`, or a `TicketSource` of a `TicketCache`."""
+    """The source of a connection's token or ticket: `TokenRefresher`, or a `TicketSource` of a `TicketCache`."""
 
     def take(self, now: float, since: float, *, session_s: float | None = None) -> Any: ...
     def accepted(self, proof: Any, /) -> None: ...
@@ -74,7 +75,7 @@ class _InFlight(NamedTuple):
 
 
 class BrokerConnection:
-    """The sans-IO half of a connection. `ranges`: what the broker speaks, when an earlier connection has asked."""
+    """The sans-IO half of a connection. `ranges`: the broker's versions, if an earlier connection learned them."""
 
     def __init__(
         self,
@@ -118,7 +119,7 @@ class BrokerConnection:
     # --- asking
 
     def send(self, ask: PendingRequest, now: float) -> None:
-        """Send when the connection is ready; the request's time begins now, or when the broker may be asked again."""
+        """Send when the connection is ready. The time-out begins now, or when the broker's throttle time ends."""
         if self.stage is Stage.READY and self._throttle.holds(ask.api, now):
             self._held.append(ask)
             return
@@ -185,14 +186,14 @@ class BrokerConnection:
         return max(self.max_frame_bytes + VALUES_BESIDE_BYTES, LEAST_RESPONSE_BYTES) - frame_bytes
 
     def refused_versions(self) -> list[tuple[PendingRequest, RequestResult]]:
-        """Asks that cannot be sent on this connection, found out while flushing."""
+        """Requests that cannot be sent on this connection, found while flushing."""
         refused, self._refused = self._refused, []
         return refused
 
     # --- time and end
 
     def deadline(self) -> float | None:
-        """The time (s, monotonic) at which `overdue` has work."""
+        """The time (monotonic s) at which `overdue` must be called."""
         waits = [sent.deadline for sent in self._in_flight.values()] + [limit for _ask, limit in self._waiting]
         if self.stage in (Stage.OPENING, Stage.AUTHENTICATING, Stage.CHECKING_API_VERSIONS):
             if self._token_since is None:  # else its keeper wakes us, and sees to it that this ends
@@ -258,12 +259,11 @@ class BrokerConnection:
 
     @property
     def _may_prove_again(self) -> bool:
-        """True if the broker would read it. Behind a JoinGroup in flight it reads nothing until the group is
-        complete."""
+        """True if the broker would read the request. Behind a JoinGroup it reads nothing while the group gathers."""
         return not any(sent.request.api == "JoinGroup" for sent in self._in_flight.values())
 
     def _authenticate(self, now: float) -> None:
-        """Prove who we are, if that is asked; else everything may go."""
+        """Authenticate if credentials are set; otherwise the connection is ready."""
         if self.credentials is None:
             self.stage = Stage.READY
             self._flush(now)
@@ -307,7 +307,7 @@ class BrokerConnection:
         )
 
     def _refusal(self, why: str, place: dict[str, Any], now: float) -> KohortError:
-        """The outcome of a refused login: the end, except for a token that brokers accepted before."""
+        """The error for a broker's refusal. It is final unless brokers took the token before."""
         assert self.credentials is not None
         token = getattr(self._token, "value", "")  # a ticket has none
         why = cut(scrubbed(why, (*self.credentials.secrets, token)))
@@ -383,11 +383,11 @@ class BrokerConnection:
 
 
 def _nobody(_outcome: RequestResult, _now: float) -> None:
-    """ApiVersions is the connection's own question."""
+    """The callback of requests that the connection sends for itself, such as ApiVersions."""
 
 
 def explained(error: KohortError, first_bytes: bytes, endpoint: Endpoint, *, answered: bool) -> KohortError:
-    """The likely cause of a broken beginning: one side speaks TLS and the other does not."""
+    """The most likely reason for a broken beginning: only one side speaks TLS."""
     if len(first_bytes) >= 2 and first_bytes[0] == TLS_ALERT and first_bytes[1] == TLS_MAJOR:
         return ConnectionFailed(
             "the broker speaks TLS on this port",

@@ -7,7 +7,7 @@ WINDOW_S: Final = 30.0
 
 
 class Counters:
-    """The counters of a client; a consumer uses all of them. They only grow."""
+    """Counters of a client; only consumers use all of them. Counters only ever grow."""
 
     polls: int = 0
     hooks: int = 0

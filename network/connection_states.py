@@ -1,4 +1,4 @@
-"""Chooses the address for a request that any broker can serve, and the time of the next attempt after a failure."""
+"""Chooses the address of a request to any broker, and the time of a retry after a failure."""
 
 from collections.abc import Callable, Collection, Iterable
 
@@ -10,8 +10,11 @@ from kohort.network.settings_table import split_address
 
 
 class ConnectionStates:
-    """The results of connecting to each address. Known brokers go first. When all of them have failed, bootstrap
-    addresses count as much (KIP-899): the brokers may have come back elsewhere."""
+    """The result of the last connections to each address. Known brokers go first.
+
+    When all of them have failed, the bootstrap addresses are as good as they (KIP-899), since the brokers may have come
+    back elsewhere.
+    """
 
     def __init__(
         self,
@@ -58,19 +61,21 @@ class ConnectionStates:
         self.last_error = error
 
     def late(self, endpoint: Endpoint) -> None:
-        """Its answer has been waited for so long that another is asked as well: the others go first until it comes."""
+        """Marks a broker whose response is late. Other addresses go first until it comes."""
         self._late.add(endpoint)
 
     def offering(self, api_key: int) -> Endpoint | None:
-        """An address that has answered, has not failed since, and speaks an API that not every broker offers."""
+        """An address with a response and no failure since, which speaks an API that not every broker offers."""
         return next((endpoint for endpoint, ranges in self._ranges.items() if api_key in ranges), None)
 
     def may_try(self, endpoint: Endpoint, now: float) -> bool:
         return self._attempts.get(endpoint, FRESH).may_try(now)
 
     def pick(self, known: Iterable[Endpoint], now: float, but: Collection[Endpoint] = ()) -> Endpoint | None:
-        """The address that failed least and may be called now, or None; none of `but`. Among equals who has answered: a
-        connection is open there, and whoever is asked first may be one that says nothing."""
+        """The address that failed least and may be called now, or None; none of `but`.
+
+        Among equals, addresses that have responded come first: their versions are known, and others may be silent.
+        """
         candidates = list(known)
         if not candidates or (self.rebootstrap and all(self._attempts.get(one, FRESH).failures for one in candidates)):
             candidates += self.bootstrap
@@ -82,5 +87,5 @@ class ConnectionStates:
         return self._attempts.get(endpoint, FRESH).failures + (endpoint in self._late)
 
     def next_poll_at(self) -> list[float]:
-        """The times (s, monotonic) from which each address that failed may be tried again."""
+        """The times (monotonic s) at which addresses that failed may be called again."""
         return [one.not_before for one in self._attempts.values()]

@@ -10,7 +10,7 @@ UNKNOWN_SERVER_ERROR = -1
 
 
 def may_pass(code: int) -> bool:
-    """True if a leader that refuses to give its log's start or end may give it later."""
+    """True if a leader that refused to give the start or end of its log may give it later."""
     return code == UNKNOWN_SERVER_ERROR or BrokerError(code).retriable
 
 
@@ -25,8 +25,7 @@ def topic_error(topic: str, code: int) -> KohortError:
 
 
 def is_of_others(error: KohortError, topics: frozenset[str]) -> bool:
-    """True if the error is about a topic that is not among `topics`: one that the user named before and does not name
-    now."""
+    """True if the error is about a topic not in `topics`, which the user named before."""
     topic = error.place.get("topic")
     return isinstance(error, UnknownTopic | AuthorizationFailed) and topic not in {None, *topics}
 

@@ -23,7 +23,7 @@ class IllegalState(KohortError):
 
 
 class OperationTimeout(KohortError):
-    """No answer in time. Whether a commit that timed out was stored is unknown."""
+    """No response in time. Whether a commit that timed out was stored is unknown."""
 
 
 class ConnectionFailed(KohortError):
@@ -39,16 +39,16 @@ class AuthenticationFailed(ConnectionFailed):
 
 
 class TokenUnavailable(ConnectionFailed):
-    """No bearer token now: the issuer is down, or the function that makes them raised (`__cause__`), or hangs.
+    """No bearer token now: the issuer is down, or the function raised (`__cause__`) or hangs.
 
-    It is asked again, ever more rarely; an issuer that refuses is not (AuthenticationFailed).
+    Requests are retried, ever more rarely. After a refusal by the issuer there is no retry (AuthenticationFailed).
     """
 
 
 class TicketUnavailable(TokenUnavailable):
-    """No Kerberos ticket now: the KDC cannot be reached, or the ticket has expired, or nobody has got one yet.
+    """No Kerberos ticket now: the KDC cannot be reached, the ticket has expired, or there is none yet.
 
-    It is looked for again; a KDC that refuses is not asked again (AuthenticationFailed).
+    It is looked for again. After a refusal by the KDC there is no retry (AuthenticationFailed).
     """
 
 

@@ -29,8 +29,7 @@ Ready = list[tuple[Any, int]]
 
 
 class Turned(Protocol):
-    """A client that an event loop calls. Its sockets are registered with the loop's `selector`, with `(self,
-    anything)`."""
+    """A driver to which a loop gives turns. Its sockets are registered with `selector`, with `(self, anything)`."""
 
     stopping: bool
     ended: Flag
@@ -101,7 +100,7 @@ class EventLoop:
         self._bell_out.close()
 
     def _wait(self) -> dict[Turned, Ready]:
-        """Sleep until somebody is due; who, and what their sockets are ready for."""
+        """Sleep until a driver is due. Returns the due drivers, and what their sockets are ready for."""
         now = time.monotonic()
         earliest = min(self._due.values(), default=now + LONGEST_SLEEP_S)
         due: dict[Turned, Ready] = {}
@@ -174,7 +173,7 @@ def _leave(loop: EventLoop) -> None:
 
 
 def _close(loop: EventLoop) -> None:
-    """Nobody is placed there any more."""
+    """No driver is placed on the loop any more."""
     with _placing, contextlib.suppress(ValueError):
         _loops.remove(loop)
 

@@ -1,8 +1,8 @@
-"""Reads frames from a socket: small ones through one scratch buffer, large ones into a block of their own.
+"""Buffers for a socket's bytes: one scratch buffer for small frames, one block for each large frame.
 
 A large frame is received once and never copied: slices of it are decoded in place, and columns point into it. Its
-memory comes from fastpath's pool and goes back when the last view of it is gone, so that no slice can ever change under
-its reader, however long it is kept, and in the steady state nothing is allocated and no page is touched first.
+memory comes from fastpath's pool and goes back when the last view of it is gone. So no slice can change under its
+reader, however long it is kept. In the steady state nothing is allocated and no page is touched first.
 """
 
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ LENGTH_BYTES = 4
 class FrameReader:
     """Frames of one connection. Loop: recv into `target()`, then take what `received(n)` yields.
 
-    A yielded frame starts with its length field; it is valid as long as somebody holds it.
+    A yielded frame starts with its length field. It is valid as long as a reference to it exists.
     """
 
     def __init__(self, max_frame_bytes: int) -> None:
@@ -61,7 +61,7 @@ class FrameReader:
             self._fill = have
 
     def first_bytes(self) -> bytes:
-        """The received part of the unfinished frame, by which the other side's protocol can be guessed."""
+        """The first bytes of the unfinished frame, from which the peer's protocol is guessed."""
         return bytes(self._scratch[: min(self._fill, 8)])
 
     def _length(self, at: int) -> int:

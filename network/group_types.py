@@ -12,7 +12,7 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class ConsumerGroupMetadata(NamedTuple):
-    """The identity of a member in its group, by which commits are fenced (KIP-447).
+    """The member's identity in a request, by which commits are fenced. Transactions call it group metadata.
 
     `generation` is -1 and `member_id` "" while there is no membership.
     """

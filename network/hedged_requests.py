@@ -1,4 +1,4 @@
-"""Questions that any broker can answer: each is put to one, and to one more whenever a while has brought nothing."""
+"""Requests that any broker can serve. Each is sent to one broker, and to another if the response is late."""
 
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
@@ -11,13 +11,13 @@ ELSEWHERE_S: Final = 2.0
 
 
 class Picks(Protocol):
-    """Chooses a broker that is none of `but`; None if there is none."""
+    """Returns the address to send to now, none of `but`; None if there is no such address."""
 
     def __call__(self, now: float, but: Collection[Endpoint] = ()) -> Endpoint | None: ...
 
 
 class _HedgedRequest:
-    """`asked`: who was; `waiting`: those of them who may still answer, None being whoever the driver can still find."""
+    """`asked`: the addresses used so far. `waiting`: those with a response outstanding; None: the driver's choice."""
 
     __slots__ = ("ask", "asked", "next_at", "until", "waiting")
 
@@ -30,7 +30,10 @@ class _HedgedRequest:
 
 
 class HedgedRequests:
-    """Of one client. `send` hands a request to the driver, and `patience_s` says how long one broker is waited for."""
+    """The hedged requests of one client. `send` hands a request to the driver.
+
+    `patience_s` gives the time (s) to wait before another broker is tried.
+    """
 
     def __init__(
         self,
@@ -46,8 +49,10 @@ class HedgedRequests:
         self._questions: list[_HedgedRequest] = []
 
     def send(self, ask: PendingRequest, now: float) -> None:
-        """Several brokers may come to hear it, so it must change nothing. Its `done` gets the first answer; a failure
-        when nobody is waited for any more."""
+        """Send a request that changes nothing, since several brokers may receive it.
+
+        Its `done` gets the first response, or a failure when no response is outstanding any more.
+        """
         question = _HedgedRequest(ask, now, now + self._patience_s())
         self._questions.append(question)
         self._put(question, self._pick(now), now)
@@ -64,7 +69,7 @@ class HedgedRequests:
                 self._put(question, endpoint, now)
 
     def next_poll_at(self) -> list[float]:
-        """The time (s, monotonic) of the next poll if nothing happens."""
+        """The times (monotonic s) of the next turns if nothing happens."""
         return [one.next_at for one in self._questions]
 
     def _put(self, question: _HedgedRequest, endpoint: Endpoint | None, now: float) -> None:

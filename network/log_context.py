@@ -1,8 +1,8 @@
-"""Adds the client's fields to each log record of the clients' loggers, and prints them at the end of its line.
+"""Logging context: every log line of a client names it, in the record's fields and at the line's end.
 
-A filter on each logger adds what is missing, so that a format string may always name the fields, whoever writes the
-line and wherever: a thread says once for whom it works (`speaks_for`), and a line may name more (`extra=`). Nothing is
-printed unless the application configures logging.
+A filter on each logger adds missing fields, so a format string may always name them. A thread sets its client once
+(`speaks_for`), and a line may name more fields (`extra=`). Nothing is printed unless the application configures
+logging.
 """
 
 import logging
@@ -40,7 +40,7 @@ _here = threading.local()
 
 
 def speaks_for(who: Who) -> None:
-    """From now on, lines that the calling thread writes are of the client of which `who` gives the fields."""
+    """Sets the logging context of the calling thread. `who` returns the fields."""
     _here.who = who
 
 

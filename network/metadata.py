@@ -1,7 +1,7 @@
-"""The known state of the cluster: brokers, topics, partitions and leaders. A value that each response replaces.
+"""The known state of the cluster: brokers, topics, partitions, leaders. Replaced on each response.
 
-A view never loses what it knew because an answer was empty or half-baked: brokers that restart answer with no
-brokers, unknown leaders or no partitions for a moment, and acting on that would stop everything (B-18).
+A view never loses data because a response was empty or incomplete. Brokers that restart may respond with no brokers,
+unknown leaders or no partitions for a moment. Acting on that would stop everything (B-18).
 """
 
 import uuid
@@ -50,7 +50,7 @@ class TopicView(NamedTuple):
 
 
 class ClusterView(NamedTuple):
-    """Brokers by id, topics by name, and the error code of each topic that was asked for and is not there."""
+    """Brokers by id, topics by name, and the error code of each requested topic that does not exist."""
 
     brokers: Mapping[int, BrokerNode] = MappingProxyType({})
     topics: Mapping[str, TopicView] = MappingProxyType({})
@@ -58,7 +58,7 @@ class ClusterView(NamedTuple):
     cluster_id: str | None = None
 
     def updated(self, answer: MetadataResponse, *, asked: Iterable[str] | None) -> "ClusterView":
-        """The view after a Metadata answer. `asked`: the topics asked for, None for all of them."""
+        """The view after a Metadata response. `asked`: the requested topics, None for all of them."""
         brokers = {b.node_id: BrokerNode(b.node_id, b.host, b.port, b.rack) for b in answer.brokers}
         topics = dict(self.topics) if asked is not None else {}
         refused = dict(self.refused) if asked is not None else {}
@@ -81,7 +81,7 @@ class ClusterView(NamedTuple):
         )
 
     def forgetting(self, keep: Iterable[str]) -> "ClusterView":
-        """Without the topics (and refusals) that nobody asks about any more."""
+        """The view without the topics (and refusals) that are not in `keep`."""
         kept = set(keep)
         return self._replace(
             topics=MappingProxyType({name: topic for name, topic in self.topics.items() if name in kept}),
@@ -113,12 +113,12 @@ class ClusterView(NamedTuple):
         return self._replace(topics=MappingProxyType({**self.topics, **topics}))
 
     def with_brokers(self, brokers: Iterable[BrokerNode]) -> "ClusterView":
-        """After an answer carried addresses of brokers (KIP-951)."""
+        """The view after a response with addresses of brokers (KIP-951)."""
         added = {broker.node: broker for broker in brokers}
         return self._replace(brokers=MappingProxyType({**self.brokers, **added})) if added else self
 
     def without_brokers(self) -> "ClusterView":
-        """After a broker said that none of them is one of ours any more (KIP-1102)."""
+        """The view after a broker required a new bootstrap (KIP-1102)."""
         return self._replace(brokers=MappingProxyType({}))
 
     def partition(self, partition: TopicPartition) -> PartitionView | None:
@@ -154,8 +154,10 @@ NOTHING_KNOWN = ClusterView()
 
 
 def believable(answer: MetadataResponse, version: int) -> MetadataResponse:
-    """The answer, without leader epochs where a broker before 2.4 gave it: while such a cluster moves replicas they may
-    be old ones, and whoever asks a leader under an old epoch is fenced for as long as the move takes."""
+    """The response, without leader epochs if it is from a broker before 2.4.
+
+    While such a cluster moves replicas, the epochs may be old. Requests with an old epoch are fenced during the move.
+    """
     if version >= FIRST_VERSION_OF_SOUND_EPOCHS:
         return answer
     topics = (
@@ -187,7 +189,7 @@ def _topic(answer: MetadataResponseTopic, known: TopicView | None) -> TopicView 
 
 
 class TopicInfo(NamedTuple):
-    """The facts of a topic that the group needs. `racks`: partition number -> the racks of its replicas."""
+    """The properties of a topic that the group needs. `racks`: partition number -> the racks of its replicas."""
 
     partitions: int
     topic_id: UUID = UUID(int=0)
@@ -196,10 +198,10 @@ class TopicInfo(NamedTuple):
 
 
 class TopicsChanged(NamedTuple):
-    """A metadata answer: every topic it knew. Send it after each refresh, changed or not.
+    """A Metadata response: every topic it knew. Send it after each refresh, changed or not.
 
-    `complete`: the answer was to "all topics", so a topic that is not in it does not exist. Otherwise `asked` names
-    the topics it was asked for, and one of those that is not in `topics` does not exist (yet).
+    `complete`: the request was for all topics, so a topic not in `topics` does not exist. Otherwise `asked` names the
+    requested topics. One of those that is not in `topics` does not exist (yet).
     """
 
     topics: Mapping[str, TopicInfo]

@@ -1,4 +1,4 @@
-"""Decides when to request metadata, and of which topics. Keeps one `ClusterView` fresh. No I/O, no clock."""
+"""Keeps one `ClusterView` fresh: decides when to request metadata, and of which topics. No I/O, no clock."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -9,10 +9,9 @@ from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic,
 
 
 class WantedTopics(NamedTuple):
-    """The topics of which a member needs metadata: `names`, or all topics of the cluster if `all_topics`.
+    """The topics whose metadata the member needs: `names`, or all of the cluster if `all_topics`.
 
-    `attempt` grows when the known metadata is out of date. `of_others`: those of `names` to which only other members
-    of the group subscribe.
+    `attempt` grows when the known metadata is known to be old.
     """
 
     names: frozenset[str] = frozenset()
@@ -29,10 +28,11 @@ OTHERS_NAMES_PER_S = 200
 
 
 class MetadataRefresher:
-    """`want` and `need` say what is to be known, `owed` what to ask now, `view` what is known.
+    """Tracks the topics needed (`set_topics`, `add_transient`), the next request and the `view`.
 
-    `need` counts: a look-up of a topic that nobody reads needs its metadata only while it runs. `requests_sent`: how
-    many have been asked; `answers`: the number of the last one that was answered, at `answered_at` (s, monotonic).
+    `add_transient` counts: a look-up of a topic that is not consumed needs its metadata only while it runs.
+    `requests_sent`: the number of requests. `last_answered`: the number of the last one with a response, received at
+    `answered_at` (monotonic s).
     """
 
     def __init__(self, backoff: Backoff, max_age_s: float, auto_create: bool = False) -> None:
@@ -54,7 +54,7 @@ class MetadataRefresher:
         self._paced_until = float("-inf")
 
     def set_topics(self, wanted: WantedTopics) -> None:
-        """Set the topics that the group, or the manual assignment, needs. Replaces the topics set before."""
+        """Sets the topics that the group, or the manual assignment, needs. Replaces the earlier ones."""
         if wanted.attempt > self._wanted.attempt:
             self._stale = True
         changed = wanted.names != self._wanted.names
@@ -63,7 +63,7 @@ class MetadataRefresher:
             self._forget_unwatched()
 
     def _forget_unwatched(self) -> None:
-        """Forget topics that are not needed any more: a later topic of that name may be another one."""
+        """Forgets topics not needed any more: the name may belong to a new topic when it is needed again."""
         if self._names_in_response is not None:
             self._names_in_response &= self.names
             self.view = self.view.forgetting(self.names)
@@ -79,7 +79,7 @@ class MetadataRefresher:
                 del self._transient[topic]
 
     def add_all_topics(self) -> None:
-        """All topics, as they are now: an older answer will not do."""
+        """Requests all topics as they are now; an older response does not count."""
         self._all_topics_users += 1
         self._stale = True
 
@@ -96,7 +96,7 @@ class MetadataRefresher:
         return self._wanted.all_topics or self._all_topics_users > 0
 
     def request_update(self) -> None:
-        """Something did not fit the view: ask again soon."""
+        """Requests new metadata soon, since something did not fit the view."""
         self._stale = True
 
     @property
@@ -104,7 +104,7 @@ class MetadataRefresher:
         return self._wanted.names | self._transient.keys()
 
     def next_request(self, now: float) -> MetadataRequest | None:
-        """The request to send to any broker now, or None. Call `answered` or `failed` before the next."""
+        """The request to send to any broker now, or None. Call `on_response` or `on_failure` before the next."""
         if self._in_flight or now < self._due():
             return None
         self._names_in_flight = None if self._all_topics else self.names
@@ -122,7 +122,7 @@ class MetadataRefresher:
         )
 
     def _due(self) -> float:
-        """From when on a request is owed: at once for what was never asked for, else at the backoff's pace."""
+        """The time of the next request: at once for topics never requested, else at the backoff's pace."""
         if not self._covers() and not self._attempts.failures:
             return float("-inf")
         if self._stale or not self.view.brokers or not self._covers():
@@ -138,7 +138,7 @@ class MetadataRefresher:
         return not self._all_topics and self.names <= self._names_in_response
 
     def on_response(self, answer: MetadataResponse, now: float, chance: float) -> TopicsChanged:
-        """The view after an answer that names brokers, told the way the group's machine wants to hear it."""
+        """Updates the view from a response that names brokers. Returns the event for the group's state machine."""
         asked, self._in_flight = self._names_in_flight, False
         self.last_answered = self.requests_sent
         self.view = self.view.updated(answer, asked=asked)
@@ -157,7 +157,7 @@ class MetadataRefresher:
         return topics_changed(self.view, asked)
 
     def on_failure(self, now: float, chance: float) -> None:
-        """No answer came."""
+        """Handles a request without a response."""
         self._in_flight = False
         self._stale = True
         self._attempts = self._attempts.failed(now, self.backoff, chance)
@@ -175,7 +175,7 @@ class MetadataRefresher:
         )
 
     def next_poll_at(self) -> float | None:
-        """The time (s, monotonic) of the next `next_request` if nothing happens."""
+        """The time (monotonic s) to call `next_request` again if nothing happens."""
         return None if self._in_flight else self._due()
 
 
@@ -184,7 +184,7 @@ def _by_name(name: str) -> MetadataRequestTopic:
 
 
 def topics_changed(view: ClusterView, asked: frozenset[str] | None) -> TopicsChanged:
-    """The view as an event for the group's machine; `asked` as in `ClusterView.updated`."""
+    """The event for the group's state machine from a view; `asked` as in `ClusterView.updated`."""
     topics = {name: _info(view, topic) for name, topic in view.topics.items()}
     return TopicsChanged(topics, complete=asked is None, asked=asked or frozenset())
 

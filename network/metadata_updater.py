@@ -1,4 +1,4 @@
-"""Updates metadata and addresses, and finds the coordinator where no membership looks for it."""
+"""Metadata requests, broker addresses, and reports of topics that do not exist."""
 
 from collections.abc import Callable, Collection
 from functools import partial
@@ -29,7 +29,7 @@ REBOOTSTRAP_REQUIRED = 129
 
 
 class ClientContext(Protocol):
-    """The parts of a client's core that its metadata updater uses."""
+    """The members of a client's core that a `MetadataUpdater` uses."""
 
     config: Config
     metadata: MetadataRefresher
@@ -48,9 +48,9 @@ class ClientContext(Protocol):
 
 
 class MetadataUpdater:
-    """Metadata and addresses: what consumers and producers need alike. Used under the same lock as its caller.
+    """Metadata and addresses for consumers and producers. Used under the same lock as its caller.
 
-    `named`: the topics that the user has named, and hears of if they are not there. `heard` is told of each answer.
+    `named`: the topics that the user has named; missing ones are reported. `on_metadata` is called for each response.
     """
 
     def __init__(
@@ -69,14 +69,14 @@ class MetadataUpdater:
         )
 
     def poll(self, now: float) -> None:
-        """Ask what is owed."""
+        """Send the requests that are due."""
         if self._bootstrap_failed(now):
             return
         self._anybody.poll(now)
         self._request_metadata(now)
 
     def next_poll_at(self, now: float) -> list[float | None]:
-        """The times (s, monotonic) of the next poll if nothing happens."""
+        """The times (monotonic s) of the next turns if nothing happens."""
         return [
             self._core.metadata.next_poll_at(),
             *self._anybody.next_poll_at(),
@@ -86,7 +86,7 @@ class MetadataUpdater:
         ]
 
     def forget_missing(self) -> None:
-        """The user named topics anew: tell again of those that are not there."""
+        """Called when the user names topics anew: missing topics are reported again."""
         self._reported_missing.clear()
         self._missing_since.clear()
 
@@ -104,7 +104,7 @@ class MetadataUpdater:
         return [Endpoint(broker.host, broker.port) for broker in self._core.metadata.view.brokers.values()]
 
     def send_to_any(self, ask: PendingRequest, now: float) -> None:
-        """A question that changes nothing, of any broker: of another one, too, where one says nothing."""
+        """Sends a request that changes nothing to any broker, and to another one if the response is late."""
         self._anybody.send(ask, now)
 
     def pick(self, now: float, but: Collection[Endpoint] = ()) -> Endpoint | None:
@@ -142,7 +142,7 @@ class MetadataUpdater:
         self._report_missing(now)
 
     def _report_missing(self, now: float) -> None:
-        """A topic that the user named and that is not there: said once, after it had time to appear."""
+        """Reports each named topic that does not exist, once, after it had time to appear."""
         named = self._named()
         refused = self._core.metadata.view.refused
         missing = {name for name in named if name in refused}

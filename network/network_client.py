@@ -68,7 +68,7 @@ MOST_HELPERS = 8
 
 
 class Driven(ClientContext, Protocol):
-    """The core that a driver drives: everything of a client besides its sockets. Each method returns quickly."""
+    """The interface of a client that a driver drives. All methods return quickly."""
 
     counters: Counters
 
@@ -106,8 +106,10 @@ class _Change(Generic[C, T]):
 
 
 class Driver(Generic[C]):
-    """Owns the sockets. `lock` guards `core`; `wake` makes the thread look at it again; `bell` rings when the core has
-    news. A caller reads the core by `lock.run`, and changes it by `execute`, which no signal handler can cut in two.
+    """Owns the sockets. `lock` guards `core`; `wakeup` makes the thread look at it again.
+
+    `bell` rings when the core has updates. A caller reads the core by `lock.run`, and changes it by `execute`, which no
+    signal handler can cut in two.
     """
 
     def __init__(self, config: Config, core: CoreFactory[C]) -> None:
@@ -216,12 +218,12 @@ class Driver(Generic[C]):
     # --- the thread
 
     def check_same_process(self) -> None:
-        """Raises ForkError in a forked child, where nobody would take a turn and the lock may be held for ever."""
+        """Raises ForkError in a forked child, which has no driver thread and may find the lock held for ever."""
         if os.getpid() != self.pid:
             raise ForkError("this client belongs to the process that made it", hint="make a new one after forking")
 
     def check(self) -> None:
-        """Raises KohortError where this driver's thread has ended by a defect, so that nobody waits for it."""
+        """Raises KohortError if this driver's thread has ended by a defect, so that no caller waits for it."""
         if self.crashed is not None:
             raise KohortError("the driver's thread ended by a defect: please report it") from self.crashed
 
@@ -231,11 +233,11 @@ class Driver(Generic[C]):
         return self._loop.selector
 
     def log_fields(self) -> Mapping[str, object]:
-        """The fields of log records that are written during a turn."""
+        """The log fields of a turn's lines."""
         return self.core.log_fields()
 
     def turn(self, ready: Ready) -> float:
-        """Hear what sockets brought, let the core decide, write what it owes. When the next is due: 0.0 is at once."""
+        """Read the sockets, poll the core, send its requests. Returns the next turn's time; 0.0 is at once."""
         if self.chore is not None:
             while not self.lock.run(self.chore):
                 pass
@@ -371,7 +373,7 @@ class Driver(Generic[C]):
         return outcomes
 
     def _give_up(self, channel: Channel) -> list[tuple[PendingRequest, RequestResult]]:
-        """Close a channel by which answers do not come; that says nothing against its broker."""
+        """Close a channel without responses; that does not count against its broker."""
         error = ConnectionFailed("given up: no answer came by it", **_place(channel.endpoint))
         outcomes = channel.connection.closed(error)
         self._forget(channel)
@@ -492,7 +494,7 @@ class Driver(Generic[C]):
     def _end(
         self, channel: Channel, error: KohortError, *, timed_out: bool = False
     ) -> list[tuple[PendingRequest, RequestResult]]:
-        """Close a channel; what waited for it is told."""
+        """Close a channel and complete the requests that waited for it."""
         connection = channel.connection
         was_ready = connection.stage is Stage.READY
         idle = was_ready and not connection.busy

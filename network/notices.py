@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 
 class Notice(NamedTuple):
-    """Something people should hear of though nothing failed: for the log, the timeline and a warning hook.
+    """A notice for people though nothing failed: for the log, the timeline and a warning hook.
 
     `kind` is stable and meant for code ("poll_stalling", "rebalance_ended", "commit_dropped", ...), `text` for people.
     """

@@ -1,4 +1,4 @@
-"""The requests about offsets, to and from what the rest of this package speaks: plain functions, both directions."""
+"""Builds and parses the requests about offsets: plain functions, both directions."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple, TypeVar
@@ -58,8 +58,7 @@ class ListedOffset(NamedTuple):
     leader_epoch: int
 
     def answers(self, timestamp: int) -> bool:
-        """True if the response holds an offset. Each log has a start and an end, but may have no record of a given
-        time."""
+        """True if an offset was found. Every log has a start and an end, but not a record as late as any time."""
         return self.offset >= 0 or timestamp not in (EARLIEST, LATEST)
 
 
@@ -77,7 +76,7 @@ FIRST_VERSION_FOR_CONSUMERS = 3  # of OffsetForLeaderEpoch: from it on who may d
 
 
 class ListFailure(NamedTuple):
-    """A partition's error code in an answer."""
+    """A partition's error code in a response."""
 
     code: int
 
@@ -85,8 +84,10 @@ class ListFailure(NamedTuple):
 def list_offsets_request(
     wanted: Iterable[tuple[TopicPartition, int, int]], *, read_committed: bool, timeout_ms: int
 ) -> Callable[[int], ListOffsetsRequest]:
-    """`wanted`: (partition, timestamp, current leader epoch). By version: a broker that does not know what a timestamp
-    stands for takes it for a time and answers with the log's start, so it raises UnsupportedVersion instead."""
+    """`wanted`: (partition, timestamp, current leader epoch). Raises UnsupportedVersion for too old versions.
+
+    A broker that does not know a special timestamp takes it for a time and responds with the log's start.
+    """
     topics: dict[str, list[ListOffsetsPartition]] = {}
     least = FIRST_VERSION_OF_ONE_OFFSET
     for partition, timestamp, epoch in wanted:
@@ -105,7 +106,7 @@ def list_offsets_request(
 
 
 def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, ListedOffset | ListFailure]:
-    """The result of ListOffsets by partition."""
+    """The results of a leader's response, by partition."""
     return {
         TopicPartition(topic.name, one.partition_index): (
             ListFailure(one.error_code) if one.error_code else ListedOffset(one.offset, one.timestamp, one.leader_epoch)
@@ -147,19 +148,19 @@ def offset_fetch_request(
 
 
 class CommittedAnswer(NamedTuple):
-    """`error`: of the whole answer. `found`: None where nothing is committed. `failed`: code by partition."""
+    """`error`: of the whole response. `found`: None where nothing is committed. `failed`: code by partition."""
 
     error: int
     found: Mapping[TopicPartition, OffsetAndMetadata | None]
     failed: Mapping[TopicPartition, int]
 
     def code(self, partition: TopicPartition) -> int:
-        """The error code that keeps this partition's offset unknown; 0 if none does."""
+        """The error code that keeps this partition's offset unknown; 0: none."""
         return self.error or self.failed.get(partition, 0)
 
 
 def committed_offsets(response: OffsetFetchResponse) -> CommittedAnswer:
-    """The result of OffsetFetch by partition, in any version of the response."""
+    """The results of an OffsetFetch response of either form."""
     found: dict[TopicPartition, OffsetAndMetadata | None] = {}
     failed: dict[TopicPartition, int] = {}
     error = response.error_code
@@ -179,10 +180,9 @@ def committed_offsets(response: OffsetFetchResponse) -> CommittedAnswer:
 
 
 def offset_for_leader_epoch_request(asks: Iterable[EpochAsk]) -> Callable[[int], OffsetForLeaderEpochRequest]:
-    """A request for the end of each position's epoch, for a leader.
+    """Requests the end of each position's epoch from leaders. Raises UnsupportedVersion for old brokers.
 
-    By version: brokers before 2.3 answer only those who may run the cluster, and the oldest do not say which epoch's
-    end it is that they name, so for theirs it raises UnsupportedVersion.
+    Brokers before 2.3 allow the request only to cluster administrators. The oldest do not name the epoch of the end.
     """
     topics: dict[str, list[OffsetForLeaderPartition]] = {}
     for ask in asks:
@@ -201,7 +201,7 @@ def offset_for_leader_epoch_request(asks: Iterable[EpochAsk]) -> Callable[[int],
 
 
 def epoch_ends(response: OffsetForLeaderEpochResponse) -> dict[TopicPartition, tuple[int, int, int]]:
-    """(error code, the largest epoch not above the one asked for, its end offset), by partition."""
+    """(error code, the largest epoch not above the requested one, its end offset), by partition."""
     return {
         TopicPartition(topic.topic, one.partition): (one.error_code, one.leader_epoch, one.end_offset)
         for topic in response.topics
@@ -245,10 +245,10 @@ def commit_request(identity: ConsumerGroupMetadata, offsets: Offsets) -> OffsetC
 
 
 def plain(offsets: Mapping[TopicPartition, object]) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Validate offsets as users write them: an int, a tuple or an OffsetAndMetadata by partition.
+    """Checks offsets that users give: an int, a tuple or an OffsetAndMetadata by partition.
 
-    Raises ValueError for a negative offset or partition and for metadata that no request can carry: they would fail the
-    request, which has other commits as well. Raises TypeError for what is not an offset, or no partition.
+    Raises ValueError for a negative offset or partition and for metadata that no request can carry. These would fail
+    the request, which has other commits as well. Raises TypeError for an invalid offset or partition.
     """
     return {partition_given(one): _offset(one, value) for one, value in mapping_given(offsets, "offsets").items()}
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Closable(Protocol):
-    """A client that is closed at exit, within a time."""
+    """A client to be closed within a time."""
 
     def close(self, timeout_s: float) -> None: ...
 
@@ -49,7 +49,7 @@ def _close_all() -> None:
 
 @contextmanager
 def on_sigterm(act: Callable[[], object]) -> Iterator[None]:
-    """SIGTERM calls `act` while this is open, on the main thread; elsewhere signals are somebody else's."""
+    """SIGTERM calls `act` while this is open, on the main thread only; elsewhere signals are left alone."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

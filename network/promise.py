@@ -1,4 +1,4 @@
-"""Waits and starts of the main thread that no raising signal handler leaves half done.
+"""Promises, flags and threads that a signal handler raising in the main thread never leaves half done.
 
 `concurrent.futures.Future`, `threading.Event` and `Thread.start` have a `threading.Condition` inside. A handler that
 raises while the main thread is in one of its methods can leave it locked, and the other thread waits without end.
@@ -149,7 +149,7 @@ class Helpers:
             del one, promise, job  # else what it returned lives until the next job
 
     def run(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
-        """The results of the jobs, in their order. Raises the first error of a job."""
+        """The results of the jobs, in order. Raises the error of the first job that raises."""
         promises: list[Promise[T]] = []
         for job in jobs:
             promise: Promise[T] = Promise()

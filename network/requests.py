@@ -1,4 +1,4 @@
-"""The core's output for the driver: requests, their connections, and the time of the next poll."""
+"""Requests that the core hands to the driver, their connection, and the time of the next poll."""
 
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -12,7 +12,7 @@ VersionRanges = Mapping[int, tuple[int, int]]
 
 
 class Endpoint(NamedTuple):
-    """The address of a broker's listener."""
+    """The address of a broker."""
 
     host: str
     port: int
@@ -22,7 +22,7 @@ class Endpoint(NamedTuple):
 
 
 class ResponseReceived(NamedTuple):
-    """The broker answered with `value`, in `version` of the API."""
+    """The broker responded with `value`, in `version` of the API."""
 
     value: Any
     version: int
@@ -35,7 +35,7 @@ class SendFailed(NamedTuple):
 
 
 class NoResponse(NamedTuple):
-    """Sent or not, no answer will come: the connection ended, was refused, or the time was up."""
+    """Sent or not, no response will come: the connection ended, was refused, or the time was up."""
 
     error: KohortError
     timed_out: bool = False
@@ -58,8 +58,11 @@ class PendingRequest(NamedTuple):
 
 
 class ConnectionPurpose(Enum):
-    """The purposes of a broker's connections. The coordinator has its own (G-02), and so do fetches: a Fetch that waits
-    at the broker holds up everything behind it. Metrics would too, if the plugin that takes them is slow."""
+    """The connection to a broker that a request uses. The coordinator's is separate (G-02).
+
+    Fetch requests have their own, since a Fetch that waits at the broker holds up everything behind it. Metrics have
+    their own, since the plugin that takes them may be slow.
+    """
 
     CONTROL = "control"
     GROUP = "group"
@@ -68,8 +71,10 @@ class ConnectionPurpose(Enum):
 
 
 class UnsentRequest(NamedTuple):
-    """A request, the connection it goes by, and where that leads; None: any broker. `renew`: by a new connection, while
-    the one that is there is closed."""
+    """A request, its connection and its address; None: any broker.
+
+    `use_new_connection`: by a new connection, while the existing one is closed.
+    """
 
     purpose: ConnectionPurpose
     endpoint: Endpoint | None
@@ -78,8 +83,10 @@ class UnsentRequest(NamedTuple):
 
 
 class PollResult(NamedTuple):
-    """The work of the driver: send `requests` in order, run `plan` on another thread, and poll again at `next_poll_at`
-    (s, monotonic) if nothing happens."""
+    """The driver's work: send `requests` in order, run `plan` on another thread, poll again.
+
+    `next_poll_at` is the time (monotonic s) of the next poll if nothing happens.
+    """
 
     requests: tuple[UnsentRequest, ...]
     next_poll_at: float | None

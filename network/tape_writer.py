@@ -30,7 +30,7 @@ class Tape:
             raise ConfigError(f"the tape cannot be written: {error.strerror}", setting="tape", path=path) from None
 
     def connection(self, node: str) -> Keep:
-        """A function that a connection to `node` calls for each of its frames."""
+        """The function that one connection to `node` calls for each of its frames."""
         self._connections += 1
         number = self._connections
 

@@ -1,8 +1,8 @@
-"""A broker that has too much to do asks for silence, and gets it (KIP-219): its answer says for how long.
+"""Client-side throttling (KIP-219): requests wait for the `throttle_time_ms` of the last response.
 
-Since KIP-219 a broker answers at once and reads nothing more of the connection until the time is up, so whatever is
-sent meanwhile only fills buffers and runs into its timeout. Membership is the exception: a heartbeat that waits in the
-broker's socket is read when the broker reads again, one that waits here may come too late.
+Since KIP-219 a broker responds at once and reads nothing more of the connection until the time is up. A request sent
+meanwhile only fills buffers and runs into its time-out. Membership is the exception: a heartbeat in the broker's socket
+is read when the broker reads again, but one that waits here may come too late.
 """
 
 import logging
@@ -24,7 +24,7 @@ class Throttle:
         self._told = False
 
     def on_response(self, answer: Any, now: float, broker: object) -> None:
-        """An answer came from `broker`, whatever it is."""
+        """Handles a response that came from `broker`."""
         wanted_s = max(getattr(answer, "throttle_time_ms", 0), 0) / 1000
         if wanted_s:
             self.until = max(self.until, now + min(wanted_s, LONGEST_S))

@@ -31,7 +31,7 @@ Address = tuple[int, Any]  # family, sockaddr
 
 
 class Ended(Exception):
-    """The socket is of no more use, because of `error`. `outcomes`: what it had brought before, still to be told."""
+    """The socket is of no more use, because of `error`. `outcomes`: results from before, not yet reported."""
 
     def __init__(self, error: KohortError, outcomes: Sequence[tuple[PendingRequest, RequestResult]] = ()) -> None:
         super().__init__(str(error))
@@ -170,7 +170,7 @@ class Channel:
     # --- both ways
 
     def on_event(self, mask: int, now: float) -> list[tuple[PendingRequest, RequestResult]]:
-        """The socket is ready for `mask`. Outcomes of asks; raises Ended."""
+        """Handles a socket that is ready for `mask`. Returns the requests' outcomes; raises Ended."""
         if self.sock is None:
             return []
         if self._shaking_hands:
@@ -240,7 +240,7 @@ class Channel:
 
     @property
     def _withheld(self) -> bool:
-        """True if a TLS socket holds decrypted bytes, which no selector reports. It is read until it has none."""
+        """True if a TLS socket holds decrypted bytes, which no selector sees. It is read until it has none."""
         return is_secure(self.sock) and self.sock.pending() > 0
 
     def _hung_up(self) -> KohortError:

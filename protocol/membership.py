@@ -28,7 +28,7 @@ class TopicPartitions(ResponsePart):
 
 
 class Subscription(Data, versions="0-3"):
-    """The metadata that a member sends to the leader."""
+    """The data that a member sends to the leader."""
 
     topics: tuple[str, ...] = field([string], "0+")
     """The topics it wants to read."""
@@ -43,7 +43,7 @@ class Subscription(Data, versions="0-3"):
 
 
 class Assignment(Data, versions="0-3"):
-    """The assignment that the leader sends to a member. Every version has the same fields."""
+    """The data that the leader sends to a member. Every version has the same fields."""
 
     assigned_partitions: tuple[TopicPartitions, ...] = field([TopicPartitions], "0+")
     """What it shall own."""

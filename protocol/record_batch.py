@@ -146,7 +146,7 @@ def decode(
 
 
 class _Place(NamedTuple):
-    """The place of a batch, for its records and its errors."""
+    """The position of a batch, for its records and its errors."""
 
     topic: str
     partition: int

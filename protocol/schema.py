@@ -290,7 +290,7 @@ class Request(Top):
 
 
 class Response(Top):
-    """A message that a broker sends."""
+    """A message that a broker sends in response."""
 
 
 class Data(Top):

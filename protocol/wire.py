@@ -64,7 +64,7 @@ class WireConnection:
 
     @property
     def open_requests(self) -> int:
-        """The number of requests without a response."""
+        """The number of responses still to come."""
         return len(self._open)
 
     def send(self, api_key: int | str, version: int, value: Top | Mapping[str, object]) -> tuple[int, bytes]:

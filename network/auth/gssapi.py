@@ -1,7 +1,7 @@
-"""Proving who we are by Kerberos: RFC 4752 over a context of the GSS-API, and the desk at which tickets are waited for.
+"""Kerberos authentication (RFC 4752) over a GSS-API context, and the cache of tickets.
 
-Pure: a ticket for a broker may have to be fetched from far away, so the driver has that done on a thread of its own
-(`kerberos_tickets.py`). Each login needs a ticket of its own, made for the one broker that it is shown to.
+Pure: fetching a ticket may take long, so the driver runs it on a separate thread (`kerberos_tickets.py`). Each login
+needs a new ticket, made for the one broker that receives it.
 """
 
 from collections import deque
@@ -33,7 +33,7 @@ class Context(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KerberosTicket:
-    """A login that has begun: what the broker is shown first, and the context that reads its answer. Serves once."""
+    """A login that has begun: the first token for the broker, and the context that reads the response. Serves once."""
 
     context: Context = field(repr=False)
     first: bytes = field(repr=False)
@@ -74,7 +74,7 @@ Source = Callable[[str, bool], KerberosTicket | KohortError]
 
 @dataclass(slots=True, eq=False)
 class TicketSource:
-    """The tickets of one connection, with the methods of a TokenRefresher that connections call."""
+    """The ticket source of one connection: the part of a TicketCache that a connection knows."""
 
     desk: "TicketCache"
     host: str
@@ -93,7 +93,10 @@ class TicketSource:
         self.desk.accepted(self)
 
     def refused(self, _ticket: KerberosTicket, _now: float) -> bool:
-        """A broker has not. Whether another one is worth a try: once, if we can have one that nothing old is in."""
+        """Handles a refused ticket. True if another ticket is worth a try.
+
+        That is so once, if a ticket can be made that contains nothing old.
+        """
         return self.desk.refused(self)
 
 
@@ -159,17 +162,17 @@ class TicketCache:
     # --- for the driver
 
     def next_request(self, now: float) -> bool:
-        """True if a ticket has to be fetched now."""
+        """True if a ticket must be fetched now."""
         return bool(self._queue) and self._serving is None and not self._ended and self._attempts.may_try(now)
 
     def asked(self, _now: float) -> Callable[[], KerberosTicket | KohortError]:
-        """Somebody goes to fetch it: what they are to do, however long that takes."""
+        """Begins a fetch. Returns the function to run, which may take long."""
         self._serving, forget, self._forget = self._queue.popleft(), self._forget, False
         self._serving.life = self._life
         return partial(self.source, self._serving.host, forget)
 
     def came(self, made: KerberosTicket | KohortError, now: float) -> None:
-        """Take the result of a fetch, also a late one."""
+        """Takes the result of a fetch, even if it is late."""
         window, self._serving = self._serving, None
         assert window is not None
         if isinstance(made, KohortError):
@@ -180,7 +183,7 @@ class TicketCache:
         self._late_at.pop(window, None)
 
     def next_poll_at(self, now: float) -> float | None:
-        """The time (s, monotonic) of the next poll if nothing happens."""
+        """The time (monotonic s) of the next check if nothing happens."""
         times = [late_at for late_at in self._late_at.values() if late_at > now]
         if self._queue and self._serving is None and not self._ended:
             times.append(self._attempts.not_before)
@@ -188,7 +191,7 @@ class TicketCache:
 
     @property
     def _ended(self) -> bool:
-        """True if the login was refused: nothing further is requested."""
+        """True after a refusal: no more requests are made."""
         return isinstance(self._error, AuthenticationFailed)
 
     def _leave(self, window: TicketSource) -> None:

@@ -1,8 +1,7 @@
-"""Tickets by the system's own Kerberos, through the library `gssapi` (the extra `kerberos`).
+"""Tickets from the system's Kerberos, through the library `gssapi` (the extra `kerberos`).
 
-Called on a thread of its own, since it may ask a KDC. Everything ends in a Ticket or in one error: TicketUnavailable
-where a later question may find more (a KDC that is down, a cache that nobody has filled yet), AuthenticationFailed
-where it will not.
+Called on a separate thread, since it may contact a KDC. The result is a ticket or one error. TicketUnavailable means
+that a retry may succeed (a KDC that is down, an empty cache). AuthenticationFailed means that it cannot.
 """
 
 import threading
@@ -99,9 +98,9 @@ def check(config: Config) -> None:
 
 
 def fetch(config: Config, host: str, forget: bool) -> KerberosTicket | KohortError:
-    """A ticket for `host`, or why there is none. Never raises: it runs on a thread that nobody waits for.
+    """A ticket for `host`, or the error. Never raises, since no code waits for its thread.
 
-    `forget`: what a keytab has brought until now is not to be used any more.
+    `forget`: tickets that a keytab has brought until now must not be used any more.
     """
     whose = config.sasl_kerberos_keytab, config.sasl_kerberos_principal
     try:
@@ -143,7 +142,7 @@ def _begun(config: Config, host: str, cache: str) -> KerberosTicket:
 
 
 def _credentials(config: Config, cache: str) -> Any:
-    """Of the keytab, kept in memory; else those that whoever started us has, as krb5 finds them."""
+    """Credentials of the keytab, kept in memory; otherwise those of the user, as krb5 finds them."""
     import gssapi
 
     store = {}
@@ -193,7 +192,7 @@ class _Context:
 
 
 def explained(problem: Any, config: Config, service: str) -> KohortError:
-    """Translate an error of the Kerberos library into a cause and a hint."""
+    """The error to report for an error of the library."""
     place = {
         "service": service,
         "principal": config.sasl_kerberos_principal,

@@ -1,8 +1,8 @@
-"""Obtains bearer tokens from the user's function or an OpenID Connect issuer (client credentials, RFC 6749 4.4).
+"""Bearer tokens from the user's function or an OpenID Connect issuer.
 
-Called on a thread of its own, and may take its time. Everything ends in a Token or in one error; AuthenticationFailed
-means that asking again is of no use. The one request is made by the standard library: a form sent by POST, without
-redirections, is not worth a dependency of every client. No token is checked here: that is the brokers' part.
+The issuer is called with client credentials (RFC 6749 4.4). Called on a separate thread, and may take long. The result
+is a token or one error. AuthenticationFailed means that a retry is of no use. The one request, a form sent by POST
+without redirections, is made by the standard library. Tokens are checked by the brokers only.
 """
 
 import os
@@ -90,7 +90,7 @@ def extensions_of(pairs: tuple[str, ...]) -> dict[str, str]:
 
 
 def wrong_extension(extensions: Mapping[Any, Any]) -> str | None:
-    """The rule of RFC 7628 that the extensions break, or None."""
+    """The reason why RFC 7628 does not allow the extensions, or None."""
     for name, value in extensions.items():
         if not isinstance(name, str) or not _NAME.fullmatch(name) or name == "auth":
             return f"{name!r} is no name of an extension"
@@ -100,7 +100,7 @@ def wrong_extension(extensions: Mapping[Any, Any]) -> str | None:
 
 
 def fetch(config: Config, wall_ms: Callable[[], int]) -> Token | KohortError:
-    """A token, or why there is none. Never raises: it runs on a thread that nobody waits for."""
+    """A token, or the error. Never raises, since no code waits for its thread."""
     source: Source = _from_function if config.sasl_oauth_token is not None else _from_endpoint
     try:
         return source(config, wall_ms)
@@ -148,7 +148,7 @@ def _unusable(what: str, hint: str) -> AuthenticationFailed:
 
 
 def _left_s(value: str, expires_at: float | None, wall_ms: int) -> float | None:
-    """Seconds until a token ends, by the response or by the JWT's own `exp`; None if neither says it."""
+    """The remaining lifetime (s): as given, or from the `exp` of a JWT. None if it is unknown."""
     if expires_at is None:
         expires_at = _claimed_expiry(value)
     expires_at = _believed(expires_at)
@@ -222,7 +222,7 @@ def _request(config: Config, url: str) -> "Request":
 
 
 def _opener(config: Config, url: str) -> "OpenerDirector":
-    """Follows no redirection, which would lead around the list of allowed URLs, and asks no proxy for this machine."""
+    """Follows no redirection, which could leave the allowed URLs, and uses no proxy for this machine."""
     import ssl
     from urllib.parse import urlsplit
     from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, build_opener

@@ -1,7 +1,7 @@
-"""Proving who we are: each mechanism a conversation, a generator of messages that is sent the answers.
+"""SASL authentication. Each mechanism is a generator of messages that is sent the responses.
 
-RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER), RFC 4752 (GSSAPI, in `gssapi.py`). Chance comes
-in as the nonce, tokens and tickets from their keepers; nothing here is ever logged.
+RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER), RFC 4752 (GSSAPI, in `gssapi.py`). The nonce, the
+tokens and the tickets are passed in. Nothing here is ever logged.
 """
 
 from collections.abc import Generator
@@ -22,7 +22,7 @@ MOST_ITERATIONS = 1_000_000  # about a second of the driver's thread; Apache Kaf
 
 
 class Credentials(NamedTuple):
-    """The identity of a client and the means of its proof."""
+    """The credentials of a client, and the SASL mechanism that uses them."""
 
     mechanism: str
     username: str
@@ -30,7 +30,7 @@ class Credentials(NamedTuple):
 
     @classmethod
     def of(cls, config: Config) -> "Credentials | None":
-        """None unless `security_protocol` asks for SASL."""
+        """None unless `security_protocol` requires SASL."""
         if not config.security_protocol.startswith("SASL"):
             return None
         return cls(config.sasl_mechanism or "", config.sasl_username or "", config.sasl_password or "")
@@ -84,7 +84,7 @@ class Credentials(NamedTuple):
 
 
 class LoginRefused(Exception):
-    """The broker's SaslAuthenticate answer was an error."""
+    """The SaslAuthenticate response carried an error."""
 
 
 def bearer(token: "Token") -> Conversation:

@@ -1,4 +1,4 @@
-"""Protects a connection by TLS, with the standard library's own context, or leaves it plain."""
+"""Protection of a connection: plain, or TLS by the standard library's own context."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _Stamp = tuple[int, int, int] | None
 
 
 class Certificates:
-    """The context that new connections get: made of the files as they are now, or as they were when they last served.
+    """The TLS context of new connections, made of the current files or of those that last worked.
 
-    Certificates of a client live for days in many places, and whoever replaces the files restarts nobody for it
-    (KIP-651). A file that is half written, or whose key has not come yet, changes nothing: it is looked at again.
+    Client certificates may live for days only, so replaced files need no restart (KIP-651). A file that is half
+    written, or whose key has not come yet, changes nothing. It is read again later.
     """
 
     def __init__(self, config: Config) -> None:
@@ -130,7 +130,7 @@ def tls_context(config: Config) -> ssl.SSLContext | None:
 
 
 def _no_password() -> str:
-    """Else OpenSSL would ask whoever sits at the terminal, and wait."""
+    """Prevents OpenSSL from prompting for a password at the terminal."""
     raise ConfigError("the client's key is encrypted", hint="set ssl_key_password", setting="ssl_key_password")
 
 
@@ -145,14 +145,14 @@ def is_secure(sock: object) -> TypeGuard[ssl.SSLSocket]:
 
 
 def must_wait(problem: OSError) -> bool:
-    """True if a TLS socket has nothing to do now, since its protocol has to read or write something first."""
+    """True if a TLS socket only has nothing to do now: its protocol must first read or write."""
     import ssl
 
     return isinstance(problem, ssl.SSLWantReadError | ssl.SSLWantWriteError)
 
 
 def alerted(problem: OSError) -> str | None:
-    """The alert with which a TLS peer ended the connection; None for an error that is not of TLS."""
+    """The reason that a TLS peer gave for its end; None if the error is not of TLS."""
     import ssl
 
     return problem.reason or str(problem) if isinstance(problem, ssl.SSLError) else None

@@ -1,7 +1,7 @@
-"""A bearer token in time: when one is to be asked for, who may use which, and what is said when there is none.
+"""Refreshes a bearer token in time, and decides which connections may use it.
 
-Pure: the driver asks (on a thread of its own, however long that takes) and hands in what came. A token is renewed at
-PART_OF_LIFE; while that fails, the old one serves new connections until it expires.
+Pure: the driver runs the request on a separate thread and hands in the result. A token is renewed at PART_OF_LIFE. If
+that fails, the old one serves new connections until it expires.
 """
 
 from collections.abc import Callable, Mapping
@@ -20,8 +20,7 @@ PATIENCE = Backoff(1_000, 60_000)  # between questions to an issuer that has no 
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """A token as the broker gets it. `lifetime_s` counts from its creation. None means unknown, and the token serves
-    once."""
+    """The token for the broker. `lifetime_s` counts from its creation. None: unknown, so it serves once."""
 
     value: str = field(repr=False)
     lifetime_s: float | None = None
@@ -87,7 +86,7 @@ class TokenRefresher:
         self._attempts = FRESH
 
     def refused(self, token: Token, now: float) -> bool:
-        """A broker has not taken it. Whether another one is worth a try: if brokers took this one before, once."""
+        """Handles a refused token. True if another one is worth a try: once, if brokers took this one before."""
         if token is not self._token:
             return True  # there is a newer one already
         if not self._accepted or self._forgiven:
@@ -99,18 +98,18 @@ class TokenRefresher:
     # --- for the driver
 
     def next_request(self, now: float) -> bool:
-        """True if a token has to be requested now."""
+        """True if a token must be requested now."""
         if isinstance(self._error, AuthenticationFailed) or self._asked_at is not None:
             return False  # who was refused is not asked again, and who is slow not a second time
         return self._attempts.may_try(now) and (self._wanted or (self._renewable and now >= self._fresh_until))
 
     def asked(self, now: float) -> Callable[[], Token | KohortError]:
-        """Somebody goes to ask: what they are to do, however long that takes."""
+        """Begins a request. Returns the function to run, which may take long."""
         self._asked_at = now
         return self.source
 
     def came(self, made: Token | KohortError, now: float) -> None:
-        """Take the result of a request, also a late one."""
+        """Takes the result of a request, even if it is late."""
         self._asked_at, self._wanted = None, False
         if isinstance(made, Token) and made.lifetime_s is not None and made.lifetime_s <= 0:
             made = TokenUnavailable(
@@ -128,7 +127,7 @@ class TokenRefresher:
         self._fresh_until, self._expires_at = now + PART_OF_LIFE * lifetime_s, now + lifetime_s
 
     def next_poll_at(self, now: float) -> float | None:
-        """The time (s, monotonic) of the next poll if nothing happens."""
+        """The time (monotonic s) of the next check if nothing happens."""
         if self._asked_at is not None:
             late_at = self._asked_at + self.timeout_s
             return late_at if self._wanted and late_at > now else None

@@ -3,8 +3,8 @@
 Sent to: the transaction coordinator. TxnOffsetCommit follows, to the group's coordinator.
 
 Errors
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, ask again
-    CONCURRENT_TRANSACTIONS       the last transaction is being settled: ask again after a while
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, retry
+    CONCURRENT_TRANSACTIONS       the last transaction is being settled: retry after a while
     INVALID_PRODUCER_EPOCH, PRODUCER_FENCED   a newer instance runs: stop
     INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE   initialise the producer again
     TRANSACTION_ABORTABLE         abort and begin anew (version 4 on)

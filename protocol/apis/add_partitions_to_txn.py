@@ -3,10 +3,10 @@
 Sent to: the transaction coordinator, by clients up to version 3; from version 4 on by brokers among themselves.
 
 Errors (by partition; version 4 also at the top)
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, ask again
-    CONCURRENT_TRANSACTIONS       the last transaction is being settled: ask again after a while
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, retry
+    CONCURRENT_TRANSACTIONS       the last transaction is being settled: retry after a while
     OPERATION_NOT_ATTEMPTED       another partition of the request failed
-    UNKNOWN_TOPIC_OR_PARTITION    not yet known there: ask again
+    UNKNOWN_TOPIC_OR_PARTITION    not yet known there: retry
     INVALID_PRODUCER_EPOCH, PRODUCER_FENCED   a newer instance runs: stop
     INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE   initialise the producer again
     TRANSACTION_ABORTABLE         abort and begin anew (version 5 on)

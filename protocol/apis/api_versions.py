@@ -2,11 +2,11 @@
 
 Sent to: any broker, before authentication too.
 A broker that does not know the request's version answers in version 0 with UNSUPPORTED_VERSION, and (KIP-511) lists
-its versions of this one API, so the client asks again. Hence the response's header is always version 0, even where
+its versions of this one API, so the client retries. Hence the response's header is always version 0, even where
 the body is flexible: the client must be able to read it before it knows what the broker speaks.
 
 Errors
-    UNSUPPORTED_VERSION   ask again with the highest version in the answer, or 0 if it lists none
+    UNSUPPORTED_VERSION   retry with the highest version in the answer, or 0 if it lists none
     INVALID_REQUEST       the software name or version has characters that are not allowed
 """
 

@@ -4,7 +4,7 @@ Sent to: the coordinator of every group named.
 
 Errors (by group)
     GROUP_ID_NOT_FOUND            no such group, or a classic one: DescribeGroups knows it
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, ask again
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, retry
     INVALID_GROUP_ID, INVALID_REQUEST   no group can be called so
     GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   the caller may not see it
 """

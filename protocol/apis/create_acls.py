@@ -6,7 +6,7 @@ AclOperation and AclPermissionType. Version 0 knew only patterns that are names.
 Errors (by creation)
     SECURITY_DISABLED             the brokers have no authorizer
     INVALID_REQUEST               an ANY or UNKNOWN where something definite must stand
-    NOT_CONTROLLER                fresh metadata, ask the controller
+    NOT_CONTROLLER                fresh metadata, send to the controller
     CLUSTER_AUTHORIZATION_FAILED  fatal: the caller needs ALTER on the cluster
 """
 

@@ -7,9 +7,9 @@ Errors (by topic)
     UNKNOWN_TOPIC_OR_PARTITION    no such topic
     INVALID_REPLICA_ASSIGNMENT    brokers chosen by hand do not fit
     REASSIGNMENT_IN_PROGRESS      wait until partitions have stopped moving
-    NOT_CONTROLLER                fresh metadata, ask the controller
+    NOT_CONTROLLER                fresh metadata, send to the controller
     REQUEST_TIMED_OUT             not known everywhere yet
-    THROTTLING_QUOTA_EXCEEDED     wait `throttle_time_ms`, ask again (KIP-599)
+    THROTTLING_QUOTA_EXCEEDED     wait `throttle_time_ms`, retry (KIP-599)
     INVALID_REQUEST, POLICY_VIOLATION, TOPIC_AUTHORIZATION_FAILED   fatal
 """
 

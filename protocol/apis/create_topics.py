@@ -4,12 +4,12 @@ Sent to: any broker of a KRaft cluster (it forwards), the controller of an older
 
 Errors (by topic)
     TOPIC_ALREADY_EXISTS            as good as done, though its settings may differ
-    NOT_CONTROLLER                  fresh metadata, ask the controller
+    NOT_CONTROLLER                  fresh metadata, send to the controller
     REQUEST_TIMED_OUT               not known everywhere yet: it may still come into being
     INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR, INVALID_REPLICA_ASSIGNMENT,
     INVALID_CONFIG, INVALID_REQUEST   the message says which: fatal
     POLICY_VIOLATION                the broker's own policy says no
-    THROTTLING_QUOTA_EXCEEDED       wait `throttle_time_ms`, ask again (KIP-599)
+    THROTTLING_QUOTA_EXCEEDED       wait `throttle_time_ms`, retry (KIP-599)
     TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED   fatal
 """
 

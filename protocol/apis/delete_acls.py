@@ -5,7 +5,7 @@ Sent to: any broker of a KRaft cluster (it forwards). Numbers are those of Creat
 Errors (by filter, and by rule)
     SECURITY_DISABLED             the brokers have no authorizer
     INVALID_REQUEST               an UNKNOWN in the filter
-    NOT_CONTROLLER                fresh metadata, ask the controller
+    NOT_CONTROLLER                fresh metadata, send to the controller
     CLUSTER_AUTHORIZATION_FAILED  fatal: the caller needs ALTER on the cluster
 """
 

@@ -5,7 +5,7 @@ Sent to: the coordinator of every group named.
 Errors (by group)
     NON_EMPTY_GROUP               it has members still
     GROUP_ID_NOT_FOUND            gone already
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, ask again
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, retry
     INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED   fatal
 """
 

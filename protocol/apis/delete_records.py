@@ -5,7 +5,7 @@ Sent to: each partition's leader.
 Errors (by partition)
     OFFSET_OUT_OF_RANGE           beyond the high watermark
     POLICY_VIOLATION              the topic is compacted only
-    NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION   fresh metadata, ask again
+    NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION   fresh metadata, retry
     REQUEST_TIMED_OUT             not every replica has done it yet
     TOPIC_AUTHORIZATION_FAILED    fatal
 """

@@ -4,11 +4,11 @@ Sent to: any broker of a KRaft cluster (it forwards), the controller of an older
 
 Errors (by topic)
     UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID   gone already
-    NOT_CONTROLLER                fresh metadata, ask the controller
+    NOT_CONTROLLER                fresh metadata, send to the controller
     REQUEST_TIMED_OUT             it is marked; it will go
     TOPIC_DELETION_DISABLED       the brokers are set not to
     INVALID_REQUEST               a topic named twice, or both by name and id
-    THROTTLING_QUOTA_EXCEEDED     wait `throttle_time_ms`, ask again (KIP-599)
+    THROTTLING_QUOTA_EXCEEDED     wait `throttle_time_ms`, retry (KIP-599)
     UNSUPPORTED_VERSION           the cluster is too old for ids
     TOPIC_AUTHORIZATION_FAILED    fatal
 """

@@ -3,7 +3,7 @@
 Sent to: the coordinator of every group named.
 
 Errors (by group)
-    COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR   find the coordinator, ask again
+    COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR   find the coordinator, retry
     INVALID_GROUP_ID              no group can be called so
     GROUP_ID_NOT_FOUND            version 6 on: no such classic group; before, it is described as Dead
     GROUP_AUTHORIZATION_FAILED    the caller may not see it

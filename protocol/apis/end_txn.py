@@ -4,8 +4,8 @@ Sent to: the transaction coordinator. From version 5 on the answer carries the n
 (KIP-890).
 
 Errors
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, ask again
-    CONCURRENT_TRANSACTIONS       already being settled: ask again after a while
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, retry
+    CONCURRENT_TRANSACTIONS       already being settled: retry after a while
     INVALID_TXN_STATE             nothing is open, or it was settled the other way
     INVALID_PRODUCER_EPOCH, PRODUCER_FENCED   a newer instance runs: stop
     INVALID_PRODUCER_ID_MAPPING   initialise the producer again

@@ -3,8 +3,8 @@
 Sent to: any broker. From version 4 on several keys at once, each with its own error.
 
 Errors
-    COORDINATOR_NOT_AVAILABLE               none elected yet: ask again after a while
-    COORDINATOR_LOAD_IN_PROGRESS            still loading: ask again after a while
+    COORDINATOR_NOT_AVAILABLE               none elected yet: retry after a while
+    COORDINATOR_LOAD_IN_PROGRESS            still loading: retry after a while
     INVALID_GROUP_ID                        no group can be called so: give up
     GROUP_AUTHORIZATION_FAILED              the caller may not see the group: give up
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED   the same for a transactional id

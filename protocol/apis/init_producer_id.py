@@ -3,8 +3,8 @@
 Sent to: the transaction coordinator; without a transactional id any broker.
 
 Errors
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, ask again
-    CONCURRENT_TRANSACTIONS       the earlier transaction is being settled: ask again after a while
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, retry
+    CONCURRENT_TRANSACTIONS       the earlier transaction is being settled: retry after a while
     INVALID_PRODUCER_EPOCH, PRODUCER_FENCED   a newer instance runs: stop
     INVALID_TRANSACTION_TIMEOUT   longer than the broker allows
     INVALID_REQUEST               an empty transactional id

@@ -3,7 +3,7 @@
 Sent to: every broker, for each knows its own groups only.
 
 Errors
-    COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE   ask this broker again after a while
+    COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE   retry this broker after a while
     CLUSTER_AUTHORIZATION_FAILED   the caller sees only groups it may describe, or none
 """
 

@@ -4,10 +4,10 @@ Sent to: each partition's leader. With isolation level 1 "latest" is the last st
 
 Errors (by partition)
     NOT_LEADER_OR_FOLLOWER, LEADER_NOT_AVAILABLE, REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, LISTENER_NOT_FOUND
-                                    fresh metadata, ask again
-    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH   the client or the broker is behind: fresh metadata, ask again
-    OFFSET_NOT_AVAILABLE            a new leader still finds its end: ask again
-    UNKNOWN_TOPIC_OR_PARTITION      deleted, or not yet known there: fresh metadata, ask again
+                                    fresh metadata, retry
+    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH   the client or the broker is behind: fresh metadata, retry
+    OFFSET_NOT_AVAILABLE            a new leader still finds its end: retry
+    UNKNOWN_TOPIC_OR_PARTITION      deleted, or not yet known there: fresh metadata, retry
     UNSUPPORTED_FOR_MESSAGE_FORMAT  records too old to have times
     TOPIC_AUTHORIZATION_FAILED      fatal
 """

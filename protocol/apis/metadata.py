@@ -3,12 +3,12 @@
 Sent to: any broker. Version 10 gives topic ids, version 12 takes them.
 
 Errors (by topic, by partition; version 13 also at the top)
-    UNKNOWN_TOPIC_OR_PARTITION   no such topic, or not yet known here: ask again, it may be young
+    UNKNOWN_TOPIC_OR_PARTITION   no such topic, or not yet known here: retry, it may be young
     UNKNOWN_TOPIC_ID             no topic with this id: deleted, or not yet known here
-    LEADER_NOT_AVAILABLE         created or moved just now: ask again
+    LEADER_NOT_AVAILABLE         created or moved just now: retry
     INVALID_TOPIC_EXCEPTION      a name that no topic can have: give up
     TOPIC_AUTHORIZATION_FAILED   the caller may not see it: give up and say so
-    LISTENER_NOT_FOUND           the leader lacks the listener asked on: ask again
+    LISTENER_NOT_FOUND           the leader lacks the listener asked on: retry
     REPLICA_NOT_AVAILABLE        a replica is away; the leader may be used all the same
     REBOOTSTRAP_REQUIRED         forget every broker and start at the bootstrap addresses again (KIP-1102)
 """

@@ -7,7 +7,7 @@ Errors (of the group, and by partition)
     GROUP_ID_NOT_FOUND            no such group
     NON_EMPTY_GROUP               it has members, and is no group of consumers
     UNKNOWN_TOPIC_OR_PARTITION    no such partition
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, ask again
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, retry
     INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   fatal
 """
 

@@ -4,10 +4,10 @@ Sent to: the group's coordinator. From version 8 on several groups at once, vers
 without a commit is no error: its offset is -1.
 
 Errors (of the group, from version 2 on, and by partition)
-    UNSTABLE_OFFSET_COMMIT          a transaction on this offset is undecided (`require_stable`): ask again
-    COORDINATOR_LOAD_IN_PROGRESS    ask again after a while
-    COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR   find the coordinator, ask again
-    UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH        KIP-848 only: rejoin, or ask again with the new epoch
+    UNSTABLE_OFFSET_COMMIT          a transaction on this offset is undecided (`require_stable`): retry
+    COORDINATOR_LOAD_IN_PROGRESS    retry after a while
+    COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR   find the coordinator, retry
+    UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH        KIP-848 only: rejoin, or retry with the new epoch
     GROUP_ID_NOT_FOUND              no such group
     UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID   deleted, or not yet known there
     TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED   fatal

@@ -4,10 +4,10 @@ Sent to: each partition's leader, by a reader whose leader changed (KIP-320). If
 position, the log was truncated and what it read last is gone.
 
 Errors (by partition)
-    NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR   fresh metadata, ask again
-    FENCED_LEADER_EPOCH           the client's metadata is old: refresh, ask again
-    UNKNOWN_LEADER_EPOCH          the broker is behind: ask again
-    OFFSET_NOT_AVAILABLE          a new leader still finds its end: ask again
+    NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR   fresh metadata, retry
+    FENCED_LEADER_EPOCH           the client's metadata is old: refresh, retry
+    UNKNOWN_LEADER_EPOCH          the broker is behind: retry
+    OFFSET_NOT_AVAILABLE          a new leader still finds its end: retry
     TOPIC_AUTHORIZATION_FAILED    fatal
 """
 

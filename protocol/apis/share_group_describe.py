@@ -5,7 +5,7 @@ early-access form, with the same fields.
 
 Errors (by group)
     GROUP_ID_NOT_FOUND            no such group, or one of another kind
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, ask again
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, retry
     INVALID_GROUP_ID, INVALID_REQUEST   no group can be called so
     GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   the caller may not see it
 """
