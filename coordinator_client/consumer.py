@@ -51,7 +51,7 @@ Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 class ConsumerBase:
-    """What Consumer and AsyncConsumer have in common: everything that does not wait."""
+    """The common part of Consumer and AsyncConsumer: everything that does not wait."""
 
     _config: Config
     _session: PollLoop

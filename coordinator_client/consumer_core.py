@@ -107,7 +107,10 @@ class Item(NamedTuple):
 
 
 class Offer:
-    """What a poll gathers: `columns` for the user, the `items` that they come from, and what was decoded and `kept`."""
+    """The result of a poll's gathering.
+
+    `columns`: the slices for the user. `items`: their sources. `kept`: slices that were decoded and not returned.
+    """
 
     def __init__(self) -> None:
         self.columns: list[RecordColumns] = []
@@ -416,7 +419,7 @@ class ConsumerCore:
             self._socket_events.append(event)
 
     def noted(self, notice: Notice) -> None:
-        """What the driver has for `notices()`."""
+        """The driver's notices, for `notices()`."""
         self.notices.append(notice)
 
     # --- asking a broker
@@ -496,7 +499,7 @@ class ConsumerCore:
 
     @property
     def owes_loss(self) -> bool:
-        """Whether the next hook, `on_lost`, is certain but not here yet."""
+        """True if the next hook, `on_lost`, is certain but not here yet."""
         return self.view is not None and self.view.state is MemberState.STALLED
 
     def polled(self, now: float, *, handled: bool) -> None:
@@ -528,14 +531,14 @@ class ConsumerCore:
 
     @property
     def out(self) -> bool:
-        """Whether nothing of a subscription is left."""
+        """True if nothing of a subscription is left."""
         settled = (MemberState.OUT, MemberState.CLOSED, MemberState.FAILED)
         queued = any(isinstance(event, Unsubscribed) for event in self._caller_events)
         return self.member is None or (self.view is not None and self.view.state in settled and not queued)
 
     @property
     def left(self) -> bool:
-        """Whether the group's machine has ended."""
+        """True if the group's machine has ended."""
         if self._fatal is not None and not self.endpoints.ever_answered:
             return True
         member_ended = self.member is None or (self.view is not None and self.view.state is MemberState.CLOSED)
@@ -608,11 +611,11 @@ class ConsumerCore:
             self.most_at_once = slices
 
     def _certain(self, now: float) -> bool:
-        """Whether the group counts on us for sure: a process that slept may own nothing any more (B-33)."""
+        """True if membership is certain; a process that slept may own nothing any more (B-33)."""
         return self.view is None or self.subscription is None or now < self.view.ownership_deadline
 
     def is_current(self, slice_: CompletedFetch) -> bool:
-        """Whether nothing has voided a slice: no seek, no revocation, no other owner in between."""
+        """True if nothing has voided a slice: no seek, no revocation, no other owner in between."""
         return self.positions.is_current(slice_.partition, slice_.serial)
 
     def select(self, decoded: Sequence[DecodedFetch], offer: Offer, most: int, room: float, now: float) -> float:

@@ -56,7 +56,7 @@ def judged(
 
 
 def health_of(core: "ConsumerCore", now: float, *, crashed: bool, closed: bool) -> Health:
-    """How this consumer is."""
+    """The health of this consumer."""
     view = core.view
     state = view.state if view is not None else None
     for_s = max(now - view.since, 0.0) if view is not None and view.since > 0 else 0.0

@@ -1,4 +1,4 @@
-"""What a hook answered, as offsets: checked before anything is done with it."""
+"""Checks the offsets that a hook returned, before anything is done with them."""
 
 from collections.abc import Mapping
 from typing import NamedTuple

@@ -41,7 +41,7 @@ class RebalanceReason(Enum):
 
 
 class RebalanceCause(NamedTuple):
-    """Why something happened: the kind, and whatever is known beyond it (an error's name, the user's words)."""
+    """The cause of an event: its kind, and a detail if known (an error's name, the user's words)."""
 
     reason: RebalanceReason
     detail: str = ""

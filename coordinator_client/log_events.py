@@ -1,4 +1,4 @@
-"""What a consumer's log has: notices of its group's machine, and positions that had to be chosen."""
+"""The log lines of a consumer: notices of its group's machine, and positions that had to be chosen."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -44,7 +44,7 @@ class Telling:
         self._held: ConsumerGroupMetadata | None = None
 
     def log_fields(self) -> dict[str, Any]:
-        """Whose line it is; from any thread, with or without the lock."""
+        """The log fields of this consumer; from any thread, with or without the lock."""
         view, config = self._core.view, self._core.config
         return {
             "client_id": config.client_id,

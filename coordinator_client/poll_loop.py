@@ -46,7 +46,7 @@ class HookOutcome:
 
 
 class Observer(Protocol):
-    """Who is told of polls while they happen, on the caller's thread and under no lock (`exporting/spans.py`)."""
+    """An observer of polls, called on the caller's thread and under no lock (`exporting/spans.py`)."""
 
     def poll_began(self, now: float) -> None: ...
     def poll_brought(self, slices: "list[RecordColumns]") -> None: ...
@@ -149,7 +149,7 @@ class PollLoop:
                 self.driver.wakeup()
 
     def health(self) -> Health:
-        """How this consumer is; from any thread."""
+        """The health of this consumer; from any thread."""
         driver, closed = self.driver, self.closed
         return self.read(lambda core: health_of(core, driver.now(), crashed=driver.crashed is not None, closed=closed))
 
@@ -398,7 +398,7 @@ class PollLoop:
         return [one for one in decoded if one is not None]
 
     def reached(self, what: Callable[[ConsumerCore], bool]) -> bool:
-        """Whether the core is there, or never will be since its driver has ended."""
+        """True if the core is there, or never will be since its driver has ended."""
         return self.driver.crashed is not None or self.read(what)
 
     def wait(self, until: float, seen: int, *, wakeable: bool = True) -> bool:

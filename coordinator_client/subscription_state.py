@@ -151,7 +151,7 @@ class AssignedPartitions(Frozen, Mapping[TopicPartition, Owned]):
         )
 
     def without(self, partitions: Iterable[TopicPartition]) -> "AssignedPartitions":
-        """What is left when `partitions` are gone; the rest keeps its epochs."""
+        """The assignment after `partitions` are gone; the rest keeps its epochs."""
         gone = frozenset(partitions)
         return AssignedPartitions(self.epoch, {tp: owned for tp, owned in self.owned.items() if tp not in gone})
 
@@ -161,7 +161,7 @@ class AssignedPartitions(Frozen, Mapping[TopicPartition, Owned]):
         return AssignedPartitions(self.epoch, {**self.owned, **told})
 
     def moved(self, partition: TopicPartition, after: "AssignedPartitions") -> bool:
-        """Whether `partition` is not owned all the while from here to `after`."""
+        """True if `partition` is not owned all the while from here to `after`."""
         was, now = self.get(partition), after.get(partition)
         return now is None or was is None or was.epoch != now.epoch
 
@@ -172,7 +172,7 @@ class AssignedPartitions(Frozen, Mapping[TopicPartition, Owned]):
 
 
 class PauseReason(Enum):
-    """Why a partition is paused."""
+    """The reason for which a partition is paused."""
 
     CONSUMER = "the whole consumer is paused"
     TOPIC = "its topic is paused"
@@ -296,7 +296,7 @@ class PauseMarks(NamedTuple):
         return PauseReason.PARTITION if partition in self.partitions else None
 
     def paused(self, assigned: Iterable[TopicPartition]) -> dict[TopicPartition, PauseReason]:
-        """Which of `assigned` are paused, and why."""
+        """The partitions of `assigned` that are paused, and why."""
         if self == _NOTHING:
             return {}
         return {tp: reason for tp in assigned if (reason := self.reason(tp)) is not None}

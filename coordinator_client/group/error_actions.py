@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ErrorAction(Enum):
-    """What the machine does about an error in an answer."""
+    """The action of the machine for an error code in a response."""
 
     RETRY = "ask again after a backoff"
     REDISCOVER = "the coordinator is another one: find it, then ask again"
@@ -146,7 +146,7 @@ class UnreleasedInstance(GroupRefused):
 
 
 class GroupProtocolError(KohortError):
-    """A coordinator's answer contradicts the group protocol: `api`, `group`."""
+    """A coordinator's response contradicts the group protocol: `api`, `group`."""
 
 
 _FATAL_ERRORS: Final[Mapping[int, type[GroupRefused]]] = {
@@ -164,7 +164,7 @@ def fatal_error(code: int, api: str, group: str, message: str | None = None, **p
 
 
 class CommitVerdict(Enum):
-    """What to do with an OffsetCommit that was answered with an error."""
+    """The handling of an OffsetCommit whose response has an error code."""
 
     RETRY = "send it again, after a backoff, under the same identity"
     CHECK_TOPIC = "send it again, unless metadata requested from now on does not have the topic"

@@ -36,7 +36,7 @@ class AssignorFailed(KohortError):
 
 
 class MemberMetadata(NamedTuple):
-    """What one member told the group. `trouble`: the part of it that could not be used, and why; "" for none."""
+    """The subscription of one member. `error`: the part that could not be used, and why; "" for none."""
 
     subscription: Subscription
     instance_id: str | None
@@ -91,12 +91,12 @@ def _claimed_generation(subscription: Subscription, assignor: str) -> int:
 
 
 def topics_of(said: Mapping[str, MemberMetadata]) -> frozenset[str]:
-    """All topics that anybody in the group subscribes to."""
+    """All topics that members of the group subscribe to."""
     return frozenset(topic for each in said.values() for topic in each.subscription.topics)
 
 
 def shape_of(info: TopicInfo | None, racks_matter: bool) -> TopicShape:
-    """What an assignment depends on; a topic that does not exist has no partitions."""
+    """The facts about a topic that an assignment depends on; a missing topic has no partitions."""
     if info is None:
         return 0, {}
     return info.partitions, dict(info.racks) if racks_matter else {}
@@ -125,7 +125,7 @@ class PlanOrder(NamedTuple):
 
 
 def wants_backlog(assignor: Assignor) -> bool:
-    """Whether the assignor is to be told how many records wait (`needs_lag`)."""
+    """True if the assignor needs the lag of the partitions (`needs_lag`)."""
     return bool(getattr(assignor, "needs_lag", False))
 
 
@@ -189,9 +189,10 @@ def write_plan(plan: Plan) -> tuple[SyncGroupRequestAssignment, ...]:
 def write_subscription(
     assignor: Assignor, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int, rack_id: str | None
 ) -> bytes:
-    """What this member tells the leader under one assignor's name.
+    """The subscription that this member sends to the leader for one assignor.
 
-    Raises `AssignorFailed`, whatever the assignor did."""
+    Raises `AssignorFailed`, whatever the assignor did.
+    """
     try:
         return _written(assignor.subscription(sorted(topics), sorted(owned), generation), rack_id)
     except BaseException as error:  # a user's code may raise anything, and this is the driver's thread

@@ -1,6 +1,6 @@
-"""What the members of both group protocols have in common: the two verbs, the user's part, and when to look again.
+"""The base of the members of both group protocols: the two verbs, the user's part, and deadlines.
 
-A subclass makes the parts of its protocol, hangs its events into `HANDLERS` and its states into `TURNS`, and says what
+A subclass makes the parts of its protocol, adds its events to `HANDLERS` and its states to `TURNS`, and defines what
 else it watches, sends and waits for. `classic_member.py` is the classic one and explains how to read them.
 """
 
@@ -44,7 +44,7 @@ class MemberBase(MemberComponent):
             self.HANDLERS[type(event)](self, event)
 
     def ready(self, now: float) -> Ready:
-        """What is to be done at `now`. Drains: sends, notices and commit orders are given once."""
+        """The work that is due at `now`. Drains: sends, notices and commit orders are given once."""
         self._tracker.at(now)
         self._advance()
         return Ready(
@@ -84,15 +84,15 @@ class MemberBase(MemberComponent):
     # ------------------------------------------------------------------------------------- what a protocol has to say
 
     def _leads(self) -> bool:
-        """Whether this member assigns the group."""
+        """True if this member assigns the group."""
         raise NotImplementedError
 
     def _wanted(self) -> WantedTopics:
-        """Which topics' metadata is needed."""
+        """The topics whose metadata is needed."""
         raise NotImplementedError
 
     def _drain_backlog(self) -> BacklogOrder | None:
-        """What a plan has to be told first, if this member makes plans."""
+        """The lag that a plan needs first, if this member makes plans."""
         return None
 
     def _drain_plan(self) -> PlanOrder | None:
@@ -100,7 +100,7 @@ class MemberBase(MemberComponent):
         return None
 
     def _watch(self) -> None:
-        """Draw conclusions from silence."""
+        """Handle time-outs."""
         raise NotImplementedError
 
     def _beat(self) -> None:
@@ -108,7 +108,7 @@ class MemberBase(MemberComponent):
         raise NotImplementedError
 
     def _times(self) -> list[float]:
-        """When the protocol wants to be looked at again (monotonic seconds)."""
+        """The times (monotonic seconds) at which the protocol has to look again."""
         raise NotImplementedError
 
     def _start_afresh(self) -> None:

@@ -1,5 +1,4 @@
-"""What a group member needs to know of the configuration. `coordinator_client/consumer_config.py` makes it from what
-users write."""
+"""The settings of a group member, made by `coordinator_client/consumer_config.py` from those of the user."""
 
 from typing import NamedTuple
 
@@ -43,7 +42,7 @@ class MemberSettings(NamedTuple):
 
     @property
     def leaves(self) -> bool:
-        """Whether unsubscribe, close and a stalled handler tell the group: dynamic members do, static ones do not."""
+        """True if unsubscribe, close and a stalled handler send a leave: dynamic members do, static ones do not."""
         return self.instance_id is None if self.leave_on_close is None else self.leave_on_close
 
     def backoff_s(self, attempt: int) -> float:

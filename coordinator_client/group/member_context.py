@@ -1,5 +1,4 @@
-"""What all working parts of a member look at and write to, in one place: each part is made of this and of what is its
-own."""
+"""State shared by the components of a group member."""
 
 from typing import NamedTuple, Self
 
@@ -13,7 +12,7 @@ from kohort.coordinator_client.group.topic_subscription import TopicSubscription
 
 
 class MemberContext(NamedTuple):
-    """What is so with one member: where it stands, what it asked, whom, when, about what, and what it holds."""
+    """The shared state of one member: its tracker, coordinator, timers, topics, requests and partitions."""
 
     settings: MemberSettings
     tracker: StateTracker

@@ -37,7 +37,7 @@ LeaveRequest = Callable[[ConsumerGroupMetadata, str], tuple[str, Any] | None]
 
 
 class AfterRevocation(Enum):
-    """What follows when everything is let go."""
+    """The next step once everything is let go."""
 
     REJOIN = auto()
     ACCEPT_ASSIGNMENT = auto()
@@ -71,12 +71,12 @@ class Membership(MemberComponent):
 
     @property
     def in_generation(self) -> bool:
-        """Whether we are in a generation."""
+        """True if this member is in a generation."""
         return self.identity.generation >= 0
 
     @property
     def owns_partitions(self) -> bool:
-        """Whether anything is owned."""
+        """True if anything is owned."""
         return bool(self._owned.assignment)
 
     def send(self, api: str, request: Any, timeout_ms: int, *, anywhere: bool = False, awaited: bool = True) -> None:
@@ -98,7 +98,7 @@ class Membership(MemberComponent):
         self.identity = self.identity._replace(member_id=member_id)
 
     def on_joined(self, generation: int, member_id: str, protocol: str | None) -> None:
-        """A join was answered well."""
+        """A join succeeded."""
         self.identity = ConsumerGroupMetadata(
             self._settings.group_id, generation, member_id, self._settings.instance_id
         )
@@ -119,7 +119,7 @@ class Membership(MemberComponent):
     # ------------------------------------------------------------------------------------------ letting go, and taking
 
     def revoke_before_join(self, revoked: frozenset[TopicPartition]) -> None:
-        """What has to go before a join goes first, with the user's consent."""
+        """Revoke partitions before a join, with the user's consent."""
         self.after_revocation = AfterRevocation.REJOIN
         self._revoke(revoked)
 
@@ -379,7 +379,7 @@ class Membership(MemberComponent):
             self._send_leave()
 
     def _goodbye(self, reason: str) -> tuple[str, Any] | None:
-        """What to tell the group, if it is to be told and there is somebody to tell it to: (API, request)."""
+        """The API and request by which to leave; None without a coordinator or a member id."""
         known = self._coordinator.coordinator is not None and bool(self.identity.member_id)
         return self._leave_request(self.identity, reason) if known else None
 
@@ -399,7 +399,7 @@ class Membership(MemberComponent):
         self.leave_deadline = deadline if self.closing is None else min(deadline, self.closing)
 
     def on_left(self, event: LeaveGroupResponded) -> None:
-        """LeaveGroup was answered."""
+        """A LeaveGroup response arrived."""
         if self._in_flight.complete(event.serial) is not None:
             self.left(event.response.error_code, *(member.error_code for member in event.response.members))
 

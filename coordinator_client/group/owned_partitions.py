@@ -47,7 +47,7 @@ class OwnedPartitions:
         return self.assignment.partitions
 
     def accept(self, generation: int) -> None:
-        """What was arriving is ours, in this generation."""
+        """The newly assigned partitions are owned now, in this generation."""
         self.assignment = self.assignment.brought(self.newly_assigned)
         self.previously_owned, self.last_generation = self.partitions, generation
 

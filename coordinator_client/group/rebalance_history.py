@@ -55,7 +55,7 @@ class RebalanceRecord(NamedTuple):
     troubles: tuple[str, ...] = ()
 
     def seconds_in(self, state: MemberState, now: float) -> float:
-        """How long `state` took, all its phases together."""
+        """The time spent in `state`, in seconds, all its phases together."""
         return sum(phase.lasted_s(now) for phase in self.phases if phase.state is state)
 
 

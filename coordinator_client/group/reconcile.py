@@ -17,7 +17,7 @@ Partitions = frozenset[TopicPartition]
 
 
 class Moves(NamedTuple):
-    """What an assignment changes for this member."""
+    """The changes that an assignment makes for this member."""
 
     revoked: Partitions
     kept: Partitions
@@ -38,7 +38,7 @@ def mode_of(assignors: Sequence[Assignor]) -> Rebalance:
 
 
 def before_join(mode: Rebalance, owned: Partitions, topics: Iterable[str]) -> Partitions:
-    """What must be let go before a join that subscribes to `topics`."""
+    """The partitions to let go before a join that subscribes to `topics`."""
     if mode is Rebalance.EAGER:
         return owned
     subscribed = frozenset(topics)
@@ -46,7 +46,7 @@ def before_join(mode: Rebalance, owned: Partitions, topics: Iterable[str]) -> Pa
 
 
 def after_sync(owned: Partitions, assigned: Partitions) -> Moves:
-    """What an assignment takes, leaves and brings. Under EAGER `owned` is empty by then."""
+    """The partitions that an assignment takes, leaves and brings. Under EAGER `owned` is empty by then."""
     return Moves(revoked=owned - assigned, kept=owned & assigned, added=assigned - owned)
 
 

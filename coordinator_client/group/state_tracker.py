@@ -1,4 +1,4 @@
-"""Where a member stands, since when and why: the only writer of its state, and of what is told about it."""
+"""Tracks the member's state. All state transitions and history entries go through here."""
 
 from collections.abc import Mapping
 from math import inf
@@ -60,6 +60,6 @@ class StateTracker:
         self._notices.append(Notice(kind, cut(escaped(text), MOST_NOTICE_CHARACTERS)))
 
     def drain_notices(self) -> tuple[Notice, ...]:
-        """What was noticed since the last call."""
+        """The notices since the last call."""
         notices, self._notices = tuple(self._notices), []
         return notices

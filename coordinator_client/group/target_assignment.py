@@ -64,7 +64,7 @@ class TargetAssignment:
             self._came_as[topic] = topics[topic].topic_id
 
     def by_id(self, owned: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
-        """What is owned, in the coordinator's terms."""
+        """The owned partitions by topic id, as the coordinator names them."""
         numbers: dict[UUID, list[int]] = {}
         for partition in sorted(owned):
             numbers.setdefault(self._came_as[partition.topic], []).append(partition.partition)

@@ -71,14 +71,14 @@ class TopicSubscription:
         return NO_TOPICS if self._everything_known else topics - self._looked_up
 
     def wanted(self, group_topics: frozenset[str]) -> WantedTopics:
-        """Whose metadata is needed: what we subscribe to, and what a leader has to assign."""
+        """The topics whose metadata is needed: those subscribed to, and those a leader has to assign."""
         subscription = self.subscription
         if subscription is None:
             return WantedTopics()
         return WantedTopics(subscription.topics | group_topics, subscription.by_pattern)
 
     def _resolve(self) -> None:
-        """What the subscription means, given what is known of the cluster."""
+        """Work out the topics of the subscription from what is known of the cluster."""
         subscription = self.subscription
         if subscription is None:
             self.meant = NO_TOPICS
