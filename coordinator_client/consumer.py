@@ -164,7 +164,7 @@ class ConsumerBase:
         self._seek_by_time(partitions, EARLIEST)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Read on at the end of the log, as it is when the broker is asked."""
+        """Read on at the end of the log, as it is when the broker responds."""
         self._seek_by_time(partitions, LATEST)
 
     def _seek_by_time(self, partitions: Iterable[TopicPartition] | None, timestamp: int) -> None:
@@ -196,12 +196,12 @@ class ConsumerBase:
             self._session.driver.enqueue(lambda core: core.commits.queue(planned, deadline=deadline, on_done=on_done))
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """Who this member is to its group, or was last: offsets of what it read are fenced by that (KIP-447)."""
+        """The group identity of this member, present or last. Offsets of records it read are fenced by it (KIP-447)."""
         with self._session.acquire():
             return self._session.read(lambda core: core.identity)
 
     def enforce_rebalance(self, reason: str = "asked for by the user") -> None:
-        """Ask the group to rebalance (KIP-568); it happens in later polls."""
+        """Request a rebalance of the group (KIP-568); it happens in later polls."""
         with self._session.acquire():
             self._session.call(lambda core: core.enforce_rebalance(reason))
 
@@ -256,7 +256,10 @@ class ConsumerBase:
     # --- seeing
 
     def health(self) -> Health:
-        """How this consumer is, for probes. Any thread may call it; a signal handler may get ConcurrentUseError."""
+        """The health of this consumer, for probes.
+
+        Any thread may call it; a signal handler may get ConcurrentUseError.
+        """
         return self._session.health()
 
     def metrics(self) -> "ConsumerMetrics":
@@ -536,7 +539,10 @@ class Consumer(ConsumerBase):
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """What the group has committed, None where nothing, in the order of `partitions`; its coordinator is asked."""
+        """The committed offsets of the group, fetched from its coordinator; None where there is none.
+
+        They are in the order of `partitions`.
+        """
         with self._session.acquire():
             return self._result(self._ask_committed(partitions, timeout_s), timeout_s)
 
@@ -589,9 +595,9 @@ class Consumer(ConsumerBase):
             return self._result(self._ask_topics(timeout_s), timeout_s)
 
     def group_members(self, timeout_s: float | None = None) -> tuple[MemberDescription, ...]:
-        """Who is in the group now, of whatever client, as its coordinator says (DescribeGroups).
+        """The members of the group now, of whatever client, by DescribeGroups from its coordinator.
 
-        Empty for a group that speaks KIP-848, which has another question. Raises AuthorizationFailed.
+        Empty for a group that speaks KIP-848, which has another request. Raises AuthorizationFailed.
         """
         with self._session.acquire():
             return self._result(self._ask_mates(timeout_s), timeout_s)

@@ -107,9 +107,9 @@ class Item(NamedTuple):
 
 
 class Offer:
-    """The result of a poll's gathering.
+    """The slices that a poll gathers.
 
-    `columns`: the slices for the user. `items`: their sources. `kept`: slices that were decoded and not returned.
+    `columns`: for the user. `items`: the sources of `columns`. `kept`: slices that were decoded and kept.
     """
 
     def __init__(self) -> None:
@@ -333,7 +333,7 @@ class ConsumerCore:
             )
 
     def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
-        """A coordinator's connection ended while nothing was waiting for an answer: that is news too."""
+        """Handles the loss of an idle coordinator connection."""
         known = None if self.view is None else self.view.coordinator
         if known is not None and Endpoint(known.host, known.port) == endpoint:
             self._socket_events.append(Disconnected(None, known.node_id, error.message))
@@ -816,7 +816,10 @@ class ConsumerCore:
 
     @property
     def identity(self) -> ConsumerGroupMetadata:
-        """Who this consumer is to its group, or was last: a broker that gets nobody's name does not fence (KIP-447)."""
+        """The group identity of this consumer, present or last.
+
+        Without a member id a broker does not fence (KIP-447).
+        """
         if self.config.group is None:
             raise IllegalState("there is no group", hint='Consumer(..., group="...")')
         if self.view is not None and not self.manual:

@@ -39,7 +39,7 @@ def judged(
     error: KohortError | None,
     unreachable: KohortError | None,
 ) -> str:
-    """What is wrong, as a sentence; "" if nothing is."""
+    """The fault, as a sentence; "" if there is none."""
     if crashed:
         return "the driver's thread ended by a defect"
     if error is not None:

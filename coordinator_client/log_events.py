@@ -58,7 +58,7 @@ class Telling:
         return self.log_fields() | {"topic": partition.topic, "partition": partition.partition}
 
     def notices(self, notices: Iterable[Notice], identity: ConsumerGroupMetadata) -> None:
-        """What the machine noticed. Where it lost its membership by that, the line names the one that was lost."""
+        """Log the machine's notices. If membership was lost by one, its line names the membership that was lost."""
         whose = identity if identity.generation >= 0 or self._held is None else self._held
         self._held = identity if identity.generation >= 0 else None
         for notice in notices:

@@ -1,8 +1,8 @@
-"""What the user asked for, what is owned because of it, and what of that is paused: three frozen values.
+"""The subscription, the partitions owned because of it, and those paused: three frozen values.
 
-`Subscription` is replaced by the user, `Assignment` by the group, `PauseMarks` by the user and, at one point only, by
-the group: when a rebalance has ended. Nothing here is mutated, so a reader on any thread holds a consistent value, and
-"did it change" is a comparison.
+`Subscription` is replaced by the user, `AssignedPartitions` by the group, `PauseMarks` by the user. At the end of a
+rebalance the group replaces `PauseMarks` too. Nothing here is mutated, so a reader on any thread holds a consistent
+value, and "did it change" is a comparison.
 """
 
 import re
@@ -105,7 +105,10 @@ class Subscription(_RequestedStart):
 
 
 class Start(NamedTuple):
-    """Where to begin reading, and the leader epoch of the record before it (KIP-320); -1: the epoch is not known."""
+    """The offset at which to begin reading, and the leader epoch of the record before it (KIP-320).
+
+    A leader epoch of -1 is unknown.
+    """
 
     offset: int
     leader_epoch: int = -1
@@ -122,7 +125,7 @@ class Owned(NamedTuple):
 
 
 class AssignedPartitions(Frozen, Mapping[TopicPartition, Owned]):
-    """What is owned, by partition. `epoch`: of the newest assignment, whether or not it brought anything."""
+    """The owned partitions. `epoch`: of the newest assignment, even if it brought nothing."""
 
     epoch: int
     owned: Mapping[TopicPartition, Owned]
@@ -156,7 +159,7 @@ class AssignedPartitions(Frozen, Mapping[TopicPartition, Owned]):
         return AssignedPartitions(self.epoch, {tp: owned for tp, owned in self.owned.items() if tp not in gone})
 
     def started(self, positions: Mapping[TopicPartition, Start]) -> "AssignedPartitions":
-        """With the positions that `on_assigned` answered; those of partitions not owned are ignored."""
+        """The assignment with the positions that `on_assigned` returned; those of partitions not owned are ignored."""
         told = {tp: Owned(self.owned[tp].epoch, position) for tp, position in positions.items() if tp in self.owned}
         return AssignedPartitions(self.epoch, {**self.owned, **told})
 

@@ -99,7 +99,7 @@ class Planning(MemberComponent):
         )
 
     def drain_backlog(self) -> BacklogOrder | None:
-        """The question that came up since the last call, if one did."""
+        """The lag query ordered since the last call, if there is one."""
         order, self._new_backlog = self._new_backlog, None
         return order
 

@@ -92,7 +92,7 @@ class MemberBase(MemberComponent):
         raise NotImplementedError
 
     def _drain_backlog(self) -> BacklogOrder | None:
-        """The lag that a plan needs first, if this member makes plans."""
+        """The lag query that a plan needs first, if this member makes plans."""
         return None
 
     def _drain_plan(self) -> PlanOrder | None:

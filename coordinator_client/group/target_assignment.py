@@ -1,7 +1,7 @@
-"""What a KIP-848 coordinator wants a member to own: told by topic id, owned by topic name.
+"""The target assignment of a KIP-848 coordinator: received by topic id, owned by topic name.
 
-A topic that was deleted and made again keeps its name and gets another id, so an owned partition remembers under which
-id it came: the coordinator that assigns the new topic means other partitions, though they are called the same.
+A topic that was deleted and made again keeps its name and gets another id. So an owned partition remembers the id under
+which it came. A coordinator that assigns the new topic means other partitions, though they have the same name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ class Named(NamedTuple):
 
 
 class TargetAssignment:
-    """`told`: what the coordinator said last, None before it said anything."""
+    """The target of the coordinator. `told`: its last target, None before the first."""
 
     __slots__ = ("_came_as", "told")
 

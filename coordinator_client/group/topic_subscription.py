@@ -1,4 +1,4 @@
-"""What is known of the cluster's topics, and what the subscription means because of it."""
+"""The known topics of the cluster, and the topics that the subscription means because of them."""
 
 from typing import Final
 
