@@ -12,7 +12,7 @@ from kohort.network.offset_requests import plain
 
 
 class Meaning(NamedTuple):
-    """What to commit for revoked partitions, where to start assigned ones, and what is wrong with the answer."""
+    """The offsets to commit for revoked partitions, the starts of assigned ones, and the value's error."""
 
     commit: dict[TopicPartition, OffsetAndMetadata]
     start: dict[TopicPartition, Start]
@@ -20,7 +20,10 @@ class Meaning(NamedTuple):
 
 
 def meaning(call: HookCall, answer: object, unsaved: Mapping[TopicPartition, OffsetAndMetadata]) -> Meaning:
-    """What an answer means; None: what auto-commit has not saved of revoked partitions, and nothing besides."""
+    """The meaning of a returned value.
+
+    None: the offsets of revoked partitions that auto-commit has not saved, and nothing besides.
+    """
     event = call.event
     commit = {one: to for one, to in unsaved.items() if isinstance(event, Revoked) and one in event.partitions}
     if answer is None:

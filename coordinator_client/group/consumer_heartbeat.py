@@ -64,8 +64,10 @@ MAY_ACKNOWLEDGE: Final = frozenset({MemberState.ASSIGNING, MemberState.STABLE})
 
 
 class ConsumerHeartbeat(MemberComponent):
-    """`target`: what the coordinator wants us to own. `has_updates`: grows with whatever may ask for another look at
-    it."""
+    """The heartbeats of a KIP-848 member. `target`: the partitions that the coordinator assigns to it.
+
+    `news` grows with each change that may need another comparison of the target.
+    """
 
     def __init__(
         self, shared: MemberContext, target: TargetAssignment, membership: Membership, link: CoordinatorLink
@@ -287,7 +289,7 @@ class ConsumerHeartbeat(MemberComponent):
             )
 
     def _released(self, code: int) -> None:
-        """The release was answered. Another member's hold ends with its session, so joins go on until then."""
+        """The response to the release. Another member's hold ends with its session, so joins go on until then."""
         why = f"{API}: {error_name(code)}"
         self._releasing = False
         match REACTIONS[API].get(code):

@@ -1,8 +1,8 @@
-"""What an error code means to a group member, by API: literal tables. What is absent is fatal, with its number.
+"""The meaning of error codes for a group member, by API: literal tables. An absent code is fatal.
 
-The machine acts on `REACTIONS`; whoever sends OffsetCommit asks `commit_verdict` what to do with the commit itself.
-Codes are Kafka's (`kohort.protocol.errors`); the reactions are those of Apache Kafka's own consumer, except where a
-comment says otherwise.
+The machine acts on `REACTIONS`. The sender of OffsetCommit calls `commit_verdict` for the commit itself. Codes are
+Kafka's (`kohort.protocol.errors`). The reactions are those of Apache Kafka's own consumer, except where a comment says
+otherwise.
 """
 
 from collections.abc import Mapping
@@ -196,12 +196,12 @@ VERDICTS_WITHOUT_MEMBER: Final[Mapping[int, CommitVerdict]] = {
 
 
 def commit_verdict(code: int, sent: ConsumerGroupMetadata, view: "MemberView") -> CommitVerdict:
-    """What becomes of a commit that was sent as `sent` and refused with `code`, given the member as it stands after it
-    was told (`CommitRefused`).
+    """The verdict on a commit that was sent as `sent` and refused with `code`.
 
-    22 and 25 mean two things. If the generation moved on while the commit was under way and we moved with it, or are
-    joining the next one with partitions kept, the commit lost a race, and retained partitions may be committed again
-    under the new generation. Else the group went on without us, and it must not be.
+    `view`: the member after it has stepped `CommitRefused`. Codes 22 and 25 mean two things. If the generation moved on
+    while the commit was in flight and the member moved with it, or is joining the next one with partitions kept, the
+    commit lost a race. Then retained partitions may be committed again under the new generation. Otherwise the group
+    went on without the member, and they must not be.
     """
     if code == 113:
         # KIP-848: the coordinator went on to another epoch, which the next heartbeat tells. The partitions are ours as

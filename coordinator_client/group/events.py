@@ -81,7 +81,7 @@ class RequestFailed(NamedTuple):
 
 
 class Disconnected(NamedTuple):
-    """A connection ended or could not be made, or a request timed out (then `reason` is "timeout").
+    """A connection ended or could not be made, or a request timed out (`reason` is then "timeout").
 
     Delivered once for each request in flight (`serial`). Delivered once without a serial if the coordinator's
     connection closes while no request is in flight.
@@ -164,10 +164,10 @@ class RebalanceEnforced(NamedTuple):
 
 
 class CoordinatorWanted(NamedTuple):
-    """The coordinator is needed besides membership, to commit or to fetch committed offsets of a manual assignment.
+    """The coordinator is needed besides membership, for commits or committed offsets.
 
-    From now on it is looked for also while out of the group. Without this event, a member that is OUT sends no
-    requests.
+    A manual assignment needs it. From now on the coordinator is looked for also while out of the group. Without this
+    event, a member that is OUT sends no requests.
     """
 
     wanted: bool = True

@@ -143,7 +143,7 @@ class Membership(MemberComponent):
         self._tracker.transition(Trigger.AGAIN)
 
     def _revoke(self, partitions: frozenset[TopicPartition]) -> None:
-        """Ask the user to let go. Nothing of it is fetched or returned from now on."""
+        """Have the user let go. Nothing of it is fetched or returned from now on."""
         self._tracker.transition(Trigger.MUST_REVOKE)
         owned = self._owned.partitions
         cause = self._tracker.cause or RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS)
@@ -263,7 +263,7 @@ class Membership(MemberComponent):
     # ---------------------------------------------------------------------------------------- losing, stalling, failing
 
     def lose(self, cause: RebalanceCause, *, keep_id: bool = False) -> None:
-        """Membership is gone. What was owned may be somebody else's by now: `on_lost`, no commit."""
+        """Membership is gone. Its partitions may have another owner by now: `on_lost`, no commit."""
         member_id = self.identity.member_id if keep_id else ""
         self._drop(member_id)
         self._tracker.begin_rebalance(cause)
@@ -284,7 +284,7 @@ class Membership(MemberComponent):
         self._tracker.notice("lost", f"lost {len(owned)} partitions: {cause}")
 
     def _nothing_lost(self) -> None:
-        """Membership is gone and nothing was held, so nobody has to be told."""
+        """Membership is gone and nothing was held, so no hook is called."""
         if self._tracker.state is MemberState.COMMITTING:
             self._revocation_done()
         elif self._tracker.state in IN_GROUP:
@@ -404,7 +404,7 @@ class Membership(MemberComponent):
             self.left(event.response.error_code, *(member.error_code for member in event.response.members))
 
     def left(self, *codes: int) -> None:
-        """The leave is settled, or nobody waits for it any more. An error in its answer is told; it changes nothing."""
+        """The leave is settled or no longer waited for. An error code in its response is only noticed."""
         if any(codes):
             self._tracker.notice("leave_failed", f"the leave: {error_name(next(code for code in codes if code))}")
         self._in_flight.cancel(*LEAVE_APIS)

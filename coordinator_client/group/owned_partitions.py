@@ -1,7 +1,7 @@
-"""What a member holds, and the one hook call that is due about it.
+"""The partitions that a member owns, and the one hook call that is due about them.
 
-At most one call is due, and while it runs the member does not leave its state but by loss or stall; so hooks come in
-the order in which things happened, each before its consequences.
+At most one call is due. While it runs, the member leaves its state only by loss or stall. So hooks come in the order in
+which things happened, each before its consequences.
 """
 
 from collections.abc import Iterable
@@ -70,7 +70,7 @@ class OwnedPartitions:
         self.callback_running = False
 
     def withdraw(self) -> None:
-        """A call that nobody took is replaced by what is true now. What it would have brought was never ours."""
+        """Withdraw the call that was not taken. Partitions it would have brought are dropped."""
         if self.hook is not None and isinstance(self.hook.event, Assigned):
             self.drop(self.hook.event.partitions)
         self.hook = None

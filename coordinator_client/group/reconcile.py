@@ -1,9 +1,10 @@
-"""What a member lets go, keeps and takes, as pure functions of sets.
+"""The partitions that a member lets go, keeps and takes, as pure functions of sets.
 
 EAGER (KIP-54 and before): a join gives everything up, so after a sync there is nothing to keep and all is new.
-COOPERATIVE (KIP-429): a join keeps everything but partitions of topics no longer subscribed; a sync then takes away
-what moves. Whoever lost something joins once more, because only then is it free for its next owner: one round lets go,
-the next one takes. Unmoved partitions are never touched.
+
+COOPERATIVE (KIP-429): a join keeps everything except partitions of topics no longer subscribed. A sync then takes away
+the partitions that move. A member that lost one joins once more, because only then is it free for its next owner. One
+round lets go, the next one takes. Unmoved partitions are never touched.
 """
 
 from collections.abc import Iterable, Sequence
