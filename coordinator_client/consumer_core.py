@@ -122,7 +122,7 @@ class Offer:
 
 
 class Handed:
-    """What a poll has returned and the core has not moved behind yet. `settled` items of it are done.
+    """The slices that a poll has returned and the core has not moved behind yet. `settled` items of it are done.
 
     `outlived`: the leader of a slice is none any more. The new one is asked before anything follows it.
     """
@@ -702,7 +702,7 @@ class ConsumerCore:
         return handed is None or self.settle(handed)
 
     def is_outlived(self, slice_: CompletedFetch) -> bool:
-        """Whether the leader that gave a slice is none any more: the new one is asked before anything follows it."""
+        """True if the leader that gave a slice is none any more: the new one is asked before anything follows it."""
         known = self.metadata.view.partition(slice_.partition)
         return known is not None and slice_.leader_epoch_at_fetch < known.leader_epoch
 
@@ -806,7 +806,8 @@ class ConsumerCore:
         return partition not in self.positions and partition in self.assignment
 
     def waiting_since_ms(self, partition: TopicPartition) -> int | None:
-        """When what is to be returned next was written, as well as is known without reading it: from the head of what
+        """The time (ms) at which the next record was written, as well as is known without reading it: from the
+        head of what
         is fetched, else the timestamp of the last record that was returned, which is no later. None: nothing is known.
         """
         first = self.fetcher.parked.first(partition)

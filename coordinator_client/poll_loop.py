@@ -1,4 +1,4 @@
-"""What both faces do alike: guard a consumer's use, find out what is due in a poll, decode outside the lock."""
+"""The common part of both faces: guard a consumer's use, find out what is due in a poll, decode outside the lock."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -201,7 +201,8 @@ class PollLoop:
             self._observer.look()
 
     def next_action(self) -> HookCall | Callable[[], object] | None:
-        """What a poll has to do before it looks for records: run a hook (`run_hook`), or call what is returned.
+        """The next thing a poll has to do before it looks for records: run a hook (`run_hook`), or call what
+        is returned.
 
         Raises errors that are due, and WakeupError once.
         """
@@ -314,7 +315,7 @@ class PollLoop:
     # --- records
 
     def gather(self, most: int) -> Offer:
-        """What a poll returns now, at most `most` slices and `max_poll_records`, decoded without the lock.
+        """The slices that a poll returns now, at most `most` slices and `max_poll_records`, decoded without the lock.
 
         Nothing is taken: it is with the user when the visit has `handed` it. A batch that cannot be decoded is an error
         where the position is; the sound ones before it are handed over first. Its error is raised by this call, or by a
@@ -360,7 +361,7 @@ class PollLoop:
         self._settle()
 
     def _refused(self, offer: Offer) -> None:
-        """What cannot be decoded is fetched again, and its error raised, now or by the next poll."""
+        """A slice that cannot be decoded is fetched again, and its error raised, now or by the next poll."""
         first = offer.errors[0].error
         assert first is not None
 

@@ -142,7 +142,7 @@ class _Play:
                 return
 
     def made(self, order: PlanOrder, now: float) -> PlanMade | None:
-        """What comes of it; None where that would be a stand-in's, and the tape ends before it tells."""
+        """The result of the order; None where that would be a stand-in's, and the tape ends before it tells."""
         if not isinstance(order.assignor, _StandIn):
             return order.run()
         later = islice(self.taped, bisect_left(self.taped, now, key=attrgetter("time_s")), None)

@@ -85,7 +85,7 @@ class Subscription(_RequestedStart):
         )
 
     def matches(self, topic: str, *, internal: bool = False) -> bool:
-        """Whether a topic of this name is wanted; `internal` says that the broker marks it so. What the coordinator
+        """True if a topic of this name is wanted; `internal` says that the broker marks it so. What the coordinator
         matches, it alone knows: then any may be."""
         if self.broker_pattern is not None:
             return True
@@ -185,7 +185,7 @@ class PauseReason(Enum):
 
 
 class PauseMarks(NamedTuple):
-    """What the user has paused (KIP-822 and beyond it). Belongs to the caller's thread, like the hooks.
+    """The pause marks of the user (KIP-822 and beyond it). Belongs to the caller's thread, like the hooks.
 
     Five kinds, each lifted by its own call, and a partition is paused while any covers it:
 
@@ -193,7 +193,7 @@ class PauseMarks(NamedTuple):
       go to somebody else: at the end of a rebalance it stays where the partition is owned (again), and is gone for ever
       where it is not. That is alike under EAGER and COOPERATIVE, and after a loss.
     * `topics`, `patterns`: of the subscription, whatever of them is assigned now or later, existing or not.
-    * `last_identity`: any partition, owned or not; only the user lifts it.
+    * `held`: any partition, owned or not; only the user lifts it.
     * `whole`: everything.
 
     A rebalance touches marks at one moment, `settled` with the `Assigned` call. Until then they are kept as they are,

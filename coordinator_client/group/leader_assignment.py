@@ -1,4 +1,4 @@
-"""What the leader of a generation does: read what the members said, let the assignor plan, check it, write it down.
+"""The leader's work: read what the members sent, let the assignor plan, check it, write it down.
 
 Pure functions of a JoinGroup answer and metadata. A plan is checked here, before anybody acts on it, because everything
 later trusts it: a partition given twice would be read twice by two members of good faith, and one given to a member

@@ -43,7 +43,8 @@ class TargetAssignment:
         owned: frozenset[TopicPartition],
         subscribed: Callable[[str], bool],
     ) -> Named:
-        """What to own now: of the target what has a name, is subscribed to, and is not still owned under another id."""
+        """The part of the target to own now: what has a name, is subscribed to, and is not still owned under
+        another id."""
         told = self.told or {}
         held = {partition.topic for partition in owned}
         self._came_as = {name: came for name, came in self._came_as.items() if name in held}
