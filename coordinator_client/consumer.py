@@ -51,7 +51,7 @@ Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 
 
 class ConsumerBase:
-    """The part of Consumer and AsyncConsumer that does not wait."""
+    """The common part of Consumer and AsyncConsumer: everything that does not wait."""
 
     _config: Config
     _session: PollLoop
@@ -164,7 +164,7 @@ class ConsumerBase:
         self._seek_by_time(partitions, EARLIEST)
 
     def seek_to_end(self, partitions: Iterable[TopicPartition] | None = None) -> None:
-        """Read on at the end of the log, as it is when the broker is asked."""
+        """Read on at the end of the log, as it is when the broker responds."""
         self._seek_by_time(partitions, LATEST)
 
     def _seek_by_time(self, partitions: Iterable[TopicPartition] | None, timestamp: int) -> None:
@@ -196,13 +196,12 @@ class ConsumerBase:
             self._session.driver.enqueue(lambda core: core.commits.queue(planned, deadline=deadline, on_done=on_done))
 
     def group_metadata(self) -> ConsumerGroupMetadata:
-        """The identity of this member in its group, or the last one. It fences offsets of what was read under it
-        (KIP-447)."""
+        """The group identity of this member, present or last. Offsets of records it read are fenced by it (KIP-447)."""
         with self._session.acquire():
             return self._session.read(lambda core: core.identity)
 
     def enforce_rebalance(self, reason: str = "asked for by the user") -> None:
-        """Ask the group to rebalance (KIP-568); it happens in later polls."""
+        """Request a rebalance of the group (KIP-568); it happens in later polls."""
         with self._session.acquire():
             self._session.call(lambda core: core.enforce_rebalance(reason))
 
@@ -257,8 +256,10 @@ class ConsumerBase:
     # --- seeing
 
     def health(self) -> Health:
-        """The state of this consumer, for probes. Any thread may call it; a signal handler may get
-        ConcurrentUseError."""
+        """The health of this consumer, for probes.
+
+        Any thread may call it; a signal handler may get ConcurrentUseError.
+        """
         return self._session.health()
 
     def metrics(self) -> "ConsumerMetrics":
@@ -271,9 +272,9 @@ class ConsumerBase:
         return self._session.read(lambda core: core.member.timeline.rebalances if core.member else ())
 
     def notices(self) -> tuple[Notice, ...]:
-        """Events that need attention though nothing failed, newest last: a handler that nears max_poll_interval_ms
-        (kind "poll_stalling"), a dropped commit, a lost coordinator. May be called from any thread. The logger
-        "kohort.consumer" writes the same as they happen, warnings at WARNING."""
+        """Notices for people though nothing failed, newest last: a handler that nears max_poll_interval_ms
+        (kind "poll_stalling"), a commit that was dropped, a coordinator that is gone. May be called from any thread;
+        the logger "kohort.consumer" has the same, warnings as warnings, at the moment it happens."""
         return self._session.read(lambda core: tuple(core.notices))
 
     def commit_log(self) -> tuple[LedgerEntry, ...]:
@@ -538,8 +539,10 @@ class Consumer(ConsumerBase):
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The committed offsets of the group, None where there is none, in the order of `partitions`. Sends
-        OffsetFetch."""
+        """The committed offsets of the group, fetched from its coordinator; None where there is none.
+
+        They are in the order of `partitions`.
+        """
         with self._session.acquire():
             return self._result(self._ask_committed(partitions, timeout_s), timeout_s)
 
@@ -591,10 +594,10 @@ class Consumer(ConsumerBase):
         with self._session.acquire():
             return self._result(self._ask_topics(timeout_s), timeout_s)
 
-    def group_members(self, timeout_s: float | None = None) -> tuple[GroupMemberDescription, ...]:
-        """The present members of the group, of any client, as the coordinator describes them (DescribeGroups).
+    def group_members(self, timeout_s: float | None = None) -> tuple[MemberDescription, ...]:
+        """The members of the group now, of whatever client, by DescribeGroups from its coordinator.
 
-        Empty for a group that speaks KIP-848, which has another question. Raises AuthorizationFailed.
+        Empty for a group that speaks KIP-848, which has another request. Raises AuthorizationFailed.
         """
         with self._session.acquire():
             return self._result(self._ask_mates(timeout_s), timeout_s)

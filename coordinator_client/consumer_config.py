@@ -129,7 +129,7 @@ class Config(Settings):
         return cls.of(**by_our_names(properties, BY_KAFKA_NAME))
 
     def for_member(self, jitter: float, member_id: str = "") -> MemberSettings:
-        """The settings of the group's machine; `jitter` in [0, 1) and `member_id` belong to this member."""
+        """The settings of the group's machine; `jitter` in [0, 1) and `member_id` are this member's own."""
         return MemberSettings(
             group_id=self.group or "",
             instance_id=self.group_instance_id,

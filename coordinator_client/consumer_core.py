@@ -107,8 +107,10 @@ class Item(NamedTuple):
 
 
 class Offer:
-    """The records that a poll gathers: `columns` for the user, the `items` that they come from, and the decoded slices
-    that were `kept`."""
+    """The slices that a poll gathers.
+
+    `columns`: for the user. `items`: the sources of `columns`. `kept`: slices that were decoded and kept.
+    """
 
     def __init__(self) -> None:
         self.columns: list[RecordColumns] = []
@@ -120,7 +122,7 @@ class Offer:
 
 
 class Handed:
-    """The records that a poll has returned and behind which the core has not moved yet. `settled` items of it are done.
+    """The slices that a poll has returned and the core has not moved behind yet. `settled` items of it are done.
 
     `outlived`: the leader of a slice is none any more. The new one is asked before anything follows it.
     """
@@ -331,7 +333,7 @@ class ConsumerCore:
             )
 
     def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
-        """A coordinator's connection ended while nothing was waiting for an answer: that is news too."""
+        """Handles the loss of an idle coordinator connection."""
         known = None if self.view is None else self.view.coordinator
         if known is not None and Endpoint(known.host, known.port) == endpoint:
             self._socket_events.append(Disconnected(None, known.node_id, error.message))
@@ -417,7 +419,7 @@ class ConsumerCore:
             self._socket_events.append(event)
 
     def noted(self, notice: Notice) -> None:
-        """Take a notice of the driver for `notices()`."""
+        """The driver's notices, for `notices()`."""
         self.notices.append(notice)
 
     # --- asking a broker
@@ -497,7 +499,7 @@ class ConsumerCore:
 
     @property
     def owes_loss(self) -> bool:
-        """True if the next hook is certain to be `on_lost`, and is not due yet."""
+        """True if the next hook, `on_lost`, is certain but not here yet."""
         return self.view is not None and self.view.state is MemberState.STALLED
 
     def polled(self, now: float, *, handled: bool) -> None:
@@ -609,11 +611,11 @@ class ConsumerCore:
             self.most_at_once = slices
 
     def _certain(self, now: float) -> bool:
-        """True if membership is certain: a process that slept may have lost its partitions (B-33)."""
+        """True if membership is certain; a process that slept may own nothing any more (B-33)."""
         return self.view is None or self.subscription is None or now < self.view.ownership_deadline
 
     def is_current(self, slice_: CompletedFetch) -> bool:
-        """True if a slice is still valid: no seek, revocation or other owner came in between."""
+        """True if nothing has voided a slice: no seek, no revocation, no other owner in between."""
         return self.positions.is_current(slice_.partition, slice_.serial)
 
     def select(self, decoded: Sequence[DecodedFetch], offer: Offer, most: int, room: float, now: float) -> float:
@@ -700,8 +702,7 @@ class ConsumerCore:
         return handed is None or self.settle(handed)
 
     def is_outlived(self, slice_: CompletedFetch) -> bool:
-        """True if the leader of a slice leads no more. The new leader validates the position before anything follows
-        it."""
+        """True if the leader that gave a slice is none any more: the new one is asked before anything follows it."""
         known = self.metadata.view.partition(slice_.partition)
         return known is not None and slice_.leader_epoch_at_fetch < known.leader_epoch
 
@@ -805,8 +806,10 @@ class ConsumerCore:
         return partition not in self.positions and partition in self.assignment
 
     def waiting_since_ms(self, partition: TopicPartition) -> int | None:
-        """The time at which the next record to return was written, as far as it is known without decoding: from the
-        head of what is fetched, else the timestamp of the last returned record, which is no later. None: unknown."""
+        """The time (ms) at which the next record was written, as well as is known without reading it: from the
+        head of what
+        is fetched, else the timestamp of the last record that was returned, which is no later. None: nothing is known.
+        """
         first = self.fetcher.parked.first(partition)
         if first is not None and first.start == self.positions.known_position(partition):
             return written_ms(first.records)
@@ -814,8 +817,10 @@ class ConsumerCore:
 
     @property
     def identity(self) -> ConsumerGroupMetadata:
-        """The identity of this consumer in its group, or the last one. A broker that gets no identity does not fence
-        (KIP-447)."""
+        """The group identity of this consumer, present or last.
+
+        Without a member id a broker does not fence (KIP-447).
+        """
         if self.config.group is None:
             raise IllegalState("there is no group", hint='Consumer(..., group="...")')
         if self.view is not None and not self.manual:

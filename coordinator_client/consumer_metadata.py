@@ -37,7 +37,7 @@ class ConsumerMetadata(MetadataUpdater):
         self._find_coordinator(now)
 
     def next_poll_at(self, now: float) -> list[float | None]:
-        """The times (s, monotonic) of the next poll if nothing happens."""
+        """The time at which to take a turn again if nothing happens."""
         return [
             *super().next_poll_at(now),
             self._look_attempts.not_before if self._look_attempts.failures else None,

@@ -1,6 +1,6 @@
-"""The errors of a consumer. Each has a message, a place (`error.place`) and a hint (`error.hint`).
+"""The errors that a consumer raises, each with a message, a place (`error.place`) and a hint (`error.hint`).
 
-`BrokerError` (in protocol) is a broker's own answer with its number; those here are what it means for the caller.
+`BrokerError` (in protocol) carries a broker's own error code; those here say what it means for the caller.
 """
 
 from kohort.common.errors import KohortError
@@ -48,4 +48,4 @@ class CommitRewind(CommitFailed):
 
 
 class FetchFailed(KohortError):
-    """A broker's answer to Fetch that no retry cures: `topic`, `partition`, `offset`, and the broker's error."""
+    """A Fetch error code that no retry cures: `topic`, `partition`, `offset`, and the broker's error."""

@@ -39,7 +39,7 @@ def judged(
     error: KohortError | None,
     unreachable: KohortError | None,
 ) -> str:
-    """The problem as a sentence; "" if there is none."""
+    """The fault, as a sentence; "" if there is none."""
     if crashed:
         return "the driver's thread ended by a defect"
     if error is not None:
@@ -56,7 +56,7 @@ def judged(
 
 
 def health_of(core: "ConsumerCore", now: float, *, crashed: bool, closed: bool) -> Health:
-    """The health of a consumer."""
+    """The health of this consumer."""
     view = core.view
     state = view.state if view is not None else None
     for_s = max(now - view.since, 0.0) if view is not None and view.since > 0 else 0.0

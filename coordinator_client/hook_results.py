@@ -1,4 +1,4 @@
-"""Validates the offsets that a hook returns, before anything is done with them."""
+"""Checks the offsets that a hook returned, before anything is done with them."""
 
 from collections.abc import Mapping
 from typing import NamedTuple
@@ -12,7 +12,7 @@ from kohort.network.offset_requests import plain
 
 
 class Meaning(NamedTuple):
-    """The offsets to commit for revoked partitions, the starts of assigned ones, and the error of the result."""
+    """The offsets to commit for revoked partitions, the starts of assigned ones, and the value's error."""
 
     commit: dict[TopicPartition, OffsetAndMetadata]
     start: dict[TopicPartition, Start]
@@ -20,8 +20,10 @@ class Meaning(NamedTuple):
 
 
 def meaning(call: HookCall, answer: object, unsaved: Mapping[TopicPartition, OffsetAndMetadata]) -> Meaning:
-    """Interpret the result of a hook. None means: commit of the revoked partitions what auto-commit has not saved, and
-    nothing besides."""
+    """The meaning of a returned value.
+
+    None: the offsets of revoked partitions that auto-commit has not saved, and nothing besides.
+    """
     event = call.event
     commit = {one: to for one, to in unsaved.items() if isinstance(event, Revoked) and one in event.partitions}
     if answer is None:

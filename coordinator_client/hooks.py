@@ -1,8 +1,8 @@
-"""The hooks that users implement to follow their partitions, and their events.
+"""The hooks that users implement to follow their partitions, and the events passed to them.
 
-Hooks run on the caller's thread, inside `poll` (or `close`, `unsubscribe`), never under a lock, one at a time, in the
-order in which things happened. Their answers are part of the protocol: what `on_revoked` answers is committed before
-the partitions go, what `on_assigned` answers is where reading starts.
+Hooks run on the caller's thread, inside `poll` (or `close`, `unsubscribe`). They run never under a lock, one at a time,
+in the order in which things happened. Their return values are part of the protocol. Offsets returned by `on_revoked`
+are committed before the partitions go. Offsets returned by `on_assigned` are the positions at which reading starts.
 """
 
 from collections.abc import Awaitable, Mapping
@@ -41,7 +41,7 @@ class RebalanceReason(Enum):
 
 
 class RebalanceCause(NamedTuple):
-    """The cause of an event: its `reason`, and details beyond it (an error's name, the user's words)."""
+    """The cause of an event: its kind, and a detail if known (an error's name, the user's words)."""
 
     reason: RebalanceReason
     detail: str = ""
@@ -111,8 +111,10 @@ class RebalanceHooks:
         return None
 
     def on_lost(self, event: Lost) -> Awaitable[None] | None:
-        """Partitions are gone. Without an override this does nothing: what `on_revoked` does (commit, flush) is wrong
-        here, because somebody else may own them already."""
+        """Partitions are gone. Without an override this does nothing.
+
+        Committing or flushing as in `on_revoked` is wrong here, because another member may own them already.
+        """
         return None
 
 

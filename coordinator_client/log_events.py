@@ -1,4 +1,4 @@
-"""Writes a consumer's log: notices of its group's machine, and positions that had to be reset."""
+"""The log lines of a consumer: notices of its group's machine, and positions that had to be chosen."""
 
 import logging
 from collections.abc import Iterable, Mapping
@@ -44,7 +44,7 @@ class Telling:
         self._held: ConsumerGroupMetadata | None = None
 
     def log_fields(self) -> dict[str, Any]:
-        """The fields of this consumer's log records; from any thread, with or without the lock."""
+        """The log fields of this consumer; from any thread, with or without the lock."""
         view, config = self._core.view, self._core.config
         return {
             "client_id": config.client_id,
@@ -58,7 +58,7 @@ class Telling:
         return self.log_fields() | {"topic": partition.topic, "partition": partition.partition}
 
     def notices(self, notices: Iterable[Notice], identity: ConsumerGroupMetadata) -> None:
-        """Log the machine's notices. If a notice ended a membership, its line names that membership."""
+        """Log the machine's notices. If membership was lost by one, its line names the membership that was lost."""
         whose = identity if identity.generation >= 0 or self._held is None else self._held
         self._held = identity if identity.generation >= 0 else None
         for notice in notices:

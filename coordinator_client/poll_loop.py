@@ -1,4 +1,4 @@
-"""The common part of both consumers' polls: guards the calls, finds the next action, and decodes outside the lock."""
+"""The common part of both faces: guard a consumer's use, find out what is due in a poll, decode outside the lock."""
 
 import logging
 from collections.abc import Callable, Iterator, Sequence
@@ -46,7 +46,7 @@ class HookOutcome:
 
 
 class Observer(Protocol):
-    """Called for polls while they happen, on the caller's thread and under no lock (`exporting/spans.py`)."""
+    """An observer of polls, called on the caller's thread and under no lock (`exporting/spans.py`)."""
 
     def poll_began(self, now: float) -> None: ...
     def poll_brought(self, slices: "list[RecordColumns]") -> None: ...
@@ -201,7 +201,8 @@ class PollLoop:
             self._observer.look()
 
     def next_action(self) -> HookCall | Callable[[], object] | None:
-        """The next action of a poll before records: a hook to run (`run_hook`), or a function to call.
+        """The next thing a poll has to do before it looks for records: run a hook (`run_hook`), or call what
+        is returned.
 
         Raises errors that are due, and WakeupError once.
         """
@@ -314,7 +315,7 @@ class PollLoop:
     # --- records
 
     def gather(self, most: int) -> Offer:
-        """The records of this poll, at most `most` slices and `max_poll_records`, decoded without the lock.
+        """The slices that a poll returns now, at most `most` slices and `max_poll_records`, decoded without the lock.
 
         Nothing is taken: it is with the user when the visit has `handed` it. A batch that cannot be decoded is an error
         where the position is; the sound ones before it are handed over first. Its error is raised by this call, or by a
@@ -360,7 +361,7 @@ class PollLoop:
         self._settle()
 
     def _refused(self, offer: Offer) -> None:
-        """Fetch again what cannot be decoded, and raise its error now or in the next poll."""
+        """A slice that cannot be decoded is fetched again, and its error raised, now or by the next poll."""
         first = offer.errors[0].error
         assert first is not None
 
@@ -398,7 +399,7 @@ class PollLoop:
         return [one for one in decoded if one is not None]
 
     def reached(self, what: Callable[[ConsumerCore], bool]) -> bool:
-        """True if the core has reached the state, or never will because its driver has ended."""
+        """True if the core is there, or never will be since its driver has ended."""
         return self.driver.crashed is not None or self.read(what)
 
     def wait(self, until: float, seen: int, *, wakeable: bool = True) -> bool:

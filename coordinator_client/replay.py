@@ -69,7 +69,7 @@ class Replayed(NamedTuple):
 
 @dataclass(slots=True)
 class _Heard:
-    """The offsets in responses on the tape since a lag was measured."""
+    """The lag found in responses on the tape since the order for it."""
 
     order: BacklogOrder
     committed: dict[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
@@ -99,7 +99,7 @@ class _Heard:
 
 
 class NoMember(KohortError):
-    """A tape without a JoinGroup request: nobody on it is a member."""
+    """A tape without a JoinGroup request, so without a member."""
 
 
 class _StandIn(RangeAssignor):
@@ -142,7 +142,7 @@ class _Play:
                 return
 
     def made(self, order: PlanOrder, now: float) -> PlanMade | None:
-        """The plan of the replayed assignor; None if it would be a stand-in's and the tape ends before it shows one."""
+        """The result of the order; None where that would be a stand-in's, and the tape ends before it tells."""
         if not isinstance(order.assignor, _StandIn):
             return order.run()
         later = islice(self.taped, bisect_left(self.taped, now, key=attrgetter("time_s")), None)
@@ -218,10 +218,11 @@ def replay(frames: Iterable[Taped]) -> Iterator[Replayed]:
 
 
 def rebalances_on(frames: Iterable[Taped]) -> tuple[rebalance_history.RebalanceRecord, ...]:
-    """The rebalances of the member on the tape, times in seconds of the tape. The last one may be unfinished.
+    """The rebalances of the member on the tape, times in seconds of the tape.
 
-    Its hooks are not on the tape: those phases take no time here. Its assignors need not be installed: one that is not
-    is taken for cooperative where the member said what it owned as it joined. Raises NoMember.
+    The last one may still be under way. Its hooks are not on the tape: those phases take no time here. Its assignors
+    need not be installed: one that is not is taken for cooperative if the member sent its owned partitions in the join.
+    Raises NoMember.
     """
     taped = list(frames)
     play = _begun(taped, lambda name: _installed_or_not(name, taped))

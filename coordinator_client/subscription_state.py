@@ -1,8 +1,8 @@
-"""The subscription, the owned partitions and the paused ones, as three frozen values.
+"""The subscription, the partitions owned because of it, and those paused: three frozen values.
 
-`Subscription` is replaced by the user, `Assignment` by the group, `PauseMarks` by the user and, at one point only, by
-the group: when a rebalance has ended. Nothing here is mutated, so a reader on any thread holds a consistent value, and
-"did it change" is a comparison.
+`Subscription` is replaced by the user, `AssignedPartitions` by the group, `PauseMarks` by the user. At the end of a
+rebalance the group replaces `PauseMarks` too. Nothing here is mutated, so a reader on any thread holds a consistent
+value, and "did it change" is a comparison.
 """
 
 import re
@@ -85,8 +85,8 @@ class Subscription(_RequestedStart):
         )
 
     def matches(self, topic: str, *, internal: bool = False) -> bool:
-        """True if the subscription wants a topic of this name. `internal`: the broker marks it so. For a pattern that
-        the coordinator matches, any topic may be wanted."""
+        """True if a topic of this name is wanted; `internal` says that the broker marks it so. What the coordinator
+        matches, it alone knows: then any may be."""
         if self.broker_pattern is not None:
             return True
         include, exclude = self._patterns
@@ -105,7 +105,10 @@ class Subscription(_RequestedStart):
 
 
 class Start(NamedTuple):
-    """The offset at which reading starts, and the leader epoch of the record before it (KIP-320); -1: unknown."""
+    """The offset at which to begin reading, and the leader epoch of the record before it (KIP-320).
+
+    A leader epoch of -1 is unknown.
+    """
 
     offset: int
     leader_epoch: int = -1
@@ -122,7 +125,7 @@ class Owned(NamedTuple):
 
 
 class AssignedPartitions(Frozen, Mapping[TopicPartition, Owned]):
-    """The owned partitions. `epoch`: of the newest assignment, even if it added nothing."""
+    """The owned partitions. `epoch`: of the newest assignment, even if it brought nothing."""
 
     epoch: int
     owned: Mapping[TopicPartition, Owned]
@@ -151,17 +154,17 @@ class AssignedPartitions(Frozen, Mapping[TopicPartition, Owned]):
         )
 
     def without(self, partitions: Iterable[TopicPartition]) -> "AssignedPartitions":
-        """The assignment without `partitions`; the rest keeps its epochs."""
+        """The assignment after `partitions` are gone; the rest keeps its epochs."""
         gone = frozenset(partitions)
         return AssignedPartitions(self.epoch, {tp: owned for tp, owned in self.owned.items() if tp not in gone})
 
     def started(self, positions: Mapping[TopicPartition, Start]) -> "AssignedPartitions":
-        """With the positions that `on_assigned` answered; those of partitions not owned are ignored."""
+        """The assignment with the positions that `on_assigned` returned; those of partitions not owned are ignored."""
         told = {tp: Owned(self.owned[tp].epoch, position) for tp, position in positions.items() if tp in self.owned}
         return AssignedPartitions(self.epoch, {**self.owned, **told})
 
     def moved(self, partition: TopicPartition, after: "AssignedPartitions") -> bool:
-        """True if `partition` was not owned without a break from this assignment to `after`."""
+        """True if `partition` is not owned all the while from here to `after`."""
         was, now = self.get(partition), after.get(partition)
         return now is None or was is None or was.epoch != now.epoch
 
@@ -182,7 +185,7 @@ class PauseReason(Enum):
 
 
 class PauseMarks(NamedTuple):
-    """The pauses of the user (KIP-822 and beyond it). Belongs to the caller's thread, as the hooks do.
+    """The pause marks of the user (KIP-822 and beyond it). Belongs to the caller's thread, like the hooks.
 
     Five kinds, each lifted by its own call, and a partition is paused while any covers it:
 
@@ -190,7 +193,7 @@ class PauseMarks(NamedTuple):
       go to somebody else: at the end of a rebalance it stays where the partition is owned (again), and is gone for ever
       where it is not. That is alike under EAGER and COOPERATIVE, and after a loss.
     * `topics`, `patterns`: of the subscription, whatever of them is assigned now or later, existing or not.
-    * `last_identity`: any partition, owned or not; only the user lifts it.
+    * `held`: any partition, owned or not; only the user lifts it.
     * `whole`: everything.
 
     A rebalance touches marks at one moment, `settled` with the `Assigned` call. Until then they are kept as they are,
@@ -296,7 +299,7 @@ class PauseMarks(NamedTuple):
         return PauseReason.PARTITION if partition in self.partitions else None
 
     def paused(self, assigned: Iterable[TopicPartition]) -> dict[TopicPartition, PauseReason]:
-        """The paused partitions among `assigned`, with their reasons."""
+        """The partitions of `assigned` that are paused, and why."""
         if self == _NOTHING:
             return {}
         return {tp: reason for tp in assigned if (reason := self.reason(tp)) is not None}

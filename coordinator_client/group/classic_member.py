@@ -120,7 +120,10 @@ class ClassicMember(MemberBase):
         return True
 
     def _wants_rebalance(self) -> RebalanceCause | None:
-        """Told so, or our topics are not those we joined with, or we lead and what we assigned has changed."""
+        """The cause of a rebalance, if one is due.
+
+        Causes: a request to rejoin, topics other than those joined with, or, in a leader, changes of assigned topics.
+        """
         if self._membership.rejoin is not None:
             return self._membership.rejoin
         topics, moved = self._topics, self._leadership.moved
@@ -134,7 +137,7 @@ class ClassicMember(MemberBase):
         return None
 
     def _lets_go_first(self, topics: frozenset[str]) -> bool:
-        """Before a join: let go what the rebalance protocol asks for, with the user's consent first."""
+        """Before a join: revoke the partitions that the rebalance protocol requires, by the user's hook."""
         revoked = reconcile.before_join(self.mode, self._owned.partitions, topics)
         if revoked:
             self._membership.revoke_before_join(revoked)

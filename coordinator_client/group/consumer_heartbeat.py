@@ -34,7 +34,7 @@ LEAVE_FOR_A_WHILE_EPOCH: Final = -2
 
 
 def consumer_group_heartbeat(identity: ConsumerGroupMetadata, said: Mapping[str, Any]) -> ConsumerGroupHeartbeatRequest:
-    """To join or to stay: `said` are the fields that are not as they were told last."""
+    """The request to join or to stay. `said`: the fields that changed since the last successful response."""
     return ConsumerGroupHeartbeatRequest(
         group_id=identity.group_id,
         member_id=identity.member_id,
@@ -64,8 +64,10 @@ MAY_ACKNOWLEDGE: Final = frozenset({MemberState.ASSIGNING, MemberState.STABLE})
 
 
 class ConsumerHeartbeat(MemberComponent):
-    """`target`: what the coordinator wants us to own. `has_updates`: grows with whatever may ask for another look at
-    it."""
+    """The heartbeats of a KIP-848 member. `target`: the partitions that the coordinator assigns to it.
+
+    `news` grows with each change that may need another comparison of the target.
+    """
 
     def __init__(
         self, shared: MemberContext, target: TargetAssignment, membership: Membership, link: CoordinatorLink
@@ -101,7 +103,7 @@ class ConsumerHeartbeat(MemberComponent):
 
     @property
     def _joins(self) -> bool:
-        """True if a join may be sent. A join without topics would be refused."""
+        """True if a join may go out. One that subscribes to nothing would be refused."""
         subscription = self._topics.subscription
         wants = subscription is not None and (subscription.broker_pattern is not None or bool(self._topics.meant))
         return self._tracker.state is MemberState.JOINING and not self._membership.in_generation and wants
@@ -113,7 +115,7 @@ class ConsumerHeartbeat(MemberComponent):
         )
 
     def _due_at(self) -> float:
-        """The time of the next report, if one may be sent at all."""
+        """The time (monotonic s) of the next report; infinity if none may go out."""
         if self._coordinator.coordinator is None or self._in_flight.is_in_flight(API):
             return inf
         if self._joins:
@@ -130,7 +132,7 @@ class ConsumerHeartbeat(MemberComponent):
         return self._owes_ack and self._tracker.state in MAY_ACKNOWLEDGE
 
     def times(self) -> list[float]:
-        """The times (s, monotonic) of the next step."""
+        """The times (monotonic seconds) at which to look again."""
         silent_at = self._timers.session_deadline if self._stays and self._coordinator.coordinator is not None else inf
         return [silent_at, self._due_at()]
 
@@ -195,7 +197,7 @@ class ConsumerHeartbeat(MemberComponent):
     # -------------------------------------------------------------------------------------------------------- answers
 
     def forget(self) -> None:
-        """Membership is gone: nothing that was said or told holds any more."""
+        """Membership is gone: forget the fields that were sent and the target assignment."""
         self._told, self._saying = {}, None
         self._arrived = self._owes_ack = self._hurry = self._must_release = False
         self.target.forget()
@@ -287,7 +289,7 @@ class ConsumerHeartbeat(MemberComponent):
             )
 
     def _released(self, code: int) -> None:
-        """The release was answered. Another member's hold ends with its session, so joins go on until then."""
+        """The response to the release. Another member's hold ends with its session, so joins go on until then."""
         why = f"{API}: {error_name(code)}"
         self._releasing = False
         match REACTIONS[API].get(code):

@@ -22,7 +22,7 @@ SILENCE: Final = frozenset({"timeout", NO_OUTCOME})
 
 
 class CoordinatorLink(MemberComponent):
-    """`wanted`: somebody else than the group needs the coordinator (for committed offsets)."""
+    """Keeps the coordinator known. `wanted`: it is needed besides the group, for committed offsets."""
 
     def __init__(self, shared: MemberContext, membership: Membership) -> None:
         super().__init__(shared)
@@ -34,7 +34,7 @@ class CoordinatorLink(MemberComponent):
         return self._membership.fatal is None and (self._tracker.state in IN_GROUP or self.wanted)
 
     def find(self) -> None:
-        """Ask for the coordinator, if it is needed and time to."""
+        """Send a FindCoordinator, if it is needed and due."""
         if self.needed and self._coordinator.due(self._tracker.now):
             self._coordinator.asked()
             request = group_requests.find_coordinator(self._settings)

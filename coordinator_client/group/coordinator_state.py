@@ -1,4 +1,4 @@
-"""The coordinator's own small machine: who is it, and when to ask again. See `CoordinatorState`."""
+"""The coordinator's own small machine: its address, and the time of the next search. See `CoordinatorState`."""
 
 from kohort.coordinator_client.group.member_config import MemberSettings
 from kohort.coordinator_client.group.states import CoordinatorState, CoordinatorTrigger, coordinator_after
@@ -22,8 +22,9 @@ def coordinator_partition(group_id: str, partitions: int) -> int:
 class CoordinatorSearch:
     """Finds the coordinator again and again, with a growing pause while that fails.
 
-    An answer that names a coordinator does not end the failure by itself: a cluster names a dead broker until it has
-    noticed. Only an answer *from* the coordinator does (`proved`), else a member would hammer both in turn.
+    A FindCoordinator response does not end the failure by itself: a cluster names a dead broker until it has noticed.
+    Only a response *from* the coordinator does (`proved`). Otherwise a member would send requests to both in turn
+    without a pause.
     """
 
     __slots__ = ("_settings", "coordinator", "failures", "retry_at", "state")
@@ -36,7 +37,7 @@ class CoordinatorSearch:
         self.retry_at = 0.0
 
     def due(self, now: float) -> bool:
-        """True if a FindCoordinator has to be sent now."""
+        """True if a FindCoordinator is to be sent now."""
         return self.state is CoordinatorState.UNKNOWN and now >= self.retry_at
 
     def asked(self) -> None:
@@ -52,12 +53,15 @@ class CoordinatorSearch:
         self.retry_at = now + self._settings.backoff_s(self.failures)
 
     def gone(self, now: float) -> None:
-        """It is dead or not the coordinator. The first search after good times starts at once."""
+        """The coordinator is dead or is not the coordinator.
+
+        The first search after a success starts at once.
+        """
         self.state = coordinator_after(self.state, CoordinatorTrigger.GONE)
         self.coordinator = None
         self.retry_at = now + (self._settings.backoff_s(self.failures) if self.failures else 0.0)
         self.failures += 1
 
     def proved(self) -> None:
-        """The coordinator answered as one."""
+        """The coordinator responded as one."""
         self.failures = 0

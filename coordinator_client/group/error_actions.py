@@ -1,8 +1,8 @@
-"""Maps error codes to the actions of a group member, by API, in literal tables. A code that is absent is fatal.
+"""The meaning of error codes for a group member, by API: literal tables. An absent code is fatal.
 
-The machine acts on `REACTIONS`; whoever sends OffsetCommit asks `commit_verdict` what to do with the commit itself.
-Codes are Kafka's (`kohort.protocol.errors`); the reactions are those of Apache Kafka's own consumer, except where a
-comment says otherwise.
+The machine acts on `REACTIONS`. The sender of OffsetCommit calls `commit_verdict` for the commit itself. Codes are
+Kafka's (`kohort.protocol.errors`). The reactions are those of Apache Kafka's own consumer, except where a comment says
+otherwise.
 """
 
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 class ErrorAction(Enum):
-    """The action of the machine on an error in a response."""
+    """The action of the machine for an error code in a response."""
 
     RETRY = "ask again after a backoff"
     REDISCOVER = "the coordinator is another one: find it, then ask again"
@@ -146,7 +146,7 @@ class UnreleasedInstance(GroupRefused):
 
 
 class GroupProtocolError(KohortError):
-    """A coordinator's answer contradicts the group protocol: `api`, `group`."""
+    """A coordinator's response contradicts the group protocol: `api`, `group`."""
 
 
 _FATAL_ERRORS: Final[Mapping[int, type[GroupRefused]]] = {
@@ -164,7 +164,7 @@ def fatal_error(code: int, api: str, group: str, message: str | None = None, **p
 
 
 class CommitVerdict(Enum):
-    """The further course of an OffsetCommit whose response has an error."""
+    """The handling of an OffsetCommit whose response has an error code."""
 
     RETRY = "send it again, after a backoff, under the same identity"
     CHECK_TOPIC = "send it again, unless metadata requested from now on does not have the topic"
@@ -196,12 +196,12 @@ VERDICTS_WITHOUT_MEMBER: Final[Mapping[int, CommitVerdict]] = {
 
 
 def commit_verdict(code: int, sent: ConsumerGroupMetadata, view: "MemberView") -> CommitVerdict:
-    """The verdict on a commit that was sent as `sent` and refused with `code`, given the member after its
-    `CommitRefused`.
+    """The verdict on a commit that was sent as `sent` and refused with `code`.
 
-    22 and 25 mean two things. If the generation moved on while the commit was under way and we moved with it, or are
-    joining the next one with partitions kept, the commit lost a race, and retained partitions may be committed again
-    under the new generation. Else the group went on without us, and it must not be.
+    `view`: the member after it has stepped `CommitRefused`. Codes 22 and 25 mean two things. If the generation moved on
+    while the commit was in flight and the member moved with it, or is joining the next one with partitions kept, the
+    commit lost a race. Then retained partitions may be committed again under the new generation. Otherwise the group
+    went on without the member, and they must not be.
     """
     if code == 113:
         # KIP-848: the coordinator went on to another epoch, which the next heartbeat tells. The partitions are ours as

@@ -1,8 +1,8 @@
-"""The events of a group member, as frozen values: the only input of its `step`.
+"""The events of a group member, as frozen values: the only input of `GroupMember.step`.
 
-Answers name the request they belong to by its `serial` (from `Send`), and the machine knows what it had asked under
-which generation: an answer to a question that nobody waits for any more is discarded. Nothing here is compared with
-the present state by whoever delivers it; deliver everything, in the order in which it happened.
+Response events name their request by its `serial` (from `Send`). The machine keeps the generation under which each
+request was sent, and drops responses to requests that are no longer in flight. The caller compares nothing with the
+present state: it delivers every event, in the order in which they happened.
 """
 
 from collections.abc import Mapping
@@ -28,60 +28,63 @@ if TYPE_CHECKING:
 
 
 class FindCoordinatorResponded(NamedTuple):
-    """FindCoordinator was answered (the answer may still be a refusal)."""
+    """A FindCoordinator response arrived (it may carry an error code)."""
 
     serial: int
     response: "FindCoordinatorResponse"
 
 
 class JoinGroupResponded(NamedTuple):
-    """JoinGroup was answered."""
+    """A JoinGroup response arrived."""
 
     serial: int
     response: "JoinGroupResponse"
 
 
 class SyncGroupResponded(NamedTuple):
-    """SyncGroup was answered."""
+    """A SyncGroup response arrived."""
 
     serial: int
     response: "SyncGroupResponse"
 
 
 class HeartbeatResponded(NamedTuple):
-    """Heartbeat was answered."""
+    """A Heartbeat response arrived."""
 
     serial: int
     response: "HeartbeatResponse"
 
 
 class LeaveGroupResponded(NamedTuple):
-    """LeaveGroup was answered."""
+    """A LeaveGroup response arrived."""
 
     serial: int
     response: "LeaveGroupResponse"
 
 
 class ConsumerGroupHeartbeatResponded(NamedTuple):
-    """ConsumerGroupHeartbeat was answered (KIP-848): a join, a report, a leave, whichever it was."""
+    """A ConsumerGroupHeartbeat response arrived (KIP-848): to a join, a report or a leave."""
 
     serial: int
     response: "ConsumerGroupHeartbeatResponse"
 
 
 class RequestFailed(NamedTuple):
-    """A request was not and will not be sent, for a reason that trying again does not cure: no common version,
-    authentication failed, values that the version cannot carry. The error is raised in poll."""
+    """A request was not sent and will not be, with an error that no retry cures.
+
+    Examples: no common version, failed authentication, values that the version cannot carry. The error is raised in
+    poll.
+    """
 
     serial: int
     error: KohortError
 
 
 class Disconnected(NamedTuple):
-    """A connection ended, or could not be made, or an answer did not come in time (then `reason` says "timeout").
+    """A connection ended or could not be made, or a request timed out (`reason` is then "timeout").
 
-    Once for each request that was waiting (`serial`), and once without serial when the coordinator's connection closes
-    while none was: that is news too.
+    Delivered once for each request in flight (`serial`). Delivered once without a serial if the coordinator's
+    connection closes while no request is in flight.
     """
 
     serial: int | None = None
@@ -129,8 +132,11 @@ class PollEnded(NamedTuple):
 
 
 class HookStarted(NamedTuple):
-    """The caller's thread took the hook call with this serial and is about to run it. Required: until it comes, a call
-    may be replaced by another (`on_revoked` by `on_lost`, when membership is lost first)."""
+    """The caller's thread took the hook call with this serial and is about to run it.
+
+    Required: until it comes, a call may be replaced by another (`on_revoked` by `on_lost`, if membership is lost
+    first).
+    """
 
     serial: int
     at: float
@@ -139,9 +145,9 @@ class HookStarted(NamedTuple):
 class HookDone(NamedTuple):
     """The hook call is over.
 
-    `commit`: what to commit before letting go: the hook's answer, over whatever auto-commit adds; only for `Revoked`.
-    `start`: the answer of `on_assigned`. `error`: what it raised (the driver raises it from poll; here it goes into
-    the timeline).
+    `commit`: offsets to commit before letting go, from the return value of the hook and from auto-commit; only for
+    `Revoked`. `start`: the return value of `on_assigned`. `error`: the exception that the hook raised. The driver
+    raises it from poll; here it goes into the timeline.
     """
 
     serial: int
@@ -158,8 +164,11 @@ class RebalanceEnforced(NamedTuple):
 
 
 class CoordinatorWanted(NamedTuple):
-    """Somebody beside membership needs the coordinator (commits or committed offsets of a manual assignment): look for
-    it also while out of the group, from now on. Without this, a member that is OUT asks no broker anything."""
+    """The coordinator is needed besides membership, for commits or committed offsets.
+
+    A manual assignment needs it. From now on the coordinator is looked for also while out of the group. Without this
+    event, a member that is OUT sends no requests.
+    """
 
     wanted: bool = True
 
@@ -175,10 +184,10 @@ class CloseRequested(NamedTuple):
 
 
 class CommitRefused(NamedTuple):
-    """An OffsetCommit was answered with `code` for at least one partition. `sent` is the identity it was sent under.
+    """An OffsetCommit response has error `code` for at least one partition.
 
-    One event for each distinct code in an answer is enough. What to do with the commit itself: `commit_verdict` in
-    `error_actions.py`, asked after this event was stepped.
+    `sent` is the identity it was sent under. One event for each distinct code in a response is enough. `commit_verdict`
+    in `error_actions.py` decides about the commit itself; call it after this event was stepped.
     """
 
     code: int
@@ -187,16 +196,20 @@ class CommitRefused(NamedTuple):
 
 
 class CommitSettled(NamedTuple):
-    """The `CommitOrder` with this serial is settled: all committed, but for `refused` (partition -> error code; -1
-    where the outcome is unknown because the deadline came first)."""
+    """The `CommitOrder` with this serial is settled: all is committed except `refused`.
+
+    `refused`: partition -> error code; -1 if the outcome is unknown because the deadline came first.
+    """
 
     serial: int
     refused: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
 class LagKnown(NamedTuple):
-    """The `BacklogOrder` with this serial has its answer: records waiting by partition. `unknown` partitions of those
-    asked for are not in it, and `reason` tells what kept them from being found out."""
+    """The result of the `BacklogOrder` with this serial: records waiting, by partition.
+
+    `unknown`: the number of partitions of the order that are not in it. `why`: the reason.
+    """
 
     serial: int
     lag: Mapping[TopicPartition, int]
@@ -205,7 +218,7 @@ class LagKnown(NamedTuple):
 
 
 class PlanMade(NamedTuple):
-    """The `PlanOrder` with this serial has run: what SyncGroup is to carry, or the error that came of it."""
+    """The `PlanOrder` with this serial has run: the assignments for SyncGroup, or the error."""
 
     serial: int
     assignments: "tuple[SyncGroupRequestAssignment, ...]" = ()

@@ -1,7 +1,6 @@
-"""Keeps membership alive by heartbeats, and judges it by the responses to heartbeats and commits.
+"""Heartbeats of the classic protocol, and the conclusions from their responses and from refused commits.
 
-An expulsion is believed only if it speaks of the identity we still have: one of an older generation of ours is news of
-somebody we no longer are.
+UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION are ignored unless the request was sent with the present identity.
 """
 
 from typing import Final
@@ -21,7 +20,7 @@ ENOUGH_PROBES: Final = 3
 
 
 class Standing(MemberComponent):
-    """Sends heartbeats while the group expects them, and draws conclusions from what is answered, or from silence."""
+    """Sends heartbeats while the group expects them, and acts on their responses and time-outs."""
 
     def __init__(self, shared: MemberContext, membership: Membership, link: CoordinatorLink) -> None:
         super().__init__(shared)
@@ -31,20 +30,22 @@ class Standing(MemberComponent):
 
     @property
     def _beating(self) -> bool:
-        """True if the group expects heartbeats, and the coordinator is known."""
+        """True if the group expects heartbeats and the coordinator is known."""
         known = self._coordinator.coordinator is not None
         return known and self._tracker.state in HEARTBEATING and self._membership.in_generation
 
     @property
     def _probing(self) -> bool:
-        """True if this member reads on while its join waits at the coordinator. The group expects no heartbeats then. A
-        heartbeat shows whether the response can still come: it may be lost, or the coordinator and the partitions'
-        owners may have changed."""
+        """True if heartbeats are sent while partitions are kept and a join waits at the coordinator.
+
+        The group expects none then. They check that the join's response can still come. It may have been lost on the
+        way. The coordinator may also be another broker by now, and the partitions may have other owners.
+        """
         waits = self._tracker.state is MemberState.JOINING and self._in_flight.is_in_flight("JoinGroup")
         return waits and self._membership.in_generation and self._membership.owns_partitions
 
     def times(self) -> list[float]:
-        """The times (s, monotonic) of the next step."""
+        """The times (monotonic seconds) at which to look again."""
         if self._probing and not self._in_flight.is_in_flight("Heartbeat"):
             return [self._timers.next_heartbeat_at]
         if not self._beating:
@@ -87,8 +88,11 @@ class Standing(MemberComponent):
             self._told("Heartbeat", code, current)
 
     def _probed(self, code: int, current: bool) -> None:
-        """A heartbeat that went aside was answered. Where we stand the join's own answer says; but if the group has
-        gone on since, that answer is on its way, and when it does not arrive it is lost."""
+        """Handle the response to a heartbeat that was sent by another connection during a join.
+
+        The join's own response decides about membership. If the group has gone on since, that response should be on its
+        way. After `ENOUGH_PROBES` such heartbeats in a row it counts as lost.
+        """
         gone_on = current and code in (22, 25) and self._in_flight.is_in_flight("JoinGroup")
         self._gone_on = self._gone_on + 1 if gone_on else 0
         if self._gone_on >= ENOUGH_PROBES:
@@ -108,7 +112,7 @@ class Standing(MemberComponent):
         self._told("OffsetCommit", event.code, current)
 
     def _told(self, api: str, code: int, current: bool) -> None:
-        """An error that speaks of our membership, and whether it speaks of the one we still have."""
+        """Act on an error code about membership. `current`: it was sent with the present identity."""
         reaction = REACTIONS[api].get(code, ErrorAction.FATAL)
         match reaction:
             case ErrorAction.REJOIN if current and self._tracker.state is MemberState.STABLE:

@@ -1,8 +1,8 @@
-"""The two clocks of a membership: heartbeats say that the process lives, polls say that the handler does.
+"""The two clocks of a membership: heartbeats show that the process lives, polls that the handler does.
 
-KIP-62 split them so that a slow handler does not look like a dead process. Both end membership, in different ways: a
-silent process is expelled by the coordinator after the session timeout; a stuck handler makes the member leave by
-itself after max.poll.interval.
+KIP-62 split them so that a slow handler does not look like a dead process. Both end membership. The coordinator expels
+a process without heartbeats after the session timeout. A stuck handler makes the member leave by itself after
+max.poll.interval.
 """
 
 from math import inf
@@ -11,7 +11,7 @@ from kohort.coordinator_client.group.member_config import MemberSettings
 
 
 class HeartbeatTimers:
-    """Deadlines only: what they mean is the machine's affair. All times are monotonic seconds."""
+    """Deadlines of one member, in monotonic seconds. The machine decides what they mean."""
 
     __slots__ = (
         "_settings",
@@ -48,12 +48,12 @@ class HeartbeatTimers:
     # -- heartbeats
 
     def confirmed(self, sent_at: float) -> None:
-        """The coordinator answered something that we sent at `sent_at`, and it knows us."""
+        """The coordinator responded well to a request sent at `sent_at`, and knows this member."""
         self.confirmed_at = max(self.confirmed_at, sent_at)
         self.last_response_at = max(self.last_response_at, sent_at)
 
     def restarted(self, now: float) -> None:
-        """Heartbeats begin (after a join was answered): the first is due one interval from now."""
+        """Heartbeats begin (after a join's response): the first is due one interval from now."""
         self.heartbeat_sent_at = now
         self.last_response_at = now
 
@@ -67,7 +67,7 @@ class HeartbeatTimers:
 
     @property
     def session_deadline(self) -> float:
-        """The time at which a silent coordinator counts as dead."""
+        """The time (monotonic s) at which a coordinator without responses counts as dead."""
         return self.last_response_at + self.session_s
 
     # -- polls
@@ -84,14 +84,14 @@ class HeartbeatTimers:
 
     @property
     def poll_deadline(self) -> float:
-        """The time at which the handler has taken longer than max_poll_interval_ms."""
+        """The time (monotonic s) at which the handler has taken too long."""
         return (
             inf if self.processing_since is None else self.processing_since + self._settings.max_poll_interval_ms / 1000
         )
 
     @property
     def warn_at(self) -> float:
-        """The time of the warning before `poll_deadline`; given once for each call of the handler."""
+        """The time (monotonic s) at which to warn of the poll deadline; once per period without a poll."""
         if self.processing_since is None or self.warned:
             return inf
         return self.processing_since + self._settings.poll_warning_ratio * self._settings.max_poll_interval_ms / 1000

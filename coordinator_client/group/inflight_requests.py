@@ -1,7 +1,6 @@
-"""The requests of a member that are under way, each with the identity it was sent under.
+"""The requests of a member that are in flight, each with the identity it was sent under.
 
-An answer to a request that is not waited for any more is nobody's business: whoever gives one up has it forgotten here,
-and `answered` then knows nothing of it.
+Responses to cancelled requests are dropped: `cancel` removes the request, and `complete` then returns None.
 """
 
 from collections.abc import Iterable
@@ -27,7 +26,10 @@ that they have not answered."""
 
 
 class InFlightRequest(NamedTuple):
-    """A request that is waited for. Times are monotonic seconds. `aside`: sent while a join waited there."""
+    """A request in flight. Times are monotonic seconds.
+
+    `use_other_connection`: it was sent while a join waited on the coordinator's own connection.
+    """
 
     api: str
     identity: ConsumerGroupMetadata
@@ -38,7 +40,7 @@ class InFlightRequest(NamedTuple):
 
 
 class InFlightRequests:
-    """The requests without a response, and the requests that are still to be handed out (`drain_sends`)."""
+    """The requests in flight, and those still to be handed out (`drain_sends`)."""
 
     __slots__ = ("_distrusted", "_join_on_wire", "_requests", "_sends", "_serial")
 
@@ -50,7 +52,7 @@ class InFlightRequests:
         self._sends: list[Send] = []
 
     def next_serial(self) -> int:
-        """A number that nothing of this member has had: one sequence for requests, hook calls and commit orders."""
+        """A number not used before by this member: one sequence for requests, hook calls and commit orders."""
         self._serial += 1
         return self._serial
 
@@ -65,7 +67,7 @@ class InFlightRequests:
         now: float,
         awaited: bool = True,
     ) -> None:
-        """Hand out a request. One that is not `awaited` goes out too, but nothing hangs on its outcome."""
+        """Hand out a request. If it is not `awaited`, its outcome is ignored."""
         serial = self.next_serial()
         aside = api in OTHER_CONNECTION_APIS and self._join_on_wire is not None
         renew = self._distrusted and to is not None and not aside
@@ -79,42 +81,45 @@ class InFlightRequests:
             self._requests[serial] = InFlightRequest(api, identity, now, node_id, overdue_at, aside)
 
     def use_new_connection_next(self) -> None:
-        """Send the next request to a coordinator over a new connection, since the present one brings no responses."""
+        """Send the next request to a coordinator by a new connection.
+
+        Called when requests on the coordinator's own connection get no response although they should.
+        """
         self._distrusted = True
 
     def drain_sends(self) -> tuple[Send, ...]:
-        """The requests since the last call, in their order."""
+        """The requests added since the last call, in order."""
         sends, self._sends = tuple(self._sends), []
         return sends
 
     def on_result(self, serial: int | None) -> None:
-        """The request of this serial has had its outcome, waited for or not."""
+        """The request of this serial has had its outcome, in flight or cancelled."""
         if self._join_on_wire is not None and serial == self._join_on_wire:
             self._join_on_wire = None
 
     def complete(self, serial: int) -> InFlightRequest | None:
-        """The request that an outcome belongs to, which is waited for no longer; None if nobody waits for it."""
+        """Remove and return the request that an outcome belongs to; None if it is not in flight."""
         return self._requests.pop(serial, None)
 
     def get(self, serial: int) -> InFlightRequest | None:
-        """As `answered`, but it is still waited for."""
+        """As `complete`, without removing the request."""
         return self._requests.get(serial)
 
     def is_in_flight(self, api: str) -> bool:
         return any(asked.api == api for asked in self._requests.values())
 
     def sent_at(self, api: str) -> float | None:
-        """The time at which the request of this API in flight was sent; None if there is none."""
+        """The time (monotonic s) at which the request in flight to this API was sent; None if there is none."""
         return next((asked.sent_at for asked in self._requests.values() if asked.api == api), None)
 
     def cancel(self, *apis: str) -> None:
-        """Whatever is answered to these is nobody's business any more."""
+        """Forget the requests to these APIs; their responses will be dropped."""
         self._requests = {serial: asked for serial, asked in self._requests.items() if asked.api not in apis}
 
     def overdue(self, now: float) -> list[int]:
-        """Serials of the requests whose outcome is owed for too long."""
+        """Serials of the requests that have timed out."""
         return [serial for serial, asked in self._requests.items() if now >= asked.overdue_at]
 
     def overdue_times(self) -> Iterable[float]:
-        """The time at which each of them is overdue."""
+        """The time (monotonic s) at which each request will have timed out."""
         return (asked.overdue_at for asked in self._requests.values())

@@ -84,8 +84,11 @@ class Gathering(MemberComponent):
         return max(self._settings.request_timeout_ms, self._settings.rebalance_ms + JOIN_GRACE_MS)
 
     def _subscription_for(self, assignor: Assignor, topics: frozenset[str]) -> bytes:
-        """A cooperative assignor is told what we hold now, in the generation we are in; an eager one what we held last,
-        since all of it has been given up by now and only serves as a memory."""
+        """The subscription for one assignor.
+
+        For a cooperative assignor it has the partitions held now, in the present generation. For an eager one it has
+        those held last, since all of them have been given up by now.
+        """
         if assignor.rebalance is Rebalance.COOPERATIVE:
             owned, generation = self._owned.partitions, self._membership.identity.generation
         else:

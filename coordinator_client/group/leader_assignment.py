@@ -1,4 +1,4 @@
-"""The work of a generation's leader: read the subscriptions, run the assignor, check its plan, and encode it.
+"""The leader's work: read what the members sent, let the assignor plan, check it, write it down.
 
 Pure functions of a JoinGroup answer and metadata. A plan is checked here, before anybody acts on it, because everything
 later trusts it: a partition given twice would be read twice by two members of good faith, and one given to a member
@@ -36,7 +36,7 @@ class AssignorFailed(KohortError):
 
 
 class MemberMetadata(NamedTuple):
-    """The subscription of one member. `error`: the part of it that could not be used, and the reason; "" for none."""
+    """The subscription of one member. `error`: the part that could not be used, and why; "" for none."""
 
     subscription: Subscription
     instance_id: str | None
@@ -91,12 +91,12 @@ def _claimed_generation(subscription: Subscription, assignor: str) -> int:
 
 
 def topics_of(said: Mapping[str, MemberMetadata]) -> frozenset[str]:
-    """All topics that anybody in the group subscribes to."""
+    """All topics that members of the group subscribe to."""
     return frozenset(topic for each in said.values() for topic in each.subscription.topics)
 
 
 def shape_of(info: TopicInfo | None, racks_matter: bool) -> TopicShape:
-    """The facts on which an assignment depends. A topic that does not exist has no partitions."""
+    """The facts about a topic that an assignment depends on; a missing topic has no partitions."""
     if info is None:
         return 0, {}
     return info.partitions, dict(info.racks) if racks_matter else {}
@@ -125,7 +125,7 @@ class PlanOrder(NamedTuple):
 
 
 def wants_backlog(assignor: Assignor) -> bool:
-    """True if the assignor needs the group's lag (`needs_lag`)."""
+    """True if the assignor needs the lag of the partitions (`needs_lag`)."""
     return bool(getattr(assignor, "needs_lag", False))
 
 
@@ -189,7 +189,7 @@ def write_plan(plan: Plan) -> tuple[SyncGroupRequestAssignment, ...]:
 def write_subscription(
     assignor: Assignor, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int, rack_id: str | None
 ) -> bytes:
-    """This member's subscription under one assignor's name, encoded.
+    """The subscription that this member sends to the leader for one assignor.
 
     Raises `AssignorFailed`, whatever the assignor did.
     """

@@ -1,4 +1,4 @@
-"""The knowledge of a generation's leader: the members' subscriptions, joins and leaves, and the inputs of its plan."""
+"""The leader's view of a generation: its members, their turnover, and the metadata its plan depended on."""
 
 from collections.abc import Mapping
 from math import inf
@@ -22,10 +22,11 @@ class Turnover(NamedTuple):
 
 
 class Leadership:
-    """`leads`: whether we do. `group_topics`: all that anybody in the group subscribes to. `moved`: topics that are not
-    as they were when we assigned them.
+    """State that only the leader of a generation has; empty in a follower.
 
-    Empty in a follower. `racks_matter`: whether a change of replicas' racks alone asks for another plan.
+    `leads`: this member is the leader. `group_topics`: all topics that members of the group subscribe to. `moved`:
+    topics that have changed since they were assigned. `racks_matter`: a change of replicas' racks alone needs another
+    plan.
     """
 
     __slots__ = (
@@ -56,7 +57,7 @@ class Leadership:
         self._measured_topics: Mapping[str, int] = {}
 
     def begin(self, *, leads: bool) -> None:
-        """A generation begins; what was heard in the last one holds no more."""
+        """A generation begins; the subscriptions of the last one are dropped."""
         self.leads = leads
         self.set_members({})
 
@@ -67,13 +68,15 @@ class Leadership:
         self._lag, self._measured_at = None, -inf
 
     def set_members(self, said: dict[str, leader_assignment.MemberMetadata]) -> None:
-        """Take the members' subscriptions of a generation, which only its leader gets."""
+        """Set the subscriptions of the generation's members, which only its leader receives."""
         self._said, self.group_topics = said, leader_assignment.topics_of(said)
         self._snapshot, self.moved = {}, ()
 
     def turnover(self) -> Turnover | None:
-        """The members that came and left since the last generation. Known to a leader that led both; None in its first
-        one."""
+        """Members that joined and left since the last generation.
+
+        Only a leader can see it, and only between two generations that it led in a row: None in the first of them.
+        """
         before, members = self._members_before, frozenset(self._said)
         self._members_before = members
         return None if before is None else Turnover(members - before, before - members)
@@ -90,11 +93,11 @@ class Leadership:
         return {topic: known[topic].partitions for topic in sorted(self.group_topics) if topic in known}
 
     def measured(self, topics: Mapping[str, int], lag: Mapping[TopicPartition, int], now: float) -> None:
-        """So many records wait in the partitions of these topics, as far as that could be found out."""
+        """Store the lag of the partitions of these topics, as far as it is known."""
         self._lag, self._measured_at, self._measured_topics = lag, now, topics
 
     def backlog_is_fresh(self, now: float) -> bool:
-        """True if the last measured lag can be used: it is of these topics, and not old."""
+        """True if the last measured lag is of the present topics and not older than `BACKLOG_KEEPS_S`."""
         return now - self._measured_at < BACKLOG_KEEPS_S and self._measured_topics == self.partition_counts
 
     def plan_order(self, serial: int, assignor: Assignor) -> leader_assignment.PlanOrder:
@@ -104,14 +107,14 @@ class Leadership:
         return leader_assignment.PlanOrder(serial, assignor, dict(self._said), dict(self._topics.known), lag)
 
     def take_snapshot(self, *, known_only: bool = False) -> None:
-        """Remember the group's topics as they are now: what differs from that later has moved."""
+        """Remember the group's topics as they are now; topics that differ later have moved."""
         self._snapshot = {
             topic: self._shape(topic) for topic in self.group_topics if not known_only or topic in self._topics.known
         }
         self.moved = ()
 
     def look_again(self) -> None:
-        """Metadata came: is the plan still one for these topics?"""
+        """Metadata came: find the topics that have changed since they were assigned."""
         if not self.leads:
             return
         for topic in self.group_topics & self._topics.known.keys():

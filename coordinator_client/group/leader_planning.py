@@ -39,7 +39,7 @@ class Planning(MemberComponent):
         self._new_plan: PlanOrder | None = None
 
     def begin(self) -> None:
-        """We lead a new generation. What was ordered for the last one is nobody's business any more."""
+        """This member leads a new generation; orders for the last one are dropped."""
         patience_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms / 2)
         self._topics_deadline = self._tracker.now + patience_ms / 1000
         self._asked = self._running = self._new_backlog = self._new_plan = None
@@ -70,7 +70,7 @@ class Planning(MemberComponent):
         self._asked = self._new_backlog = BacklogOrder(serial, topics, self._tracker.now + patience_s)
 
     def on_backlog(self, event: LagKnown) -> None:
-        """Take the measured lag, which may be incomplete."""
+        """Take in the measured lag, as far as it is known."""
         if self._waits and self._asked is not None and event.serial == self._asked.serial and self._running is None:
             self._measured(event.lag, event.unknown, event.why)
 
@@ -83,7 +83,7 @@ class Planning(MemberComponent):
             self._tracker.timeline.add_error(text)
 
     def is_due(self, event: PlanMade) -> bool:
-        """True if this is the plan in progress."""
+        """True if this is the plan that is waited for."""
         return self._waits and self._running is not None and event.serial == self._running.serial
 
     @property
@@ -99,7 +99,7 @@ class Planning(MemberComponent):
         )
 
     def drain_backlog(self) -> BacklogOrder | None:
-        """The question that came up since the last call, if one did."""
+        """The lag query ordered since the last call, if there is one."""
         order, self._new_backlog = self._new_backlog, None
         return order
 
@@ -109,7 +109,7 @@ class Planning(MemberComponent):
         return order
 
     def wake_at(self) -> float:
-        """The time of the next `advance` if nothing happens."""
+        """The time (monotonic s) at which to call `advance` again if nothing happens."""
         if self._running is not None:
             return self._plan_deadline
         return self._topics_deadline if self._asked is None else self._asked.deadline + BACKLOG_GRACE_S

@@ -1,6 +1,6 @@
-"""The base of the members of both group protocols: `step` and `ready`, the user's calls, and the deadlines.
+"""The base of the members of both group protocols: the two verbs, the user's part, and deadlines.
 
-A subclass makes the parts of its protocol, hangs its events into `HANDLERS` and its states into `TURNS`, and says what
+A subclass makes the parts of its protocol, adds its events to `HANDLERS` and its states to `TURNS`, and defines what
 else it watches, sends and waits for. `classic_member.py` is the classic one and explains how to read them.
 """
 
@@ -44,7 +44,7 @@ class MemberBase(MemberComponent):
             self.HANDLERS[type(event)](self, event)
 
     def ready(self, now: float) -> Ready:
-        """The output at `now`. Sends, notices and commit orders are given once."""
+        """The work that is due at `now`. Drains: sends, notices and commit orders are given once."""
         self._tracker.at(now)
         self._advance()
         return Ready(
@@ -88,11 +88,11 @@ class MemberBase(MemberComponent):
         raise NotImplementedError
 
     def _wanted(self) -> WantedTopics:
-        """The topics of which metadata is needed."""
+        """The topics whose metadata is needed."""
         raise NotImplementedError
 
     def _drain_backlog(self) -> BacklogOrder | None:
-        """The order to measure lag for a plan, if this member makes plans."""
+        """The lag query that a plan needs first, if this member makes plans."""
         return None
 
     def _drain_plan(self) -> PlanOrder | None:
@@ -100,7 +100,7 @@ class MemberBase(MemberComponent):
         return None
 
     def _watch(self) -> None:
-        """Draw conclusions from silence."""
+        """Handle time-outs."""
         raise NotImplementedError
 
     def _beat(self) -> None:
@@ -108,7 +108,7 @@ class MemberBase(MemberComponent):
         raise NotImplementedError
 
     def _times(self) -> list[float]:
-        """The times (s, monotonic) at which the protocol needs a step."""
+        """The times (monotonic seconds) at which the protocol has to look again."""
         raise NotImplementedError
 
     def _start_afresh(self) -> None:

@@ -1,4 +1,4 @@
-"""The settings of a group member, which `coordinator_client/consumer_config.py` makes from the user's."""
+"""The settings of a group member, made by `coordinator_client/consumer_config.py` from those of the user."""
 
 from typing import NamedTuple
 
@@ -42,7 +42,7 @@ class MemberSettings(NamedTuple):
 
     @property
     def leaves(self) -> bool:
-        """True if unsubscribe, close and a stalled handler send a leave. Dynamic members do, static ones do not."""
+        """True if unsubscribe, close and a stalled handler send a leave: dynamic members do, static ones do not."""
         return self.instance_id is None if self.leave_on_close is None else self.leave_on_close
 
     def backoff_s(self, attempt: int) -> float:

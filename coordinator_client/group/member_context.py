@@ -1,4 +1,4 @@
-"""The shared state of a member's components."""
+"""State shared by the components of a group member."""
 
 from typing import NamedTuple, Self
 
@@ -12,8 +12,7 @@ from kohort.coordinator_client.group.topic_subscription import TopicSubscription
 
 
 class MemberContext(NamedTuple):
-    """The shared state of one member: state tracker, coordinator, timers, topics, requests in flight, owned
-    partitions."""
+    """The shared state of one member: its tracker, coordinator, timers, topics, requests and partitions."""
 
     settings: MemberSettings
     tracker: StateTracker

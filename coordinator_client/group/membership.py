@@ -37,7 +37,7 @@ LeaveRequest = Callable[[ConsumerGroupMetadata, str], tuple[str, Any] | None]
 
 
 class AfterRevocation(Enum):
-    """The step that follows once everything is revoked."""
+    """The next step once everything is let go."""
 
     REJOIN = auto()
     ACCEPT_ASSIGNMENT = auto()
@@ -76,7 +76,7 @@ class Membership(MemberComponent):
 
     @property
     def owns_partitions(self) -> bool:
-        """True if any partition is owned."""
+        """True if anything is owned."""
         return bool(self._owned.assignment)
 
     def send(self, api: str, request: Any, timeout_ms: int, *, anywhere: bool = False, awaited: bool = True) -> None:
@@ -98,7 +98,7 @@ class Membership(MemberComponent):
         self.identity = self.identity._replace(member_id=member_id)
 
     def on_joined(self, generation: int, member_id: str, protocol: str | None) -> None:
-        """A join was answered well."""
+        """A join succeeded."""
         self.identity = ConsumerGroupMetadata(
             self._settings.group_id, generation, member_id, self._settings.instance_id
         )
@@ -119,7 +119,7 @@ class Membership(MemberComponent):
     # ------------------------------------------------------------------------------------------ letting go, and taking
 
     def revoke_before_join(self, revoked: frozenset[TopicPartition]) -> None:
-        """Revoke, through the user's hook, the partitions that must be given up before a join."""
+        """Revoke partitions before a join, with the user's consent."""
         self.after_revocation = AfterRevocation.REJOIN
         self._revoke(revoked)
 
@@ -143,7 +143,7 @@ class Membership(MemberComponent):
         self._tracker.transition(Trigger.AGAIN)
 
     def _revoke(self, partitions: frozenset[TopicPartition]) -> None:
-        """Ask the user to let go. Nothing of it is fetched or returned from now on."""
+        """Have the user let go. Nothing of it is fetched or returned from now on."""
         self._tracker.transition(Trigger.MUST_REVOKE)
         owned = self._owned.partitions
         cause = self._tracker.cause or RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS)
@@ -263,7 +263,7 @@ class Membership(MemberComponent):
     # ---------------------------------------------------------------------------------------- losing, stalling, failing
 
     def lose(self, cause: RebalanceCause, *, keep_id: bool = False) -> None:
-        """Membership is gone. What was owned may be somebody else's by now: `on_lost`, no commit."""
+        """Membership is gone. Its partitions may have another owner by now: `on_lost`, no commit."""
         member_id = self.identity.member_id if keep_id else ""
         self._drop(member_id)
         self._tracker.begin_rebalance(cause)
@@ -284,7 +284,7 @@ class Membership(MemberComponent):
         self._tracker.notice("lost", f"lost {len(owned)} partitions: {cause}")
 
     def _nothing_lost(self) -> None:
-        """Membership is gone and nothing was held, so nobody has to be told."""
+        """Membership is gone and nothing was held, so no hook is called."""
         if self._tracker.state is MemberState.COMMITTING:
             self._revocation_done()
         elif self._tracker.state in IN_GROUP:
@@ -379,7 +379,7 @@ class Membership(MemberComponent):
             self._send_leave()
 
     def _goodbye(self, reason: str) -> tuple[str, Any] | None:
-        """The leave to send, as (API, request), if one is due and the coordinator is known."""
+        """The API and request by which to leave; None without a coordinator or a member id."""
         known = self._coordinator.coordinator is not None and bool(self.identity.member_id)
         return self._leave_request(self.identity, reason) if known else None
 
@@ -399,12 +399,12 @@ class Membership(MemberComponent):
         self.leave_deadline = deadline if self.closing is None else min(deadline, self.closing)
 
     def on_left(self, event: LeaveGroupResponded) -> None:
-        """LeaveGroup was answered."""
+        """A LeaveGroup response arrived."""
         if self._in_flight.complete(event.serial) is not None:
             self.left(event.response.error_code, *(member.error_code for member in event.response.members))
 
     def left(self, *codes: int) -> None:
-        """The leave is settled, or nobody waits for it any more. An error in its answer is told; it changes nothing."""
+        """The leave is settled or no longer waited for. An error code in its response is only noticed."""
         if any(codes):
             self._tracker.notice("leave_failed", f"the leave: {error_name(next(code for code in codes if code))}")
         self._in_flight.cancel(*LEAVE_APIS)

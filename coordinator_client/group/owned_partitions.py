@@ -1,7 +1,7 @@
-"""The partitions that a member owns, and the one hook call that is due.
+"""The partitions that a member owns, and the one hook call that is due about them.
 
-At most one call is due, and while it runs the member does not leave its state but by loss or stall; so hooks come in
-the order in which things happened, each before its consequences.
+At most one call is due. While it runs, the member leaves its state only by loss or stall. So hooks come in the order in
+which things happened, each before its consequences.
 """
 
 from collections.abc import Iterable
@@ -47,7 +47,7 @@ class OwnedPartitions:
         return self.assignment.partitions
 
     def accept(self, generation: int) -> None:
-        """Add the newly assigned partitions to the owned ones, in this generation."""
+        """The newly assigned partitions are owned now, in this generation."""
         self.assignment = self.assignment.brought(self.newly_assigned)
         self.previously_owned, self.last_generation = self.partitions, generation
 
@@ -70,7 +70,7 @@ class OwnedPartitions:
         self.callback_running = False
 
     def withdraw(self) -> None:
-        """A call that nobody took is replaced by what is true now. What it would have brought was never ours."""
+        """Withdraw the call that was not taken. Partitions it would have brought are dropped."""
         if self.hook is not None and isinstance(self.hook.event, Assigned):
             self.drop(self.hook.event.partitions)
         self.hook = None

@@ -1,4 +1,4 @@
-"""The output of a group member: one ordered, frozen value, the only output of its `ready`.
+"""The work that a group member hands out: one ordered, frozen value, the only output of `GroupMember`.
 
 How a driver must use it
 ------------------------
@@ -16,8 +16,8 @@ The machine belongs to one thread (the driver's). A turn of that thread is:
 
 `now` is monotonic seconds and never goes back. Requests go out in the order of `sends`. A `Send` to the coordinator
 uses a connection of its own (not the one that fetches from the same node), and has exactly one outcome: its answer
-(`events.ANSWERS[send.api](send.serial, response)`), or `Disconnected(serial, ...)` at close or timeout, or
-`Refused(serial, error)`. A `Send` that is not written yet when the machine stops waiting for it may still go out:
+(`events.RESPONSE_EVENTS[send.api](send.serial, response)`), or `Disconnected(serial, ...)` at close or timeout, or
+`RequestFailed(serial, error)`. A `Send` that is not written yet when the machine stops waiting for it may still go out:
 answers nobody waits for are discarded. Before building, pass the request through `fit.fit(request, version)`:
 the machine chooses nothing by version.
 
@@ -60,11 +60,13 @@ class Send(NamedTuple):
     `api` is Kafka's name of it ("JoinGroup"), `request` the typed value, `timeout_ms` how long its answer may take:
     for JoinGroup at least the rebalance timeout and 5 s, since the coordinator sits on it while members gather.
 
-    `aside`: a JoinGroup waits on the coordinator's own connection, and brokers read nothing behind a request that they
+    `use_other_connection`: a JoinGroup waits on the coordinator's own connection, and brokers read nothing
+    behind a request that they
     have not answered: send this one by another connection to the same node, or it will be as late as that join. (While
     `view.state` is JOINING the same is true of commits and of fetching committed offsets.)
 
-    `renew`: close the coordinator's own connection first, if there is one, and send this by another: what was asked by
+    `use_new_connection`: close the coordinator's own connection first, if there is one, and send this by
+    another: what was asked by
     the old one gets no answer.
     """
 
@@ -105,9 +107,9 @@ class MemberView(NamedTuple):
     `commits_open`: false while the coordinator would refuse every commit; hold them until it is true again, and then
     send those of partitions still owned under the same epoch with the new `identity`. While a subscribed member's
     `identity.generation` is -1 it has nothing to commit, whatever `assignment` still names: fail it.
-    `last_identity`: the identity that was last in a generation.
+    `held`: the identity that was last in a generation.
     `rejoin_wanted`: a rebalance is wanted and will begin as soon as the state allows. `fatal`: raise it from poll,
-    every time. `protocol`: the assignor that the group chose, once there is a generation. `last_heartbeat_at`: when the
+    every time. `protocol`: the assignor that the group chose, once there is a generation. `last_beat_at`: when the
     last heartbeat that was answered well had been sent.
     """
 

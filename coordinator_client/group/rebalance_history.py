@@ -1,6 +1,6 @@
-"""The rebalances of a group member: cause, reason, duration of each phase, and the partitions that moved.
+"""The history of a group member, rebalance by rebalance: cause, members, length of each phase, moves.
 
-Fed by the machine with the machine's own time. Every entry is a frozen value and the history is a tuple that is
+Written by the machine with the machine's own time. Every entry is a frozen value and the history is a tuple that is
 replaced, so any thread may read it at any moment.
 """
 
@@ -55,7 +55,7 @@ class RebalanceRecord(NamedTuple):
     troubles: tuple[str, ...] = ()
 
     def seconds_in(self, state: MemberState, now: float) -> float:
-        """The time in `state`, all its phases together."""
+        """The time spent in `state`, in seconds, all its phases together."""
         return sum(phase.lasted_s(now) for phase in self.phases if phase.state is state)
 
 
@@ -103,7 +103,7 @@ class Timeline:
             self._put(current._replace(attempts=current.attempts + 1))
 
     def commit_refused(self, partitions: frozenset[TopicPartition], code: int) -> None:
-        """A commit was refused; told with the newest rebalance."""
+        """A commit was refused; recorded with the newest rebalance."""
         if self.rebalances:
             newest = self.rebalances[-1]
             refusals = {**dict(newest.commits_refused), **dict.fromkeys(partitions, code)}

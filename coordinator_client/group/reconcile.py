@@ -1,9 +1,10 @@
-"""The partitions that a member revokes, keeps and accepts, as pure functions of sets.
+"""The partitions that a member lets go, keeps and takes, as pure functions of sets.
 
 EAGER (KIP-54 and before): a join gives everything up, so after a sync there is nothing to keep and all is new.
-COOPERATIVE (KIP-429): a join keeps everything but partitions of topics no longer subscribed; a sync then takes away
-what moves. Whoever lost something joins once more, because only then is it free for its next owner: one round lets go,
-the next one takes. Unmoved partitions are never touched.
+
+COOPERATIVE (KIP-429): a join keeps everything except partitions of topics no longer subscribed. A sync then takes away
+the partitions that move. A member that lost one joins once more, because only then is it free for its next owner. One
+round lets go, the next one takes. Unmoved partitions are never touched.
 """
 
 from collections.abc import Iterable, Sequence
@@ -17,7 +18,7 @@ Partitions = frozenset[TopicPartition]
 
 
 class Moves(NamedTuple):
-    """The changes of an assignment for this member."""
+    """The changes that an assignment makes for this member."""
 
     revoked: Partitions
     kept: Partitions
@@ -38,7 +39,7 @@ def mode_of(assignors: Sequence[Assignor]) -> Rebalance:
 
 
 def before_join(mode: Rebalance, owned: Partitions, topics: Iterable[str]) -> Partitions:
-    """The partitions that must be revoked before a join that subscribes to `topics`."""
+    """The partitions to let go before a join that subscribes to `topics`."""
     if mode is Rebalance.EAGER:
         return owned
     subscribed = frozenset(topics)
@@ -46,7 +47,7 @@ def before_join(mode: Rebalance, owned: Partitions, topics: Iterable[str]) -> Pa
 
 
 def after_sync(owned: Partitions, assigned: Partitions) -> Moves:
-    """The partitions that an assignment revokes, keeps and adds. Under EAGER `owned` is empty by then."""
+    """The partitions that an assignment takes, leaves and brings. Under EAGER `owned` is empty by then."""
     return Moves(revoked=owned - assigned, kept=owned & assigned, added=assigned - owned)
 
 

@@ -1,18 +1,18 @@
 """The states of a group member, and every transition there is, as one literal table.
 
-There are two machines in here, because a group member is two things at once. *Membership* (`MemberState`) says what
-the group believes about us: whether we are in, and how far a rebalance has come. *The coordinator*
-(`CoordinatorState`) says whether we know which broker to talk to. They are apart because they fail apart: a coordinator
-that dies takes nothing from us (same generation, same partitions, fetching goes on), and a group that expels us does
-so through a coordinator in the best of health. A member which mixes the two rejoins whenever a broker restarts.
+There are two machines in here. *Membership* (`MemberState`): whether the group counts this member in, and how far a
+rebalance has come. *The coordinator* (`CoordinatorState`): whether the coordinating broker is known. They are apart
+because they fail apart. If a coordinator dies, the member keeps its generation and partitions, and fetching goes on. A
+group may also expel a member through a healthy coordinator. A client that mixes the two rejoins whenever a broker
+restarts.
 
 Two rules for this file. All transitions live here: `state_tracker.py` may only change state through `TRANSITIONS`, and
-a pair that is absent is a bug of ours (`IllegalTransition`), never something to be patched with an assignment. And this
-file does not know how a transition is earned: what an answer, a timer or a hook means is decided in `classic_member.py`
-and its parts, which name their conclusion by a `Trigger`; where that leads is decided here.
+an absent pair is a bug of this library (`IllegalTransition`). This file does not know how a transition is earned.
+`classic_member.py` and its parts decide what a response, a timer or a hook means, and name their conclusion by a
+`Trigger`. The state it leads to is decided here.
 
-COOPERATIVE and EAGER walk through the same states. They differ in what is handed to `REVOKING` (everything before a
-join; or, after a sync, only what moves away), not in the shape of the walk.
+COOPERATIVE and EAGER go through the same states. They differ in the partitions that are handed to `REVOKING`:
+everything before a join, or only what moves away after a sync.
 """
 
 from collections.abc import Mapping
@@ -23,7 +23,7 @@ from kohort.common.errors import KohortError
 
 
 class MemberState(Enum):
-    """The state of this member in its group. Each value is the sentence that `health()` shows."""
+    """The state of this member in its group. Each value is the sentence `health()` shows."""
 
     OUT = "not in the group"
     """No subscription, or the last one was given up. Entered at the start and after a leave. Nothing is sent, nothing
@@ -84,7 +84,7 @@ class MemberState(Enum):
 
 
 class CoordinatorState(Enum):
-    """The state of the search for the group's coordinator."""
+    """State of the search for the broker that coordinates the group."""
 
     UNKNOWN = "unknown"
     """Nobody to talk to. A FindCoordinator is sent as soon as somebody needs one and the backoff allows."""
@@ -98,7 +98,7 @@ class CoordinatorState(Enum):
 
 
 class Trigger(Enum):
-    """The conclusions of the member from events. Transitions depend on these, not on raw events."""
+    """The conclusions of the member. Transitions hang on these, not on raw events."""
 
     SUBSCRIBED = "a subscription came"
     LOST = "membership is gone while partitions are held"
@@ -125,7 +125,7 @@ class Trigger(Enum):
 
 
 class CoordinatorTrigger(Enum):
-    """The events that change the coordinator's state."""
+    """The changes in what is known of the coordinator."""
 
     ASKED = "FindCoordinator was sent"
     FOUND = "the answer named one"
@@ -290,7 +290,7 @@ flight the old generation is still good, and a commit that loses that race is he
 
 
 class IllegalTransition(KohortError):
-    """The machine asked for a transition that the table does not have: a defect of this library, never of the user."""
+    """A transition that the table does not have: a defect of this library, never of the user."""
 
 
 def after(
@@ -298,7 +298,7 @@ def after(
     trigger: Trigger,
     table: Mapping[MemberState, Mapping[Trigger, MemberState]] = TRANSITIONS,
 ) -> MemberState:
-    """The state that `trigger` leads to; `IllegalTransition` where the table has none."""
+    """The state that `trigger` leads to. Raises `IllegalTransition` if the table has none."""
     try:
         return table[state][trigger]
     except KeyError:

@@ -1,7 +1,7 @@
-"""The target assignment of a KIP-848 coordinator: given by topic id, owned by topic name.
+"""The target assignment of a KIP-848 coordinator: received by topic id, owned by topic name.
 
-A topic that was deleted and made again keeps its name and gets another id, so an owned partition remembers under which
-id it came: the coordinator that assigns the new topic means other partitions, though they are called the same.
+A topic that was deleted and made again keeps its name and gets another id. So an owned partition remembers the id under
+which it came. A coordinator that assigns the new topic means other partitions, though they have the same name.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +21,7 @@ class Named(NamedTuple):
 
 
 class TargetAssignment:
-    """`told`: what the coordinator said last, None before it said anything."""
+    """The target of the coordinator. `told`: its last target, None before the first."""
 
     __slots__ = ("_came_as", "told")
 
@@ -43,7 +43,7 @@ class TargetAssignment:
         owned: frozenset[TopicPartition],
         subscribed: Callable[[str], bool],
     ) -> Named:
-        """The partitions to own now: those of the target that have a name, are subscribed to, and are not owned under
+        """The part of the target to own now: what has a name, is subscribed to, and is not still owned under
         another id."""
         told = self.told or {}
         held = {partition.topic for partition in owned}
@@ -65,7 +65,7 @@ class TargetAssignment:
             self._came_as[topic] = topics[topic].topic_id
 
     def by_id(self, owned: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
-        """The owned partitions by topic id."""
+        """The owned partitions by topic id, as the coordinator names them."""
         numbers: dict[UUID, list[int]] = {}
         for partition in sorted(owned):
             numbers.setdefault(self._came_as[partition.topic], []).append(partition.partition)

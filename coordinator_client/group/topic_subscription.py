@@ -71,7 +71,7 @@ class TopicSubscription:
         return NO_TOPICS if self._everything_known else topics - self._looked_up
 
     def wanted(self, group_topics: frozenset[str]) -> WantedTopics:
-        """The topics of which metadata is needed: the subscription's, and those that a leader has to assign."""
+        """The topics whose metadata is needed: those subscribed to, and those a leader has to assign."""
         subscription = self.subscription
         if subscription is None:
             return WantedTopics()
@@ -79,7 +79,7 @@ class TopicSubscription:
         return WantedTopics(own | group_topics, subscription.by_pattern, of_others=group_topics - own)
 
     def _resolve(self) -> None:
-        """Set the topics of the subscription from the known topics of the cluster."""
+        """Work out the topics of the subscription from what is known of the cluster."""
         subscription = self.subscription
         if subscription is None:
             self.meant = NO_TOPICS
