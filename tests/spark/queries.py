@@ -3,6 +3,10 @@
 from collections.abc import Callable
 from typing import Any
 
+STARTS = 4
+BUSY = "failed to connect back"
+"""Spark's words for a Python process that took longer than 10 s to start."""
+
 
 def ended(start: Callable[[], Any], timeout_s: float = 150) -> Any:
     """The query that `start` starts, once it has ended well.
@@ -11,12 +15,12 @@ def ended(start: Callable[[], Any], timeout_s: float = 150) -> Any:
     """
     from pyspark.errors import StreamingQueryException
 
-    while True:
+    for attempt in range(1, STARTS + 1):
         query = start()
         try:
             assert query.awaitTermination(timeout_s), "the query does not end"
         except StreamingQueryException as error:
-            if "failed to connect back" not in str(error):
+            if BUSY not in str(error) or attempt == STARTS:
                 raise
         else:
             return query
