@@ -594,7 +594,7 @@ class Consumer(ConsumerBase):
         with self._session.acquire():
             return self._result(self._ask_topics(timeout_s), timeout_s)
 
-    def group_members(self, timeout_s: float | None = None) -> tuple[MemberDescription, ...]:
+    def group_members(self, timeout_s: float | None = None) -> tuple[GroupMemberDescription, ...]:
         """The members of the group now, of whatever client, by DescribeGroups from its coordinator.
 
         Empty for a group that speaks KIP-848, which has another request. Raises AuthorizationFailed.

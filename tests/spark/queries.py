@@ -26,3 +26,4 @@ def ended(start: Callable[[], Any], timeout_s: float = 150) -> Any:
             return query
         finally:
             query.stop()
+    raise AssertionError("unreachable: the last start returns or raises")
