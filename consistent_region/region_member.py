@@ -7,11 +7,11 @@ both on one thread, in turns, or on two under one lock; the machine has no socke
 What it keeps true, and how:
 
 * *State and positions belong together.* Both come from one checkpoint (`WentBack`) or one start (`Assigned`), and then
-grow together, record by record (`submitted`). Whatever parts them (partitions that move after records were read, a
-loss, an epoch that others began) leads to CR_RESET_PENDING, where nothing is kept and nothing is submitted. * *Requests
-are levels.* A reset is requested while in CR_RESET_PENDING, a contribution is made while DRAINED. So no lost response
-and no forgetful handler can leave a member waiting for nothing. * *The epoch is the coordinator's.* This machine never
-counts it up: it learns of a newer one and goes back.
+  grow together, record by record (`submitted`). Whatever parts them (partitions that move after records were read, a
+  loss, an epoch that others began) leads to CR_RESET_PENDING, where nothing is kept and nothing is submitted.
+* *Requests are levels.* A reset is requested while in CR_RESET_PENDING, a contribution is made while DRAINED. So no
+  lost response and no forgetful handler can leave a member waiting for nothing.
+* *The epoch is the coordinator's.* This machine never counts it up: it learns of a newer one and goes back.
 """
 
 from collections import deque

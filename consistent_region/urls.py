@@ -17,7 +17,7 @@ def veiled(url: str) -> str:
 
 
 def conninfo(url: str) -> dict[str, Any]:
-    """The settings that libpq reads in a URL; `sslmode=require` is added for another host unless the URL sets it.
+    """The settings that libpq reads in a URL; `sslmode=require` is added for another host unless set elsewhere.
 
     `sslmode` in the URL, in PGSSLMODE or in a service file says otherwise: libpq's own default sends a password in the
     clear to a server without TLS.
