@@ -24,7 +24,7 @@ class KohortError(Exception):
     """
 
     several_lines = False
-    """Whether line breaks of the message are kept."""
+    """True if line breaks of the message are kept."""
 
     def __init__(self, message: str, *, hint: str | None = None, **place: object) -> None:
         self.message = message = cut(escaped(message, lines=self.several_lines), MOST_MESSAGE_CHARACTERS)

@@ -1,9 +1,9 @@
-"""Everything a consumer is, but its sockets, thread and clock: the parts, and what each tells the others.
+"""The core of a consumer: everything except its sockets, thread and clock. Connects the parts with each other.
 
-The driver's thread calls `turn` after whatever happened, and sends what it owes. It also makes the caller's changes
-(`Driver.execute`). The caller's thread only looks, and settles what was handed over, in steps that may be repeated: a
-signal handler may raise there after any call. Both hold the driver's lock meanwhile, and neither does anything slow
-here: no I/O, no decoding, no user code.
+The driver's thread calls `poll` after each event, and sends the requests that it returns. It also makes the caller's
+changes (`Driver.execute`). The caller's thread only looks, and settles what was handed over, in steps that may be
+repeated: a signal handler may raise there after any call. Both hold the driver's lock meanwhile, and neither does
+anything slow here: no I/O, no decoding, no user code.
 
 A turn goes in the order in which things depend on each other: the group's machine, the assignment that it left us with,
 metadata, commits, offsets, fetches. What is asked of brokers lives in `consumer_metadata.py`,

@@ -21,8 +21,8 @@ HEARTBEAT_APIS: Final = ("Heartbeat", "ConsumerGroupHeartbeat")
 """The APIs by which a member stays."""
 
 OTHER_CONNECTION_APIS: Final = frozenset({"LeaveGroup", "Heartbeat"})
-"""What is asked while a join waits at the coordinator goes by another connection: brokers read nothing behind a request
-that they have not answered."""
+"""Requests that use another connection while a join waits at the coordinator: brokers read nothing behind a request
+without a response."""
 
 
 class InFlightRequest(NamedTuple):
@@ -48,7 +48,7 @@ class InFlightRequests:
         self._serial = 0
         self._distrusted = False
         self._requests: dict[int, InFlightRequest] = {}
-        self._join_on_wire: int | None = None  # also one that nobody waits for any more
+        self._join_on_wire: int | None = None  # also after it was cancelled
         self._sends: list[Send] = []
 
     def next_serial(self) -> int:

@@ -1,8 +1,8 @@
-"""A member's place in the group: who it is there, what it holds because of it, and how it comes to lose or leave it.
+"""The membership of a group: the member's identity, its partitions, and the ways in which it loses or leaves them.
 
-Generation and member id live here and nowhere else: `joined` and `named` are the only ways in, `_drop` the only way
-out. One intention (`then`) says what follows when everything is let go: join, take what arrived, leave, or stop. A
-close or a fatal error that comes in the middle changes the intention, not the walk.
+Generation and member id are kept here only. `on_joined` and `assign_member_id` set them, `_drop` clears them.
+`after_revocation` is the step that follows a revocation: rejoin, accept the assignment, leave, or close. A close or a
+fatal error in the middle changes that step, and not the state.
 """
 
 from collections.abc import Callable, Mapping
@@ -46,10 +46,10 @@ class AfterRevocation(Enum):
 
 
 class Membership(MemberComponent):
-    """`identity`: who we are in the group (generation -1: not in one). `last_identity`: who we were when we last were
-    in one; what was read then is fenced by it. `protocol`: the assignor that the group chose. `rejoin`: why a rebalance
-    is wanted, if one is. `order`: the commit that the walk waits for. `closing`: the deadline of close, once it was
-    asked for. `fatal`: what every poll raises. Times are monotonic seconds.
+    """`identity`: the member in the group (generation -1: not in one). `last_identity`: the last one with a generation,
+    which fences what was read then. `protocol`: the assignor that the group chose. `rejoin`: the cause of a rebalance
+    that this member wants, if any. `commit_order`: the commit that the next state waits for. `closing`: the deadline of
+    close, once it was called. `fatal`: the error that every poll raises. Times are monotonic seconds.
     """
 
     def __init__(self, shared: MemberContext, leave_request: "LeaveRequest", forget: Callable[[], None]) -> None:
@@ -126,7 +126,7 @@ class Membership(MemberComponent):
     def apply_assignment(
         self, revoked: frozenset[TopicPartition], added: frozenset[TopicPartition], *, rejoins: bool = True
     ) -> None:
-        """An assignment moves these. `rejoins`: whoever lets go joins again, so that others may have it (KIP-429)."""
+        """Apply an assignment. `rejoins`: a member that revokes partitions joins again, to free them (KIP-429)."""
         self._owned.newly_assigned = added
         if revoked:
             self.after_revocation = AfterRevocation.ACCEPT_ASSIGNMENT
@@ -298,8 +298,8 @@ class Membership(MemberComponent):
                     self._tracker.transition(Trigger.LOST_NOTHING)
 
     def fail(self, error: KohortError) -> None:
-        """No retry cures it. The error is raised by every poll; what was held is told to be lost first. A group that
-        has not refused us is left at once: it would wait a session's time for a leader whose plan failed."""
+        """Fail for good: every poll raises the error, after `on_lost` for the owned partitions. A group that has not
+        refused this member is left at once: it would wait a session's time for a leader whose plan failed."""
         if self.fatal is None:
             self.fatal = error
         if self.after_revocation is not AfterRevocation.LEAVE:
@@ -366,7 +366,7 @@ class Membership(MemberComponent):
                 self._tracker.begin_rebalance(cause)
                 self._let_go_and_leave()
             case _:
-                pass  # a hook, a commit or a leave is under way; what follows it is in `then`
+                pass  # a hook, a commit or a leave is under way; what follows is in `after_revocation`
         if self.closing is not None and self.commit_order is not None:
             self.commit_order = self.commit_order._replace(deadline=min(self.commit_order.deadline, self.closing))
 
@@ -388,7 +388,7 @@ class Membership(MemberComponent):
             self.send(*goodbye, self._settings.request_timeout_ms, awaited=False)
 
     def _send_leave(self) -> None:
-        """Leave, aloud if the protocol has it so. Leaving waits for nobody else."""
+        """Leave the group, with a request if the protocol has one. Leaving waits for no other member."""
         goodbye = self._goodbye(self._leave_reason)
         self._drop()
         if goodbye is None:

@@ -16,9 +16,9 @@ _ENDS: Final = frozenset(
 
 
 class StateTracker:
-    """The walk through a protocol's table, with its clock (`now`, monotonic seconds) and its diary (`timeline`).
+    """The state in a protocol's table, with its clock (`now`, monotonic seconds) and its history (`timeline`).
 
-    `cause`: of the rebalance under way, else of the last one. `go` raises `IllegalTransition`, a defect of ours.
+    `cause`: of the rebalance under way, else of the last one. `transition` raises `IllegalTransition` for a defect.
     """
 
     __slots__ = ("_notices", "_table", "cause", "now", "since", "state", "timeline")
