@@ -5,13 +5,8 @@ An error says what happened, where, and what to do. *Where* is given as keywords
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from kohort.common.foreign_text import cut, escaped
-
-if TYPE_CHECKING:
-    pass
-
 
 MOST_MESSAGE_CHARACTERS = 2_000
 

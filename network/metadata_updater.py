@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from kohort.common import KohortError
 from kohort.coordinator_client.consumer_config import Config
@@ -21,9 +21,6 @@ from kohort.network.requests import (
     SendFailed,
 )
 from kohort.protocol.apis.metadata import MetadataResponse
-
-if TYPE_CHECKING:
-    pass
 
 REBOOTSTRAP_REQUIRED = 129
 
