@@ -1,4 +1,4 @@
-"""Requests that any broker can serve. Each is sent to one broker, and to another if the response is late."""
+"""Requests that any broker can serve. Each is sent to one broker, and to another if the response is late or lost."""
 
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
@@ -51,7 +51,7 @@ class HedgedRequests:
     def send(self, ask: PendingRequest, now: float) -> None:
         """Send a request that changes nothing, since several brokers may receive it.
 
-        Its `done` gets the first response, or a failure when no response is outstanding any more.
+        Its `done` gets the first response. It gets a failure once none is outstanding and no address is left to try.
         """
         question = _HedgedRequest(ask, now, now + self._patience_s())
         self._questions.append(question)
@@ -75,9 +75,16 @@ class HedgedRequests:
     def _put(self, question: _HedgedRequest, endpoint: Endpoint | None, now: float) -> None:
         def done(outcome: RequestResult, when: float) -> None:
             question.waiting.discard(endpoint)
-            if question in self._questions and not (isinstance(outcome, NoResponse) and question.waiting):
-                self._questions.remove(question)
-                question.ask.done(outcome, when)
+            if question not in self._questions:
+                return
+            if isinstance(outcome, NoResponse):
+                if question.waiting:
+                    return
+                if when < question.until and (other := self._pick(when, question.asked)) is not None:
+                    self._put(question, other, when)
+                    return
+            self._questions.remove(question)
+            question.ask.done(outcome, when)
 
         question.waiting.add(endpoint)
         if endpoint is not None:

@@ -150,6 +150,10 @@ def test_groups_of_a_broker_that_still_loads_them_are_waited_for(code: int) -> N
         assert [one.group for one in admin.list_groups()] == ["group"]
         all_of_them.remove()
         fake.control("ListGroups", lambda call: Answer(loads if call.node == 2 else listed))
-        with pytest.raises(BrokerError) as raised:
-            admin.list_groups()
+        for _ in range(20):  # a call ends with a time-out instead where a request is in flight at its end
+            with pytest.raises((BrokerError, OperationTimeout)) as raised:
+                admin.list_groups()
+            if isinstance(raised.value, BrokerError):
+                break
+        assert isinstance(raised.value, BrokerError)
         assert raised.value.code == code

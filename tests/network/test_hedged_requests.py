@@ -87,6 +87,24 @@ def test_what_fails_is_told_when_nobody_is_waited_for() -> None:
     assert table.turn(9.0) == [FIRST, SECOND]
 
 
+def test_a_request_that_got_no_response_goes_to_another_broker_at_once() -> None:
+    table = Table(FIRST, SECOND)
+    table.ask(timeout_s=3.0)
+    table.answer(0, AWAY, 0.5)
+    assert table.came == []
+    assert [(endpoint, ask.timeout_s) for endpoint, ask in table.sent] == [(FIRST, 3.0), (SECOND, 2.5)]
+    table.answer(1, AWAY, 0.6)
+    assert table.came == [(AWAY, 0.6)]
+
+
+def test_after_its_time_a_request_goes_to_no_other_broker() -> None:
+    table = Table(FIRST, SECOND)
+    table.ask(timeout_s=3.0)
+    table.answer(0, AWAY, 3.0)
+    assert table.came == [(AWAY, 3.0)]
+    assert len(table.sent) == 1
+
+
 def test_what_cannot_be_sent_is_told_at_once() -> None:
     table = Table(FIRST, SECOND)
     table.ask()

@@ -162,6 +162,9 @@ def test_what_a_hostile_port_costs_a_client(api: str, most_mib: int) -> None:
 @pytest.mark.parametrize("size_mib", [20, 60, 100, 127])
 def test_a_hostile_response_costs_no_more_than_a_frame_and_16_mib(size_mib: int) -> None:
     """Also the next ones: the client connects again and requests again, and none of what was refused stays."""
-    peak, outcome = cost("kohort", "Metadata", size=size_mib * MIB, seconds=5)
+    for seconds in (5, 20, 80):  # on a busy machine one response can take longer than 5 s
+        peak, outcome = cost("kohort", "Metadata", size=size_mib * MIB, seconds=seconds)
+        if outcome != "OperationTimeout":
+            break
     assert outcome == "WireError"
     assert 0 <= peak < (128 + 16) * MIB
