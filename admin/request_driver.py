@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 
 from kohort.common import KohortError
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.group.events import Event
 from kohort.network.backoff import Backoff
 from kohort.network.client_metrics import Counters
 from kohort.network.connection_states import ConnectionStates
@@ -21,7 +20,6 @@ from kohort.network.errors import ConnectionFailed, OperationTimeout
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.metadata_updater import MetadataUpdater
 from kohort.network.network_client import Driver
-from kohort.network.notices import Notice
 from kohort.network.promise import Promise
 from kohort.network.request_versions import fit
 from kohort.network.requests import (
@@ -141,15 +139,6 @@ class AdminCore:
 
     def put_error(self, error: KohortError) -> None:
         """Ignore errors that do not belong to a request."""
-
-    def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
-        """Do nothing: coordinators are looked up for each request."""
-
-    def tell_member(self, event: Event) -> None:
-        """Do nothing: an admin has no group membership."""
-
-    def noted(self, notice: Notice) -> None:
-        """Do nothing: the notice is in the log."""
 
 
 def first_of(answers: Sequence[Any], api: str, **asked: str) -> Any:

@@ -39,7 +39,6 @@ from kohort.coordinator_client.group.events import (
     Subscribed,
     Unsubscribed,
 )
-from kohort.coordinator_client.group.leader_assignment import PlanOrder
 from kohort.coordinator_client.group.member_base import MemberBase
 from kohort.coordinator_client.group.ready import MemberView, Send
 from kohort.coordinator_client.group.states import MemberState
@@ -66,10 +65,10 @@ from kohort.network.errors import ConcurrentUseError, ConnectionFailed, IllegalS
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.network.metadata import NO_EPOCH, NO_TOPIC_ID, ClusterView
 from kohort.network.metadata_refresh import MetadataRefresher, WantedTopics
-from kohort.network.notices import Notice
 from kohort.network.process_exit import EXIT_S
 from kohort.network.request_versions import fit
 from kohort.network.requests import (
+    BackgroundJob,
     ConnectionPurpose,
     Endpoint,
     NoResponse,
@@ -193,7 +192,7 @@ class ConsumerCore:
         self.telling = Telling(self)
         self.log_fields = self.telling.log_fields  # whose the log lines of the driver's thread are
         self._outgoing: list[UnsentRequest] = []
-        self._plan: PlanOrder | None = None
+        self._job: BackgroundJob | None = None
         self._errors: deque[KohortError] = deque()
         self._fatal: KohortError | None = None
         self.topic_ids: dict[str, UUID] = {}
@@ -231,14 +230,14 @@ class ConsumerCore:
             *self.pushing.next_poll_at(),
         ]
         outgoing, self._outgoing = tuple(self._outgoing), []
-        plan, self._plan = self._plan, None
+        job, self._job = self._job, None
         # A time that has passed without work being owed is waited for no longer: else the driver would spin.
         later = [wake for wake in wakes if wake is not None and wake > now]
         if self.retired is not None and self.left:
             self.retired()
         if self._socket_events or (self.retired is not None and self.hook_is_due):
-            return PollResult(outgoing, now, plan)
-        return PollResult(outgoing, min(later, default=None), plan)
+            return PollResult(outgoing, now, job)
+        return PollResult(outgoing, min(later, default=None), job)
 
     def _wind_up(self, now: float) -> None:
         """Leave without the user: no hook is called, and nothing is committed that a hook may have yet to save."""
@@ -285,7 +284,8 @@ class ConsumerCore:
             self._send(send, now)
         if ready.backlog is not None:
             self.backlogs.measure(ready.backlog)
-        self._plan = ready.plan or self._plan
+        if ready.plan is not None:
+            self._job = BackgroundJob("kohort-assignor", ready.plan.run, self.post_event)
         if self.subscription is not None:
             self.metadata.set_topics(ready.wanted)
         self.notices.extend(ready.notices)
@@ -331,13 +331,6 @@ class ConsumerCore:
             self._outgoing.append(
                 UnsentRequest(line, Endpoint(send.to.host, send.to.port), ask, send.use_new_connection)
             )
-
-    def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
-        """Handles the loss of an idle coordinator connection."""
-        known = None if self.view is None else self.view.coordinator
-        if known is not None and Endpoint(known.host, known.port) == endpoint:
-            self._socket_events.append(Disconnected(None, known.node_id, error.message))
-        self.cluster.connection_lost(endpoint)
 
     # --- what is assigned
 
@@ -413,14 +406,10 @@ class ConsumerCore:
             return self.subscription.topics
         return frozenset(partition.topic for partition in self.manual)
 
-    def tell_member(self, event: Event) -> None:
-        """Something that came from a broker, or from the assignor, for the group's machine."""
+    def post_event(self, event: Event) -> None:
+        """An event for the group's machine, from a broker or from the assignor."""
         if self.member is not None:
             self._socket_events.append(event)
-
-    def noted(self, notice: Notice) -> None:
-        """The driver's notices, for `notices()`."""
-        self.notices.append(notice)
 
     # --- asking a broker
 

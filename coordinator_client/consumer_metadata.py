@@ -2,6 +2,8 @@
 
 from typing import TYPE_CHECKING
 
+from kohort.common import KohortError
+from kohort.coordinator_client.group.events import Disconnected
 from kohort.coordinator_client.group.states import MemberState
 from kohort.network.backoff import FRESH
 from kohort.network.error_mapping import group_error
@@ -25,7 +27,7 @@ class ConsumerMetadata(MetadataUpdater):
     _core: "ConsumerCore"
 
     def __init__(self, core: "ConsumerCore") -> None:
-        super().__init__(core, core.named_topics, core.tell_member)
+        super().__init__(core, core.named_topics, core.post_event, self._idle_connection_lost)
         self._core = core
         self._coordinator: CoordinatorNode | None = None
         self._looking = False
@@ -43,10 +45,11 @@ class ConsumerMetadata(MetadataUpdater):
             self._look_attempts.not_before if self._look_attempts.failures else None,
         ]
 
-    def connection_lost(self, endpoint: Endpoint) -> None:
-        """A coordinator's connection ended."""
-        known = self._coordinator
-        if known is not None and Endpoint(known.host, known.port) == endpoint:
+    def _idle_connection_lost(self, endpoint: Endpoint, error: KohortError) -> None:
+        view, own = self._core.view, self._coordinator
+        if view is not None and view.coordinator is not None and _address(view.coordinator) == endpoint:
+            self._core.post_event(Disconnected(None, view.coordinator.node_id, error.message))
+        if own is not None and _address(own) == endpoint:
             self._coordinator = None
 
     def coordinator(self) -> CoordinatorNode | None:
@@ -91,3 +94,7 @@ class ConsumerMetadata(MetadataUpdater):
     def coordinator_gone(self) -> None:
         """It said that it is not, or was not reached: look again."""
         self._coordinator = None
+
+
+def _address(node: CoordinatorNode) -> Endpoint:
+    return Endpoint(node.host, node.port)

@@ -70,6 +70,7 @@ class PollLoop:
         self.driver = Driver(config, partial(ConsumerCore, config, assignors))
         self.core: ConsumerCore = self.driver.core
         self.driver.chore = self.core.settled
+        self.driver.on_notice = self.core.notices.append
         self.core.tells_gaps = on_reset is not None
         self.hooks = RebalanceHooks()
         self._on_reset = on_reset or (lambda _gap: None)
@@ -395,7 +396,7 @@ class PollLoop:
                 for skipped in one.columns.corrupt:
                     text = f"skipped: {skipped}; reading goes on at offset {skipped.resumed_at}"
                     log.warning("%s", text, extra=self.core.telling.of(one.slice_.partition))
-                    self.core.noted(Notice("batch_skipped", text))
+                    self.core.notices.append(Notice("batch_skipped", text))
         return [one for one in decoded if one is not None]
 
     def reached(self, what: Callable[[ConsumerCore], bool]) -> bool:

@@ -48,6 +48,7 @@ class MetadataUpdater:
     """Metadata and addresses for consumers and producers. Used under the same lock as its caller.
 
     `named`: the topics that the user has named; missing ones are reported. `on_metadata` is called for each response.
+    `on_coordinator_lost` is called when a connection to a coordinator ends while no request is in flight on it.
     """
 
     def __init__(
@@ -55,10 +56,12 @@ class MetadataUpdater:
         core: ClientContext,
         named: Callable[[], frozenset[str]],
         on_metadata: Callable[[TopicsChanged], None] | None = None,
+        on_coordinator_lost: Callable[[Endpoint, KohortError], None] | None = None,
     ) -> None:
         self._core = core
         self._named = named
         self._listener = on_metadata
+        self._on_coordinator_lost = on_coordinator_lost
         self._reported_missing: set[str] = set()
         self._missing_since: dict[str, float] = {}
         self._anybody = HedgedRequests(
@@ -81,6 +84,11 @@ class MetadataUpdater:
             *(since + UNKNOWN_TOPIC_GRACE_S for since in self._missing_since.values()),
             self.bootstrap_limit(),
         ]
+
+    def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
+        """Handles the loss of an idle coordinator connection."""
+        if self._on_coordinator_lost is not None:
+            self._on_coordinator_lost(endpoint, error)
 
     def forget_missing(self) -> None:
         """Called when the user names topics anew: missing topics are reported again."""

@@ -20,8 +20,6 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kohort.common import KohortError, WireError
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.group.events import Event
-from kohort.coordinator_client.group.leader_assignment import PlanOrder
 from kohort.network._guard import Bell, Guard
 from kohort.network.auth.sasl import Credentials
 from kohort.network.auth.tls import Certificates
@@ -42,6 +40,7 @@ from kohort.network.metadata_updater import ClientContext, MetadataUpdater
 from kohort.network.notices import Notice
 from kohort.network.promise import Flag, Helpers, Promise, run_uninterrupted
 from kohort.network.requests import (
+    BackgroundJob,
     ConnectionPurpose,
     Endpoint,
     NoResponse,
@@ -76,9 +75,6 @@ class Driven(ClientContext, Protocol):
     def cluster(self) -> MetadataUpdater: ...
     def poll(self, now: float, wall_ms: int) -> PollResult: ...
     def log_fields(self) -> Mapping[str, object]: ...
-    def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None: ...
-    def tell_member(self, event: Event) -> None: ...
-    def noted(self, notice: Notice) -> None: ...
 
 
 T = TypeVar("T")
@@ -119,6 +115,7 @@ class Driver(Generic[C]):
         self.bell = Bell()
         self.chore: Callable[[], bool] | None = None  # called before each turn, under the lock, until it is done
         self.on_update: Callable[[], None] | None = None
+        self.on_notice: Callable[[Notice], None] | None = None  # called under the lock
         self.crashed: BaseException | None = None
         self._orders: deque[_Change[C, Any]] = deque()
         self._over = False
@@ -132,8 +129,8 @@ class Driver(Generic[C]):
         self._channels: dict[tuple[ConnectionPurpose, Endpoint], Channel] = {}
         self._ranges: dict[Endpoint, VersionRanges] = {}
         self._resolved: deque[tuple[Channel, list[Address] | KohortError]] = deque()
-        self._newest_plan: PlanOrder | None = None
-        self._one_plan = threading.Lock()
+        self._newest_job: BackgroundJob | None = None
+        self._one_job = threading.Lock()
         self._helpers: Helpers | None = None
         self._loop: EventLoop | None = None
         self.stopping = False
@@ -254,8 +251,8 @@ class Driver(Generic[C]):
         if news:
             self.bell.ring()
             self._tell()
-        if turn.plan is not None:
-            self._plan(turn.plan)
+        if turn.job is not None:
+            self._start_job(turn.job)
         outcomes = []
         for outgoing in turn.requests:
             outcomes += self._submit(outgoing, now)
@@ -288,19 +285,18 @@ class Driver(Generic[C]):
         while self._orders:
             self._orders.popleft().carry_out(self.core)
 
-    def _plan(self, order: PlanOrder) -> None:
-        """Let the user's assignor run where it can take its time."""
-        self._newest_plan = order
-        run_in_thread("kohort-assignor", self._make_plan, order)
+    def _start_job(self, job: BackgroundJob) -> None:
+        self._newest_job = job
+        run_in_thread(job.thread_name, self._run_job, job)
 
-    def _make_plan(self, order: PlanOrder) -> None:
-        with self._one_plan:  # an assignor is called by nobody else while it runs
-            if order is not self._newest_plan or self.stopping:
+    def _run_job(self, job: BackgroundJob) -> None:
+        with self._one_job:
+            if job is not self._newest_job or self.stopping:
                 return
             speaks_for(self.log_fields)
-            made = order.run()
+            result = job.run()
         with self.lock:
-            self.core.tell_member(made)
+            job.done(result)
         self.wakeup()
 
     def _hand_in_tokens(self, tokens: "TokenRefresher | TicketCache", now: float) -> None:
@@ -415,8 +411,8 @@ class Driver(Generic[C]):
         notice = self._certificates.reload()
         if notice is not None:
             log.log(logging.INFO if notice.kind == "tls_files_renewed" else logging.WARNING, "%s", notice.text)
-            with self.lock:
-                self.core.noted(notice)
+            if self.on_notice is not None:
+                self.lock.run(self.on_notice, notice)
         return self._certificates.context
 
     def _resolve(self, channel: Channel) -> None:
@@ -511,7 +507,7 @@ class Driver(Generic[C]):
             if not idle:
                 self.core.endpoints.failed(channel.endpoint, error, self.now())
             if channel.line is ConnectionPurpose.GROUP and not outcomes:
-                self.core.coordinator_lost(channel.endpoint, error)
+                self.core.cluster.coordinator_lost(channel.endpoint, error)
             self.core.metadata.request_update()
         log.info("%s connection ended: %s", channel.line.value, error)
         return outcomes

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 
 from kohort.common import KohortError
 from kohort.common.foreign_text import escaped
-from kohort.coordinator_client.group.leader_assignment import PlanOrder
 
 VersionRanges = Mapping[int, tuple[int, int]]
 
@@ -82,12 +81,23 @@ class UnsentRequest(NamedTuple):
     use_new_connection: bool = False
 
 
+class BackgroundJob(NamedTuple):
+    """Work that may take long: `run` is called on another thread, and `done` with its result, under the lock.
+
+    The jobs of a client run one at a time. A job that has not begun is dropped when a newer one is handed in.
+    """
+
+    thread_name: str
+    run: Callable[[], Any]
+    done: Callable[[Any], None]
+
+
 class PollResult(NamedTuple):
-    """The driver's work: send `requests` in order, run `plan` on another thread, poll again.
+    """The driver's work: send `requests` in order, start `job`, poll again.
 
     `next_poll_at` is the time (monotonic s) of the next poll if nothing happens.
     """
 
     requests: tuple[UnsentRequest, ...]
     next_poll_at: float | None
-    plan: PlanOrder | None = None
+    job: BackgroundJob | None = None

@@ -14,7 +14,6 @@ from collections import deque
 from collections.abc import Callable, Mapping
 
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client.group.events import Event
 from kohort.fastpath._encode import BatchBuilder, Body
 from kohort.network.arguments import INT16_MAX, fits_the_wire
 from kohort.network.backoff import Backoff
@@ -23,7 +22,6 @@ from kohort.network.connection_states import ConnectionStates
 from kohort.network.errors import AuthorizationFailed, IllegalState, UnknownTopic
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.metadata_updater import MetadataUpdater
-from kohort.network.notices import Notice
 from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest, PollResult, UnsentRequest
 from kohort.producer.errors import ProducerClosed, RecordTooLarge
 from kohort.producer.partitioner import PARTITIONERS, Sticky
@@ -52,7 +50,11 @@ class ProducerCore:
         self.metadata = MetadataRefresher(
             self.backoff, self.config.metadata_max_age_ms / 1000, self.config.allow_auto_create_topics
         )
-        self.cluster = MetadataUpdater(self, lambda: frozenset(self._topics))
+        self.cluster = MetadataUpdater(
+            self,
+            lambda: frozenset(self._topics),
+            on_coordinator_lost=lambda endpoint, _error: self.transactions.coordinators.gone(endpoint),
+        )
         self.counters = Counters()
         self.lanes: dict[TopicPartition, PartitionQueue] = {}
         self.buffered = 0  # bytes of records that are not settled, before compression
@@ -161,16 +163,6 @@ class ProducerCore:
         else:
             log.warning("%s", error)
         self.has_updates = True
-
-    def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
-        """Handle the loss of an idle coordinator connection."""
-        self.transactions.coordinators.gone(endpoint)
-
-    def tell_member(self, event: Event) -> None:
-        """Do nothing: a producer has no group membership."""
-
-    def noted(self, notice: Notice) -> None:
-        """Do nothing: the notice is in the log."""
 
     # ------------------------------------------------------------------ called by the user's thread
 

@@ -102,7 +102,7 @@ class CommitRequestManager:
                         self._core.cluster.coordinator_gone()
                     if self._core.member is not None and asked is not None:
                         for code, partitions in refused.items():
-                            self._core.tell_member(CommitRefused(code, asked.identity, partitions))
+                            self._core.post_event(CommitRefused(code, asked.identity, partitions))
                 case SendFailed(error):
                     self._core.committer.not_sent(error, when)
                 case NoResponse():
@@ -159,7 +159,7 @@ class CommitRequestManager:
 
         def finished(error: KohortError | None) -> None:
             self._settled(commit, error)
-            self._core.tell_member(CommitSettled(order.serial, dict(commit.refused)))
+            self._core.post_event(CommitSettled(order.serial, dict(commit.refused)))
 
         ids = self._core.topic_ids
         known = {one.topic: ids.get(one.topic, NO_TOPIC_ID) for one in order.offsets}  # all of them were assigned
@@ -237,7 +237,7 @@ class CommitRequestManager:
 
     def _warn(self, kind: str, text: str) -> None:
         notice = Notice(kind, text)
-        self._core.noted(notice)
+        self._core.notices.append(notice)
         self._core.telling.noticed(notice)
 
     @property

@@ -96,4 +96,4 @@ class _Measurement:
         if self._open:
             return
         lag = waiting(self._committed, self._found[LATEST], self._found[EARLIEST], reads_old=self._reads_old)
-        self._core.tell_member(LagKnown(self._order.serial, lag, self._total - len(lag), self._why))
+        self._core.post_event(LagKnown(self._order.serial, lag, self._total - len(lag), self._why))

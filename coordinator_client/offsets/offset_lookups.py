@@ -290,7 +290,7 @@ class OffsetsRequestManager:
             if codes & NOT_THE_COORDINATOR:
                 self._core.cluster.coordinator_gone()
                 if self._core.member is not None and self._core.view is not None:
-                    self._core.tell_member(
+                    self._core.post_event(
                         CommitRefused(
                             (codes & NOT_THE_COORDINATOR).pop(), self._core.view.identity, frozenset(partitions)
                         )

@@ -41,7 +41,7 @@ class Core:
         (topic,) = lookup.topics
         self.lookups[topic, timestamp] = lookup
 
-    def tell_member(self, event: LagKnown) -> None:
+    def post_event(self, event: LagKnown) -> None:
         self.told.append(event)
 
     def measure(self) -> None:
