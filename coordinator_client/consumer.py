@@ -284,7 +284,7 @@ class ConsumerBase:
     # --- inner
 
     def _save_by_hand(self) -> None:
-        self._session.call(lambda core: core.commits.before_leave(self._deadline(None)))
+        self._session.call(lambda core: core.before_leave(self._deadline(None)))
 
     def _seconds(self, timeout_s: float | None) -> float:
         return self._config.default_api_timeout_ms / 1000 if timeout_s is None else seconds_given(timeout_s)

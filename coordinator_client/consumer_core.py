@@ -12,13 +12,14 @@ metadata, commits, offsets, fetches. What is asked of brokers lives in `consumer
 
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from uuid import UUID
 
 from kohort.assignors import Assignor
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
 from kohort.coordinator_client.errors import RebalanceInProgress
 from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch, written_ms
@@ -45,15 +46,15 @@ from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hook_results import meaning
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.log_events import Telling
-from kohort.coordinator_client.metrics.sensors import Sensors
 from kohort.coordinator_client.metrics.telemetry_reporter import TelemetryReporter
 from kohort.coordinator_client.offsets.auto_commit import AutoCommitState
 from kohort.coordinator_client.offsets.commit_queue import CommitQueue
 from kohort.coordinator_client.offsets.commit_requests import CommitRequestManager
 from kohort.coordinator_client.offsets.group_lag import Backlogs
 from kohort.coordinator_client.offsets.offset_lookups import OffsetsRequestManager
-from kohort.coordinator_client.offsets.offset_reset import OffsetReset, ResetPolicy
+from kohort.coordinator_client.offsets.offset_reset import OffsetReset, ResetKind, ResetPolicy
 from kohort.coordinator_client.offsets.positions import Position, Positions
+from kohort.coordinator_client.sensors import Sensors
 from kohort.coordinator_client.subscription_state import AssignedPartitions, PauseMarks, Start, Subscription
 from kohort.fastpath import RecordColumns
 from kohort.network._guard import Door
@@ -61,10 +62,11 @@ from kohort.network.backoff import Backoff
 from kohort.network.client_metrics import Counters
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.error_mapping import is_of_others
-from kohort.network.errors import ConcurrentUseError, ConnectionFailed, IllegalState
+from kohort.network.errors import ConcurrentUseError, IllegalState
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.network.metadata import NO_EPOCH, NO_TOPIC_ID, ClusterView
 from kohort.network.metadata_refresh import MetadataRefresher, WantedTopics
+from kohort.network.notices import Notice
 from kohort.network.process_exit import EXIT_S
 from kohort.network.request_versions import fit
 from kohort.network.requests import (
@@ -79,6 +81,9 @@ from kohort.network.requests import (
     SendFailed,
     UnsentRequest,
 )
+
+if TYPE_CHECKING:
+    from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
 
 MOST_AT_ONCE: Final = 64
 """Slices that a caller looks at while it holds the lock once: heartbeats wait for that, at the longest."""
@@ -181,21 +186,56 @@ class ConsumerCore:
         self._seen_began: Polled | None = None
         self._seen_ended: PollEnded | None = None
         self._socket_events: list[Event] = []
-        self.cluster = ConsumerMetadata(self)
-        self.questions = OffsetsRequestManager(self)
-        self.backlogs = Backlogs(self)
-        self.commits = CommitRequestManager(self)
-        self.fetches = FetchRequestManager(self)
-        self.pushing = TelemetryReporter(self)
+        self.topic_ids: dict[str, UUID] = {}
         self.counters = Counters()
-        self.meters = Sensors()
-        self.telling = Telling(self)
+        self.sensors = Sensors()
+        self.telling = Telling(config, lambda: self.view)
+        context = ConsumerContext(
+            config=config,
+            backoff=self.backoff,
+            endpoints=self.endpoints,
+            metadata=self.metadata,
+            counters=self.counters,
+            sensors=self.sensors,
+            chance=chance,
+            view=lambda: self.view,
+            fatal=lambda: self._fatal,
+            closing=lambda: self.closing,
+            wall_ms=lambda: self.wall_ms,
+            send=self.send,
+            post_event=self.post_event,
+            notify=self.notify,
+            fail=self.fail,
+            put_error=self.put_error,
+        )
+        self.cluster = ConsumerMetadata(self, context, self.named_topics, self._needs_coordinator)
+        self.questions = OffsetsRequestManager(
+            context, self.cluster, self.positions, self.book, self._partitions_being_committed
+        )
+        self.backlogs = Backlogs(
+            self.questions, self.post_event, reads_old=self.positions.policy.kind is not ResetKind.LATEST
+        )
+        self.commits = CommitRequestManager(
+            context,
+            self.cluster,
+            self.committer,
+            self.book,
+            self.positions,
+            topic_ids=self.topic_ids,
+            assignment=lambda: self.assignment,
+            membership=lambda: self.membership,
+            report=self._report,
+        )
+        self.fetches = FetchRequestManager(
+            context, self.fetcher, self.positions, lambda partition: partition in self.allowed
+        )
+        self.pushing = TelemetryReporter(context, self.metrics)
+        self._context = context
         self.log_fields = self.telling.log_fields  # whose the log lines of the driver's thread are
         self._outgoing: list[UnsentRequest] = []
         self._job: BackgroundJob | None = None
         self._errors: deque[KohortError] = deque()
         self._fatal: KohortError | None = None
-        self.topic_ids: dict[str, UUID] = {}
         self._aligned: AssignedPartitions | None = None
         self._watched: tuple[AssignedPartitions | None, ClusterView | None] = (None, None)
         self.allowed: frozenset[TopicPartition] = frozenset()
@@ -291,7 +331,7 @@ class ConsumerCore:
         self.notices.extend(ready.notices)
         self.telling.notices(ready.notices, ready.view.identity)
         if any(notice.kind == "rebalance_ended" for notice in ready.notices):
-            self.meters.rebalanced(self.member.timeline.rebalances)
+            self.sensors.rebalanced(self.member.timeline.rebalances)
         return [ready.wake_at]
 
     def _polls(self, events: list[Event], now: float) -> list[Event]:
@@ -312,7 +352,7 @@ class ConsumerCore:
         def done(outcome: RequestResult, now: float) -> None:
             match outcome:
                 case ResponseReceived(value):
-                    self.meters.asked[send.api].add((now - asked_at) * 1000, now)
+                    self.sensors.asked[send.api].add((now - asked_at) * 1000, now)
                     self._socket_events.append(RESPONSE_EVENTS[send.api](send.serial, value))
                 case SendFailed(error):
                     self._socket_events.append(RequestFailed(send.serial, error))
@@ -339,6 +379,15 @@ class ConsumerCore:
         if self.subscription is not None or (self.member is not None and not self.manual):
             return self.view.assignment if self.view is not None else AssignedPartitions()
         return self.manual
+
+    @property
+    def membership(self) -> MemberView | None:
+        """The membership that fences a commit; None without one.
+
+        After unsubscribe(), a member keeps it until its partitions are revoked.
+        """
+        parting = self.view is not None and self.view.identity.generation >= 0 and not self.manual
+        return self.view if self.subscription is not None or parting else None
 
     def _align(self) -> None:
         """Make positions follow the assignment: what left is forgotten, what came begins."""
@@ -406,12 +455,29 @@ class ConsumerCore:
             return self.subscription.topics
         return frozenset(partition.topic for partition in self.manual)
 
+    def _needs_coordinator(self) -> bool:
+        return len(self.committer) > 0 or self.questions.needs_coordinator or self.positions.needs_committed
+
+    def _partitions_being_committed(self) -> Set[TopicPartition]:
+        """Partitions whose committed offset must not be read yet, since a commit is not settled.
+
+        With manual assignment a partition may be removed and assigned again at once. Not used for a group member. Its
+        commit may wait for the next generation, and fails if the partition was revoked meanwhile.
+        """
+        return self.committer.partitions if self.manual else frozenset()
+
+    def _report(self, notice: Notice) -> None:
+        self.notices.append(notice)
+        self.telling.noticed(notice)
+
+    def notify(self) -> None:
+        """Make a waiting poll look again."""
+        self.has_updates = True
+
     def post_event(self, event: Event) -> None:
         """An event for the group's machine, from a broker or from the assignor."""
         if self.member is not None:
             self._socket_events.append(event)
-
-    # --- asking a broker
 
     def fail(self, error: KohortError) -> None:
         self._fatal = error
@@ -424,14 +490,22 @@ class ConsumerCore:
 
     @property
     def request_s(self) -> float:
-        return self.config.request_timeout_ms / 1000
+        return self._context.request_s
 
-    def ask_node(self, node: int, line: ConnectionPurpose, ask: PendingRequest, now: float = 0.0) -> None:
-        broker = self.metadata.view.brokers.get(node)
-        if broker is None:
-            ask.done(NoResponse(ConnectionFailed("the broker is not known any more", node=node)), now)
-            return
-        self._outgoing.append(UnsentRequest(line, Endpoint(broker.host, broker.port), ask))
+    def metrics(self, now: float) -> "ConsumerMetrics":
+        """All metrics at `now`."""
+        from kohort.coordinator_client.metrics.metrics_table import MetricsSources, metrics_of  # for those who look
+
+        sources = MetricsSources(
+            self._context,
+            self.fetcher,
+            self.positions,
+            rebalances=self.member.timeline.rebalances if self.member is not None else (),
+            visible=self.visible,
+            paused=len(self.marks.paused(self.visible)),
+            commits_waiting=len(self.committer),
+        )
+        return metrics_of(sources, now)
 
     # ------------------------------------------------------------------ the caller's side
 
@@ -479,7 +553,8 @@ class ConsumerCore:
         self.marks = self.marks.kept_on(partitions)
         topics = frozenset(partition.topic for partition in partitions)
         self.metadata.set_topics(WantedTopics(topics))
-        self.topic_ids = {topic: known for topic, known in self.topic_ids.items() if topic in topics}
+        for topic in self.topic_ids.keys() - topics:
+            del self.topic_ids[topic]
         self._align()  # now, not at the next turn: a seek may follow at once
         moved = [one for one in partitions if self.fetcher.until.get(one) != until.get(one)]
         self.fetcher.until = dict(until)
@@ -495,7 +570,7 @@ class ConsumerCore:
         """A poll begins, after everything that was handed over is settled. `handled`: the user comes back for more."""
         self._began = Polled(now)
         self.counters.polls += 1
-        self.meters.polled(now)
+        self.sensors.polled(now)
         if handled and self.config.enable_auto_commit:
             changes = self.positions.changes()
             self.book.on_poll(changes)
@@ -504,12 +579,19 @@ class ConsumerCore:
     def poll_ended(self, now: float) -> None:
         """The user's code goes on."""
         self._ended = PollEnded(now)
-        self.meters.poll_ended(now)
+        self.sensors.poll_ended(now)
 
     def enforce_rebalance(self, reason: str) -> None:
         if self.subscription is None:
             raise IllegalState("not subscribed")
         self._caller_events.append(RebalanceEnforced(reason))
+
+    def before_leave(self, deadline: float) -> None:
+        """Commit handled offsets of a manual assignment, which has no on_revoked to commit them."""
+        unsaved = self.book.uncommitted()
+        self.book.pause()
+        if self.subscription is None and unsaved:
+            self.commits.put(unsaved, deadline=deadline, allow_rewind=True, late_at=deadline)
 
     def request_close(self, now: float, deadline: float) -> None:
         self.closing = True
@@ -549,7 +631,7 @@ class ConsumerCore:
         if call.serial != self._hook_taken:
             self._hook_taken = call.serial
             self.counters.hooks += 1
-            self.meters.hook_began(now)
+            self.sensors.hook_began(now)
         self._caller_events.append(HookStarted(call.serial, now))
         self._show(call.before)
         if not self.manual:
@@ -563,7 +645,7 @@ class ConsumerCore:
         if call.serial == self._hook_over:
             return
         self._hook_over = call.serial
-        self.meters.hook_ended(type(call.event).__name__, now)
+        self.sensors.hook_ended(type(call.event).__name__, now)
         meant = meaning(call, answer if error is None else None, self.book.uncommitted())
         self.positions.clear_error(meant.start)
         self._show(call.after)

@@ -1,34 +1,39 @@
 """Metadata of a consumer, and the coordinator of one without membership."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
 from kohort.common import KohortError
+from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.group.events import Disconnected
 from kohort.coordinator_client.group.states import MemberState
 from kohort.network.backoff import FRESH
 from kohort.network.error_mapping import group_error
 from kohort.network.find_coordinator import CoordinatorNode
-from kohort.network.metadata_updater import MetadataUpdater
+from kohort.network.metadata_updater import ClientContext, MetadataUpdater
 from kohort.network.request_versions import fit
 from kohort.network.requests import Endpoint, PendingRequest, RequestResult, ResponseReceived, SendFailed
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
-
-if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import ConsumerCore
-
 
 RETRIED_COORDINATOR = frozenset({14, 15, 16})
 IDLE = frozenset({MemberState.OUT, MemberState.FAILED, MemberState.CLOSED})
 
 
 class ConsumerMetadata(MetadataUpdater):
-    """A Core's contacts: also the coordinator, where there is no membership that looks for it."""
+    """A consumer's metadata and broker addresses, and its coordinator.
 
-    _core: "ConsumerCore"
+    It looks for the coordinator only where no membership does, while `is_needed()`.
+    """
 
-    def __init__(self, core: "ConsumerCore") -> None:
-        super().__init__(core, core.named_topics, core.post_event, self._idle_connection_lost)
-        self._core = core
+    def __init__(
+        self,
+        client: ClientContext,
+        context: ConsumerContext,
+        named: Callable[[], frozenset[str]],
+        is_needed: Callable[[], bool],
+    ) -> None:
+        super().__init__(client, named, context.post_event, self._idle_connection_lost)
+        self._context = context
+        self._is_needed = is_needed
         self._coordinator: CoordinatorNode | None = None
         self._looking = False
         self._look_attempts = FRESH
@@ -46,24 +51,23 @@ class ConsumerMetadata(MetadataUpdater):
         ]
 
     def _idle_connection_lost(self, endpoint: Endpoint, error: KohortError) -> None:
-        view, own = self._core.view, self._coordinator
+        view, own = self._context.view(), self._coordinator
         if view is not None and view.coordinator is not None and _address(view.coordinator) == endpoint:
-            self._core.post_event(Disconnected(None, view.coordinator.node_id, error.message))
+            self._context.post_event(Disconnected(None, view.coordinator.node_id, error.message))
         if own is not None and _address(own) == endpoint:
             self._coordinator = None
 
     def coordinator(self) -> CoordinatorNode | None:
-        if self._core.view is not None and self._core.view.coordinator is not None:
-            return self._core.view.coordinator
+        view = self._context.view()
+        if view is not None and view.coordinator is not None:
+            return view.coordinator
         return self._coordinator
 
     def _find_coordinator(self, now: float) -> None:
-        core = self._core
-        needed = len(core.committer) or core.questions.needs_coordinator or core.positions.needs_committed
-        group = core.config.group
-        if not needed or group is None or self.coordinator() is not None or self._looking:
+        view, group = self._context.view(), self._context.config.group
+        if group is None or not self._is_needed() or self.coordinator() is not None or self._looking:
             return
-        if core.view is not None and core.view.state not in IDLE:
+        if view is not None and view.state not in IDLE:
             return  # the machine is looking
         if not self._look_attempts.may_try(now) or self.no_broker_available(now):
             return
@@ -76,17 +80,17 @@ class ConsumerMetadata(MetadataUpdater):
                 self._look_attempts = FRESH
                 return
             if isinstance(outcome, SendFailed):
-                self._core.fail(outcome.error)
-            self._look_attempts = self._look_attempts.failed(when, self._core.backoff, self._core.chance())
+                self._context.fail(outcome.error)
+            self._look_attempts = self._look_attempts.failed(when, self._context.backoff, self._context.chance())
 
-        ask = PendingRequest("FindCoordinator", lambda version: fit(request, version), done, self._core.request_s)
+        ask = PendingRequest("FindCoordinator", lambda version: fit(request, version), done, self._context.request_s)
         self.send_to_any(ask, now)
 
     def _found(self, answer: FindCoordinatorResponse) -> bool:
         one = answer.coordinators[0] if answer.coordinators else answer
         if one.error_code:
             if one.error_code not in RETRIED_COORDINATOR:
-                self._core.fail(group_error(one.error_code, self._core.config.group))
+                self._context.fail(group_error(one.error_code, self._context.config.group))
             return False
         self._coordinator = CoordinatorNode(one.node_id, one.host, one.port)
         return True

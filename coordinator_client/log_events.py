@@ -1,17 +1,16 @@
 """The log lines of a consumer: notices of its group's machine, and positions that had to be chosen."""
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kohort.common import TopicPartition
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.group.ready import MemberView
 from kohort.coordinator_client.offsets.offset_reset import OffsetReset
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.network.notices import Notice
-
-if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import ConsumerCore
 
 log = logging.getLogger("kohort.consumer")
 
@@ -37,15 +36,16 @@ LEVELS: Final[Mapping[str, int]] = {
 
 
 class Telling:
-    """Belongs to one Core, and is used under the same lock."""
+    """The log lines of one consumer, written under the driver's lock. `view` returns the current view of the member."""
 
-    def __init__(self, core: "ConsumerCore") -> None:
-        self._core = core
+    def __init__(self, config: Config, view: Callable[[], MemberView | None]) -> None:
+        self._config = config
+        self._view = view
         self._held: ConsumerGroupMetadata | None = None
 
     def log_fields(self) -> dict[str, Any]:
         """The log fields of this consumer; from any thread, with or without the lock."""
-        view, config = self._core.view, self._core.config
+        view, config = self._view(), self._config
         return {
             "client_id": config.client_id,
             "group": config.group or "",

@@ -156,9 +156,7 @@ class PollLoop:
 
     def metrics(self) -> "ConsumerMetrics":
         """All figures of this moment; from any thread."""
-        from kohort.coordinator_client.metrics.metrics_table import metrics_of  # for those who look
-
-        return self.read(lambda core: metrics_of(core, self.driver.now()))
+        return self.read(lambda core: core.metrics(self.driver.now()))
 
     def wakeup(self) -> None:
         """From any thread, and from a signal's handler: it may have interrupted the one who holds the lock."""
@@ -294,7 +292,7 @@ class PollLoop:
         """A close begins, or goes on with what an interrupted one has left. Hooks and callbacks may call."""
         self.parting = True
         self.closed = False
-        self.call(lambda core: core.commits.before_leave(until))
+        self.call(lambda core: core.before_leave(until))
 
     def parted(self, until: float) -> bool:
         """Nothing is left for the driver to do, or there is no time for it."""

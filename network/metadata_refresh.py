@@ -3,8 +3,17 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from kohort.common.topic_partition import TopicPartition
 from kohort.network.backoff import FRESH, Attempts, Backoff
-from kohort.network.metadata import NO_TOPIC_ID, NOTHING_KNOWN, ClusterView, TopicInfo, TopicsChanged, TopicView
+from kohort.network.metadata import (
+    NO_TOPIC_ID,
+    NOTHING_KNOWN,
+    BrokerNode,
+    ClusterView,
+    TopicInfo,
+    TopicsChanged,
+    TopicView,
+)
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 
@@ -155,6 +164,10 @@ class MetadataRefresher:
         else:
             self._attempts = FRESH
         return topics_changed(self.view, asked)
+
+    def update_leaders(self, brokers: Iterable[BrokerNode], leaders: Iterable[tuple[TopicPartition, int, int]]) -> None:
+        """Updates the view from a Fetch or Produce response that names new leaders (KIP-951)."""
+        self.view = self.view.with_brokers(brokers).with_leaders(leaders)
 
     def on_failure(self, now: float, chance: float) -> None:
         """Handles a request without a response."""

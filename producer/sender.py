@@ -228,7 +228,7 @@ class Sender:
         leaders = [
             (place, one.current_leader.leader_id, one.current_leader.leader_epoch) for place, one in found.items()
         ]
-        self._core.metadata.view = self._core.metadata.view.with_brokers(brokers).with_leaders(leaders)
+        self._core.metadata.update_leaders(brokers, leaders)
         return found
 
     def _judge(self, sent: SentProduce, answer: PartitionProduceResponse, now: float) -> None:

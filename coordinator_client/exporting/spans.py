@@ -20,8 +20,8 @@ from opentelemetry.trace import Link, SpanKind, Status, StatusCode, Tracer, get_
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer import ConsumerBase
 from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
-from kohort.coordinator_client.metrics.sensors import FAILURES
 from kohort.coordinator_client.offsets.commit_queue import LedgerEntry
+from kohort.coordinator_client.sensors import FAILURES
 from kohort.fastpath import Record, RecordColumns
 
 MOST_LINKS: Final = 128  # of one span: what an SDK keeps by default

@@ -1,60 +1,70 @@
 """Sends Fetch requests and handles their responses."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
-from kohort.coordinator_client.fetch.fetcher import FetchOrder
+from kohort.common import TopicPartition
+from kohort.coordinator_client.consumer_context import ConsumerContext
+from kohort.coordinator_client.fetch.fetcher import Fetcher, FetchOrder
+from kohort.coordinator_client.offsets.positions import Positions
 from kohort.network.request_versions import fit
 from kohort.network.requests import ConnectionPurpose, PendingRequest, RequestResult, ResponseReceived, SendFailed
 
-if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import ConsumerCore
-
 
 class FetchRequestManager:
-    """Sends the fetcher's requests for one `ConsumerCore`; used under the core's lock."""
+    """Sends the fetcher's requests; used under the driver's lock.
 
-    def __init__(self, core: "ConsumerCore") -> None:
-        self._core = core
+    `is_fetchable` is true for an assigned partition that is not paused.
+    """
+
+    def __init__(
+        self,
+        context: ConsumerContext,
+        fetcher: Fetcher,
+        positions: Positions,
+        is_fetchable: Callable[[TopicPartition], bool],
+    ) -> None:
+        self._context = context
+        self._fetcher = fetcher
+        self._positions = positions
+        self._is_fetchable = is_fetchable
 
     def poll(self, now: float) -> None:
         """Trim the buffer of paused partitions and send the Fetch requests that are due."""
-        core = self._core
-        core.fetcher.trim(lambda partition: partition not in core.allowed)
-        for order in core.fetcher.ready_requests(
-            core.positions, core.metadata.view, lambda partition: partition in core.allowed, now
-        ):
-            self._ask(order, now)
+        self._fetcher.trim(self._is_fetchable)
+        view = self._context.metadata.view
+        for order in self._fetcher.ready_requests(self._positions, view, self._is_fetchable, now):
+            self._send(order, now)
 
-    def _ask(self, order: FetchOrder, now: float) -> None:
-        core = self._core
+    def _send(self, order: FetchOrder, now: float) -> None:
+        context = self._context
 
         def done(outcome: RequestResult, when: float) -> None:
-            core.counters.fetches += 1
+            context.counters.fetches += 1
             if not isinstance(outcome, ResponseReceived):
-                core.counters.fetch_failures += 1
-                core.fetcher.failed(order.node, now=when, chance=core.chance())
-                core.metadata.request_update()
+                context.counters.fetch_failures += 1
+                self._fetcher.failed(order.node, now=when, chance=context.chance())
+                context.metadata.request_update()
                 if isinstance(outcome, SendFailed):
-                    core.fail(outcome.error)
+                    context.fail(outcome.error)
                 return
-            core.meters.fetch_ms.add((when - now) * 1000, when)
-            core.meters.fetch_throttle_ms.add(outcome.value.throttle_time_ms, when)
-            result = core.fetcher.on_response(
+            context.sensors.fetch_ms.add((when - now) * 1000, when)
+            context.sensors.fetch_throttle_ms.add(outcome.value.throttle_time_ms, when)
+            result = self._fetcher.on_response(
                 order.node,
                 outcome.value,
-                core.positions,
-                core.metadata.view,
+                self._positions,
+                context.metadata.view,
                 now=when,
-                wall_ms=core.wall_ms,
-                chance=core.chance(),
+                wall_ms=context.wall_ms(),
+                chance=context.chance(),
             )
-            core.counters.fetched_bytes += result.parked_bytes
-            core.meters.fetch_bytes.add(result.parked_bytes, when)
-            core.metadata.view = core.metadata.view.with_brokers(result.brokers).with_leaders(result.leaders)
+            context.counters.fetched_bytes += result.parked_bytes
+            context.sensors.fetch_bytes.add(result.parked_bytes, when)
+            context.metadata.update_leaders(result.brokers, result.leaders)
             if result.stale:
-                core.metadata.request_update()
-            core.has_updates = True
+                context.metadata.request_update()
+            context.notify()
 
-        timeout_s = core.request_s + core.config.fetch_max_wait_ms / 1000
-        ask = PendingRequest("Fetch", lambda version: fit(order.request, version), done, timeout_s, order.at_most)
-        core.ask_node(order.node, ConnectionPurpose.DATA, ask, now)
+        timeout_s = context.request_s + context.config.fetch_max_wait_ms / 1000
+        request = PendingRequest("Fetch", lambda version: fit(order.request, version), done, timeout_s, order.at_most)
+        context.send_to_node(order.node, ConnectionPurpose.DATA, request, now)

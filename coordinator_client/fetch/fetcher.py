@@ -8,7 +8,7 @@ for `fetch_max_wait_ms`, and the busy partition would run out of records (simila
 
 import uuid
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
-from itertools import count
+from itertools import count, filterfalse
 from typing import Any, NamedTuple
 
 from kohort.common import TopicPartition
@@ -448,7 +448,7 @@ class Fetcher:
             known.pop(partition, None)
         self.stale_log_offsets.discard(partition)
 
-    def trim(self, paused: Callable[[TopicPartition], bool]) -> None:
+    def trim(self, allowed: Callable[[TopicPartition], bool]) -> None:
         """Limit the buffered bytes of paused partitions.
 
         The newest slices are dropped, and fetched again later.
@@ -456,7 +456,7 @@ class Fetcher:
         excess = self.parked.total_bytes - 2 * self.config.max_buffered_bytes
         if excess <= 0:
             return
-        for partition in filter(paused, list(self.parked)):
+        for partition in filterfalse(allowed, list(self.parked)):
             while excess > 0 and (dropped := self.parked.drop_newest(partition)) is not None:
                 excess -= len(dropped.records)
                 self._ahead[partition] = RequestedFetch(dropped.serial, dropped.start, dropped.leader_epoch_at_fetch)

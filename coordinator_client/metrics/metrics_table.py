@@ -9,14 +9,15 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from kohort.common import TopicPartition
+from kohort.coordinator_client.consumer_context import ConsumerContext
+from kohort.coordinator_client.fetch.fetcher import Fetcher
+from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
 from kohort.coordinator_client.group.states import MemberState
+from kohort.coordinator_client.offsets.positions import Positions
 from kohort.network.client_metrics import SampledWindow
-
-if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import ConsumerCore
 
 
 class MetricKind(Enum):
@@ -157,27 +158,39 @@ FIGURES: Final[Mapping[str, MetricSpec]] = MappingProxyType(
 )
 
 
-def metrics_of(core: "ConsumerCore", now: float) -> ConsumerMetrics:
-    """The metrics of `core` at `now`; called under its lock."""
-    counters, meters = core.counters, core.meters
-    history = core.member.timeline.rebalances if core.member is not None else ()
+class MetricsSources(NamedTuple):
+    """Everything that metrics are made of; `paused` counts partitions, `commits_waiting` commits."""
+
+    context: ConsumerContext
+    fetcher: Fetcher
+    positions: Positions
+    rebalances: tuple[RebalanceRecord, ...]
+    visible: frozenset[TopicPartition]
+    paused: int
+    commits_waiting: int
+
+
+def metrics_of(sources: MetricsSources, now: float) -> ConsumerMetrics:
+    """The metrics at `now` (monotonic s); called under the driver's lock."""
+    context, history = sources.context, sources.rebalances
+    counters, meters, config, view = context.counters, context.sensors, context.config, context.view()
     ended = [one.ended_at for one in history if one.ended_at is not None]
     took_ms = [
         (one.ended_at - one.started_at) * 1000
         for one in history
         if one.ended_at is not None and one.outcome is MemberState.STABLE
     ]
-    lag, lead = _lag_and_lead(core)
+    lag, lead = _lag_and_lead(sources)
     joins, syncs = meters.asked["JoinGroup"], meters.asked["SyncGroup"]
-    beats = meters.asked["Heartbeat" if core.config.protocol == "classic" else "ConsumerGroupHeartbeat"]
-    beat_at = core.view.last_beat_at if core.view is not None else None
+    beats = meters.asked["Heartbeat" if config.protocol == "classic" else "ConsumerGroupHeartbeat"]
+    beat_at = view.last_beat_at if view is not None else None
     revoked, assigned, lost = meters.hooks["Revoked"], meters.hooks["Assigned"], meters.hooks["Lost"]
     return ConsumerMetrics(
-        client_id=core.config.client_id,
-        group=core.config.group,
-        member_id=core.view.identity.member_id if core.view is not None else "",
-        generation=core.view.identity.generation if core.view is not None else -1,
-        closed=core.closing,
+        client_id=config.client_id,
+        group=config.group,
+        member_id=view.identity.member_id if view is not None else "",
+        generation=view.identity.generation if view is not None else -1,
+        closed=context.closing(),
         polls_total=counters.polls,
         last_poll_ago_s=_ago(meters.polled_at, now),
         **_spread("time_between_poll_{}_ms", meters.between_polls_ms, now),
@@ -191,15 +204,15 @@ def metrics_of(core: "ConsumerCore", now: float) -> ConsumerMetrics:
         records_lead=MappingProxyType(lead),
         corrupt_batches_total=counters.corrupt_batches,
         resets_total=counters.resets,
-        paused_partitions=len(core.marks.paused(core.visible)),
-        parked_bytes=core.fetcher.parked.total_bytes,
+        paused_partitions=sources.paused,
+        parked_bytes=sources.fetcher.parked.total_bytes,
         fetch_total=counters.fetches,
         fetch_failures_total=counters.fetch_failures,
-        fetches_in_flight=core.fetcher.in_flight,
+        fetches_in_flight=sources.fetcher.in_flight,
         **_spread("fetch_latency_{}_ms", meters.fetch_ms, now),
         **_spread("fetch_size_{}_bytes", meters.fetch_bytes, now),
         **_spread("fetch_throttle_time_{}_ms", meters.fetch_throttle_ms, now),
-        assigned_partitions=len(core.visible),
+        assigned_partitions=len(sources.visible),
         rebalance_total=meters.rebalances,
         failed_rebalance_total=meters.failed_rebalances,
         rebalance_latency_avg_ms=sum(took_ms) / len(took_ms) if took_ms else None,
@@ -221,7 +234,7 @@ def metrics_of(core: "ConsumerCore", now: float) -> ConsumerMetrics:
         **_spread("partition_lost_latency_{}_ms", lost, now),
         commit_total=counters.commits,
         commits_refused_total=counters.commits_refused,
-        commits_waiting=len(core.committer),
+        commits_waiting=sources.commits_waiting,
         **_spread("commit_latency_{}_ms", meters.commit_ms, now),
         connection_count=counters.connections_opened - counters.connections_ended,
         connection_creation_total=counters.connections_opened,
@@ -232,16 +245,16 @@ def metrics_of(core: "ConsumerCore", now: float) -> ConsumerMetrics:
     )
 
 
-def _lag_and_lead(core: "ConsumerCore") -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
+def _lag_and_lead(sources: MetricsSources) -> tuple[dict[TopicPartition, int], dict[TopicPartition, int]]:
     """Lag and lead of the positions, from the log offsets of the last Fetch responses."""
     lag: dict[TopicPartition, int] = {}
     lead: dict[TopicPartition, int] = {}
-    for partition, end in core.fetcher.known_ends(sorted(core.visible)).items():
-        position = core.positions.known_position(partition) if partition in core.positions else None
+    for partition, end in sources.fetcher.known_ends(sorted(sources.visible)).items():
+        position = sources.positions.known_position(partition) if partition in sources.positions else None
         if position is None:
             continue
         lag[partition] = max(end - position, 0)
-        start = core.fetcher.ends[partition].log_start
+        start = sources.fetcher.ends[partition].log_start
         if start >= 0:
             lead[partition] = max(position - start, 0)
     return lag, lead

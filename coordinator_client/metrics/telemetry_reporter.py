@@ -5,10 +5,13 @@ broker without a metrics plugin does not.
 """
 
 import logging
+from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.common import KohortError
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.network.requests import (
     ConnectionPurpose,
     Endpoint,
@@ -19,7 +22,6 @@ from kohort.network.requests import (
 )
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import ConsumerCore
     from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
     from kohort.coordinator_client.metrics.telemetry_sender import Push, Telemetry
 
@@ -31,10 +33,14 @@ LAST_PUSH_S: Final = 3.0
 
 
 class TelemetryReporter:
-    """Sends the telemetry requests of one `ConsumerCore`; used under the core's lock."""
+    """Sends the telemetry requests of a consumer; used under the driver's lock.
 
-    def __init__(self, core: "ConsumerCore") -> None:
-        self._core = core
+    `metrics` returns the metrics at a time (monotonic s).
+    """
+
+    def __init__(self, context: ConsumerContext, metrics: "Callable[[float], ConsumerMetrics]") -> None:
+        self._context = context
+        self._metrics = metrics
         self._machine: Telemetry | None = None
         self._broker: Endpoint | None = None
         self._limit = inf
@@ -49,7 +55,7 @@ class TelemetryReporter:
             return
         if now >= self._limit and not machine.stopped:
             machine.stop("closed")
-            self._core.has_updates = True  # close waits for it
+            self._context.notify()  # close waits for it
         owed = machine.next_request(now)
         if owed is None:
             return
@@ -59,7 +65,7 @@ class TelemetryReporter:
         if isinstance(owed, telemetry_sender.Push):
             self._push(machine, owed, now)
             return
-        self._broker = self._core.endpoints.offering(GET_TELEMETRY_SUBSCRIPTIONS) or self._broker
+        self._broker = self._context.endpoints.offering(GET_TELEMETRY_SUBSCRIPTIONS) or self._broker
         request = GetTelemetrySubscriptionsRequest(client_instance_id=owed.client)
         self._send(
             machine,
@@ -94,15 +100,15 @@ class TelemetryReporter:
     # --- inner
 
     def _begun(self) -> "Telemetry | None":
-        core = self._core
-        if not core.config.enable_metrics_push or self._limit != inf:
+        context = self._context
+        if not context.config.enable_metrics_push or self._limit != inf:
             return None
-        if core.endpoints.offering(GET_TELEMETRY_SUBSCRIPTIONS) is None:
+        if context.endpoints.offering(GET_TELEMETRY_SUBSCRIPTIONS) is None:
             return None
         from kohort.coordinator_client.metrics.telemetry_sender import Telemetry
 
-        self._machine = Telemetry(core.chance)
-        self._began_ms = self._since_ms = core.wall_ms
+        self._machine = Telemetry(context.chance)
+        self._began_ms = self._since_ms = context.wall_ms()
         return self._machine
 
     def _send(self, machine: "Telemetry", line: ConnectionPurpose, api: str, request: Any, answered: Any) -> None:
@@ -114,9 +120,10 @@ class TelemetryReporter:
                     _stop(machine, str(error))
                 case _:
                     machine.unanswered(now)
-            self._core.has_updates = self._core.has_updates or self._core.closing  # close may be waiting for it
+            if self._context.closing():
+                self._context.notify()  # close may be waiting for it
 
-        self._core.send(line, self._broker, PendingRequest(api, request, done, self._core.request_s))
+        self._context.send(line, self._broker, PendingRequest(api, request, done, self._context.request_s))
 
     def _subscribed(self, machine: "Telemetry", answer: Any, now: float) -> None:
         from kohort.coordinator_client.metrics.otlp import available
@@ -133,17 +140,15 @@ class TelemetryReporter:
 
     def _push(self, machine: "Telemetry", push: "Push", now: float) -> None:
         from kohort.coordinator_client.metrics import otlp
-        from kohort.coordinator_client.metrics.metrics_table import metrics_of
         from kohort.coordinator_client.metrics.telemetry_sender import PUSH
         from kohort.protocol.apis.push_telemetry import PushTelemetryRequest
 
-        core, wants = self._core, push.subscribed
-        metrics = metrics_of(core, now)
-        told_at_ms = max(core.wall_ms, self._since_ms)
+        wants, metrics = push.subscribed, self._metrics(now)
+        told_at_ms = max(self._context.wall_ms(), self._since_ms)
         span = otlp.OtlpSpan(self._began_ms, told_at_ms, None)
         if wants.delta:
             span = otlp.OtlpSpan(self._since_ms, told_at_ms, dict(self._before))
-        about = _about(core, metrics)
+        about = _about(self._context.config, metrics)
 
         def request(_version: int) -> PushTelemetryRequest:
             # Runs on the driver's thread without the lock, since encoding takes time.
@@ -182,12 +187,12 @@ def _tell(why: str) -> None:
     log.warning("no metrics are pushed to brokers: %s", why)
 
 
-def _about(core: "ConsumerCore", metrics: "ConsumerMetrics") -> dict[str, str]:
+def _about(config: Config, metrics: "ConsumerMetrics") -> dict[str, str]:
     """KIP-714's client labels that the broker cannot take from the connection."""
     labels = {
-        "client_rack": core.config.rack,
-        "group_id": core.config.group,
-        "group_instance_id": core.config.group_instance_id,
+        "client_rack": config.rack,
+        "group_id": config.group,
+        "group_instance_id": config.group_instance_id,
         "group_member_id": metrics.member_id,
     }
     return {name: value for name, value in labels.items() if value}

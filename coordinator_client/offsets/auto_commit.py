@@ -62,9 +62,10 @@ class AutoCommitState:
             if found.offset < self._committed.get(partition, -1)
         }
 
-    def known(self, partition: TopicPartition, offset: int) -> None:
-        """Record the committed offset that was read from the coordinator or stored by it."""
-        self._committed[partition] = offset
+    def known(self, stored: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Record committed offsets that were read from the coordinator or stored by it."""
+        for partition, found in stored.items():
+            self._committed[partition] = found.offset
 
     def drop(self, partition: TopicPartition) -> None:
         """Remove a partition that is no longer read, or whose log was replaced.

@@ -1,19 +1,23 @@
-"""Queues, sends and settles the commits of one core, and calls their callbacks."""
+"""Queues, sends and settles the commits of a consumer, and calls their callbacks."""
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 from uuid import UUID
 
 from kohort.common import KohortError, TopicPartition
+from kohort.coordinator_client.consumer_context import ConsumerContext
+from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
 from kohort.coordinator_client.errors import CommitRewind, TopicRecreated
 from kohort.coordinator_client.group.events import CommitRefused, CommitSettled
 from kohort.coordinator_client.group.ready import CommitOrder, MemberView
-from kohort.coordinator_client.group.states import MemberState
-from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR, UNKNOWN_OUTCOME, Commit
+from kohort.coordinator_client.offsets.auto_commit import AutoCommitState
+from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR, UNKNOWN_OUTCOME, Commit, CommitQueue
+from kohort.coordinator_client.offsets.positions import Positions
+from kohort.coordinator_client.subscription_state import AssignedPartitions
 from kohort.network.error_mapping import GROUP_AUTHORIZATION, group_error
 from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState, UnknownTopic
 from kohort.network.find_coordinator import CoordinatorNode
@@ -24,7 +28,6 @@ from kohort.network.offset_requests import BEFORE_TOPIC_IDS, plain
 from kohort.network.promise import Promise
 from kohort.network.request_versions import fit
 from kohort.network.requests import (
-    ConnectionPurpose,
     Endpoint,
     NoResponse,
     PendingRequest,
@@ -33,9 +36,6 @@ from kohort.network.requests import (
     SendFailed,
 )
 from kohort.protocol.errors import error_name
-
-if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import ConsumerCore
 
 SAMPLE = 20
 
@@ -52,10 +52,33 @@ class PlannedCommit(NamedTuple):
 
 
 class CommitRequestManager:
-    """Handles the commits of one `ConsumerCore`; used under the core's lock."""
+    """Handles the commits of a consumer; used under the driver's lock.
 
-    def __init__(self, core: "ConsumerCore") -> None:
-        self._core = core
+    `topic_ids` are the ids of the topics that were read. `membership` returns the membership that fences a commit, and
+    None without one. `report` passes on errors that no call raises.
+    """
+
+    def __init__(
+        self,
+        context: ConsumerContext,
+        cluster: ConsumerMetadata,
+        queue: CommitQueue,
+        book: AutoCommitState,
+        positions: Positions,
+        topic_ids: Mapping[str, UUID],
+        assignment: Callable[[], AssignedPartitions],
+        membership: Callable[[], MemberView | None],
+        report: Callable[[Notice], None],
+    ) -> None:
+        self._context = context
+        self._cluster = cluster
+        self._queue = queue
+        self._book = book
+        self._positions = positions
+        self._topic_ids = topic_ids
+        self._assignment = assignment
+        self._membership = membership
+        self._report = report
         self.callbacks: deque[Callable[[], object]] = deque()  # the caller's thread takes them
         self._calls: dict[TopicPartition, deque[Commit]] = {}
         self._ended: dict[Commit, Callable[[], object]] = {}
@@ -66,15 +89,15 @@ class CommitRequestManager:
 
     def poll(self, now: float) -> None:
         """Send the commits that are due, and fail those past their deadline."""
-        hopeless = self._core.fatal if self._core.cluster.coordinator() is None else None
-        self._core.committer.expire(now, everything=hopeless is not None, because=hopeless)
-        waits = self._core.committer.waits
-        due = {one: to for one, to in self._core.book.due(now).items() if not waits(one, to.offset)}
-        if due and not self._core.closing:
+        hopeless = self._context.fatal() if self._cluster.coordinator() is None else None
+        self._queue.expire(now, everything=hopeless is not None, because=hopeless)
+        waits = self._queue.waits
+        due = {one: to for one, to in self._book.due(now).items() if not waits(one, to.offset)}
+        if due and not self._context.closing():
             # A seek back is committed as such: the check for backward commits is only for offsets given by the caller.
-            deadline = now + self._core.config.default_api_timeout_ms / 1000
-            self.put(due, deadline=deadline, allow_rewind=True, late_at=now + self._core.request_s)
-        coordinator = self._core.cluster.coordinator()
+            deadline = now + self._context.config.default_api_timeout_ms / 1000
+            self.put(due, deadline=deadline, allow_rewind=True, late_at=now + self._context.request_s)
+        coordinator = self._cluster.coordinator()
         if coordinator is not None:
             self._send(coordinator, now)
         self._report_dropped()
@@ -82,86 +105,62 @@ class CommitRequestManager:
 
     def next_poll_at(self) -> list[float]:
         """Times (monotonic s) of the next deadlines, retries and late reports."""
-        return [*self._core.committer.next_poll_at(), *islice(self._automatic.values(), 1)]
+        return [*self._queue.next_poll_at(), *islice(self._automatic.values(), 1)]
 
     def _send(self, coordinator: CoordinatorNode, now: float) -> None:
-        outside = ConsumerGroupMetadata(self._core.config.group or "", instance_id=None)
-        request = self._core.committer.ready_requests(self._membership, outside, now)
+        outside = ConsumerGroupMetadata(self._context.config.group or "", instance_id=None)
+        request = self._queue.ready_requests(self._membership(), outside, now)
         if request is None:
             return
-        asked = self._core.committer.in_flight
+        asked = self._queue.in_flight
 
         def done(outcome: RequestResult, when: float) -> None:
-            if self._core.committer.in_flight is not asked:
+            if self._queue.in_flight is not asked:
                 return  # it was given up at its deadline; another request may be in flight now
             match outcome:
                 case ResponseReceived(value):
-                    self._core.meters.commit_ms.add((when - now) * 1000, when)
-                    refused = self._core.committer.on_response(value)
+                    self._context.sensors.commit_ms.add((when - now) * 1000, when)
+                    refused = self._queue.on_response(value)
                     if set(refused) & NOT_THE_COORDINATOR:
-                        self._core.cluster.coordinator_gone()
-                    if self._core.member is not None and asked is not None:
+                        self._cluster.coordinator_gone()
+                    if asked is not None:
                         for code, partitions in refused.items():
-                            self._core.post_event(CommitRefused(code, asked.identity, partitions))
+                            self._context.post_event(CommitRefused(code, asked.identity, partitions))
                 case SendFailed(error):
-                    self._core.committer.not_sent(error, when)
+                    self._queue.not_sent(error, when)
                 case NoResponse():
-                    self._core.cluster.coordinator_gone()
-                    self._core.committer.unanswered(when, self._core.chance())
+                    self._cluster.coordinator_gone()
+                    self._queue.unanswered(when, self._context.chance())
 
         ask = PendingRequest(
-            "OffsetCommit", lambda version: fit(request, version), done, self._core.request_s, BEFORE_TOPIC_IDS
+            "OffsetCommit", lambda version: fit(request, version), done, self._context.request_s, BEFORE_TOPIC_IDS
         )
-        self._core.send(self.offsets_line, Endpoint(coordinator.host, coordinator.port), ask)
-
-    @property
-    def _membership(self) -> MemberView | None:
-        """The membership that fences a commit; None without one.
-
-        After unsubscribe(), a member keeps it until its partitions are revoked.
-        """
-        core = self._core
-        parting = core.view is not None and core.view.identity.generation >= 0 and not core.manual
-        return core.view if core.subscription is not None or parting else None
-
-    @property
-    def offsets_line(self) -> ConnectionPurpose:
-        """The coordinator connection for OffsetCommit and OffsetFetch requests.
-
-        They use the group connection, unless a JoinGroup request is in flight there. Brokers process the requests of a
-        connection in order, and a join may take minutes.
-        """
-        joining = self._core.view is not None and self._core.view.state is MemberState.JOINING
-        return ConnectionPurpose.CONTROL if joining else ConnectionPurpose.GROUP
-
-    def remember(self, stored: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        for partition, found in stored.items():
-            self._core.book.known(partition, found.offset)
+        self._context.send(self._context.offsets_purpose, Endpoint(coordinator.host, coordinator.port), ask)
 
     def log_gone(self, partition: TopicPartition) -> None:
         """Handle a log that was truncated or recreated below the position.
 
         Responses that arrive later refer to the old log and are ignored.
         """
-        self._core.book.drop(partition)
-        self._core.committer.log_gone(partition)
+        self._book.drop(partition)
+        self._queue.log_gone(partition)
 
     def _settled(self, commit: Commit, error: KohortError | None) -> None:
-        self.remember({one: found for one, found in commit.stored.items() if one not in commit.adrift})
+        self._book.known({one: found for one, found in commit.stored.items() if one not in commit.adrift})
         for partition in commit.stored if self._reported or self._dropped else ():
             self._reported.pop(partition, None)
             self._dropped.pop(partition, None)
-        self._core.counters.commits += error is None
-        self._core.counters.commits_refused += error is not None
+        self._context.counters.commits += error is None
+        self._context.counters.commits_refused += error is not None
 
     def order(self, order: CommitOrder) -> None:
         """Queue a commit that the group's state machine needs before it joins."""
 
         def finished(error: KohortError | None) -> None:
             self._settled(commit, error)
-            self._core.post_event(CommitSettled(order.serial, dict(commit.refused)))
+            self._context.post_event(CommitSettled(order.serial, dict(commit.refused)))
 
-        ids = self._core.topic_ids
+        ids = self._topic_ids
         known = {one.topic: ids.get(one.topic, NO_TOPIC_ID) for one in order.offsets}  # all of them were assigned
         commit = Commit(
             order.offsets,
@@ -172,14 +171,14 @@ class CommitRequestManager:
             order=order.serial,
             topic_ids=known,
         )
-        self._core.committer.put(commit)
+        self._queue.put(commit)
 
     # --- reports of errors that no call raises
 
     def _report_dropped(self) -> None:
         """Report offsets dropped with their topic, each once, although auto-commit retries them."""
         by_error: dict[str, dict[str, list[str]]] = {}
-        for partition, offset, error in self._core.committer.drain_dropped():
+        for partition, offset, error in self._queue.drain_dropped():
             if self._dropped.get(partition) != offset.offset:
                 self._dropped[partition] = offset.offset
                 found = by_error.setdefault(error.message, {}).setdefault(partition.topic, [])
@@ -211,7 +210,7 @@ class CommitRequestManager:
         for partition, error in commit.errors.items():
             if isinstance(error, UnknownTopic | TopicRecreated):
                 continue  # reported as dropped
-            if isinstance(error, CommitFailed) and self._membership is not None:
+            if isinstance(error, CommitFailed) and self._membership() is not None:
                 continue  # the rebalance, or the loss of membership, is reported by itself
             code = commit.refused[partition]
             if self._reported.get(partition) != code:
@@ -226,41 +225,23 @@ class CommitRequestManager:
                 self._raise_unauthorized(code, partitions)
 
     def _raise_unauthorized(self, code: int, partitions: list[TopicPartition]) -> None:
-        group = self._core.config.group
+        group = self._context.config.group
         if code == GROUP_AUTHORIZATION:
-            self._core.put_error(group_error(code, group))
+            self._context.put_error(group_error(code, group))
             return
         for topic in sorted({partition.topic for partition in partitions}):
             message = f"auto-commit: not allowed to commit offsets of the topic {topic}"
             hint = "grant READ on the topic, or set enable_auto_commit=False"
-            self._core.put_error(AuthorizationFailed(message, hint=hint, topic=topic, group=group))
+            self._context.put_error(AuthorizationFailed(message, hint=hint, topic=topic, group=group))
 
     def _warn(self, kind: str, text: str) -> None:
-        notice = Notice(kind, text)
-        self._core.notices.append(notice)
-        self._core.telling.noticed(notice)
+        self._report(Notice(kind, text))
 
     @property
     def owed(self) -> bool:
         """True if commits are in flight or may be sent now; leaving the group would make them fail."""
-        member = self._membership
-        return len(self._core.committer) > 0 and (member is None or member.commits_open)
-
-    @property
-    def saving(self) -> Set[TopicPartition]:
-        """Partitions whose committed offset must not be read yet, since a commit is not settled.
-
-        With manual assignment a partition may be removed and assigned again at once. Not used for a group member. Its
-        commit may wait for the next generation, and fails if the partition was revoked meanwhile.
-        """
-        return self._core.committer.partitions if self._core.manual else frozenset()
-
-    def before_leave(self, deadline: float) -> None:
-        """Commit handled offsets of a manual assignment, which has no on_revoked to commit them."""
-        unsaved = self._core.book.uncommitted()
-        self._core.book.pause()
-        if self._core.subscription is None and unsaved:
-            self.put(unsaved, deadline=deadline, allow_rewind=True, late_at=deadline)
+        member = self._membership()
+        return len(self._queue) > 0 and (member is None or member.commits_open)
 
     def _call_back(self, commit: Commit) -> None:
         """Queue callbacks that are due, after those of earlier commits of any of their partitions."""
@@ -304,11 +285,11 @@ class CommitRequestManager:
 
         Raises IllegalState without a group, CommitRewind for a backward commit, and the errors of `plain`.
         """
-        if self._core.config.group is None:
+        if self._context.config.group is None:
             raise IllegalState("committing needs a group", hint='Consumer(..., group="...")')
-        wanted = self._core.positions.snapshot() if offsets is None else plain(offsets)
+        wanted = self._positions.snapshot() if offsets is None else plain(offsets)
         wanted = {partition: self._with_epoch(partition, to) for partition, to in wanted.items()}
-        backwards = {} if allow_rewind else self._core.book.backward_commits(wanted)
+        backwards = {} if allow_rewind else self._book.backward_commits(wanted)
         if backwards:
             partition, committed = next(iter(backwards.items()))
             raise CommitRewind(
@@ -317,7 +298,7 @@ class CommitRequestManager:
                 topic=partition.topic,
                 partition=partition.partition,
             )
-        owned, ids = self._core.assignment, self._core.topic_ids
+        owned, ids = self._assignment(), self._topic_ids
         epochs = {partition: owned[partition].epoch for partition in wanted if partition in owned}
         return PlannedCommit(wanted, epochs, {one.topic: ids[one.topic] for one in wanted if one.topic in ids})
 
@@ -342,7 +323,7 @@ class CommitRequestManager:
                 # The caller's thread runs it; no frame of the library precedes the user's.
                 self._ended[commit] = partial(on_done, wanted, error)
                 self._call_back(commit)
-            self._core.has_updates = True  # close waits until none is left
+            self._context.notify()  # close waits until none is left
             if error is None:
                 future.set_result(None)
             else:
@@ -353,17 +334,17 @@ class CommitRequestManager:
             self._calls.setdefault(partition, deque()).append(commit)
         if not wanted:
             finished(None)
-        elif self._core.fatal is not None:
-            finished(self._core.fatal)
+        elif (fatal := self._context.fatal()) is not None:
+            finished(fatal)
         else:
             if late_at is not None:
                 self._automatic[commit] = late_at
-            self._core.committer.put(commit)
+            self._queue.put(commit)
         return future
 
     def _with_epoch(self, partition: TopicPartition, to: OffsetAndMetadata) -> OffsetAndMetadata:
         # With the epoch, the next owner can detect that the log was truncated below this offset (KIP-320).
-        state = self._core.positions.get(partition)
+        state = self._positions.get(partition)
         if to.leader_epoch >= 0 or state is None or state.offset != to.offset:
             return to
         return to._replace(leader_epoch=state.epoch)

@@ -1,9 +1,11 @@
 """Describes the consumer's group (DescribeGroups), with retries until a deadline."""
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kohort.common.errors import KohortError, WireError
 from kohort.common.topic_partition import TopicPartition
+from kohort.coordinator_client.consumer_context import ConsumerContext
+from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
 from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR
 from kohort.network.backoff import FRESH, Attempts
 from kohort.network.errors import AuthorizationFailed, OperationTimeout
@@ -12,9 +14,6 @@ from kohort.network.requests import Endpoint, PendingRequest, RequestResult, Res
 from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
 from kohort.protocol.errors import BrokerError
 from kohort.protocol.membership import read_assignment
-
-if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import ConsumerCore
 
 LOADING: Final = 14
 GROUP_AUTHORIZATION: Final = 30
@@ -49,10 +48,11 @@ class _DescribeInFlight:
 
 
 class DescribeGroup:
-    """DescribeGroups requests of an `OffsetsRequestManager`; used under the core's lock."""
+    """DescribeGroups requests of an `OffsetsRequestManager`; used under the driver's lock."""
 
-    def __init__(self, core: "ConsumerCore") -> None:
-        self._core = core
+    def __init__(self, context: ConsumerContext, cluster: ConsumerMetadata) -> None:
+        self._context = context
+        self._cluster = cluster
         self._asked: list[_DescribeInFlight] = []
 
     def describe(self, deadline: float) -> "Promise[tuple[GroupMemberDescription, ...]]":
@@ -81,7 +81,7 @@ class DescribeGroup:
 
     def poll(self, now: float) -> None:
         """Send the requests that are due, and fail those past their deadline."""
-        coordinator = self._core.cluster.coordinator()
+        coordinator = self._cluster.coordinator()
         for one in list(self._asked):
             if now >= one.deadline:
                 self._end(one, OperationTimeout("no answer about the group's members in time"))
@@ -90,25 +90,25 @@ class DescribeGroup:
                 self._send(one, Endpoint(coordinator.host, coordinator.port))
 
     def _send(self, asked: _DescribeInFlight, to: Endpoint) -> None:
-        core = self._core
-        group = core.config.group or ""
+        context = self._context
+        group = context.config.group or ""
 
         def again(now: float) -> None:
             asked.under_way = False
-            asked.attempts = asked.attempts.failed(now, core.backoff, core.chance())
+            asked.attempts = asked.attempts.failed(now, context.backoff, context.chance())
 
         def done(outcome: RequestResult, now: float) -> None:
             if isinstance(outcome, SendFailed):
                 self._end(asked, outcome.error)
             elif not isinstance(outcome, ResponseReceived):
-                core.cluster.coordinator_gone()
+                self._cluster.coordinator_gone()
                 again(now)
             else:
                 found = next((one for one in outcome.value.groups if one.group_id == group), None)
                 if found is None:  # the response does not contain the group
                     again(now)
                 elif found.error_code in NOT_THE_COORDINATOR:
-                    core.cluster.coordinator_gone()
+                    self._cluster.coordinator_gone()
                     again(now)
                 elif found.error_code == LOADING:
                     again(now)
@@ -128,7 +128,7 @@ class DescribeGroup:
                     )
 
         request = DescribeGroupsRequest(groups=(group,), include_authorized_operations=False)
-        core.send(core.commits.offsets_line, to, PendingRequest("DescribeGroups", request, done, core.request_s))
+        context.send(context.offsets_purpose, to, PendingRequest("DescribeGroups", request, done, context.request_s))
 
     def _end(self, asked: _DescribeInFlight, error: KohortError) -> None:
         if asked in self._asked:

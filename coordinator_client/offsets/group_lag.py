@@ -1,19 +1,14 @@
 """Lag of a group's topics for lag-based assignors, from OffsetFetch and ListOffsets."""
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping
 
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.group.events import LagKnown
 from kohort.coordinator_client.group.ready import BacklogOrder
-from kohort.coordinator_client.offsets.offset_lookups import Listed, Lookup
-from kohort.coordinator_client.offsets.offset_reset import ResetKind
+from kohort.coordinator_client.offsets.offset_lookups import Listed, Lookup, OffsetsRequestManager
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import EARLIEST, LATEST
 from kohort.network.promise import Promise
-
-if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import ConsumerCore
 
 Committed = Mapping[TopicPartition, OffsetAndMetadata | None]
 
@@ -41,22 +36,35 @@ def waiting(
 
 
 class Backlogs:
-    """Measures lag for one `ConsumerCore`, under its lock. Unresponsive leaders affect only their own topics."""
+    """Measures lag, under the driver's lock. Unresponsive leaders affect only their own topics.
 
-    def __init__(self, core: "ConsumerCore") -> None:
-        self._core = core
+    `reads_old`: true if a position outside of the log is reset to its start. If it is reset to its end, there is no
+    lag. `on_lag` is called with the result.
+    """
+
+    def __init__(self, lookups: OffsetsRequestManager, on_lag: Callable[[LagKnown], None], *, reads_old: bool) -> None:
+        self._lookups = lookups
+        self._on_lag = on_lag
+        self._reads_old = reads_old
 
     def measure(self, order: BacklogOrder) -> None:
         """Start a measurement; its `LagKnown` event follows by the order's deadline at the latest."""
-        _Measurement(self._core, order)
+        _Measurement(self._lookups, self._on_lag, order, reads_old=self._reads_old)
 
 
 class _Measurement:
-    def __init__(self, core: "ConsumerCore", order: BacklogOrder) -> None:
-        self._core = core
+    def __init__(
+        self,
+        lookups: OffsetsRequestManager,
+        on_lag: Callable[[LagKnown], None],
+        order: BacklogOrder,
+        *,
+        reads_old: bool,
+    ) -> None:
+        self._lookups = lookups
+        self._on_lag = on_lag
         self._order = order
-        # A position below the log's start is reset. If the reset goes to the end, there is no lag.
-        self._reads_old = core.positions.policy.kind is not ResetKind.LATEST
+        self._reads_old = reads_old
         self._committed: Committed = {}
         self._found: dict[int, dict[TopicPartition, int]] = {LATEST: {}, EARLIEST: {}}
         self._why = ""
@@ -64,7 +72,7 @@ class _Measurement:
         self._total = len(partitions)
         self._open = 1  # this constructor, until all requests are queued
         self._open += 1
-        asked = core.questions.look_up_committed(partitions, order.deadline, stable=False)
+        asked = lookups.look_up_committed(partitions, order.deadline, stable=False)
         asked.add_done_callback(self._committed_came)
         for topic, count in order.topics.items():
             for timestamp in (LATEST, EARLIEST) if self._reads_old else (LATEST,):
@@ -81,7 +89,7 @@ class _Measurement:
 
         lookup = Lookup(wanted, self._order.deadline, finished)
         self._open += 1
-        self._core.questions.put(lookup)
+        self._lookups.put(lookup)
 
     def _committed_came(self, future: "Promise[dict[TopicPartition, OffsetAndMetadata | None]]") -> None:
         error = future.exception()
@@ -96,4 +104,4 @@ class _Measurement:
         if self._open:
             return
         lag = waiting(self._committed, self._found[LATEST], self._found[EARLIEST], reads_old=self._reads_old)
-        self._core.post_event(LagKnown(self._order.serial, lag, self._total - len(lag), self._why))
+        self._on_lag(LagKnown(self._order.serial, lag, self._total - len(lag), self._why))

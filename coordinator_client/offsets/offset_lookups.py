@@ -3,15 +3,18 @@
 Retriable errors are retried until the deadline of the lookup; others end it.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Set
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from kohort.common import KohortError, TopicPartition
+from kohort.coordinator_client.consumer_context import ConsumerContext
+from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
 from kohort.coordinator_client.group.events import CommitRefused
+from kohort.coordinator_client.offsets.auto_commit import AutoCommitState
 from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR
 from kohort.coordinator_client.offsets.describe_group import DescribeGroup, GroupMemberDescription
-from kohort.coordinator_client.offsets.positions import ListAsk
+from kohort.coordinator_client.offsets.positions import ListAsk, Positions
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.error_mapping import (
     TOPIC_AUTHORIZATION,
@@ -48,10 +51,6 @@ from kohort.network.requests import (
     SendFailed,
 )
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
-
-if TYPE_CHECKING:
-    from kohort.coordinator_client.consumer_core import ConsumerCore
-
 
 Listed = Mapping[TopicPartition, ListedOffset]
 
@@ -194,14 +193,28 @@ class _TopicLookup:
 
 
 class OffsetsRequestManager:
-    """Handles the offset lookups of one `ConsumerCore`; used under the core's lock."""
+    """Handles the offset lookups of a consumer; used under the driver's lock.
 
-    def __init__(self, core: "ConsumerCore") -> None:
-        self._core = core
+    `unsettled` returns the partitions whose committed offset must not be read yet, since a commit is not settled.
+    """
+
+    def __init__(
+        self,
+        context: ConsumerContext,
+        cluster: ConsumerMetadata,
+        positions: Positions,
+        book: AutoCommitState,
+        unsettled: Callable[[], Set[TopicPartition]],
+    ) -> None:
+        self._context = context
+        self._cluster = cluster
+        self._positions = positions
+        self._book = book
+        self._unsettled = unsettled
         self._lookups: list[Lookup] = []
         self._committed_lookups: list[_CommittedLookup] = []
         self._topic_lookups: list[_TopicLookup] = []
-        self._mates = DescribeGroup(core)
+        self._mates = DescribeGroup(context, cluster)
 
     def poll(self, now: float) -> None:
         """Send the requests that are due, and end lookups that are over."""
@@ -241,14 +254,14 @@ class OffsetsRequestManager:
     # --- committed offsets
 
     def _owe_committed(self, now: float) -> None:
-        coordinator = self._core.cluster.coordinator()
+        coordinator = self._cluster.coordinator()
         for lookup in list(self._committed_lookups):
             if now >= lookup.deadline:
                 self._committed_lookups.remove(lookup)
                 lookup.future.set_exception(OperationTimeout("no answer about committed offsets in time"))
-        if coordinator is None or self._core.config.group is None:
+        if coordinator is None or self._context.config.group is None:
             return
-        owed = self._core.positions.owed_committed(now, self._core.commits.saving)
+        owed = self._positions.owed_committed(now, self._unsettled())
         if owed:
             self._ask_committed(coordinator, tuple(owed), None, owed)
         for lookup in self._committed_lookups:
@@ -268,36 +281,33 @@ class OffsetsRequestManager:
 
             A partition reassigned meanwhile is requested again, since another member may have committed since.
             """
-            return [one for one, serial in serials.items() if self._core.positions.is_current(one, serial)]
+            return [one for one, serial in serials.items() if self._positions.is_current(one, serial)]
 
         def retry(now: float, again: Iterable[TopicPartition] | None = None) -> None:
             if lookup is not None:
                 lookup.asking = False
-                lookup.attempts = lookup.attempts.failed(now, self._core.backoff, self._core.chance())
+                lookup.attempts = lookup.attempts.failed(now, self._context.backoff, self._context.chance())
             else:
-                attempts = FRESH.failed(now, self._core.backoff, self._core.chance())
-                self._core.positions.ask_failed(current() if again is None else again, attempts)
+                attempts = FRESH.failed(now, self._context.backoff, self._context.chance())
+                self._positions.ask_failed(current() if again is None else again, attempts)
 
         def done(outcome: RequestResult, now: float) -> None:
             if not isinstance(outcome, ResponseReceived):
                 if isinstance(outcome, SendFailed):
-                    self._core.fail(outcome.error)
-                self._core.cluster.coordinator_gone()
+                    self._context.fail(outcome.error)
+                self._cluster.coordinator_gone()
                 retry(now)
                 return
             answer = committed_offsets(outcome.value)
             codes = {answer.error, *answer.failed.values()} - {0}
             if codes & NOT_THE_COORDINATOR:
-                self._core.cluster.coordinator_gone()
-                if self._core.member is not None and self._core.view is not None:
-                    self._core.post_event(
-                        CommitRefused(
-                            (codes & NOT_THE_COORDINATOR).pop(), self._core.view.identity, frozenset(partitions)
-                        )
-                    )
+                self._cluster.coordinator_gone()
+                if (view := self._context.view()) is not None:
+                    code = (codes & NOT_THE_COORDINATOR).pop()
+                    self._context.post_event(CommitRefused(code, view.identity, frozenset(partitions)))
             if lookup is None:
                 # A partition with a pending transaction or without authorization does not delay the others.
-                self._core.commits.remember({one: found for one, found in answer.found.items() if found is not None})
+                self._book.known({one: found for one, found in answer.found.items() if found is not None})
                 asked = current()
                 again = {one for one in asked if answer.code(one) in RETRIED_OFFSET_FETCH}
                 self._committed_known(answer, [one for one in asked if one not in again])
@@ -309,122 +319,116 @@ class OffsetsRequestManager:
                 self._committed_lookups.remove(lookup)
                 if codes:
                     partition, code = next(iter(answer.failed.items()), (None, answer.error))
-                    lookup.future.set_exception(offset_error(partition, code or answer.error, self._core.config.group))
+                    error = offset_error(partition, code or answer.error, self._context.config.group)
+                    lookup.future.set_exception(error)
                 else:
                     lookup.future.set_result({one: answer.found.get(one) for one in lookup.partitions})
 
         request = offset_fetch_request(
-            self._core.config.group or "", sorted(partitions), stable=lookup is None or lookup.stable
+            self._context.config.group or "", sorted(partitions), stable=lookup is None or lookup.stable
         )
-        ask = PendingRequest(
-            "OffsetFetch", request, done, self._core.config.request_timeout_ms / 1000, BEFORE_TOPIC_IDS
-        )
-        self._core.send(self._core.commits.offsets_line, Endpoint(coordinator.host, coordinator.port), ask)
+        ask = PendingRequest("OffsetFetch", request, done, self._context.request_s, BEFORE_TOPIC_IDS)
+        self._context.send(self._context.offsets_purpose, Endpoint(coordinator.host, coordinator.port), ask)
 
     def _committed_known(self, answer: CommittedAnswer, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
             if code := answer.code(partition):
-                self._core.positions.fail(partition, offset_error(partition, code, self._core.config.group))
-                self._core.has_updates = True
+                self._positions.fail(partition, offset_error(partition, code, self._context.config.group))
+                self._context.notify()
                 continue
-            self._core.positions.committed(partition, answer.found.get(partition), self._core.wall_ms)
+            self._positions.committed(partition, answer.found.get(partition), self._context.wall_ms())
 
     # --- leader epochs (KIP-320)
 
     def _owe_validations(self, now: float) -> None:
-        for node, asks in self._core.positions.owed_validations(self._core.metadata.view, now).items():
-            self._ask_epochs(node, asks)
+        for node, asks in self._positions.owed_validations(self._context.metadata.view, now).items():
+            self._ask_epochs(node, asks, now)
 
-    def _ask_epochs(self, node: int, asks: list[EpochAsk]) -> None:
+    def _ask_epochs(self, node: int, asks: list[EpochAsk], sent_at: float) -> None:
         by_partition = {ask.partition: ask for ask in asks}
 
         def done(outcome: RequestResult, now: float) -> None:
-            core = self._core
-            attempts = FRESH.failed(now, core.backoff, core.chance())
+            attempts = FRESH.failed(now, self._context.backoff, self._context.chance())
             if isinstance(outcome, SendFailed) and isinstance(outcome.error, UnsupportedVersion):
                 for ask in by_partition.values():
-                    core.positions.skip_validation(ask)
+                    self._positions.skip_validation(ask)
                 return
             if not isinstance(outcome, ResponseReceived):
-                core.metadata.request_update()
-                core.positions.ask_failed(by_partition, attempts)
+                self._context.metadata.request_update()
+                self._positions.ask_failed(by_partition, attempts)
                 return
             for partition, (code, epoch, end_offset) in epoch_ends(outcome.value).items():
                 if partition not in by_partition:
                     continue
                 asked = by_partition.pop(partition)
                 if code == 0:
-                    core.positions.validated(asked, end_offset, epoch, core.wall_ms)
+                    self._positions.validated(asked, end_offset, epoch, self._context.wall_ms())
                 else:
                     self._refused("OffsetForLeaderEpoch", asked, code, attempts)
-            core.positions.ask_failed(by_partition, attempts)
-            core.has_updates = True
+            self._positions.ask_failed(by_partition, attempts)
+            self._context.notify()
 
-        self._core.ask_node(
-            node,
-            ConnectionPurpose.CONTROL,
-            PendingRequest("OffsetForLeaderEpoch", offset_for_leader_epoch_request(asks), done, self._core.request_s),
+        request = PendingRequest(
+            "OffsetForLeaderEpoch", offset_for_leader_epoch_request(asks), done, self._context.request_s
         )
+        self._context.send_to_node(node, ConnectionPurpose.CONTROL, request, sent_at)
 
     def _refused(self, api: str, ask: EpochAsk | ListAsk, code: int, attempts: Attempts) -> None:
         """Handle an error code of a leader: retry it, or fail the partition."""
-        core, partition = self._core, ask.partition
-        if not core.positions.is_current(partition, ask.serial):
+        partition = ask.partition
+        if not self._positions.is_current(partition, ask.serial):
             return  # the position has changed meanwhile
         if code == TOPIC_AUTHORIZATION:
-            core.positions.fail(partition, topic_error(partition.topic, code))
+            self._positions.fail(partition, topic_error(partition.topic, code))
         elif may_pass(code):
-            core.metadata.request_update()
-            core.positions.ask_failed((partition,), attempts)
+            self._context.metadata.request_update()
+            self._positions.ask_failed((partition,), attempts)
         else:
-            core.positions.fail(partition, BrokerError(code, api=api, **partition._asdict()))
+            self._positions.fail(partition, BrokerError(code, api=api, **partition._asdict()))
 
     # --- position lookups
 
     def _owe_lists(self, now: float) -> None:
-        for node, asks in self._core.positions.owed_lists(self._core.metadata.view, now).items():
-            self._ask_list(node, asks)
+        for node, asks in self._positions.owed_lists(self._context.metadata.view, now).items():
+            self._ask_list(node, asks, now)
 
-    def _ask_list(self, node: int, asks: list[ListAsk]) -> None:
+    def _ask_list(self, node: int, asks: list[ListAsk], sent_at: float) -> None:
         by_partition = {ask.partition: ask for ask in asks}
 
         def done(outcome: RequestResult, now: float) -> None:
-            attempts = FRESH.failed(now, self._core.backoff, self._core.chance())
+            attempts = FRESH.failed(now, self._context.backoff, self._context.chance())
             if not isinstance(outcome, ResponseReceived):
                 if isinstance(outcome, SendFailed):
-                    self._core.fail(outcome.error)
-                self._core.metadata.request_update()
-                self._core.positions.ask_failed(by_partition, attempts)
+                    self._context.fail(outcome.error)
+                self._context.metadata.request_update()
+                self._positions.ask_failed(by_partition, attempts)
                 return
             for partition, got in listed_offsets(outcome.value).items():
                 ask = by_partition.pop(partition, None)
                 if ask is None:
                     continue
                 if isinstance(got, ListedOffset) and not got.answers(ask.timestamp):
-                    self._core.positions.ask_failed((partition,), attempts)
+                    self._positions.ask_failed((partition,), attempts)
                 elif isinstance(got, ListedOffset):
-                    self._core.positions.listed(ask, got, self._core.wall_ms)
+                    self._positions.listed(ask, got, self._context.wall_ms())
                 else:
                     self._refused("ListOffsets", ask, got.code, attempts)
-            self._core.positions.ask_failed(by_partition, attempts)
-            self._core.has_updates = True
+            self._positions.ask_failed(by_partition, attempts)
+            self._context.notify()
 
         wanted = [(ask.partition, ask.timestamp, ask.leader_epoch) for ask in asks]
-        self._core.ask_node(
-            node,
-            ConnectionPurpose.CONTROL,
-            PendingRequest("ListOffsets", self._list_request(wanted), done, self._core.request_s),
-        )
+        request = PendingRequest("ListOffsets", self._list_request(wanted), done, self._context.request_s)
+        self._context.send_to_node(node, ConnectionPurpose.CONTROL, request, sent_at)
 
     def _list_request(self, wanted: list[tuple[TopicPartition, int, int]], *, stable: bool = True) -> Any:
         return list_offsets_request(
             wanted,
-            read_committed=stable and self._core.config.isolation_level == "read_committed",
-            timeout_ms=self._core.config.request_timeout_ms,
+            read_committed=stable and self._context.config.isolation_level == "read_committed",
+            timeout_ms=self._context.config.request_timeout_ms,
         )
 
     def _owe_lookups(self, now: float) -> None:
-        view = self._core.metadata.view
+        view = self._context.metadata.view
         for lookup in list(self._lookups):
             error = lookup.refused_by(view)
             if error is None and now >= lookup.deadline:
@@ -433,33 +437,35 @@ class OffsetsRequestManager:
                 self._end_lookup(lookup, error)
                 continue
             for node, wanted in lookup.ready_requests(view, now).items():
-                self._ask_lookup(lookup, node, wanted)
+                self._ask_lookup(lookup, node, wanted, now)
 
-    def _ask_lookup(self, lookup: Lookup, node: int, wanted: list[tuple[TopicPartition, int, int]]) -> None:
+    def _ask_lookup(
+        self, lookup: Lookup, node: int, wanted: list[tuple[TopicPartition, int, int]], sent_at: float
+    ) -> None:
         partitions = {partition for partition, _timestamp, _epoch in wanted}
 
         def done(outcome: RequestResult, now: float) -> None:
             if not isinstance(outcome, ResponseReceived):
-                self._core.metadata.request_update()
-                lookup.failed(partitions, now, self._core.backoff, self._core.chance())
+                self._context.metadata.request_update()
+                lookup.failed(partitions, now, self._context.backoff, self._context.chance())
                 if isinstance(outcome, SendFailed):
                     self._end_lookup(lookup, outcome.error)
                 return
             answer = listed_offsets(outcome.value)
             if any(isinstance(got, ListFailure) for got in answer.values()):
-                self._core.metadata.request_update()
+                self._context.metadata.request_update()
             if left_out := partitions - answer.keys():
-                lookup.failed(left_out, now, self._core.backoff, self._core.chance())
-            error = lookup.answered(answer, now, self._core.backoff, self._core.chance())
+                lookup.failed(left_out, now, self._context.backoff, self._context.chance())
+            error = lookup.answered(answer, now, self._context.backoff, self._context.chance())
             if error is not None:
                 self._end_lookup(lookup, error)
             elif lookup.complete:
                 self._end_lookup(lookup, None)
 
-        request = self._list_request(wanted, stable=lookup.stable)
-        self._core.ask_node(
-            node, ConnectionPurpose.CONTROL, PendingRequest("ListOffsets", request, done, self._core.request_s)
+        request = PendingRequest(
+            "ListOffsets", self._list_request(wanted, stable=lookup.stable), done, self._context.request_s
         )
+        self._context.send_to_node(node, ConnectionPurpose.CONTROL, request, sent_at)
 
     def _owe_topics(self, now: float) -> None:
         for lookup in list(self._topic_lookups):
@@ -467,7 +473,7 @@ class OffsetsRequestManager:
                 self._owe_all_topics(lookup, now)
             elif (found := self._topic_found(lookup, lookup.topic, now)) is not None:
                 self._topic_lookups.remove(lookup)
-                self._core.metadata.remove_transient((lookup.topic,))
+                self._context.metadata.remove_transient((lookup.topic,))
                 if isinstance(found, KohortError):
                     lookup.future.set_exception(found)
                 else:
@@ -477,7 +483,7 @@ class OffsetsRequestManager:
         self, lookup: _TopicLookup, topic: str, now: float
     ) -> tuple[TopicPartition, ...] | KohortError | None:
         """The partitions, or the topic's error; None while neither is known."""
-        keeper, over = self._core.metadata, now >= lookup.deadline
+        keeper, over = self._context.metadata, now >= lookup.deadline
         if keeper.last_answered > lookup.after:
             if partitions := keeper.view.partitions_of(topic):
                 return partitions
@@ -495,10 +501,10 @@ class OffsetsRequestManager:
         """
         if lookup.unknown_since is None:
             lookup.unknown_since = now
-        return self._core.metadata.answered_at - lookup.unknown_since < UNKNOWN_TOPIC_GRACE_S
+        return self._context.metadata.answered_at - lookup.unknown_since < UNKNOWN_TOPIC_GRACE_S
 
     def _owe_all_topics(self, lookup: _TopicLookup, now: float) -> None:
-        keeper = self._core.metadata
+        keeper = self._context.metadata
         known = keeper.last_answered > lookup.after and keeper.has_all_topics
         if not known and now < lookup.deadline:
             return
@@ -507,7 +513,7 @@ class OffsetsRequestManager:
         if not known:
             lookup.future.set_exception(OperationTimeout("no answer about the topics in time"))
             return
-        hidden = self._core.config.exclude_internal_topics
+        hidden = self._context.config.exclude_internal_topics
         lookup.future.set_result(
             {
                 name: keeper.view.partitions_of(name)
@@ -519,7 +525,7 @@ class OffsetsRequestManager:
     def _end_lookup(self, lookup: Lookup, error: KohortError | None) -> None:
         if lookup in self._lookups:
             self._lookups.remove(lookup)
-            self._core.metadata.remove_transient(lookup.topics)
+            self._context.metadata.remove_transient(lookup.topics)
             lookup.finished(lookup.answer if error is None else error)
 
     def look_up(
@@ -527,8 +533,8 @@ class OffsetsRequestManager:
     ) -> "Promise[Mapping[TopicPartition, ListedOffset]]":
         """Look up offsets by timestamp and partition with ListOffsets; `stable`: see `Lookup`."""
         future: Promise[Mapping[TopicPartition, ListedOffset]] = Promise()
-        if self._core.fatal is not None:
-            future.set_exception(self._core.fatal)
+        if (fatal := self._context.fatal()) is not None:
+            future.set_exception(fatal)
             return future
         if not wanted:
             future.set_result({})
@@ -545,19 +551,19 @@ class OffsetsRequestManager:
 
     def put(self, lookup: Lookup) -> None:
         """Queue a ListOffsets lookup; `lookup.finished` is called at its end."""
-        if self._core.fatal is not None:
-            lookup.finished(self._core.fatal)
+        if (fatal := self._context.fatal()) is not None:
+            lookup.finished(fatal)
             return
         self._lookups.append(lookup)
-        self._core.metadata.add_transient(lookup.topics)
+        self._context.metadata.add_transient(lookup.topics)
 
     def look_up_topic(self, topic: str, deadline: float, *, fresh: bool) -> "Promise[tuple[TopicPartition, ...]]":
         """Look up a topic's partitions; `fresh`: by a Metadata request that starts after this call."""
         future: Promise[tuple[TopicPartition, ...]] = Promise()
-        if self._core.fatal is not None:
-            future.set_exception(self._core.fatal)
+        if (fatal := self._context.fatal()) is not None:
+            future.set_exception(fatal)
             return future
-        keeper = self._core.metadata
+        keeper = self._context.metadata
         self._topic_lookups.append(_TopicLookup(topic, deadline, keeper.requests_sent if fresh else -1, future))
         keeper.add_transient((topic,))
         if fresh:
@@ -567,20 +573,20 @@ class OffsetsRequestManager:
     def look_up_topics(self, deadline: float) -> "Promise[dict[str, tuple[TopicPartition, ...]]]":
         """Look up the partitions of all topics, with a Metadata request that starts after this call."""
         future: Promise[dict[str, tuple[TopicPartition, ...]]] = Promise()
-        if self._core.fatal is not None:
-            future.set_exception(self._core.fatal)
+        if (fatal := self._context.fatal()) is not None:
+            future.set_exception(fatal)
             return future
-        self._topic_lookups.append(_TopicLookup(None, deadline, self._core.metadata.requests_sent, future))
-        self._core.metadata.add_all_topics()
+        self._topic_lookups.append(_TopicLookup(None, deadline, self._context.metadata.requests_sent, future))
+        self._context.metadata.add_all_topics()
         return future
 
     def describe_group(self, deadline: float) -> "Promise[tuple[GroupMemberDescription, ...]]":
         """Look up the members of the group."""
-        if self._core.config.group is None:
+        if self._context.config.group is None:
             raise IllegalState("there is no group to ask for", hint='Consumer(..., group="...")')
         future = self._mates.describe(deadline)
-        if self._core.fatal is not None:
-            self._mates.fail(self._core.fatal)
+        if (fatal := self._context.fatal()) is not None:
+            self._mates.fail(fatal)
         return future
 
     def look_up_committed(
@@ -591,10 +597,10 @@ class OffsetsRequestManager:
         `stable`: wait for transactions that may change them (KIP-447).
         """
         future: Promise[dict[TopicPartition, OffsetAndMetadata | None]] = Promise()
-        if self._core.config.group is None:
+        if self._context.config.group is None:
             raise IllegalState("committed offsets belong to a group", hint='Consumer(..., group="...")')
-        if self._core.fatal is not None:
-            future.set_exception(self._core.fatal)
+        if (fatal := self._context.fatal()) is not None:
+            future.set_exception(fatal)
         elif not (wanted := tuple(dict.fromkeys(partitions))):
             future.set_result({})
         else:

@@ -74,7 +74,7 @@ def test_what_is_being_committed_is_waited_for_where_a_partition_comes_back_at_o
             driver, core = consumer._session.driver, consumer._session.core
             with driver.lock:  # no turn of the driver in between
                 for wanted in (P1, P0):
-                    core.commits.before_leave(driver.now() + PATIENCE_S)
+                    core.before_leave(driver.now() + PATIENCE_S)
                     core.assign(frozenset({wanted}), {}, {})
             driver.wakeup()
             assert consumer.position(P0) == 5

@@ -227,7 +227,7 @@ def test_paused_bytes_are_bounded_too_and_fetched_again() -> None:
     rig.owed()
     rig.answer(1, data(0, batch(100, size=300)))
     rig.paused = {P0}
-    rig.fetcher.trim(lambda partition: partition in rig.paused)
+    rig.fetcher.trim(lambda partition: partition not in rig.paused)
     assert rig.fetcher.parked.total_bytes == 0
     rig.paused = set()
     assert rig.owed()[1].request.forgotten_topics_data == ()  # the session still asks for P0 at 100
@@ -243,7 +243,7 @@ def test_paused_bytes_may_fill_two_buffers_and_no_byte_more(beyond: int, kept: b
     rig = Rig(max_buffered_bytes=len(parked) // 2, fetch_max_bytes=100)
     rig.owed()
     rig.answer(1, data(0, parked))
-    rig.fetcher.trim(lambda partition: True)
+    rig.fetcher.trim(lambda partition: False)
     assert rig.fetcher.parked.total_bytes == (len(parked) if kept else 0)
 
 
@@ -253,7 +253,7 @@ def test_what_is_not_paused_is_never_given_up_for_what_is() -> None:
     rig.owed()
     rig.answer(1, data(0, batch(100, size=300)), data(1, batch(100, size=300)))
     rig.paused = {P1}
-    rig.fetcher.trim(lambda partition: partition in rig.paused)
+    rig.fetcher.trim(lambda partition: partition not in rig.paused)
     assert [rig.fetcher.parked.bytes_of(one) for one in (P0, P1)] == [len(batch(100, size=300)), 0]
 
 
@@ -265,7 +265,7 @@ def test_what_was_under_way_when_paused_bytes_were_given_up_does_not_come_in_the
     assert asked(rig.owed()[1]) == {P0: 103}
     rig.answer(2, data(2, batch(100, size=500)))
     rig.paused = {P0}
-    rig.fetcher.trim(lambda partition: partition in rig.paused)
+    rig.fetcher.trim(lambda partition: partition not in rig.paused)
     assert rig.fetcher.parked.bytes_of(P0) == 0
     rig.answer(1, data(0, batch(103)))
     rig.paused = set()
@@ -683,7 +683,7 @@ def test_what_was_given_up_costs_no_other_partition_of_the_same_response() -> No
     assert asked(rig.owed()[1]) == {P0: 103}
     rig.answer(2, data(2, batch(100, size=500)))
     rig.paused = {P0}
-    rig.fetcher.trim(lambda partition: partition in rig.paused)
+    rig.fetcher.trim(lambda partition: partition not in rig.paused)
     rig.answer(1, data(0, batch(103)), data(1, batch(100)))
     assert rig.fetcher.parked.bytes_of(P0) == 0
     assert rig.fetcher.parked.bytes_of(P1) == len(batch(100))

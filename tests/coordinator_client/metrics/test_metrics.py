@@ -15,7 +15,7 @@ from kohort.coordinator_client.group.rebalance_history import Timeline
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, MetricKind
-from kohort.coordinator_client.metrics.sensors import Sensors
+from kohort.coordinator_client.sensors import Sensors
 from kohort.network.client_metrics import WINDOW_S, Counters, SampledWindow
 from kohort.testing import jars
 from kohort.testing.broker_selection import SelectedBroker

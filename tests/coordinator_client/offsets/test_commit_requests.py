@@ -270,9 +270,9 @@ def test_a_commit_is_measured_from_its_request_to_its_response() -> None:
     rig = ready()
     rig.core.commits.put({P0: 7}, deadline=60.0)
     committed(rig, 1.0)
-    assert rig.core.meters.commit_ms.mean(1.0) is None
+    assert rig.core.sensors.commit_ms.mean(1.0) is None
     assert answered(rig, 0.25)
-    assert rig.core.meters.commit_ms.mean(1.25) == 250.0
+    assert rig.core.sensors.commit_ms.mean(1.25) == 250.0
 
 
 # --- callbacks
@@ -336,7 +336,7 @@ def test_no_auto_commit_is_put_between_a_close_and_the_next_poll() -> None:
     """A close waits until no commit is under way; of a topic that is refused there would always be one."""
     rig = reading()
     assert answered(rig, 0.0, p0=12)
-    rig.core.commits.before_leave(60.0)
+    rig.core.before_leave(60.0)
     assert answered(rig, 1.0, p0=12)  # what is handled of a manual assignment
     assert not any(answered(rig, float(second)) for second in range(2, 10))
     assert not rig.core.commits.owed

@@ -11,7 +11,6 @@ from kohort.coordinator_client.group.events import LagKnown
 from kohort.coordinator_client.group.ready import BacklogOrder
 from kohort.coordinator_client.offsets.group_lag import Backlogs
 from kohort.coordinator_client.offsets.offset_lookups import Lookup
-from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset
 from kohort.network.promise import Promise
@@ -25,9 +24,7 @@ class Core:
     """Takes the requests of a measurement, and the results that the member receives."""
 
     def __init__(self, policy: str) -> None:
-        self.positions = self
-        self.policy = ResetPolicy.of(policy)
-        self.questions = self
+        self.reads_old = policy != "latest"
         self.committed: Promise[Mapping[TopicPartition, OffsetAndMetadata | None]] = Promise()
         self.lookups: dict[tuple[str, int], Lookup] = {}
         self.told: list[LagKnown] = []
@@ -41,11 +38,9 @@ class Core:
         (topic,) = lookup.topics
         self.lookups[topic, timestamp] = lookup
 
-    def post_event(self, event: LagKnown) -> None:
-        self.told.append(event)
-
     def measure(self) -> None:
-        Backlogs(self).measure(BacklogOrder(7, {"t": 2, "u": 1}, 5.0))  # type: ignore[arg-type]
+        backlogs = Backlogs(self, self.told.append, reads_old=self.reads_old)  # type: ignore[arg-type]
+        backlogs.measure(BacklogOrder(7, {"t": 2, "u": 1}, 5.0))
 
     def list_ends(self, place: tuple[str, int], error: KohortError | None = None) -> None:
         lookup = self.lookups[place]

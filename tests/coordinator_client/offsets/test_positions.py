@@ -272,7 +272,7 @@ def test_a_shorter_log_is_truncation_by_policy_or_error() -> None:
 @pytest.mark.parametrize("policy", ["earliest", "none"])
 def test_what_was_committed_behind_a_truncation_counts_no_more(policy: str) -> None:
     book = AutoCommitState(5.0)
-    book.known(P0, 10)
+    book.known({P0: OffsetAndMetadata(10)})
     book.on_poll({P0: OffsetAndMetadata(11)})
     one = Positions(ResetPolicy.of(policy), gone=book.drop)
     one.assign(P0, start=10, has_group=True, wall_ms=WALL)
@@ -528,7 +528,7 @@ def test_auto_commit_knows_only_what_earlier_polls_returned() -> None:
     book.on_poll({P0: OffsetAndMetadata(10)})  # a poll begins: what is in hand up to 10 is handled
     assert book.due(1.0) == {P0: OffsetAndMetadata(10)}
     assert book.due(2.0) == {}  # not yet time
-    book.known(P0, 10)
+    book.known({P0: OffsetAndMetadata(10)})
     assert book.due(6.0) == {}  # nothing has moved
     book.on_poll({P0: OffsetAndMetadata(20)})
     assert book.due(11.0) == {P0: OffsetAndMetadata(20)}
@@ -567,6 +567,6 @@ def test_without_auto_commit_nothing_is_committed_by_itself() -> None:
 
 def test_a_rewind_is_noticed() -> None:
     book = AutoCommitState(None)
-    book.known(P0, 10)
+    book.known({P0: OffsetAndMetadata(10)})
     assert book.backward_commits({P0: OffsetAndMetadata(9), P1: OffsetAndMetadata(0)}) == {P0: 10}
     assert book.backward_commits({P0: OffsetAndMetadata(10)}) == {}

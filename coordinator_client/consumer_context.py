@@ -1,0 +1,65 @@
+"""The narrow view of a consumer that its parts receive."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from kohort.common import KohortError
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.group.events import Event
+from kohort.coordinator_client.group.ready import MemberView
+from kohort.coordinator_client.group.states import MemberState
+from kohort.coordinator_client.sensors import Sensors
+from kohort.network.backoff import Backoff
+from kohort.network.client_metrics import Counters
+from kohort.network.connection_states import ConnectionStates
+from kohort.network.errors import ConnectionFailed
+from kohort.network.metadata_refresh import MetadataRefresher
+from kohort.network.requests import ConnectionPurpose, Endpoint, NoResponse, PendingRequest
+
+
+class ConsumerContext(NamedTuple):
+    """Values and functions of a consumer that several of its parts use, under the driver's lock.
+
+    `chance` returns numbers in [0, 1). `view`, `fatal`, `closing` and `wall_ms` return the current value. `post_event`
+    passes an event to the group's state machine, if there is one. `notify` makes a waiting poll look again.
+    """
+
+    config: Config
+    backoff: Backoff
+    endpoints: ConnectionStates
+    metadata: MetadataRefresher
+    counters: Counters
+    sensors: Sensors
+    chance: Callable[[], float]
+    view: Callable[[], MemberView | None]
+    fatal: Callable[[], KohortError | None]
+    closing: Callable[[], bool]
+    wall_ms: Callable[[], int]
+    send: Callable[[ConnectionPurpose, Endpoint | None, PendingRequest], None]
+    post_event: Callable[[Event], None]
+    notify: Callable[[], None]
+    fail: Callable[[KohortError], None]
+    put_error: Callable[[KohortError], None]
+
+    @property
+    def request_s(self) -> float:
+        return self.config.request_timeout_ms / 1000
+
+    def send_to_node(self, node: int, purpose: ConnectionPurpose, request: PendingRequest, now: float) -> None:
+        """Send a request to a broker of the metadata; it fails at once if the broker is not there any more."""
+        broker = self.metadata.view.brokers.get(node)
+        if broker is None:
+            request.done(NoResponse(ConnectionFailed("the broker is not known any more", node=node)), now)
+        else:
+            self.send(purpose, Endpoint(broker.host, broker.port), request)
+
+    @property
+    def offsets_purpose(self) -> ConnectionPurpose:
+        """The coordinator connection for OffsetCommit and OffsetFetch requests.
+
+        They use the group connection, unless a JoinGroup request is in flight there. Brokers process the requests of a
+        connection in order, and a join may take minutes.
+        """
+        view = self.view()
+        joining = view is not None and view.state is MemberState.JOINING
+        return ConnectionPurpose.CONTROL if joining else ConnectionPurpose.GROUP
