@@ -5,9 +5,9 @@ from types import TracebackType
 from typing import Any, Self, cast
 
 from kohort.admin import cluster, groups, offsets, request_driver, topics
+from kohort.admin.admin_config import AdminConfig
 from kohort.admin.request_driver import RequestDriver
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client.consumer_config import Config
 from kohort.network.arguments import (
     INT16_MAX,
     INT32_MAX,
@@ -45,16 +45,16 @@ class Admin:
     """
 
     def __init__(self, bootstrap: str | Sequence[str] = (), **settings: Any) -> None:
-        self._begin(Config.of(bootstrap=bootstrap, **settings))
+        self._begin(AdminConfig.of(bootstrap=bootstrap, **settings))
 
     @classmethod
     def from_config(cls, properties: Mapping[str, Any]) -> Self:
         """Create an admin from Kafka's dotted names; values may be strings."""
         admin = cls.__new__(cls)
-        admin._begin(Config.from_kafka(properties))
+        admin._begin(AdminConfig.from_kafka(properties))
         return admin
 
-    def _begin(self, config: Config) -> None:
+    def _begin(self, config: AdminConfig) -> None:
         self._driver = request_driver.driver(config)
         self._driver.start()
 

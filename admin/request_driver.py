@@ -10,8 +10,8 @@ from contextlib import suppress
 from functools import partial
 from typing import Any, Final, NamedTuple
 
+from kohort.admin.admin_config import AdminConfig
 from kohort.common import KohortError
-from kohort.coordinator_client.consumer_config import Config
 from kohort.network.backoff import Backoff
 from kohort.network.client_metrics import Counters
 from kohort.network.connection_states import ConnectionStates
@@ -67,7 +67,7 @@ class AdminCore:
     It sends no requests of its own, except for the first addresses of the brokers.
     """
 
-    def __init__(self, config: Config, *, chance: Callable[[], float], started: float) -> None:
+    def __init__(self, config: AdminConfig, *, chance: Callable[[], float], started: float) -> None:
         self.config = config
         self.chance = chance
         self.started = started
@@ -160,7 +160,7 @@ class AdminRequest(NamedTuple):
     at_most: int | None = None
 
 
-def driver(config: Config) -> Driver[AdminCore]:
+def driver(config: AdminConfig) -> Driver[AdminCore]:
     """The driver of an admin, not started."""
     return Driver(config, partial(AdminCore, config))
 
@@ -181,9 +181,9 @@ class RequestDriver:
 
     def __init__(self, driver: Driver[AdminCore]) -> None:
         driver.check_same_process()
-        self.config = driver.config
+        self.config = driver.core.config
         self._driver = driver
-        self._until = time.monotonic() + driver.config.default_api_timeout_ms / 1000
+        self._until = time.monotonic() + self.config.default_api_timeout_ms / 1000
 
     def all(self, questions: Sequence[AdminRequest]) -> list[Any]:
         """The responses, in order, of requests sent at the same time."""

@@ -14,9 +14,10 @@ import typer
 from rich.console import Console
 
 from kohort.admin import Admin
+from kohort.admin.admin_config import AdminConfig
 from kohort.cli.properties_file import from_environment, from_file, usual_file
 from kohort.common.errors import KohortError
-from kohort.coordinator_client.consumer_config import BY_KAFKA_NAME
+from kohort.coordinator_client.consumer_config import Config
 from kohort.network.settings_table import by_our_names
 
 Bootstrap = Annotated[
@@ -75,11 +76,17 @@ class ConnectionOptions:
 
     def keywords(self) -> dict[str, Any]:
         """The result of `outside()` as typed keyword arguments of `Consumer(...)`."""
-        return by_our_names(self.outside(), BY_KAFKA_NAME)
+        return by_our_names(self.outside(), Config.by_kafka_name)
 
     def admin(self) -> Admin:
-        """Return an admin client. Raises ConfigError for an unknown property or an invalid value."""
-        return Admin.from_config(self.outside())
+        """Return an admin client.
+
+        A file serves all commands, so a consumer's properties are allowed. Raises ConfigError for an unknown property
+        or an invalid value.
+        """
+        found = self.outside()
+        Config.from_kafka(found)
+        return Admin.from_config(AdminConfig.part_of(found))
 
     def outside(self) -> dict[str, Any]:
         """Return the properties for a client that joins no group and commits nothing."""
@@ -153,7 +160,7 @@ def properties(
 
 def _kafkas(name: str) -> str:
     """Return Kafka's name of a property, also for librdkafka's name."""
-    return BY_KAFKA_NAME[name].kafka if name in BY_KAFKA_NAME else name
+    return Config.by_kafka_name[name].kafka if name in Config.by_kafka_name else name
 
 
 def _path(text: str | None) -> Path | None:
@@ -161,7 +168,7 @@ def _path(text: str | None) -> Path | None:
 
 
 def _ours(found: Mapping[str, str]) -> dict[str, str]:
-    known = {name: value for name, value in found.items() if name in BY_KAFKA_NAME or name.startswith(OF_JAVA)}
+    known = {name: value for name, value in found.items() if name in Config.by_kafka_name or name.startswith(OF_JAVA)}
     return {_kafkas(name): value for name, value in _translated(known).items()}
 
 

@@ -4,7 +4,7 @@ import time
 from datetime import UTC, datetime
 
 from kohort.common.errors import KohortError
-from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
+from kohort.coordinator_client.offset_reset import ResetPolicy
 
 
 def time_ms(text: str, hint: str) -> int:

@@ -9,11 +9,11 @@ from urllib.parse import quote
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.effects import CommitId, SinkPlace
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
-from kohort.coordinator_client import Consumer, OffsetAndMetadata
+from kohort.coordinator_client import SETTINGS, Consumer, OffsetAndMetadata
 from kohort.network.errors import CommitFailed
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.producer import Producer
-from kohort.producer.producer_config import CONNECTING
+from kohort.producer.producer_config import ProducerConfig
 
 log = logging.getLogger("kohort.region")
 
@@ -108,7 +108,8 @@ class KafkaSink:
     def _looked_up(self, run: str) -> int:
         """The number of the last commit of a run, 0 before the first."""
         # A cluster that asks a producer for a password asks its reader, too.
-        connecting = {name: value for name, value in self._settings.items() if name in CONNECTING}
+        shared = SETTINGS.keys() & ProducerConfig.table.keys()
+        connecting = {name: value for name, value in self._settings.items() if name in shared}
         with Consumer(self._bootstrap, group=self._marker, **connecting) as reader:
             found = reader.committed([self._note])[self._note]
         return found.offset if found is not None and found.metadata == run else 0

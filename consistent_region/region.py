@@ -28,11 +28,11 @@ from kohort.consistent_region.triggers import Periodic, Trigger
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.consumer_config import SETTINGS, Config
 from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
-from kohort.coordinator_client.offsets.offset_reset import OffsetReset
+from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.network.errors import ConfigError, IllegalState
 from kohort.network.process_exit import on_sigterm
-from kohort.network.settings_table import checked, unknown
+from kohort.network.settings_table import checked
 
 log = logging.getLogger("kohort.region")
 
@@ -309,9 +309,7 @@ def consumer_settings(
 
 
 def _checked(name: str, value: Any) -> Any:
-    if name not in SETTINGS:
-        raise unknown(name, SETTINGS, "setting")
-    return checked(SETTINGS[name], value)
+    return checked(Config.setting(name), value)
 
 
 @contextmanager

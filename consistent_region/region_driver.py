@@ -38,7 +38,7 @@ from kohort.consistent_region.start_positions import Lookups, StartPosition, beg
 from kohort.consistent_region.state import CheckpointListener, StateHandle
 from kohort.consistent_region.states import CLEAN, ENDED, READING
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceHooks, Revoked
-from kohort.coordinator_client.offsets.offset_reset import OffsetReset
+from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.network.errors import IllegalState, OperationTimeout
 
 log = logging.getLogger("kohort.region")

@@ -21,7 +21,7 @@ from kohort.coordinator_client.errors import (
     WakeupError,
 )
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceCause, RebalanceHooks, RebalanceReason, Revoked
-from kohort.coordinator_client.offsets.offset_reset import OffsetReset
+from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.positions import Position
 from kohort.coordinator_client.subscription_state import PauseReason, Subscription
 from kohort.network.errors import (

@@ -17,8 +17,8 @@ from kohort.coordinator_client.consumer import ALL, ConsumerBase, Offsets
 from kohort.coordinator_client.consumer_config import Config
 from kohort.coordinator_client.consumer_core import ConsumerCore, Handed, Offer
 from kohort.coordinator_client.hooks import HookCall
+from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
-from kohort.coordinator_client.offsets.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.positions import Position, unknown_position
 from kohort.coordinator_client.poll_loop import HOOK_GRACE_S, HookOutcome
 from kohort.fastpath import RecordColumns

@@ -13,9 +13,9 @@ from kohort.coordinator_client.consumer_core import ConsumerCore, Handed, Offer
 from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import HookCall, RebalanceHooks
+from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.commit_queue import LedgerEntry
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
-from kohort.coordinator_client.offsets.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.positions import Position, unknown_position
 from kohort.coordinator_client.poll_loop import HookOutcome, PollLoop
 from kohort.coordinator_client.subscription_state import PauseReason, Subscription

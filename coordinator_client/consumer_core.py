@@ -47,12 +47,12 @@ from kohort.coordinator_client.hook_results import meaning
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.log_events import Telling
 from kohort.coordinator_client.metrics.telemetry_reporter import TelemetryReporter
+from kohort.coordinator_client.offset_reset import OffsetReset, ResetKind, ResetPolicy
 from kohort.coordinator_client.offsets.auto_commit import AutoCommitState
 from kohort.coordinator_client.offsets.commit_queue import CommitQueue
 from kohort.coordinator_client.offsets.commit_requests import CommitRequestManager
 from kohort.coordinator_client.offsets.group_lag import Backlogs
 from kohort.coordinator_client.offsets.offset_lookups import OffsetsRequestManager
-from kohort.coordinator_client.offsets.offset_reset import OffsetReset, ResetKind, ResetPolicy
 from kohort.coordinator_client.offsets.positions import Position, Positions
 from kohort.coordinator_client.sensors import Sensors
 from kohort.coordinator_client.subscription_state import AssignedPartitions, PauseMarks, Start, Subscription

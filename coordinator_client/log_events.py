@@ -8,7 +8,7 @@ from typing import Any, Final
 from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_config import Config
 from kohort.coordinator_client.group.ready import MemberView
-from kohort.coordinator_client.offsets.offset_reset import OffsetReset
+from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.network.notices import Notice
 

@@ -13,7 +13,7 @@ from kohort.coordinator_client.errors import CallbackError, ConsumerClosed, Wake
 from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch
 from kohort.coordinator_client.health import Health, health_of
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
-from kohort.coordinator_client.offsets.offset_reset import OffsetReset
+from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.fastpath import CorruptRecord, RecordColumns, decode
 from kohort.network._guard import Visit
 from kohort.network.errors import ConcurrentUseError

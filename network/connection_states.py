@@ -3,8 +3,8 @@
 from collections.abc import Callable, Collection, Iterable
 
 from kohort.common import KohortError
-from kohort.coordinator_client.consumer_config import Config
 from kohort.network.backoff import FRESH, Attempts, Backoff
+from kohort.network.client_config import ClientConfig
 from kohort.network.requests import Endpoint, VersionRanges
 from kohort.network.settings_table import split_address
 
@@ -35,7 +35,7 @@ class ConnectionStates:
         self._late: set[Endpoint] = set()
 
     @classmethod
-    def of(cls, config: Config, chance: Callable[[], float]) -> "ConnectionStates":
+    def of(cls, config: ClientConfig, chance: Callable[[], float]) -> "ConnectionStates":
         """Those that the settings name, and how patiently they are called."""
         return cls(
             tuple(Endpoint(*split_address(address)) for address in config.bootstrap),

@@ -5,7 +5,7 @@ from functools import partial
 from typing import Protocol
 
 from kohort.common import KohortError
-from kohort.coordinator_client.consumer_config import Config
+from kohort.network.client_config import ClientConfig
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.error_mapping import UNKNOWN_TOPIC, UNKNOWN_TOPIC_GRACE_S, topic_error
 from kohort.network.errors import AuthenticationFailed, TlsError
@@ -28,13 +28,14 @@ REBOOTSTRAP_REQUIRED = 129
 class ClientContext(Protocol):
     """The members of a client's core that a `MetadataUpdater` uses."""
 
-    config: Config
     metadata: MetadataRefresher
     endpoints: ConnectionStates
     started: float
     has_updates: bool
     chance: Callable[[], float]
 
+    @property
+    def config(self) -> ClientConfig: ...
     @property
     def fatal(self) -> KohortError | None: ...
     @property

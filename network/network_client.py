@@ -19,11 +19,11 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kohort.common import KohortError, WireError
-from kohort.coordinator_client.consumer_config import Config
 from kohort.network._guard import Bell, Guard
 from kohort.network.auth.sasl import Credentials
 from kohort.network.auth.tls import Certificates
 from kohort.network.broker_connection import BrokerConnection, Stage
+from kohort.network.client_config import ClientConfig
 from kohort.network.client_metrics import Counters
 from kohort.network.errors import (
     AuthenticationFailed,
@@ -108,7 +108,7 @@ class Driver(Generic[C]):
     signal handler can cut in two.
     """
 
-    def __init__(self, config: Config, core: CoreFactory[C]) -> None:
+    def __init__(self, config: ClientConfig, core: CoreFactory[C]) -> None:
         self.config = config
         self.core = core(chance=random.random, started=self.now())
         self.lock = Guard(_reentered)
@@ -537,7 +537,7 @@ def _reentered() -> ConcurrentUseError:
 
 
 def _keeper(
-    config: Config, credentials: Credentials | None, wall_ms: Callable[[], int]
+    config: ClientConfig, credentials: Credentials | None, wall_ms: Callable[[], int]
 ) -> "TokenRefresher | TicketCache | None":
     """Of what the mechanism shows to brokers, where that has to be fetched."""
     if credentials is None or not credentials.needs_token:

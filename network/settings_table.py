@@ -13,28 +13,6 @@ NUL = "\0"
 INT32_MAX = 2**31 - 1
 
 
-# The client-side assignors by Kafka's class names, so that a Java properties file can be used as it is.
-ASSIGNORS_BY_KAFKA_NAME: Mapping[str, str] = MappingProxyType(
-    {
-        "org.apache.kafka.clients.consumer.RangeAssignor": "range",
-        "org.apache.kafka.clients.consumer.RoundRobinAssignor": "roundrobin",
-        "org.apache.kafka.clients.consumer.StickyAssignor": "sticky",
-        "org.apache.kafka.clients.consumer.CooperativeStickyAssignor": "cooperative-sticky",
-    }
-)
-
-
-# The function's own repr may show what was bound to it.
-_HIDDEN = frozenset({"ssl_key_password", "sasl_password", "sasl_oauth_token", "sasl_oauth_client_secret"})
-
-
-# What Kafka's own clients take in any case, and what is empty with them by default.
-_IN_ANY_CASE: Mapping[str, Callable[[str], str]] = MappingProxyType(
-    {"security_protocol": str.upper, "protocol": str.lower, "metadata_recovery_strategy": str.lower}
-)
-_EMPTY_IS_NONE = frozenset({"rack"})
-
-
 # What other clients and people call our settings, where the nearest name by its letters would be another one.
 _CALLED = MappingProxyType(
     dict.fromkeys(("bootstrap_servers", "servers", "server", "brokers", "broker", "broker_list", "hosts"), "bootstrap")
@@ -42,8 +20,12 @@ _CALLED = MappingProxyType(
 
 
 class Setting(NamedTuple):
-    """One row of the table. `kind` is one of int, float, bool, str, sent (a str that requests carry), list (of str),
-    any; bounds are inclusive."""
+    """One row of the table.
+
+    `kind` is one of int, float, bool, str, sent (a str that requests carry), list (of str), callable, any. Bounds are
+    inclusive. `secret`: the value is never shown. `aliases`: names that other clients use for the same setting. `check`
+    takes the place of the check by `kind`. `read` makes the value of the text in a properties file.
+    """
 
     name: str
     kafka: str
@@ -54,34 +36,35 @@ class Setting(NamedTuple):
     high: float | None = None
     choices: tuple[str, ...] = ()
     optional: bool = False
+    secret: bool = False
+    aliases: tuple[str, ...] = ()
+    check: "Callable[[Setting, Any], Any] | None" = None
+    read: Callable[[str], Any] | None = None
+
+    def shown(self, value: object) -> object:
+        """The value, or asterisks in the place of a secret."""
+        return "***" if self.secret else value
 
 
-def row(
-    kafka: str,
-    kind: str,
-    default: Any,
-    about: str,
-    *,
-    low: float | None = None,
-    high: float | None = None,
-    choices: tuple[str, ...] = (),
-    optional: bool = False,
-) -> Any:
-    """A field of `Settings`."""
-    return Setting("", kafka, kind, default, about, low, high, choices, optional)
+def row(kafka: str, kind: str, default: Any, about: str, **more: Any) -> Any:
+    """A field of `Settings`. `more`: the other fields of a `Setting`."""
+    return Setting("", kafka, kind, default, about, **more)
 
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Settings(Frozen):
-    """Values whose every field is a `row`, made by keyword from values that are checked."""
+    """Values whose every field is a `row`, also those of base classes. Made by `of` or `from_kafka`."""
 
-    table: ClassVar[Mapping[str, Setting]]
+    table: ClassVar[Mapping[str, Setting]] = MappingProxyType({})
+    by_kafka_name: ClassVar[Mapping[str, Setting]] = MappingProxyType({})
 
     def __init_subclass__(cls) -> None:
         rows = {name: row._replace(name=name) for name, row in vars(cls).items() if isinstance(row, Setting)}
         for name in rows:
             delattr(cls, name)
-        cls.table = MappingProxyType(rows)
+        cls.table = MappingProxyType({**cls.table, **rows})
+        names = {name: row for row in cls.table.values() for name in (row.kafka, *row.aliases)}
+        cls.by_kafka_name = MappingProxyType(names)
 
     if not TYPE_CHECKING:
 
@@ -89,6 +72,36 @@ class Settings(Frozen):
             if strange := values.keys() - self.table.keys():
                 raise TypeError(f"{type(self).__name__} has no field {', '.join(map(repr, sorted(strange)))}")
             vars(self).update({name: values.get(name, row.default) for name, row in self.table.items()})
+
+    @classmethod
+    def of(cls, **settings: Any) -> Self:
+        """Check settings by our own names.
+
+        Raises ConfigError: unknown name (with the nearest known one), wrong type, out of bounds, or two that disagree.
+        """
+        config = cls(**{name: checked(cls.setting(name), value) for name, value in settings.items()})
+        config.check()
+        return config
+
+    @classmethod
+    def from_kafka(cls, properties: Mapping[str, Any]) -> Self:
+        """Check settings by Kafka's dotted names; values may be strings, as in a properties file."""
+        return cls.of(**by_our_names(properties, cls.by_kafka_name))
+
+    @classmethod
+    def setting(cls, name: str) -> Setting:
+        """The row of a setting. Raises ConfigError for an unknown name."""
+        if name not in cls.table:
+            raise unknown(name, cls.table, "setting")
+        return cls.table[name]
+
+    @classmethod
+    def part_of(cls, properties: Mapping[str, Any]) -> dict[str, Any]:
+        """The properties, by Kafka's names, that this table has."""
+        return {name: value for name, value in properties.items() if name in cls.by_kafka_name}
+
+    def check(self) -> None:
+        """Raises ConfigError if two settings disagree."""
 
     def but(self, **values: Any) -> Self:
         """The same with some values, which are checked already, in the place of others."""
@@ -101,12 +114,9 @@ class Settings(Frozen):
         return hash(tuple(vars(self).values()))
 
     def __repr__(self) -> str:
-        shown = {name: getattr(self, name) for name, row in self.table.items() if getattr(self, name) != row.default}
-        return f"{type(self).__name__}({', '.join(f'{name}={hidden(name, value)!r}' for name, value in shown.items())})"
-
-
-def hidden(name: str, value: object) -> object:
-    return "***" if name in _HIDDEN else value
+        changed = [row for row in self.table.values() if getattr(self, row.name) != row.default]
+        shown = ", ".join(f"{row.name}={row.shown(getattr(self, row.name))!r}" for row in changed)
+        return f"{type(self).__name__}({shown})"
 
 
 def by_our_names(properties: Mapping[str, Any], table: Mapping[str, Setting]) -> dict[str, Any]:
@@ -134,7 +144,7 @@ def unknown(name: str, known: Iterable[str], noun: str) -> ConfigError:
     ours = name.replace(".", "_") if noun == "setting" else name
     nearest = _CALLED.get(ours) if noun == "setting" else None
     nearest = nearest or _nearest(ours, known, cutoff=0.5)
-    hint = f"did you mean {nearest!r}?" if nearest else "kohort.coordinator_client.consumer_config.SETTINGS lists them"
+    hint = f"did you mean {nearest!r}?" if nearest else "SETTINGS of the client's package lists them"
     return ConfigError(f"unknown {noun} {name!r}", hint=hint, setting=name)
 
 
@@ -142,14 +152,14 @@ def checked(setting: Setting, value: Any) -> Any:
     if value is None:
         if setting.optional:
             return None
-        raise _wrong(setting, value)
-    return _CHECKS[setting.kind](setting, value)
+        raise wrong_type(setting, value)
+    return (setting.check or _CHECKS[setting.kind])(setting, value)
 
 
 def _check_int(setting: Setting, value: Any) -> int:
     # bool is an int to Python, but True milliseconds are a mistake.
     if isinstance(value, bool) or not isinstance(value, int):
-        raise _wrong(setting, value)
+        raise wrong_type(setting, value)
     return _bounded(setting, value)
 
 
@@ -163,13 +173,13 @@ def _bounded(setting: Setting, value: int) -> int:
 
 def _check_bool(setting: Setting, value: Any) -> bool:
     if not isinstance(value, bool):
-        raise _wrong(setting, value)
+        raise wrong_type(setting, value)
     return value
 
 
 def _check_str(setting: Setting, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise _wrong(setting, value)
+        raise wrong_type(setting, value)
     if setting.choices and value not in setting.choices:
         nearest = _nearest(value, setting.choices)
         raise ConfigError(
@@ -184,10 +194,10 @@ def _check_sent(setting: Setting, value: Any) -> str:
     """Raises ConfigError for what no request can carry. NUL separates fields in SASL PLAIN, and nothing means it."""
     text = _check_str(setting, value)
     reason = unsendable(text) or (f"it has a NUL at {text.index(NUL)}" if NUL in text else "")
-    if reason and setting.name in _HIDDEN:
+    if reason and setting.secret:
         reason = "it is no UTF-8, has a NUL, or is too long"
     if reason:
-        shown = "" if setting.name in _HIDDEN else f": {text[:80]!r}"
+        shown = "" if setting.secret else f": {text[:80]!r}"
         raise ConfigError(
             f"{setting.name} cannot be sent: {reason}{shown}",
             hint=f"at most {INT16_MAX} bytes of UTF-8, without NUL",
@@ -199,44 +209,16 @@ def _check_sent(setting: Setting, value: Any) -> str:
 def _check_list(setting: Setting, value: Any) -> tuple[str, ...]:
     items = tuple(value.split(",")) if isinstance(value, str) else value
     if not isinstance(items, Iterable):
-        raise _wrong(setting, value)
+        raise wrong_type(setting, value)
     items = tuple(items)
     if not all(isinstance(item, str) for item in items):
-        raise _wrong(setting, value)
+        raise wrong_type(setting, value)
     return tuple(item.strip() for item in items if item.strip())
-
-
-def _check_assignors(setting: Setting, value: Any) -> tuple[Any, ...]:
-    items = tuple(value.split(",")) if isinstance(value, str) else value
-    if not isinstance(items, Iterable):
-        raise _wrong(setting, value)
-    items = tuple(_assignor_name(item) if isinstance(item, str) else item for item in items)
-    if not items:
-        raise ConfigError("assignors must name at least one", setting=setting.name)
-    if strange := [item for item in items if not isinstance(item, str) and not hasattr(item, "assign")]:
-        raise ConfigError(
-            f"not an assignor: {strange[0]!r}", hint="name one, or pass an instance with assign()", setting=setting.name
-        )
-    return items
-
-
-def _assignor_name(text: str) -> str:
-    return ASSIGNORS_BY_KAFKA_NAME.get(text.strip(), text.strip())
-
-
-def _check_reset(setting: Setting, value: Any) -> str:
-    # Imported here because coordinator_client/offsets/positions.py reads Config.
-    from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
-
-    if not isinstance(value, str):
-        raise _wrong(setting, value)
-    ResetPolicy.of(value)
-    return value
 
 
 def _check_callable(setting: Setting, value: Any) -> Any:
     if not callable(value):
-        raise _wrong(setting, value)
+        raise wrong_type(setting, value)
     return value
 
 
@@ -250,44 +232,36 @@ _CHECKS = {
     "str": _check_str,
     "sent": _check_sent,
     "list": _check_list,
-    "assignors": _check_assignors,
-    "reset": _check_reset,
     "callable": _check_callable,
     "any": _check_any,
 }
 
 
-def _wrong(setting: Setting, value: object) -> ConfigError:
-    kind = {
-        "sent": "str",
-        "list": "a str or a sequence of str",
-        "assignors": "names or assignors",
-        "reset": "a str",
-        "callable": "a function",
-    }
-    shown = "" if setting.name in _HIDDEN else f" {value!r}"
+def wrong_type(setting: Setting, value: object, expected: str | None = None) -> ConfigError:
+    """The error for a value of the wrong type. `expected`: in the place of the kind's own words."""
+    kinds = {"sent": "str", "list": "a str or a sequence of str", "callable": "a function"}
+    shown = "" if setting.secret else f" {value!r}"
     return ConfigError(
-        f"{setting.name} must be {kind.get(setting.kind, setting.kind)}, not {type(value).__name__}{shown}",
+        f"{setting.name} must be {expected or kinds.get(setting.kind, setting.kind)}, "
+        f"not {type(value).__name__}{shown}",
         setting=setting.name,
     )
 
 
 def from_text(setting: Setting, text: str) -> Any:
     """As Java reads it: blanks around it are none of it, though a secret may have some."""
-    if setting.name not in _HIDDEN:
+    if not setting.secret:
         text = text.strip()
-    if setting.name in _IN_ANY_CASE:
-        return _IN_ANY_CASE[setting.name](text)
-    if setting.name in _EMPTY_IS_NONE and not text:
-        return None
+    if setting.read is not None:
+        return setting.read(text)
     if setting.kind == "int":
         try:
             return int(text)
         except ValueError:
-            raise _wrong(setting, text) from None
+            raise wrong_type(setting, text) from None
     if setting.kind == "bool":
         if text.lower() not in ("true", "false"):
-            raise _wrong(setting, text)
+            raise wrong_type(setting, text)
         return text.lower() == "true"
     return text
 

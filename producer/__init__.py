@@ -11,9 +11,9 @@ from kohort.producer.errors import (
 )
 from kohort.producer.producer import Producer
 from kohort.producer.producer_batch import Delivered, Deliveries, Delivery
-from kohort.producer.producer_config import CONNECTING, PRODUCING, ProducerConfig
+from kohort.producer.producer_config import ProducerConfig
 
-SETTINGS = {**CONNECTING, **PRODUCING}
+SETTINGS = ProducerConfig.table
 
 __all__ = [
     "SETTINGS",

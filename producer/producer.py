@@ -79,11 +79,11 @@ class Producer:
         return producer
 
     def _begin(self, config: ProducerConfig) -> None:
-        self._settings = config.producing
+        self._config = config
         self._closed = self._shut = False
         self._block_ends = False
         self._block: weakref.ref[_Block[Self]] | None = None  # block of the open transaction
-        self._driver = driver = Driver(config.connecting, partial(ProducerCore, config))
+        self._driver = driver = Driver(config, partial(ProducerCore, config))
         driver.core.wake, driver.core.stop = driver.wakeup, driver.stop_soon
         driver.start()
         OPEN.add(self)
@@ -156,7 +156,7 @@ class Producer:
 
     def _bodies(self, topic: str, rows: Rows, partition: int | None) -> Iterator[tuple[TopicPartition, Body]]:
         """Encoded batches of rows, one by one, compressed on the caller's thread."""
-        settings = self._settings
+        config = self._config
         now_ms = self._driver.wall_ms()
 
         def lay(places: memoryview | None, start: int, stop: int) -> tuple[Body, int]:
@@ -168,9 +168,9 @@ class Producer:
                 places,
                 start,
                 stop,
-                settings.batch_bytes,
-                settings.compression,
-                settings.compression_level,
+                config.batch_bytes,
+                config.compression,
+                config.compression_level,
             )
 
         at = 0
@@ -187,7 +187,7 @@ class Producer:
                 over = rows.partitions[at:stop]
             else:
                 assert rows.keys is not None
-                over = spread(rows.keys, count, settings.partitioner, otherwise, at, stop)
+                over = spread(rows.keys, count, config.partitioner, otherwise, at, stop)
             try:
                 places, bounds = grouped(over, count, at)
             except ValueError as error:
@@ -245,7 +245,7 @@ class Producer:
         driver = self._own()
         fatal = driver.lock.run(lambda: driver.core.fatal)  # raises at once in a handler that interrupted a lock holder
         try:
-            if self._settings.transactional_id is not None:
+            if self._config.transactional_id is not None:
                 if fatal is None or not self._closed:
                     self._end_transaction(timeout_s)
             elif fatal is None:
@@ -382,7 +382,7 @@ class Producer:
             self._driver.lock.run(transactions.raise_cause)
 
     def _seconds(self, timeout_s: float | None) -> float:
-        return self._settings.max_block_ms / 1000 if timeout_s is None else seconds_given(timeout_s)
+        return self._config.max_block_ms / 1000 if timeout_s is None else seconds_given(timeout_s)
 
     def _own(self) -> Driver[ProducerCore]:
         """The driver, after a check for a forked child, in which its lock may be held for ever."""
@@ -410,7 +410,7 @@ class Producer:
             driver.execute(lambda core: core.press(topic))
             now = driver.now()
             if until is None:
-                until = now + self._settings.max_block_ms / 1000
+                until = now + self._config.max_block_ms / 1000
             if now >= until:
                 raise driver.lock.run(self._too_late, topic)
             driver.bell.wait(seen, min(until - now, LONGEST_WAIT_S))
@@ -419,15 +419,15 @@ class Producer:
         core = self._driver.core
         if topic not in core.metadata.view.topics:
             return OperationTimeout(
-                f"nothing is known of the topic after {self._settings.max_block_ms} ms",
+                f"nothing is known of the topic after {self._config.max_block_ms} ms",
                 hint="does a broker answer, and is there such a topic?",
                 topic=topic,
             )
         return BufferFull(
-            f"no room within {self._settings.max_block_ms} ms",
+            f"no room within {self._config.max_block_ms} ms",
             hint="send less, or raise buffer_bytes or max_block_ms",
             buffered_bytes=core.buffered,
-            buffer_bytes=self._settings.buffer_bytes,
+            buffer_bytes=self._config.buffer_bytes,
         )
 
     def _wait(self, reached: Callable[[], bool], timeout_s: float | None) -> None:

@@ -41,8 +41,7 @@ class ProducerCore:
     """The state of one producer; see the module. `chance` returns numbers in [0, 1)."""
 
     def __init__(self, config: ProducerConfig, *, chance: Callable[[], float], started: float) -> None:
-        self.config = config.connecting
-        self.settings = config.producing
+        self.config = config
         self.chance = chance
         self.started = started
         self.backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
@@ -69,10 +68,10 @@ class ProducerCore:
         self.sender = Sender(self)
         self._topics: set[str] = set()
         self._topic_errors: dict[str, KohortError] = {}
-        self._partition_of_key = PARTITIONERS[self.settings.partitioner]
+        self._partition_of_key = PARTITIONERS[self.config.partitioner]
         self._sticky = Sticky(chance)
         # A batch expires as a whole, so records that are appended late would expire too soon.
-        self._grows_s = max(self.settings.linger_ms, self.settings.delivery_timeout_ms * GROWS) / 1000
+        self._grows_s = max(self.config.linger_ms, self.config.delivery_timeout_ms * GROWS) / 1000
         self._outgoing: list[UnsentRequest] = []
         self._fatal: KohortError | None = None
         self._news = self._fresh = False
@@ -81,7 +80,7 @@ class ProducerCore:
 
     def log_fields(self) -> Mapping[str, object]:
         """The fields of log lines of the driver's thread."""
-        return {"client_id": self.config.client_id, "transactional_id": self.settings.transactional_id or ""}
+        return {"client_id": self.config.client_id, "transactional_id": self.config.transactional_id or ""}
 
     def poll(self, now: float, wall_ms: int) -> PollResult:
         """Handle everything that happened, and return the requests to send."""
@@ -233,13 +232,13 @@ class ProducerCore:
         if headers:
             size += sum(len(name or "") + len(content or b"") for name, content in headers)
         self._fits(topic, size)
-        if self.buffered and self.buffered + size > self.settings.buffer_bytes:
+        if self.buffered and self.buffered + size > self.config.buffer_bytes:
             return None
         lane = self._lane(topic, self.chosen(topic, count, key, partition))
         queue = lane.queue
         batch = queue[-1] if queue and not queue[-1].closed else None
         if batch is not None and (
-            batch.size + size > self.settings.batch_bytes or batch.created_at < now - self._grows_s
+            batch.size + size > self.config.batch_bytes or batch.created_at < now - self._grows_s
         ):
             self.close_lane(lane)
             batch = None
@@ -249,7 +248,7 @@ class ProducerCore:
         index = batch.count
         assert batch.builder is not None
         batch.builder.append_to(batch, queue, self, key, value, timestamp_ms, headers)
-        if batch.size >= self.settings.batch_bytes:
+        if batch.size >= self.config.batch_bytes:
             self.close_lane(lane)
             self.wake()
         return batch, index
@@ -262,7 +261,7 @@ class ProducerCore:
             raise self._fatal
         if body.count == 1:  # a batch of several never exceeds `batch_bytes`
             self._fits(partition.topic, size)
-        if self.buffered and self.buffered + size > self.settings.buffer_bytes:
+        if self.buffered and self.buffered + size > self.config.buffer_bytes:
             return None
         lane = self._lane(*partition)
         self.close_lane(lane)
@@ -277,12 +276,12 @@ class ProducerCore:
 
     def _fits(self, topic: str, size: int) -> None:
         """Raises RecordTooLarge if a record of this size fits no request."""
-        if size > self.settings.max_request_bytes:
+        if size > self.config.max_request_bytes:
             raise RecordTooLarge(
                 f"a record of {size} bytes",
                 hint="raise max_request_bytes, and the broker's message.max.bytes",
                 topic=topic,
-                max_request_bytes=self.settings.max_request_bytes,
+                max_request_bytes=self.config.max_request_bytes,
             )
 
     def sticky(self, topic: str, count: int) -> int:
@@ -295,7 +294,7 @@ class ProducerCore:
             if not 0 <= partition < count:
                 raise UnknownTopic(f"the topic has {count} partitions", topic=topic, partition=partition)
             return partition
-        if key is None or (not key and self.settings.partitioner == "crc32"):
+        if key is None or (not key and self.config.partitioner == "crc32"):
             return self.sticky(topic, count)
         return self._partition_of_key(key, count)
 

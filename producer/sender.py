@@ -93,9 +93,9 @@ class Sender:
 
     def poll(self, now: float) -> None:
         """Send the batches that may be sent."""
-        core, settings = self._core, self._core.settings
-        due = inf if core.pressed else now - settings.linger_ms / 1000
-        give_up = now - settings.delivery_timeout_ms / 1000
+        core, config = self._core, self._core.config
+        due = inf if core.pressed else now - config.linger_ms / 1000
+        give_up = now - config.delivery_timeout_ms / 1000
         groups: dict[int, list[SentProduce]] = {}
         sizes: dict[int, int] = {}
         for place, lane in list(self.busy.items()):
@@ -116,7 +116,7 @@ class Sender:
             if lane.in_flight == closed:
                 core.close_lane(lane)
             batch = lane.queue[lane.in_flight]
-            if node in groups and sizes[node] + batch.size > settings.max_request_bytes:
+            if node in groups and sizes[node] + batch.size > config.max_request_bytes:
                 continue
             groups.setdefault(node, []).append(self._take(lane, batch, node))
             sizes[node] = sizes.get(node, 0) + batch.size
@@ -131,7 +131,7 @@ class Sender:
         None if it may not; an open batch continues to grow then.
         """
         core = self._core
-        most = 1 if lane.failing else core.settings.max_in_flight
+        most = 1 if lane.failing else core.config.max_in_flight
         if lane.rewrite or lane.in_flight >= most or not lane.attempts.may_try(now):
             return None
         if not core.transactions.may_send(lane.partition):
@@ -142,7 +142,7 @@ class Sender:
             return None
         if lane.in_flight and lane.node != leader.node:
             return None  # two brokers would not keep the order
-        return leader.node if self._in_flight.get(leader.node, 0) < core.settings.max_in_flight else None
+        return leader.node if self._in_flight.get(leader.node, 0) < core.config.max_in_flight else None
 
     def _take(self, lane: PartitionQueue, batch: ProducerBatch, node: int) -> SentProduce:
         lane.number(batch, self._core.transactions.producer)
@@ -153,8 +153,8 @@ class Sender:
 
     def _ask(self, node: int, group: list[SentProduce], now: float) -> None:
         core = self._core
-        codec, level = core.settings.compression, core.settings.compression_level
-        transactional_id = core.settings.transactional_id
+        codec, level = core.config.compression, core.config.compression_level
+        transactional_id = core.config.transactional_id
         numbers = [sent.batch.sequence for sent in group]
 
         def request(version: int) -> ProduceRequest:
@@ -284,7 +284,7 @@ class Sender:
             batch = lane.queue[0]
             topic, partition = batch.partition
             error = DeliveryTimeout(
-                f"not acknowledged within {self._core.settings.delivery_timeout_ms} ms",
+                f"not acknowledged within {self._core.config.delivery_timeout_ms} ms",
                 hint="is the partition's leader there, and does it have enough replicas in sync?",
                 topic=topic,
                 partition=partition,
@@ -323,8 +323,8 @@ class Sender:
 
     def next_poll_at(self, now: float) -> list[float | None]:
         """Times (monotonic s) of the next lingering batch, delivery time-out or retry."""
-        settings = self._core.settings
-        linger_s, delivery_s = settings.linger_ms / 1000, settings.delivery_timeout_ms / 1000
+        config = self._core.config
+        linger_s, delivery_s = config.linger_ms / 1000, config.delivery_timeout_ms / 1000
         wakes: list[float | None] = []
         for lane in self.busy.values():
             growing = lane.open

@@ -123,7 +123,7 @@ class TransactionManager:
 
     def __init__(self, core: "ProducerCore") -> None:
         self._core = core
-        self.transactional_id = core.settings.transactional_id
+        self.transactional_id = core.config.transactional_id
         self.state = TxnState.IDENTIFYING
         self.producer = NO_PRODUCER_ID
         self.cause: KohortError | None = None
@@ -344,7 +344,7 @@ class TransactionManager:
         again = self.state is TxnState.FAILING and self.producer is not NO_PRODUCER_ID
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
-            transaction_timeout_ms=self._core.settings.transaction_timeout_ms,
+            transaction_timeout_ms=self._core.config.transaction_timeout_ms,
             producer_id=self.producer.id if again else -1,
             producer_epoch=self.producer.epoch if again else -1,
         )

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
 from kohort.admin import Admin, BrokerDescription, GroupDescription, GroupMissing, TopicDescription
+from kohort.admin.admin_config import AdminConfig
 from kohort.admin.cluster import Configs
 from kohort.cli.doctor.group_snapshot import TimedSnapshot
 from kohort.cli.doctor.offset_rules import CommittedOffsets, Silence
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.consumer_config import BY_KAFKA_NAME, SETTINGS, Config
+from kohort.coordinator_client.consumer_config import SETTINGS, Config
 from kohort.network.errors import AuthorizationFailed
 from kohort.network.requests import VersionRanges
 from kohort.network.settings_table import by_our_names, checked
@@ -104,14 +105,14 @@ class Case:
         self.kept: dict[str, tuple[Any, KohortError | None]] = {}
         self.properties = PATIENCE | {name: value for name, value in properties.items() if name not in JUDGED}
         config = Config.from_kafka(self.properties)
-        judged = by_our_names({name: properties[name] for name in properties if name in JUDGED}, BY_KAFKA_NAME)
+        judged = by_our_names({name: properties[name] for name in properties if name in JUDGED}, Config.by_kafka_name)
         self.settings = config.but(**{name: checked(SETTINGS[name], value) for name, value in judged.items()})
         self._asked_topics = tuple(topics)
         self._ms_per_record = ms_per_record
         self._tape = tape
         self._seconds = seconds
         self._reach_s = reach_s
-        self.admin = Admin.from_config(self.properties)
+        self.admin = Admin.from_config(AdminConfig.part_of(self.properties))
 
     def __enter__(self) -> "Case":
         return self

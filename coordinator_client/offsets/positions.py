@@ -17,7 +17,7 @@ from uuid import UUID
 
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.errors import NoOffset, OffsetOutOfRange, Truncation
-from kohort.coordinator_client.offsets.offset_reset import OffsetReset, ResetKind, ResetPolicy
+from kohort.coordinator_client.offset_reset import OffsetReset, ResetKind, ResetPolicy
 from kohort.network.backoff import FRESH, Attempts
 from kohort.network.errors import IllegalState, OperationTimeout
 from kohort.network.group_types import OffsetAndMetadata

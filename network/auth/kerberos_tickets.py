@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 
 from kohort.common import KohortError
 from kohort.common.foreign_text import cut, escaped
-from kohort.coordinator_client.consumer_config import Config
 from kohort.network.auth.gssapi import KerberosTicket
+from kohort.network.auth.security_config import SecurityConfig
 from kohort.network.errors import AuthenticationFailed, ConfigError, TicketUnavailable
 
 INSTALL: Final = (
@@ -83,7 +83,7 @@ _locks: defaultdict[tuple[str | None, str | None], threading.Lock] = defaultdict
 _lives: defaultdict[tuple[str | None, str | None], int] = defaultdict(int)
 
 
-def check(config: Config) -> None:
+def check(config: SecurityConfig) -> None:
     """Raises ConfigError where no ticket can come."""
     from importlib.util import find_spec
 
@@ -97,7 +97,7 @@ def check(config: Config) -> None:
         raise ConfigError("GSSAPI needs the library gssapi", hint=INSTALL, setting="sasl_mechanism")
 
 
-def fetch(config: Config, host: str, forget: bool) -> KerberosTicket | KohortError:
+def fetch(config: SecurityConfig, host: str, forget: bool) -> KerberosTicket | KohortError:
     """A ticket for `host`, or the error. Never raises, since no code waits for its thread.
 
     `forget`: tickets that a keytab has brought until now must not be used any more.
@@ -119,7 +119,7 @@ def fetch(config: Config, host: str, forget: bool) -> KerberosTicket | KohortErr
         return strange
 
 
-def _begun(config: Config, host: str, cache: str) -> KerberosTicket:
+def _begun(config: SecurityConfig, host: str, cache: str) -> KerberosTicket:
     import gssapi
 
     service = f"{config.sasl_kerberos_service_name}@{host}"
@@ -141,7 +141,7 @@ def _begun(config: Config, host: str, cache: str) -> KerberosTicket:
         raise explained(problem, config, service) from None
 
 
-def _credentials(config: Config, cache: str) -> Any:
+def _credentials(config: SecurityConfig, cache: str) -> Any:
     """Credentials of the keytab, kept in memory; otherwise those of the user, as krb5 finds them."""
     import gssapi
 
@@ -191,7 +191,7 @@ class _Context:
             ) from None
 
 
-def explained(problem: Any, config: Config, service: str) -> KohortError:
+def explained(problem: Any, config: SecurityConfig, service: str) -> KohortError:
     """The error to report for an error of the library."""
     place = {
         "service": service,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from kohort.common import KohortError
 from kohort.common.foreign_text import cut, parsed_json, scrubbed
-from kohort.coordinator_client.consumer_config import LOOPBACK, Config
+from kohort.network.auth.security_config import LOOPBACK, SecurityConfig
 from kohort.network.auth.token_refresh import Token
 from kohort.network.errors import AuthenticationFailed, ConfigError, TokenUnavailable
 
@@ -28,14 +28,14 @@ _TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750; what else it held cou
 _NAME = re.compile(r"[A-Za-z]+")
 _VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 
-Source = Callable[[Config, Callable[[], int]], Token | KohortError]
+Source = Callable[[SecurityConfig, Callable[[], int]], Token | KohortError]
 
 
 ALLOWED_URLS = "KOHORT_SASL_OAUTH_ALLOWED_URLS"
 """The environment variable that takes the place of `sasl_oauth_allowed_urls`."""
 
 
-def check(config: Config) -> None:
+def check(config: SecurityConfig) -> None:
     """Raises ConfigError for settings from which no token can come."""
     if (config.sasl_oauth_token is None) == (config.sasl_oauth_token_endpoint_url is None):
         raise ConfigError(
@@ -47,7 +47,7 @@ def check(config: Config) -> None:
         _check_endpoint(config, config.sasl_oauth_token_endpoint_url)
 
 
-def _check_endpoint(config: Config, url: str) -> None:
+def _check_endpoint(config: SecurityConfig, url: str) -> None:
     from urllib.parse import urlsplit
 
     if config.sasl_oauth_client_id is None or config.sasl_oauth_client_secret is None:
@@ -99,7 +99,7 @@ def wrong_extension(extensions: Mapping[Any, Any]) -> str | None:
     return None
 
 
-def fetch(config: Config, wall_ms: Callable[[], int]) -> Token | KohortError:
+def fetch(config: SecurityConfig, wall_ms: Callable[[], int]) -> Token | KohortError:
     """A token, or the error. Never raises, since no code waits for its thread."""
     source: Source = _from_function if config.sasl_oauth_token is not None else _from_endpoint
     try:
@@ -113,7 +113,7 @@ def fetch(config: Config, wall_ms: Callable[[], int]) -> Token | KohortError:
 # --- the user's function
 
 
-def _from_function(config: Config, wall_ms: Callable[[], int]) -> Token | KohortError:
+def _from_function(config: SecurityConfig, wall_ms: Callable[[], int]) -> Token | KohortError:
     try:
         made = config.sasl_oauth_token()
     except BaseException as problem:
@@ -178,7 +178,7 @@ def _claimed_expiry(value: str) -> float | None:
 # --- an issuer's token endpoint
 
 
-def _from_endpoint(config: Config, wall_ms: Callable[[], int]) -> Token | KohortError:
+def _from_endpoint(config: SecurityConfig, wall_ms: Callable[[], int]) -> Token | KohortError:
     from http.client import HTTPException
     from urllib.error import HTTPError
 
@@ -202,7 +202,7 @@ def _from_endpoint(config: Config, wall_ms: Callable[[], int]) -> Token | Kohort
     return Token(value, _believed(lifetime_s), extensions_of(config.sasl_oauth_extensions))
 
 
-def _request(config: Config, url: str) -> "Request":
+def _request(config: SecurityConfig, url: str) -> "Request":
     import base64
     from urllib.parse import quote_plus, urlencode
     from urllib.request import Request
@@ -221,7 +221,7 @@ def _request(config: Config, url: str) -> "Request":
     return Request(url, urlencode(form).encode(), headers, method="POST")
 
 
-def _opener(config: Config, url: str) -> "OpenerDirector":
+def _opener(config: SecurityConfig, url: str) -> "OpenerDirector":
     """Follows no redirection, which could leave the allowed URLs, and uses no proxy for this machine."""
     import ssl
     from urllib.parse import urlsplit
@@ -243,7 +243,7 @@ def _opener(config: Config, url: str) -> "OpenerDirector":
     return build_opener(Stay, proxies, HTTPSHandler(context=context))
 
 
-def _secrets(config: Config) -> tuple[str, ...]:
+def _secrets(config: SecurityConfig) -> tuple[str, ...]:
     """The client's secret, alone and as Basic authentication sends it (RFC 6749 2.3.1)."""
     from urllib.parse import quote_plus
 
@@ -251,7 +251,7 @@ def _secrets(config: Config) -> tuple[str, ...]:
     return (secret, f"{name}:{secret}", f"{quote_plus(name)}:{quote_plus(secret)}") if secret else ()
 
 
-def _said_no(config: Config, url: str, problem: "HTTPError") -> KohortError:
+def _said_no(config: SecurityConfig, url: str, problem: "HTTPError") -> KohortError:
     with problem:
         try:
             answered = _object(problem.read(MOST_ANSWER_BYTES))
@@ -268,7 +268,7 @@ def _said_no(config: Config, url: str, problem: "HTTPError") -> KohortError:
     return AuthenticationFailed(text, hint=hint if problem.code != 404 else "check the URL", url=url)
 
 
-def _unreachable(config: Config, url: str, problem: Exception) -> KohortError:
+def _unreachable(config: SecurityConfig, url: str, problem: Exception) -> KohortError:
     import ssl
 
     reason = getattr(problem, "reason", problem)

@@ -1,24 +1,30 @@
 """SASL authentication. Each mechanism is a generator of messages that is sent the responses.
 
-RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM), RFC 7628 (OAUTHBEARER), RFC 4752 (GSSAPI, in `gssapi.py`). The nonce, the
-tokens and the tickets are passed in. Nothing here is ever logged.
+RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM). Of RFC 7628 (OAUTHBEARER, in `token_refresh.py`) and RFC 4752 (GSSAPI, in
+`gssapi.py`) it knows the `Proof` that is passed in, as is the nonce. Nothing here is ever logged.
 """
 
 from collections.abc import Generator
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
-from kohort.common.foreign_text import cut, escaped
-from kohort.coordinator_client.consumer_config import Config
+from kohort.common.foreign_text import cut
+from kohort.network.auth.security_config import SecurityConfig
 from kohort.network.errors import AuthenticationFailed
-
-if TYPE_CHECKING:
-    from kohort.network.auth.gssapi import KerberosTicket
-    from kohort.network.auth.token_refresh import Token
 
 Conversation = Generator[bytes, bytes, None]
 
 CHECK_PASSWORD = "check sasl_username and sasl_password"
 MOST_ITERATIONS = 1_000_000  # about a second of the driver's thread; Apache Kafka allows 16,384
+
+
+class Proof(Protocol):
+    """A token or ticket for a login. `noun` names its kind, `check` is the hint for a broker that refuses it."""
+
+    @property
+    def noun(self) -> str: ...
+    @property
+    def check(self) -> str: ...
+    def conversation(self) -> Conversation: ...
 
 
 class Credentials(NamedTuple):
@@ -29,7 +35,7 @@ class Credentials(NamedTuple):
     password: str
 
     @classmethod
-    def of(cls, config: Config) -> "Credentials | None":
+    def of(cls, config: SecurityConfig) -> "Credentials | None":
         """None unless `security_protocol` requires SASL."""
         if not config.security_protocol.startswith("SASL"):
             return None
@@ -47,7 +53,7 @@ class Credentials(NamedTuple):
     def needs_token(self) -> bool:
         return self.mechanism in ("OAUTHBEARER", "GSSAPI")
 
-    def conversation(self, nonce: str, token: "Token | KerberosTicket | None" = None) -> Conversation:
+    def conversation(self, nonce: str, token: Proof | None = None) -> Conversation:
         """The messages to send in SaslAuthenticate; raises AuthenticationFailed for a server that proves nothing.
 
         Where the broker refuses, `Refused` is thrown in, and what comes out says why.
@@ -85,33 +91,6 @@ class Credentials(NamedTuple):
 
 class LoginRefused(Exception):
     """The SaslAuthenticate response carried an error."""
-
-
-def bearer(token: "Token") -> Conversation:
-    """RFC 7628's messages with `token`."""
-    pairs = {"auth": f"Bearer {token.value}", **token.extensions}
-    challenge = yield ("n,,\1" + "".join(f"{name}={value}\1" for name, value in pairs.items()) + "\1").encode()
-    if not challenge:
-        return
-    # A token that is not taken is answered with the reasons, in JSON; the error comes only after this (RFC 7628 3.2.3).
-    said = _reasons(challenge)
-    try:
-        yield b"\1"
-    except LoginRefused:
-        raise LoginRefused(said) from None
-    raise AuthenticationFailed("the broker refused the token and went on", hint=token.check, status=said)
-
-
-def _reasons(challenge: bytes) -> str:
-    import json
-
-    try:
-        found = json.loads(challenge)
-    except (ValueError, RecursionError):
-        found = None
-    names = ("status", "scope", "openid-configuration")
-    said = [f"{name} {found[name]}" for name in names if found.get(name)] if isinstance(found, dict) else []
-    return cut(escaped(", ".join(said))) or "no reason given"
 
 
 class _AsTyped(str):

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, TypeGuard
 
 from kohort.common.private_files import is_open_to_others
-from kohort.coordinator_client.consumer_config import LOOPBACK, Config
+from kohort.network.auth.security_config import LOOPBACK, SecurityConfig
+from kohort.network.client_config import ClientConfig
 from kohort.network.errors import ConfigError
 from kohort.network.notices import Notice
 from kohort.network.settings_table import split_address
@@ -38,7 +39,7 @@ class Certificates:
     written, or whose key has not come yet, changes nothing. It is read again later.
     """
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ClientConfig) -> None:
         self._config = config
         self._stamps = self._look()
         self.context = tls_context(config)
@@ -65,7 +66,7 @@ class Certificates:
         return tuple(_stamp(path) for path in (config.ssl_ca_path, config.ssl_cert_path, config.ssl_key_path) if path)
 
 
-def exposures(config: Config) -> list[Notice]:
+def exposures(config: ClientConfig) -> list[Notice]:
     """Notices of secrets that others may read by these settings."""
     found = []
     remote = any(split_address(address)[0] not in LOOPBACK for address in config.bootstrap)
@@ -94,11 +95,11 @@ def _stamp(path: str) -> _Stamp:
     return found.st_ino, found.st_mtime_ns, found.st_size
 
 
-def _is_tls(config: Config) -> bool:
+def _is_tls(config: SecurityConfig) -> bool:
     return config.security_protocol in ("SSL", "SASL_SSL")
 
 
-def tls_context(config: Config) -> ssl.SSLContext | None:
+def tls_context(config: SecurityConfig) -> ssl.SSLContext | None:
     """The context for `config`, or None for plaintext. Certificates are always checked.
 
     Raises ConfigError for files that cannot be read, or do not belong together.

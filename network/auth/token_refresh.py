@@ -10,7 +10,8 @@ from math import inf
 from typing import ClassVar
 
 from kohort.common import KohortError
-from kohort.network.auth.sasl import Conversation, bearer
+from kohort.common.foreign_text import cut, escaped
+from kohort.network.auth.sasl import Conversation, LoginRefused
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.errors import AuthenticationFailed, TokenUnavailable
 
@@ -32,8 +33,18 @@ class Token:
     )
 
     def conversation(self) -> Conversation:
-        """The messages to send in SaslAuthenticate."""
-        return bearer(self)
+        """The messages to send in SaslAuthenticate (RFC 7628)."""
+        pairs = {"auth": f"Bearer {self.value}", **self.extensions}
+        challenge = yield ("n,,\1" + "".join(f"{name}={value}\1" for name, value in pairs.items()) + "\1").encode()
+        if not challenge:
+            return
+        # A refusal is a challenge with reasons in JSON. The error comes only after the response to it (RFC 7628 3.2.3).
+        said = _reasons(challenge)
+        try:
+            yield b"\1"
+        except LoginRefused:
+            raise LoginRefused(said) from None
+        raise AuthenticationFailed("the broker refused the token and went on", hint=self.check, status=said)
 
 
 @dataclass(slots=True)
@@ -144,3 +155,15 @@ class TokenRefresher:
             f"no token came within {self.timeout_s:g} s",
             hint="sasl_oauth_token, or the token endpoint, does not answer; sasl_oauth_timeout_ms gives it more time",
         )
+
+
+def _reasons(challenge: bytes) -> str:
+    import json
+
+    try:
+        found = json.loads(challenge)
+    except (ValueError, RecursionError):
+        found = None
+    names = ("status", "scope", "openid-configuration")
+    said = [f"{name} {found[name]}" for name in names if found.get(name)] if isinstance(found, dict) else []
+    return cut(escaped(", ".join(said))) or "no reason given"

@@ -29,8 +29,8 @@ from kohort.consistent_region.ready import Polling, RequestReset
 from kohort.consistent_region.states import RegionPhase, RegionState
 from kohort.consistent_region.store import Key, MemoryStore
 from kohort.coordinator_client.errors import TopicRecreated, Truncation
+from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
-from kohort.coordinator_client.offsets.offset_reset import OffsetReset
 from kohort.network.errors import OperationTimeout
 from kohort.testing.simulation import SimRecord
 from tests.consistent_region.region_hand import P0, P1, HalfStore, Hand

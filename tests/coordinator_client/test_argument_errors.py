@@ -12,10 +12,10 @@ from kohort.admin import Admin
 from kohort.common import KohortError
 from kohort.coordinator_client import ConfigError, IllegalState
 from kohort.coordinator_client.consumer_config import SETTINGS
-from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
+from kohort.coordinator_client.offset_reset import ResetPolicy
 from kohort.fastpath import RecordColumns
 from kohort.network.arguments import LONGEST_S, seconds_given
-from kohort.producer.producer_config import PRODUCING
+from kohort.producer.producer_config import ProducerConfig
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import poll_until
 
@@ -231,13 +231,13 @@ def test_a_producer_refuses_what_is_no_time_and_no_member() -> None:
         assert producer.send("t", b"v").result(120).offset == 0
 
 
-SENT = [name for name, one in ({**SETTINGS, **PRODUCING}).items() if one.kind == "sent"]
+SENT = [name for name, one in ({**SETTINGS, **ProducerConfig.table}).items() if one.kind == "sent"]
 
 
 @pytest.mark.parametrize("name", SENT)
 @pytest.mark.parametrize("text", ["half \ud800", "x" * 40_000, "a\0b"], ids=["surrogate", "long", "NUL"])
 def test_a_setting_that_no_request_can_carry_is_refused_by_its_name(name: str, text: str) -> None:
-    kind: Any = Producer if name in PRODUCING else Consumer
+    kind: Any = Consumer if name in SETTINGS else Producer
     with pytest.raises(ConfigError, match=f"{name} cannot be sent.*at most 32767 bytes") as raised:
         kind("localhost:9092", **{name: text})
     assert raised.value.place["setting"] == name

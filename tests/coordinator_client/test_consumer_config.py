@@ -11,7 +11,7 @@ def test_the_table_is_complete_and_its_names_are_unique() -> None:
     assert len({setting.kafka for setting in SETTINGS.values()}) == len(SETTINGS)
     for setting in SETTINGS.values():
         assert setting.about.endswith("."), setting.name
-        assert setting.kind in ("int", "bool", "str", "sent", "list", "assignors", "reset", "callable", "any")
+        assert setting.kind in ("int", "bool", "str", "sent", "list", "callable", "any")
         if setting.kind == "int":
             assert setting.low is not None, f"{setting.name} has no lower bound"
             assert setting.name.endswith(("_ms", "_bytes", "_records")), f"{setting.name} does not name its unit"

@@ -22,8 +22,6 @@ KNOWN_CIRCLES = frozenset(
         " coordinator_client.metrics.telemetry_reporter coordinator_client.offsets.commit_requests"
         " coordinator_client.offsets.describe_group coordinator_client.offsets.group_lag"
         " coordinator_client.offsets.offset_lookups",
-        "coordinator_client.consumer_config network.auth.gssapi network.auth.kerberos_tickets"
-        " network.auth.oauth_tokens network.auth.sasl network.auth.token_refresh",
         "producer.coordinators producer.producer_core producer.sender producer.transaction_manager",
         "conformance.check conformance.check_context conformance.member",
         "testing.simulation.faults testing.simulation.kafka testing.simulation.world",
@@ -35,10 +33,7 @@ KNOWN_CIRCLES = frozenset(
 SIBLINGS = ("admin", "coordinator_client", "producer")
 KNOWN_SIBLING_IMPORTS = frozenset(
     {
-        ("kohort.admin.admin", "kohort.coordinator_client.consumer_config"),
-        ("kohort.admin.request_driver", "kohort.coordinator_client.consumer_config"),
         ("kohort.admin.request_driver", "kohort.coordinator_client.group.events"),
-        ("kohort.producer.producer_config", "kohort.coordinator_client.consumer_config"),
         ("kohort.producer.producer_core", "kohort.coordinator_client.group.events"),
     }
 )

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from kohort import TopicPartition
-from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
+from kohort.coordinator_client.offset_reset import ResetPolicy
 from kohort.network.arguments import (
     LONGEST_S,
     each_partition,

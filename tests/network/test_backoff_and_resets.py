@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client.offsets.offset_reset import OffsetReset, ResetPolicy
+from kohort.coordinator_client.offset_reset import OffsetReset, ResetPolicy
 from kohort.network.backoff import FRESH, Backoff
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.errors import ConfigError, ConnectionFailed

@@ -11,7 +11,7 @@ from kohort.coordinator_client.consumer_config import Config
 from kohort.coordinator_client.errors import FetchFailed
 from kohort.coordinator_client.fetch.fetch_buffer import slice_end
 from kohort.coordinator_client.fetch.fetcher import Fetcher, FetchOrder, FetchOutcome
-from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
+from kohort.coordinator_client.offset_reset import ResetPolicy
 from kohort.coordinator_client.offsets.positions import FetchState, Positions
 from kohort.fastpath import CorruptRecord, encode
 from kohort.network.errors import AuthorizationFailed

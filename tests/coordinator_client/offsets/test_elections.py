@@ -11,7 +11,7 @@ from types import MappingProxyType
 import pytest
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client.offsets.offset_reset import ResetPolicy
+from kohort.coordinator_client.offset_reset import ResetPolicy
 from kohort.coordinator_client.offsets.positions import FetchState, ListAsk, Positions
 from kohort.network.backoff import FRESH
 from kohort.network.metadata import BrokerNode, ClusterView, PartitionView, TopicView
