@@ -92,7 +92,7 @@ def test_of_two_with_the_same_id_the_newer_wins(broker: SelectedBroker, make_top
         old.close()
     silent = Producer(broker.bootstrap, transactional_id=unique("other"))
     silent.begin()
-    with Producer(broker.bootstrap, transactional_id=silent._settings.transactional_id) as newer:
+    with Producer(broker.bootstrap, transactional_id=silent._config.transactional_id) as newer:
         newer.begin()
         silent.send(topic, b"late")
         with pytest.raises(ProducerFenced):
