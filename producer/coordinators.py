@@ -3,17 +3,14 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import TYPE_CHECKING
 
 from kohort.common import KohortError
 from kohort.network.backoff import FRESH, Attempts
 from kohort.network.request_versions import fit
 from kohort.network.requests import Endpoint, PendingRequest, RequestResult, ResponseReceived, SendFailed
+from kohort.producer.producer_context import ProducerContext
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
 from kohort.protocol.errors import BrokerError
-
-if TYPE_CHECKING:
-    from kohort.producer.producer_core import ProducerCore
 
 
 class CoordinatorKind(IntEnum):
@@ -41,8 +38,8 @@ class Coordinators:
     `refused` is called with errors that are not retriable.
     """
 
-    def __init__(self, core: "ProducerCore", refused: Callable[[CoordinatorKind, str, KohortError], None]) -> None:
-        self._core = core
+    def __init__(self, context: ProducerContext, refused: Callable[[CoordinatorKind, str, KohortError], None]) -> None:
+        self._context = context
         self._refused = refused
         self._known: dict[tuple[CoordinatorKind, str], _Search] = {}
 
@@ -66,7 +63,7 @@ class Coordinators:
         return [one.attempts.not_before for one in self._known.values() if one.attempts.failures and not one.asked]
 
     def _look(self, kind: CoordinatorKind, key: str, search: _Search, now: float) -> None:
-        core = self._core
+        context = self._context
         search.asked = True
         request = FindCoordinatorRequest(key=key, key_type=int(kind), coordinator_keys=(key,))
 
@@ -81,9 +78,9 @@ class Coordinators:
                 if not error.retriable:
                     self._refused(kind, key, error)
             elif isinstance(outcome, SendFailed):
-                core.fail(outcome.error)
-            search.attempts = search.attempts.failed(when, core.backoff, core.chance())
+                context.fail(outcome.error)
+            search.attempts = context.failed(search.attempts, when)
 
-        core.cluster.send_to_any(
-            PendingRequest("FindCoordinator", lambda version: fit(request, version), done, core.request_s), now
+        context.send_to_any(
+            PendingRequest("FindCoordinator", lambda version: fit(request, version), done, context.request_s), now
         )

@@ -177,11 +177,11 @@ class Producer:
         while at < rows.size:
             count = self._partitions(topic)
             if partition is not None or (rows.keys is None and rows.partitions is None):
-                chosen = self._driver.lock.run(self._driver.core.chosen, topic, count, None, partition)
+                chosen = self._driver.lock.run(self._driver.core.accumulator.chosen, topic, count, None, partition)
                 body, at = lay(None, at, rows.size)
                 yield TopicPartition(topic, chosen), body
                 continue
-            otherwise = self._driver.lock.run(self._driver.core.sticky, topic, count)
+            otherwise = self._driver.lock.run(self._driver.core.accumulator.sticky, topic, count)
             stop = min(at + ROWS_AT_ONCE, rows.size)
             if rows.partitions is not None:
                 over = rows.partitions[at:stop]
@@ -225,10 +225,10 @@ class Producer:
     def _flush(self, timeout_s: float | None) -> None:
         driver = self._driver
         driver.check()
-        waiting = driver.execute(ProducerCore.unsettled)
+        waiting = driver.execute(lambda core: core.accumulator.unsettled())
         self._wait(lambda: all(batch.done for batch in waiting), timeout_s)
-        counted, error = driver.lock.run(driver.core.untold)
-        driver.core.failures_raised = counted
+        counted, error = driver.lock.run(driver.core.accumulator.unraised)
+        driver.core.accumulator.failures_raised = counted
         if error is not None:
             raise error
 
@@ -266,7 +266,7 @@ class Producer:
         driver.enqueue(lambda core: core.fail(closed))
         driver.stop(timeout_s)
         if driver.ended.is_set():  # before that, batches in flight may still be encoded or acknowledged
-            driver.enqueue(lambda core: core.sender.fail_in_flight(closed))
+            driver.enqueue(lambda core: core.accumulator.fail_in_flight(closed))
         driver.bell.ring()
         self._shut = True
 
@@ -274,7 +274,7 @@ class Producer:
     def buffered_bytes(self) -> int:
         """Bytes of records that are neither acknowledged nor failed."""
         driver = self._own()
-        return driver.lock.run(lambda: driver.core.buffered)
+        return driver.lock.run(lambda: driver.core.accumulator.buffered)
 
     def metrics(self) -> dict[str, int]:
         """Counters of requests and connections, and the buffered bytes."""
@@ -426,7 +426,7 @@ class Producer:
         return BufferFull(
             f"no room within {self._config.max_block_ms} ms",
             hint="send less, or raise buffer_bytes or max_block_ms",
-            buffered_bytes=core.buffered,
+            buffered_bytes=core.accumulator.buffered,
             buffer_bytes=self._config.buffer_bytes,
         )
 

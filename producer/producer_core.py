@@ -1,6 +1,7 @@
 """The producer without sockets, thread and clock, which are in the driver.
 
-`append` and `append_batch` take records on the caller's thread. `Sender` sends them. `TransactionManager` has the
+`append` and `append_batch` take records on the caller's thread. The `RecordAccumulator` has their batches, and `Sender`
+sends them. `TransactionManager` has the
 producer id and decides whether they may be sent. All run under the driver's lock and are fast: batches are compressed
 when they are written to a socket.
 
@@ -10,7 +11,6 @@ driver's thread.
 """
 
 import logging
-from collections import deque
 from collections.abc import Callable, Mapping
 
 from kohort.common import KohortError, TopicPartition
@@ -19,21 +19,21 @@ from kohort.network.arguments import INT16_MAX, fits_the_wire
 from kohort.network.backoff import Backoff
 from kohort.network.client_metrics import Counters
 from kohort.network.connection_states import ConnectionStates
-from kohort.network.errors import AuthorizationFailed, IllegalState, UnknownTopic
+from kohort.network.errors import AuthorizationFailed, IllegalState
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.metadata_updater import MetadataUpdater
 from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest, PollResult, UnsentRequest
 from kohort.producer.errors import ProducerClosed, RecordTooLarge
-from kohort.producer.partitioner import PARTITIONERS, Sticky
-from kohort.producer.producer_batch import Pairs, PartitionQueue, ProducerBatch
+from kohort.producer.producer_batch import Pairs, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
+from kohort.producer.producer_context import ProducerContext
+from kohort.producer.record_accumulator import RecordAccumulator
 from kohort.producer.sender import Sender
 from kohort.producer.transaction_manager import TransactionManager
 
 log = logging.getLogger("kohort.producer")
 
 RECORD_OVERHEAD = 24  # maximum bytes of a record besides key, value and headers
-FAILURES_KEPT = 1_000
 GROWS = 0.1  # fraction of the delivery timeout for which a batch that cannot be sent takes records
 
 
@@ -44,34 +44,36 @@ class ProducerCore:
         self.config = config
         self.chance = chance
         self.started = started
-        self.backoff = Backoff(self.config.retry_backoff_ms, self.config.retry_backoff_max_ms)
-        self.endpoints = ConnectionStates.of(self.config, chance)
-        self.metadata = MetadataRefresher(
-            self.backoff, self.config.metadata_max_age_ms / 1000, self.config.allow_auto_create_topics
-        )
+        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self.endpoints = ConnectionStates.of(config, chance)
+        self.metadata = MetadataRefresher(backoff, config.metadata_max_age_ms / 1000, config.allow_auto_create_topics)
         self.cluster = MetadataUpdater(
             self,
             lambda: frozenset(self._topics),
             on_coordinator_lost=lambda endpoint, _error: self.transactions.coordinators.gone(endpoint),
         )
         self.counters = Counters()
-        self.lanes: dict[TopicPartition, PartitionQueue] = {}
-        self.buffered = 0  # bytes of records that are not settled, before compression
-        self.pressed = False  # a caller waits for room: linger_ms is ignored in the next poll
         self.wake: Callable[[], None] = _idle  # makes the driver poll
         self.stop: Callable[[], None] = _idle  # makes the driver end
         self.retired = False  # dropped unclosed: the driver ends when everything is settled
-        self.failures: deque[tuple[int, ProducerBatch]] = deque(maxlen=FAILURES_KEPT)
-        self.failures_counted = 0
-        self.failures_raised = 0  # number of failures up to which `flush` has raised
-        self.transactions = TransactionManager(self)
-        self.sender = Sender(self)
+        context = ProducerContext(
+            config,
+            self.metadata,
+            backoff,
+            chance,
+            self.send,
+            self.cluster.send_to_any,
+            self.fail,
+            lambda: self._fatal,
+            self._updated,
+        )
+        self.accumulator = RecordAccumulator(context, lambda error: self.transactions.batch_failed(error))
+        self.transactions = TransactionManager(context, self.accumulator)
+        self.sender = Sender(context, self.accumulator, self.transactions)
         self._topics: set[str] = set()
         self._topic_errors: dict[str, KohortError] = {}
-        self._partition_of_key = PARTITIONERS[self.config.partitioner]
-        self._sticky = Sticky(chance)
         # A batch expires as a whole, so records that are appended late would expire too soon.
-        self._grows_s = max(self.config.linger_ms, self.config.delivery_timeout_ms * GROWS) / 1000
+        self._grows_s = max(config.linger_ms, config.delivery_timeout_ms * GROWS) / 1000
         self._outgoing: list[UnsentRequest] = []
         self._fatal: KohortError | None = None
         self._news = self._fresh = False
@@ -97,9 +99,9 @@ class ProducerCore:
 
     def _wind_up(self) -> None:
         """Send buffered records, abort an open transaction, then end."""
-        self.close_batches()
+        self.accumulator.close_batches()
         self.transactions.close()
-        if self._fatal is not None or (self.sender.idle and self.transactions.at_rest):
+        if self._fatal is not None or (self.accumulator.idle and self.transactions.at_rest):
             self.stop()
 
     @property
@@ -110,6 +112,9 @@ class ProducerCore:
     @has_updates.setter
     def has_updates(self, value: bool) -> None:
         self._fresh = self._fresh or value
+
+    def _updated(self) -> None:
+        self._fresh = True
 
     @property
     def fatal(self) -> KohortError | None:
@@ -129,25 +134,14 @@ class ProducerCore:
             self._fatal = error
             if not isinstance(error, ProducerClosed):
                 log.error("the producer is of no more use: %s", error)
-            self.sender.give_up(error)
-        self.has_updates = True
-
-    def failed(self, batch: ProducerBatch) -> None:
-        """Keep a failed batch until `flush` raises its error."""
-        self.failures_counted += 1
-        self.failures.append((self.failures_counted, batch))
-
-    def untold(self) -> tuple[int, KohortError | None]:
-        """The number of failed batches, and the first error not raised by a delivery or `flush`."""
-        errors = (
-            one.error for number, one in self.failures if number > self.failures_raised and not one.error_reported
-        )
-        return self.failures_counted, next(errors, None)
+            self.accumulator.give_up(error)
+        self._fresh = True
 
     def metrics(self) -> dict[str, int]:
         """Counters of requests and connections, and the buffered bytes."""
         counted = ("requests", "requests_unanswered", "connections_opened", "connections_ended")
-        return {f"{name}_total": getattr(self.counters, name) for name in counted} | {"buffered_bytes": self.buffered}
+        totals = {f"{name}_total": getattr(self.counters, name) for name in counted}
+        return totals | {"buffered_bytes": self.accumulator.buffered}
 
     def put_error(self, error: KohortError) -> None:
         """Handle an error that belongs to no call.
@@ -161,7 +155,7 @@ class ProducerCore:
             self._topic_errors[topic] = error
         else:
             log.warning("%s", error)
-        self.has_updates = True
+        self._fresh = True
 
     # ------------------------------------------------------------------ called by the user's thread
 
@@ -181,7 +175,7 @@ class ProducerCore:
 
         Raises as `add_topic`.
         """
-        self.pressed = True
+        self.accumulator.pressed = True
         self.add_topic(topic)
 
     def add_topic(self, topic: str) -> None:
@@ -193,7 +187,7 @@ class ProducerCore:
             return
         error = self._topic_errors.pop(topic, None)
         if error is not None:
-            if any(place.topic == topic for place in self.sender.busy):
+            if any(place.topic == topic for place in self.accumulator.busy):
                 self.cluster.forget_missing()  # records wait for it: request it again, and report its error again
             else:
                 self._topics.discard(topic)
@@ -232,24 +226,27 @@ class ProducerCore:
         if headers:
             size += sum(len(name or "") + len(content or b"") for name, content in headers)
         self._fits(topic, size)
-        if self.buffered and self.buffered + size > self.config.buffer_bytes:
+        accumulator = self.accumulator
+        if accumulator.buffered and accumulator.buffered + size > self.config.buffer_bytes:
             return None
-        lane = self._lane(topic, self.chosen(topic, count, key, partition))
+        place = TopicPartition(topic, accumulator.chosen(topic, count, key, partition))
+        lane = accumulator.lane(place)
+        self.transactions.uses(place)
         queue = lane.queue
         batch = queue[-1] if queue and not queue[-1].closed else None
         if batch is not None and (
             batch.size + size > self.config.batch_bytes or batch.created_at < now - self._grows_s
         ):
-            self.close_lane(lane)
+            accumulator.close_lane(lane)
             batch = None
         if batch is None:
             batch = ProducerBatch(lane.partition, now, BatchBuilder())
             self.wake()  # before the record: after it, an interrupt could leave the driver asleep
         index = batch.count
         assert batch.builder is not None
-        batch.builder.append_to(batch, queue, self, key, value, timestamp_ms, headers)
+        batch.builder.append_to(batch, queue, accumulator, key, value, timestamp_ms, headers)
         if batch.size >= self.config.batch_bytes:
-            self.close_lane(lane)
+            accumulator.close_lane(lane)
             self.wake()
         return batch, index
 
@@ -261,16 +258,18 @@ class ProducerCore:
             raise self._fatal
         if body.count == 1:  # a batch of several never exceeds `batch_bytes`
             self._fits(partition.topic, size)
-        if self.buffered and self.buffered + size > self.config.buffer_bytes:
+        accumulator = self.accumulator
+        if accumulator.buffered and accumulator.buffered + size > self.config.buffer_bytes:
             return None
-        lane = self._lane(*partition)
-        self.close_lane(lane)
+        lane = accumulator.lane(partition)
+        self.transactions.uses(partition)
+        accumulator.close_lane(lane)
         batch, put = (
             ProducerBatch(lane.partition, now, body=body, size=size, count=body.count, closed=True),
             lane.queue.append,
         )
         self.wake()
-        self.buffered += size  # no handler runs between this and the end of the next, last call
+        accumulator.buffered += size  # no handler runs between this and the end of the next, last call
         put(batch)
         return batch
 
@@ -283,57 +282,6 @@ class ProducerCore:
                 topic=topic,
                 max_request_bytes=self.config.max_request_bytes,
             )
-
-    def sticky(self, topic: str, count: int) -> int:
-        """The partition for records without a key, until a batch of the topic is closed."""
-        return self._sticky.choose(topic, count, lambda: self._led(topic))
-
-    def chosen(self, topic: str, count: int, key: bytes | None, partition: int | None) -> int:
-        """The partition for a record. Raises UnknownTopic if `partition` is not below `count`."""
-        if partition is not None:
-            if not 0 <= partition < count:
-                raise UnknownTopic(f"the topic has {count} partitions", topic=topic, partition=partition)
-            return partition
-        if key is None or (not key and self.config.partitioner == "crc32"):
-            return self.sticky(topic, count)
-        return self._partition_of_key(key, count)
-
-    def _led(self, topic: str) -> list[int]:
-        view = self.metadata.view
-        return [one.partition for one in view.partitions_of(topic) if view.leader(one) is not None]
-
-    def _lane(self, topic: str, partition: int) -> PartitionQueue:
-        place = TopicPartition(topic, partition)
-        lane = self.lanes.get(place)
-        if lane is None:
-            lane = self.lanes[place] = PartitionQueue(place)
-        self.sender.busy[place] = lane
-        self.transactions.uses(place)
-        return lane
-
-    def close_lane(self, lane: PartitionQueue) -> None:
-        """Close the open batch of a partition."""
-        lane.close_batch()
-        self._sticky.move_on(lane.partition.topic)
-
-    def skip_for_now(self, lane: PartitionQueue) -> None:
-        """Choose another partition for records without a key, since this one cannot be sent to now.
-
-        Its open batch still takes records.
-        """
-        self._sticky.leave(lane.partition)
-
-    def close_batches(self) -> None:
-        """Close all open batches, for flush, commit, or when there is no room left."""
-        for lane in self.sender.busy.values():
-            self.close_lane(lane)
-
-    def unsettled(self) -> list[ProducerBatch]:
-        """The batches neither acknowledged nor failed; open batches are closed."""
-        while self.failures and self.failures[0][0] <= self.failures_raised:
-            self.failures.popleft()
-        self.close_batches()
-        return [batch for lane in self.sender.busy.values() for batch in lane.queue]
 
 
 def _idle() -> None:

@@ -8,7 +8,7 @@ import logging
 from collections.abc import Mapping
 from enum import Enum
 from math import inf
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kohort.common import KohortError, TopicPartition
 from kohort.fastpath._encode import seal
@@ -26,6 +26,9 @@ from kohort.network.requests import (
 )
 from kohort.producer.errors import DeliveryTimeout
 from kohort.producer.producer_batch import PartitionQueue, ProducerBatch, ProducerId
+from kohort.producer.producer_context import ProducerContext
+from kohort.producer.record_accumulator import RecordAccumulator
+from kohort.producer.transaction_manager import TransactionManager
 from kohort.protocol.apis.produce import (
     PartitionProduceData,
     PartitionProduceResponse,
@@ -34,9 +37,6 @@ from kohort.protocol.apis.produce import (
     TopicProduceData,
 )
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
-
-if TYPE_CHECKING:
-    from kohort.producer.producer_core import ProducerCore
 
 log = logging.getLogger("kohort.producer")
 
@@ -82,28 +82,31 @@ class SentProduce(NamedTuple):
 
 
 class Sender:
-    """The sender of one `ProducerCore`; used under its lock. `busy`: queues with batches."""
+    """The sender of one `ProducerCore`; used under its lock."""
 
-    def __init__(self, core: "ProducerCore") -> None:
-        self._core = core
-        self.busy: dict[TopicPartition, PartitionQueue] = {}
+    def __init__(
+        self, context: ProducerContext, accumulator: RecordAccumulator, transactions: TransactionManager
+    ) -> None:
+        self._context = context
+        self._accumulator = accumulator
+        self._transactions = transactions
         self._in_flight: dict[int, int] = {}  # node -> requests in flight
 
     # --- sending
 
     def poll(self, now: float) -> None:
         """Send the batches that may be sent."""
-        core, config = self._core, self._core.config
-        due = inf if core.pressed else now - config.linger_ms / 1000
+        accumulator, config = self._accumulator, self._context.config
+        due = inf if accumulator.pressed else now - config.linger_ms / 1000
         give_up = now - config.delivery_timeout_ms / 1000
         groups: dict[int, list[SentProduce]] = {}
         sizes: dict[int, int] = {}
-        for place, lane in list(self.busy.items()):
+        for place, lane in list(accumulator.busy.items()):
             self._expire(lane, give_up)
             if lane.rewrite and not lane.in_flight:
-                core.transactions.recount(lane)
+                self._transactions.recount(lane)
             if not lane.busy:
-                del self.busy[place]
+                del accumulator.busy[place]
                 continue
             growing, closed = lane.open, lane.closed
             lingered = growing is not None and growing.created_at <= due
@@ -111,17 +114,17 @@ class Sender:
                 continue
             node = self._node(lane, now)
             if node is None:
-                core.skip_for_now(lane)
+                accumulator.skip_for_now(lane)
                 continue
             if lane.in_flight == closed:
-                core.close_lane(lane)
+                accumulator.close_lane(lane)
             batch = lane.queue[lane.in_flight]
             if node in groups and sizes[node] + batch.size > config.max_request_bytes:
                 continue
             groups.setdefault(node, []).append(self._take(lane, batch, node))
             sizes[node] = sizes.get(node, 0) + batch.size
-            self.busy[place] = self.busy.pop(place)  # to the end: batches without room come first next time
-        core.pressed = False
+            accumulator.busy[place] = accumulator.busy.pop(place)  # to the end, so that others come first
+        accumulator.pressed = False
         for node, group in groups.items():
             self._ask(node, group, now)
 
@@ -130,31 +133,31 @@ class Sender:
 
         None if it may not; an open batch continues to grow then.
         """
-        core = self._core
-        most = 1 if lane.failing else core.config.max_in_flight
+        context = self._context
+        most = 1 if lane.failing else context.config.max_in_flight
         if lane.rewrite or lane.in_flight >= most or not lane.attempts.may_try(now):
             return None
-        if not core.transactions.may_send(lane.partition):
+        if not self._transactions.may_send(lane.partition):
             return None
-        leader = core.metadata.view.leader(lane.partition)
+        leader = context.metadata.view.leader(lane.partition)
         if leader is None:
-            core.metadata.request_update()
+            context.metadata.request_update()
             return None
         if lane.in_flight and lane.node != leader.node:
             return None  # two brokers would not keep the order
-        return leader.node if self._in_flight.get(leader.node, 0) < core.config.max_in_flight else None
+        return leader.node if self._in_flight.get(leader.node, 0) < context.config.max_in_flight else None
 
     def _take(self, lane: PartitionQueue, batch: ProducerBatch, node: int) -> SentProduce:
-        lane.number(batch, self._core.transactions.producer)
+        lane.number(batch, self._transactions.producer)
         lane.node = node
         lane.in_flight += 1
         batch.in_flight = True
         return SentProduce(lane, batch, lane.producer)
 
     def _ask(self, node: int, group: list[SentProduce], now: float) -> None:
-        core = self._core
-        codec, level = core.config.compression, core.config.compression_level
-        transactional_id = core.config.transactional_id
+        context = self._context
+        codec, level = context.config.compression, context.config.compression_level
+        transactional_id = context.config.transactional_id
         numbers = [sent.batch.sequence for sent in group]
 
         def request(version: int) -> ProduceRequest:
@@ -182,7 +185,7 @@ class Sender:
             return ProduceRequest(
                 transactional_id=transactional_id,
                 acks=ACKS_ALL,
-                timeout_ms=core.config.request_timeout_ms,
+                timeout_ms=context.config.request_timeout_ms,
                 topic_data=tuple(TopicProduceData(name=n, partition_data=tuple(p)) for n, p in topics.items()),
             )
 
@@ -190,23 +193,23 @@ class Sender:
             self._in_flight[node] -= 1
             self._settle(group, outcome, when)
 
-        broker = core.metadata.view.brokers[node]
+        broker = context.metadata.view.brokers[node]
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
         at_most = AT_MOST if transactional_id is None else AT_MOST_IN_TRANSACTION
-        ask = PendingRequest("Produce", request, done, core.request_s, at_most)
-        core.send(ConnectionPurpose.DATA, Endpoint(broker.host, broker.port), ask)
+        ask = PendingRequest("Produce", request, done, context.request_s, at_most)
+        context.send(ConnectionPurpose.DATA, Endpoint(broker.host, broker.port), ask)
 
     # --- responses
 
     def _settle(self, group: list[SentProduce], outcome: RequestResult, now: float) -> None:
-        core = self._core
+        context = self._context
         answers: Mapping[TopicPartition, PartitionProduceResponse] = {}
         if isinstance(outcome, ResponseReceived):
             answers = self._answers(outcome.value)
         else:
-            core.metadata.request_update()
+            context.metadata.request_update()
             if isinstance(outcome, SendFailed):
-                core.fail(outcome.error)
+                context.fail(outcome.error)
         for sent in group:
             # One by one: the first may fail a transaction, which drops batches that are no longer in flight.
             sent.lane.in_flight -= 1
@@ -216,7 +219,7 @@ class Sender:
                 self._again(sent, now)
             else:
                 self._judge(sent, answer, now)
-        core.has_updates = True
+        context.updated()
 
     def _answers(self, answer: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
         found = {
@@ -228,7 +231,7 @@ class Sender:
         leaders = [
             (place, one.current_leader.leader_id, one.current_leader.leader_epoch) for place, one in found.items()
         ]
-        self._core.metadata.update_leaders(brokers, leaders)
+        self._context.metadata.update_leaders(brokers, leaders)
         return found
 
     def _judge(self, sent: SentProduce, answer: PartitionProduceResponse, now: float) -> None:
@@ -237,96 +240,55 @@ class Sender:
             case BatchVerdict.DONE:
                 lane.attempts = FRESH
                 batch.base_offset = answer.base_offset if not answer.error_code else -1
-                self.over(lane, batch)
+                self._accumulator.settle(lane, batch)
                 lane.failing = lane.failing and lane.in_flight > 0
             case BatchVerdict.RETRY:
                 log.info("%s: %s, sending again", batch.partition, BrokerError(answer.error_code).name)
-                self._core.metadata.request_update()
+                self._context.metadata.request_update()
                 self._again(sent, now)
             case BatchVerdict.BUMP_EPOCH:
                 if lane.queue[0] is batch and lane.producer == producer:
-                    self._core.transactions.lost_count(lane, answer.error_code)
+                    self._transactions.lost_count(lane, answer.error_code)
                 self._again(sent, now)
             case BatchVerdict.REFUSED:
                 batch.unsure = batch.unsure or answer.error_code == UNKNOWN_SERVER_ERROR
                 lane.give_back(batch)
-                self.over(lane, batch, refusal(batch, answer))
+                self._accumulator.settle(lane, batch, refusal(batch, answer))
 
     def _again(self, sent: SentProduce, now: float) -> None:
         """Retry a batch after a backoff, before the batches behind it."""
         lane = sent.lane
         if not lane.failing or not lane.in_flight:
-            lane.attempts = lane.attempts.failed(now, self._core.backoff, self._core.chance())
+            lane.attempts = self._context.failed(lane.attempts, now)
         lane.failing = sent.batch.unsure = True
-        if self._core.fatal is not None and not sent.batch.done:
-            self.over(lane, sent.batch, self._core.fatal)
-
-    def over(self, lane: PartitionQueue, batch: ProducerBatch, error: KohortError | None = None) -> None:
-        """Settle a batch that is acknowledged, or failed with `error`."""
-        lane.settle(batch)
-        core = self._core
-        core.buffered -= batch.size
-        batch.builder = batch.body = None  # deliveries may be kept; their bytes are freed
-        batch.error = error
-        batch.done = True
-        core.has_updates = True
-        if error is not None:
-            core.failed(batch)
-            core.transactions.batch_failed(error)
+        fatal = self._context.fatal()
+        if fatal is not None and not sent.batch.done:
+            self._accumulator.settle(lane, sent.batch, fatal)
 
     # --- time-outs and failures
 
     def _expire(self, lane: PartitionQueue, give_up: float) -> None:
         growing = lane.open
         if growing is not None and growing.created_at <= give_up:
-            self._core.close_lane(lane)
+            self._accumulator.close_lane(lane)
         while lane.queue and lane.queue[0].created_at <= give_up and not lane.in_flight:
             batch = lane.queue[0]
             topic, partition = batch.partition
             error = DeliveryTimeout(
-                f"not acknowledged within {self._core.config.delivery_timeout_ms} ms",
+                f"not acknowledged within {self._context.config.delivery_timeout_ms} ms",
                 hint="is the partition's leader there, and does it have enough replicas in sync?",
                 topic=topic,
                 partition=partition,
                 sent=batch.sequence >= 0,
             )
-            self.over(lane, batch, error)
-
-    def give_up(self, error: KohortError) -> bool:
-        """Fail all batches that are not in flight; returns True if one of them had been sent."""
-        numbered = False
-        for lane in self.busy.values():
-            lane.close_batch()
-            for batch in [one for one in lane.queue if not one.in_flight]:
-                if batch.done:
-                    continue  # failed already with the transaction
-                numbered = numbered or batch.sequence >= 0
-                self.over(lane, batch, error)
-        return numbered
-
-    def fail_in_flight(self, error: KohortError) -> None:
-        """Fail also the batches in flight, since no response will come."""
-        for lane in self.busy.values():
-            lane.in_flight = 0
-            for batch in lane.queue:
-                batch.in_flight = False
-        self.give_up(error)
-
-    @property
-    def idle(self) -> bool:
-        """True if all batches are settled."""
-        return not any(lane.busy for lane in self.busy.values())
-
-    @property
-    def in_flight(self) -> bool:
-        return any(lane.in_flight for lane in self.busy.values())
+            self._accumulator.settle(lane, batch, error)
 
     def next_poll_at(self, now: float) -> list[float | None]:
         """Times (monotonic s) of the next lingering batch, delivery time-out or retry."""
-        config = self._core.config
+        config = self._context.config
         linger_s, delivery_s = config.linger_ms / 1000, config.delivery_timeout_ms / 1000
         wakes: list[float | None] = []
-        for lane in self.busy.values():
+        for lane in self._accumulator.busy.values():
             growing = lane.open
             if growing is not None:
                 wakes += [growing.created_at + linger_s, growing.created_at + delivery_s]

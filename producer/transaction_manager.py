@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from kohort.common import KohortError, TopicPartition
 from kohort.network.backoff import FRESH
@@ -27,6 +27,8 @@ from kohort.network.requests import (
 from kohort.producer.coordinators import CoordinatorKind, Coordinators
 from kohort.producer.errors import ProducerFenced, TransactionAborted
 from kohort.producer.producer_batch import NO_PRODUCER_ID, PartitionQueue, ProducerId
+from kohort.producer.producer_context import ProducerContext
+from kohort.producer.record_accumulator import RecordAccumulator
 from kohort.producer.transaction_states import TxnState, TxnTrigger, after
 from kohort.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kohort.protocol.apis.add_partitions_to_txn import (
@@ -44,9 +46,6 @@ from kohort.protocol.apis.txn_offset_commit import (
 )
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
 from kohort.protocol.schema import first_version
-
-if TYPE_CHECKING:
-    from kohort.producer.producer_core import ProducerCore
 
 log = logging.getLogger("kohort.producer")
 
@@ -121,13 +120,14 @@ class _Contents:
 class TransactionManager:
     """The transactions of one `ProducerCore`; used under its lock."""
 
-    def __init__(self, core: "ProducerCore") -> None:
-        self._core = core
-        self.transactional_id = core.config.transactional_id
+    def __init__(self, context: ProducerContext, accumulator: RecordAccumulator) -> None:
+        self._context = context
+        self._accumulator = accumulator
+        self.transactional_id = context.config.transactional_id
         self.state = TxnState.IDENTIFYING
         self.producer = NO_PRODUCER_ID
         self.cause: KohortError | None = None
-        self.coordinators = Coordinators(core, self._no_coordinator)
+        self.coordinators = Coordinators(context, self._no_coordinator)
         self._contents = _Contents()
         self._orders: list[OffsetsOrder] = []
         self._asked = False
@@ -163,7 +163,7 @@ class TransactionManager:
         """Start a commit, or continue it; `settled` is true when it is over."""
         self._need_id()
         if self.state is TxnState.OPEN:
-            self._core.close_batches()
+            self._accumulator.close_batches()
             self.untold = TxnTrigger.COMMIT_ASKED
             self._go(TxnTrigger.COMMIT_ASKED)
         elif self.state is not TxnState.COMMITTING and not self._came_about(TxnTrigger.COMMIT_ASKED):
@@ -222,8 +222,8 @@ class TransactionManager:
 
     def raise_cause(self) -> None:
         """Raise the error that ended the producer, or the transaction."""
-        if self._core.fatal is not None:
-            raise self._core.fatal
+        if (fatal := self._context.fatal()) is not None:
+            raise fatal
         if self.state in (TxnState.FAILING, TxnState.FAILED):
             raise TransactionAborted(
                 "the transaction has failed", hint="abort(), then begin() again", transactional_id=self.transactional_id
@@ -288,7 +288,7 @@ class TransactionManager:
         """End the producer with a fatal error."""
         if self.state is not TxnState.DEAD:
             self._go(TxnTrigger.DIED)
-            self._core.fail(error)
+            self._context.fail(error)
             self._end_orders(error)
 
     def _drop(self, error: KohortError) -> None:
@@ -297,7 +297,7 @@ class TransactionManager:
         Batches in flight are awaited, since their responses settle them. Those that would be retried are dropped then.
         """
         self._dropped = error
-        self._new_epoch = self._core.sender.give_up(error) or self._new_epoch
+        self._new_epoch = self._accumulator.give_up(error) or self._new_epoch
         self._end_orders(error)
 
     def _end_orders(self, error: KohortError) -> None:
@@ -307,7 +307,7 @@ class TransactionManager:
 
     def _go(self, trigger: TxnTrigger) -> None:
         self.state = after(self.state, trigger)
-        self._core.has_updates = True
+        self._context.updated()
         if self.state in (TxnState.IDLE, TxnState.FAILED):
             self._contents = _Contents()
             self._new_epoch, self._dropped = False, None
@@ -316,13 +316,13 @@ class TransactionManager:
         if self.state is TxnState.IDLE:
             self.cause = None
             if self.transactional_id is not None:
-                self._core.failures.clear()  # reported by the outcome of the transaction
+                self._accumulator.failures.clear()  # reported by the outcome of the transaction
 
     # --- requests
 
     def poll(self, now: float) -> None:
         """Send the request that is due."""
-        if self._asked or not self._attempts.may_try(now) or self._core.fatal is not None:
+        if self._asked or not self._attempts.may_try(now) or self._context.fatal() is not None:
             return
         match self.state:
             case TxnState.IDENTIFYING:
@@ -344,7 +344,7 @@ class TransactionManager:
         again = self.state is TxnState.FAILING and self.producer is not NO_PRODUCER_ID
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
-            transaction_timeout_ms=self._core.config.transaction_timeout_ms,
+            transaction_timeout_ms=self._context.config.transaction_timeout_ms,
             producer_id=self.producer.id if again else -1,
             producer_epoch=self.producer.epoch if again else -1,
         )
@@ -379,7 +379,7 @@ class TransactionManager:
             self._owe_partitions(now)
         elif self._orders:
             self._owe_offsets(self._orders[0], now)
-        elif self.state is TxnState.COMMITTING and self._core.sender.idle:
+        elif self.state is TxnState.COMMITTING and self._accumulator.idle:
             self._owe_end(now, committed=True)
 
     def _owe_partitions(self, now: float) -> None:
@@ -490,14 +490,14 @@ class TransactionManager:
             self.failed(error)
         elif REACTIONS.get(code) is TransactionErrorAction.REDISCOVER:
             self.coordinators.gone(where)
-            self._attempts = self._attempts.failed(now, self._core.backoff, self._core.chance())
+            self._attempts = self._context.failed(self._attempts, now)
         elif self._went_well("TxnOffsetCommit", code, now, group=group) and order in self._orders:
             order.done = True
             self._orders.remove(order)
-            self._core.has_updates = True
+            self._context.updated()
 
     def _heard_out(self) -> bool:
-        if self._core.sender.in_flight:
+        if self._accumulator.in_flight:
             return False
         if self._dropped is not None:
             self._drop(self._dropped)
@@ -550,7 +550,7 @@ class TransactionManager:
 
         def done(outcome: RequestResult, when: float) -> None:
             self._asked = False
-            self._core.has_updates = True
+            self._context.updated()
             match outcome:
                 case ResponseReceived(value):
                     # Responses to requests of an earlier state are ignored.
@@ -561,16 +561,16 @@ class TransactionManager:
                 case NoResponse():
                     if where is not None:
                         self.coordinators.gone(where)
-                    self._attempts = self._attempts.failed(when, self._core.backoff, self._core.chance())
+                    self._attempts = self._context.failed(self._attempts, when)
                     # A partition may have been added or not. On an abort, a new epoch ends either.
                     self._new_epoch = True
 
         self._asked = True
-        ask = PendingRequest(api, request, done, self._core.request_s, AT_MOST.get(api))
+        ask = PendingRequest(api, request, done, self._context.request_s, AT_MOST.get(api))
         if where is None:
-            self._core.cluster.send_to_any(ask, now)  # InitProducerId: an extra id is harmless
+            self._context.send_to_any(ask, now)  # InitProducerId: an extra id is harmless
         else:
-            self._core.send(ConnectionPurpose.GROUP, where, ask)
+            self._context.send(ConnectionPurpose.GROUP, where, ask)
 
     def _went_well(self, api: str, code: int, now: float, **place: Any) -> bool:
         """True if `code` is 0; otherwise handle the error."""
@@ -580,12 +580,12 @@ class TransactionManager:
         error = BrokerError(code, api=api, transactional_id=self.transactional_id, **place)
         match self._reaction(api, error):
             case TransactionErrorAction.RETRY:
-                self._attempts = self._attempts.failed(now, self._core.backoff, self._core.chance())
+                self._attempts = self._context.failed(self._attempts, now)
             case TransactionErrorAction.REDISCOVER:
                 where = self._coordinator(now)
                 if where is not None:
                     self.coordinators.gone(where)
-                self._attempts = self._attempts.failed(now, self._core.backoff, self._core.chance())
+                self._attempts = self._context.failed(self._attempts, now)
             case TransactionErrorAction.ABORT:
                 self.failed(error)
             case TransactionErrorAction.FATAL:

@@ -22,7 +22,6 @@ KNOWN_CIRCLES = frozenset(
         " coordinator_client.metrics.telemetry_reporter coordinator_client.offsets.commit_requests"
         " coordinator_client.offsets.describe_group coordinator_client.offsets.group_lag"
         " coordinator_client.offsets.offset_lookups",
-        "producer.coordinators producer.producer_core producer.sender producer.transaction_manager",
         "conformance.check conformance.check_context conformance.member",
         "testing.simulation.faults testing.simulation.kafka testing.simulation.world",
         "fastpath._columns fastpath.arrow",

@@ -139,10 +139,10 @@ class World:
         """No more faults, until nothing is unsettled."""
         self.faults = 0.0
         for _ in range(10_000):
-            self.core.close_batches()
+            self.core.accumulator.close_batches()
             self.turn()
             self.answer_one()
-            if self.core.sender.idle:
+            if self.core.accumulator.idle:
                 return
         raise AssertionError("it never came to rest")
 

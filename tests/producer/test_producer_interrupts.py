@@ -112,8 +112,8 @@ def ended(producer: Producer) -> None:
     except Interrupt:
         producer.close()
     assert attempt(lambda: producer._driver.ended.wait(PATIENCE_S))
-    assert core.buffered == 0
-    assert attempt(lambda: core.sender.idle)
+    assert core.accumulator.buffered == 0
+    assert attempt(lambda: core.accumulator.idle)
     with pytest.raises(ProducerClosed):
         elsewhere(producer.flush)
     attempt(producer.close)
@@ -159,7 +159,7 @@ def test_send_where_there_is_no_room(fake: FakeBroker, capsys: pytest.CaptureFix
             sent.send(b"%d" % number * 150)
         attempt(producer.flush)
         sent.send(b"this one lingers")
-        assert producer._driver.core.pressed is False
+        assert producer._driver.core.accumulator.pressed is False
         ended(producer)
         sent.check(read(fake, topic))
 
@@ -453,7 +453,7 @@ def test_one_that_is_dropped_unclosed_warns_sends_what_it_has_and_ends() -> None
             del producer
         assert driver.ended.wait(PATIENCE_S)
         assert fake.end_offset("topic", 0) == 3
-        assert driver.core.buffered == 0
+        assert driver.core.accumulator.buffered == 0
         assert not driver._channels
 
 

@@ -41,7 +41,7 @@ def test_every_record_is_in_the_log_once_and_in_order_whatever_breaks(first: int
             assert told.offset == len(expected[told.partition]), f"seed {seed}"
             expected[told.partition].append(value)
         assert {place.partition: log.values for place, log in world.logs.items()} == expected, f"seed {seed}"
-        assert world.core.buffered == 0
+        assert world.core.accumulator.buffered == 0
         resent += world.asked.count("Produce")
     assert resent > 20 * len(expected)  # the faults did happen
 
@@ -175,7 +175,7 @@ def test_a_record_that_nobody_takes_is_given_up_and_said_whether_it_left() -> No
     assert batch is not None
     assert isinstance(batch.error, DeliveryTimeout)
     assert batch.error.place["sent"] is True
-    assert world.core.buffered == 0
+    assert world.core.accumulator.buffered == 0
     world.code_of = lambda place: 0
     world.send(b"later", 0)
     world.calm()
@@ -190,7 +190,7 @@ def test_at_most_five_requests_wait_for_a_broker() -> None:
         world.turn()
     (pipe,) = [pipe for pipe in world._pipes.values() if pipe]
     assert [ask.api for ask in pipe] == ["Produce"] * 5
-    assert world.core.lanes[P0].in_flight == 5
+    assert world.core.accumulator.lanes[P0].in_flight == 5
 
 
 def test_no_more_than_the_buffer_is_taken_and_room_comes_back() -> None:
@@ -198,9 +198,9 @@ def test_no_more_than_the_buffer_is_taken_and_room_comes_back() -> None:
     taken = 0
     while world.send(b"x" * 100, 0) is not None:
         taken += 1
-    assert taken * 100 <= world.core.buffered <= 1_000
+    assert taken * 100 <= world.core.accumulator.buffered <= 1_000
     world.calm()
-    assert world.core.buffered == 0
+    assert world.core.accumulator.buffered == 0
     assert world.send(b"again", 0) is not None
     with pytest.raises(RecordTooLarge) as raised:
         world.send(b"x" * 501, 0)
@@ -225,7 +225,7 @@ def test_what_cannot_be_sent_yet_gathers_in_few_batches() -> None:
     for n in range(500):
         world.send(b"%d" % n, 0)
         world.turn()  # its first two batches have one record each, and are not answered
-    lane = world.core.lanes[P0]
+    lane = world.core.accumulator.lanes[P0]
     assert [batch.count for batch in lane.queue if batch.closed] == [1, 1]
     assert lane.open is not None
     world.calm()
@@ -238,7 +238,7 @@ def test_while_a_partition_cannot_be_sent_to_records_without_a_key_go_elsewhere(
     for _ in range(300):
         world.send(b"x")
         world.turn()  # nobody answers
-    gathered = [lane.open.count for lane in world.core.lanes.values() if lane.open is not None]
+    gathered = [lane.open.count for lane in world.core.accumulator.lanes.values() if lane.open is not None]
     assert len(gathered) == 3
     assert min(gathered) > 50
 
@@ -276,9 +276,9 @@ def test_a_partition_that_moves_is_followed_only_when_nothing_is_in_flight() -> 
     world.core.metadata.view = world.core.metadata.view.with_leaders([(P0, 1, 9)])
     world.send(b"y" * 120, 0)
     world.turn()
-    assert world.core.lanes[P0].in_flight == 1
+    assert world.core.accumulator.lanes[P0].in_flight == 1
     world.calm()
-    assert world.core.lanes[P0].node == 1
+    assert world.core.accumulator.lanes[P0].node == 1
     assert world.logs[P0].values == [b"x" * 120, b"y" * 120]
 
 
@@ -385,8 +385,8 @@ def test_what_is_in_flight_when_the_producer_is_closed_is_acknowledged_or_hung_u
     world.faults = 0.0
     world.answer_one()  # its request is laid out only now
     assert sorted((batch.done, batch.error is None) for batch in (first, second)) == [(False, True), (True, True)]
-    world.core.sender.fail_in_flight(closed)
-    assert (world.core.buffered, world.core.sender.idle) == (0, True)
+    world.core.accumulator.fail_in_flight(closed)
+    assert (world.core.accumulator.buffered, world.core.accumulator.idle) == (0, True)
     assert {first.error, second.error} == {None, closed}
 
 
@@ -400,10 +400,10 @@ def test_the_driver_is_woken_before_a_batch_is_opened() -> None:
     world.core.wake = interrupted
     with pytest.raises(KeyboardInterrupt):
         world.send(b"x", 0)
-    assert not world.core.lanes[P0].queue
-    assert world.core.buffered == 0
+    assert not world.core.accumulator.lanes[P0].queue
+    assert world.core.accumulator.buffered == 0
     woken: list[int] = []
-    world.core.wake = lambda: woken.append(len(world.core.lanes[P0].queue))
+    world.core.wake = lambda: woken.append(len(world.core.accumulator.lanes[P0].queue))
     world.send(b"y", 0)
     world.send(b"z", 0)
     assert woken == [0]
@@ -414,13 +414,13 @@ def test_a_record_that_is_refused_leaves_nothing_behind() -> None:
     for value in ("not bytes", 5):
         with pytest.raises(TypeError):
             world.send(value, 0)  # type: ignore[arg-type]
-    assert (world.core.buffered, world.core.lanes[P0].busy) == (0, False)
+    assert (world.core.accumulator.buffered, world.core.accumulator.lanes[P0].busy) == (0, False)
     world.send(b"x", 0)
     with pytest.raises(TypeError):
         world.send("not bytes", 0)  # type: ignore[arg-type]
-    assert world.core.lanes[P0].queue[0].count == 1
+    assert world.core.accumulator.lanes[P0].queue[0].count == 1
     world.calm()
-    assert (world.logs[P0].values, world.core.buffered) == ([b"x"], 0)
+    assert (world.logs[P0].values, world.core.accumulator.buffered) == ([b"x"], 0)
 
 
 def test_failures_are_raised_once_and_kept_until_then() -> None:
@@ -429,10 +429,10 @@ def test_failures_are_raised_once_and_kept_until_then() -> None:
     world.send(b"y" * 120, 1)
     world.now += 2.0
     world.turn()
-    counted, error = world.core.untold()
-    assert (counted, world.core.untold()) == (2, (2, error))  # an interrupted flush raises it again
+    counted, error = world.core.accumulator.unraised()
+    assert (counted, world.core.accumulator.unraised()) == (2, (2, error))  # an interrupted flush raises it again
     assert isinstance(error, DeliveryTimeout)
-    world.core.failures_raised = counted
-    assert world.core.untold() == (2, None)
-    world.core.unsettled()
-    assert not world.core.failures
+    world.core.accumulator.failures_raised = counted
+    assert world.core.accumulator.unraised() == (2, None)
+    world.core.accumulator.unsettled()
+    assert not world.core.accumulator.failures

@@ -113,7 +113,7 @@ def test_a_refusal_beside_what_the_same_request_brought_in_fails_the_transaction
     assert taken is not None
     assert refused.error is not None
     assert (taken.error, taken.base_offset) == (None, 0)
-    assert world.core.buffered == 0
+    assert world.core.accumulator.buffered == 0
     world.transactions.abort()
     world.code_of = lambda _place: 0
     world.transactions.begin()
@@ -301,4 +301,4 @@ def test_a_fatal_error_in_a_transaction_ends_every_batch_once() -> None:
     batches = [world.send(b"x" * 120, partition) for partition in (0, 0, 0, 1, 1)]
     world.core.fail(AuthenticationFailed("the broker refused the credentials"))
     assert all(batch is not None and batch.error is not None for batch in batches)
-    assert world.core.buffered == 0
+    assert world.core.accumulator.buffered == 0

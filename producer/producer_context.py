@@ -1,0 +1,38 @@
+"""The part of a producer that its sender, its transactions and its batches share."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from kohort.common import KohortError
+from kohort.network.backoff import Attempts, Backoff
+from kohort.network.metadata_refresh import MetadataRefresher
+from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest
+from kohort.producer.producer_config import ProducerConfig
+
+
+@dataclass(frozen=True, slots=True)
+class ProducerContext:
+    """Settings, metadata, and the functions of a `ProducerCore`; used under its lock.
+
+    `send` passes a request to a broker, `send_to_any` to any broker. `fail` ends the producer. `fatal` returns the
+    error that ended it. `updated` has callers woken. `chance` returns numbers in [0, 1).
+    """
+
+    config: ProducerConfig
+    metadata: MetadataRefresher
+    backoff: Backoff
+    chance: Callable[[], float]
+    send: Callable[[ConnectionPurpose, Endpoint | None, PendingRequest], None]
+    send_to_any: Callable[[PendingRequest, float], None]
+    fail: Callable[[KohortError], None]
+    fatal: Callable[[], KohortError | None]
+    updated: Callable[[], None]
+
+    @property
+    def request_s(self) -> float:
+        """The time (s) after which a request without a response fails."""
+        return self.config.request_timeout_ms / 1000
+
+    def failed(self, attempts: Attempts, now: float) -> Attempts:
+        """`attempts` after one more failure."""
+        return attempts.failed(now, self.backoff, self.chance())
