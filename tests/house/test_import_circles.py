@@ -16,12 +16,6 @@ from tests.house.test_house import LINKS, ROOT, folders
 KNOWN_CIRCLES = frozenset(
     frozenset(f"kohort.{name}" for name in names.split())
     for names in (
-        "coordinator_client.consumer_core coordinator_client.consumer_metadata"
-        " coordinator_client.fetch.fetch_requests coordinator_client.log_events"
-        " coordinator_client.metrics.metrics_table coordinator_client.metrics.otlp"
-        " coordinator_client.metrics.telemetry_reporter coordinator_client.offsets.commit_requests"
-        " coordinator_client.offsets.describe_group coordinator_client.offsets.group_lag"
-        " coordinator_client.offsets.offset_lookups",
         "conformance.check conformance.check_context conformance.member",
         "testing.simulation.faults testing.simulation.kafka testing.simulation.world",
         "fastpath._columns fastpath.arrow",

@@ -9,7 +9,6 @@ import pytest
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.group.events import LagKnown
 from kohort.coordinator_client.group.ready import BacklogOrder
-from kohort.coordinator_client.offset_reset import ResetPolicy
 from kohort.coordinator_client.offsets.group_lag import Backlogs
 from kohort.coordinator_client.offsets.offset_lookups import Lookup
 from kohort.network.group_types import OffsetAndMetadata
