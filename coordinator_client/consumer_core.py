@@ -368,9 +368,7 @@ class ConsumerCore:
             self.cluster.send_to_any(ask, asked_at)
         else:
             line = ConnectionPurpose.CONTROL if send.use_other_connection else ConnectionPurpose.GROUP
-            self._outgoing.append(
-                UnsentRequest(line, Endpoint(send.to.host, send.to.port), ask, send.use_new_connection)
-            )
+            self._outgoing.append(UnsentRequest(line, send.to.endpoint, ask, send.use_new_connection))
 
     # --- what is assigned
 

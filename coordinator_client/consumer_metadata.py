@@ -6,15 +6,12 @@ from kohort.common import KohortError
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.group.events import Disconnected
 from kohort.coordinator_client.group.states import MemberState
-from kohort.network.backoff import FRESH
 from kohort.network.error_mapping import group_error
-from kohort.network.find_coordinator import CoordinatorNode
+from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind, CoordinatorNode
 from kohort.network.metadata_updater import ClientContext, MetadataUpdater
-from kohort.network.request_versions import fit
-from kohort.network.requests import Endpoint, PendingRequest, RequestResult, ResponseReceived, SendFailed
-from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.network.requests import Endpoint
+from kohort.protocol.errors import BrokerError
 
-RETRIED_COORDINATOR = frozenset({14, 15, 16})
 IDLE = frozenset({MemberState.OUT, MemberState.FAILED, MemberState.CLOSED})
 
 
@@ -34,9 +31,9 @@ class ConsumerMetadata(MetadataUpdater):
         super().__init__(client, named, context.post_event, self._idle_connection_lost)
         self._context = context
         self._is_needed = is_needed
-        self._coordinator: CoordinatorNode | None = None
-        self._looking = False
-        self._look_attempts = FRESH
+        self.finder = CoordinatorFinder(
+            self.send_to_any, context.request_s, context.backoff, context.chance, self._refused
+        )
 
     def poll(self, now: float) -> None:
         """Ask what is owed."""
@@ -47,58 +44,35 @@ class ConsumerMetadata(MetadataUpdater):
         """The time at which to take a turn again if nothing happens."""
         return [
             *super().next_poll_at(now),
-            self._look_attempts.not_before if self._look_attempts.failures else None,
+            *self.finder.next_poll_at(),
         ]
 
     def _idle_connection_lost(self, endpoint: Endpoint, error: KohortError) -> None:
-        view, own = self._context.view(), self._coordinator
-        if view is not None and view.coordinator is not None and _address(view.coordinator) == endpoint:
+        view = self._context.view()
+        if view is not None and view.coordinator is not None and view.coordinator.endpoint == endpoint:
             self._context.post_event(Disconnected(None, view.coordinator.node_id, error.message))
-        if own is not None and _address(own) == endpoint:
-            self._coordinator = None
+        self.finder.lost(endpoint)
 
     def coordinator(self) -> CoordinatorNode | None:
         view = self._context.view()
         if view is not None and view.coordinator is not None:
             return view.coordinator
-        return self._coordinator
+        return self.finder.known(CoordinatorKind.GROUP, self._context.config.group or "")
 
     def _find_coordinator(self, now: float) -> None:
         view, group = self._context.view(), self._context.config.group
-        if group is None or not self._is_needed() or self.coordinator() is not None or self._looking:
+        if group is None or not self._is_needed() or self.coordinator() is not None:
             return
         if view is not None and view.state not in IDLE:
             return  # the machine is looking
-        if not self._look_attempts.may_try(now) or self.no_broker_available(now):
-            return
-        self._looking = True
-        request = FindCoordinatorRequest(key=group, key_type=0, coordinator_keys=(group,))
+        if not self.no_broker_available(now):
+            self.finder.of(CoordinatorKind.GROUP, group, now)
 
-        def done(outcome: RequestResult, when: float) -> None:
-            self._looking = False
-            if isinstance(outcome, ResponseReceived) and self._found(outcome.value):
-                self._look_attempts = FRESH
-                return
-            if isinstance(outcome, SendFailed):
-                self._context.fail(outcome.error)
-            self._look_attempts = self._look_attempts.failed(when, self._context.backoff, self._context.chance())
-
-        ask = PendingRequest("FindCoordinator", lambda version: fit(request, version), done, self._context.request_s)
-        self.send_to_any(ask, now)
-
-    def _found(self, answer: FindCoordinatorResponse) -> bool:
-        one = answer.coordinators[0] if answer.coordinators else answer
-        if one.error_code:
-            if one.error_code not in RETRIED_COORDINATOR:
-                self._context.fail(group_error(one.error_code, self._context.config.group))
-            return False
-        self._coordinator = CoordinatorNode(one.node_id, one.host, one.port)
-        return True
+    def _refused(self, _kind: CoordinatorKind, group: str, error: KohortError) -> None:
+        self._context.fail(group_error(error.code, group) if isinstance(error, BrokerError) else error)
 
     def coordinator_gone(self) -> None:
-        """It said that it is not, or was not reached: look again."""
-        self._coordinator = None
-
-
-def _address(node: CoordinatorNode) -> Endpoint:
-    return Endpoint(node.host, node.port)
+        """Look for the coordinator again, since the known one denied it or was not reached."""
+        known = self.finder.known(CoordinatorKind.GROUP, self._context.config.group or "")
+        if known is not None:
+            self.finder.lost(known.endpoint)

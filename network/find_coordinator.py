@@ -1,6 +1,28 @@
-"""The address of a coordinator."""
+"""Coordinators of groups and transactions, and their look-up by FindCoordinator."""
 
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import IntEnum
 from typing import NamedTuple
+
+from kohort.common import KohortError
+from kohort.network.backoff import FRESH, Attempts, Backoff
+from kohort.network.request_versions import fit
+from kohort.network.requests import Endpoint, PendingRequest, RequestResult, ResponseReceived, SendFailed
+from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
+from kohort.protocol.errors import BrokerError
+
+
+class CoordinatorKind(IntEnum):
+    """The key types of FindCoordinator."""
+
+    GROUP = 0
+    TRANSACTION = 1
+
+    @property
+    def place(self) -> str:
+        """The name of the key in errors."""
+        return "group" if self is CoordinatorKind.GROUP else "transactional_id"
 
 
 class CoordinatorNode(NamedTuple):
@@ -9,3 +31,95 @@ class CoordinatorNode(NamedTuple):
     node_id: int
     host: str
     port: int
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.host, self.port)
+
+
+@dataclass(slots=True)
+class _Lookup:
+    node: CoordinatorNode | None = None
+    in_flight: bool = False
+    attempts: Attempts = FRESH
+
+
+class CoordinatorFinder:
+    """Coordinators, looked up when needed and forgotten when they turn out to be wrong.
+
+    `send_to_any` passes a request to any broker; it fails after `timeout_s`. `chance` returns numbers in [0, 1).
+    `refused` is called with errors that no retry cures: a BrokerError, or the reason why the request cannot be sent.
+    """
+
+    def __init__(
+        self,
+        send_to_any: Callable[[PendingRequest, float], None],
+        timeout_s: float,
+        backoff: Backoff,
+        chance: Callable[[], float],
+        refused: Callable[[CoordinatorKind, str, KohortError], None],
+    ) -> None:
+        self._send_to_any = send_to_any
+        self._timeout_s = timeout_s
+        self._backoff = backoff
+        self._chance = chance
+        self._refused = refused
+        self._lookups: dict[tuple[CoordinatorKind, str], _Lookup] = {}
+
+    def of(self, kind: CoordinatorKind, key: str, now: float) -> CoordinatorNode | None:
+        """The coordinator; None while it is being looked up."""
+        lookup = self._lookups.setdefault((kind, key), _Lookup())
+        if lookup.node is None and not lookup.in_flight and lookup.attempts.may_try(now):
+            self._send(kind, key, lookup, now)
+        return lookup.node
+
+    def known(self, kind: CoordinatorKind, key: str) -> CoordinatorNode | None:
+        """The coordinator, if it was found; no look-up begins."""
+        lookup = self._lookups.get((kind, key))
+        return None if lookup is None else lookup.node
+
+    def lost(self, endpoint: Endpoint) -> None:
+        """Forget a broker that is not the coordinator or was not reached.
+
+        It is looked up again when needed.
+        """
+        for lookup in self._lookups.values():
+            if lookup.node is not None and lookup.node.endpoint == endpoint:
+                lookup.node = None
+
+    def next_poll_at(self) -> list[float | None]:
+        """The times (monotonic s) of retries."""
+        return [
+            one.attempts.not_before for one in self._lookups.values() if one.attempts.failures and not one.in_flight
+        ]
+
+    def _send(self, kind: CoordinatorKind, key: str, lookup: _Lookup, now: float) -> None:
+        request = FindCoordinatorRequest(key=key, key_type=int(kind), coordinator_keys=(key,))
+
+        def done(outcome: RequestResult, when: float) -> None:
+            lookup.in_flight = False
+            lookup.node, error = _result(outcome, kind, key)
+            lookup.attempts = FRESH if lookup.node else lookup.attempts.failed(when, self._backoff, self._chance())
+            if error is not None:
+                self._refused(kind, key, error)
+
+        lookup.in_flight = True
+        self._send_to_any(
+            PendingRequest("FindCoordinator", lambda version: fit(request, version), done, self._timeout_s), now
+        )
+
+
+def _result(
+    outcome: RequestResult, kind: CoordinatorKind, key: str
+) -> tuple[CoordinatorNode | None, KohortError | None]:
+    """The coordinator in a response, or the error that no retry cures."""
+    if isinstance(outcome, SendFailed):
+        return None, outcome.error
+    if not isinstance(outcome, ResponseReceived):
+        return None, None
+    answer: FindCoordinatorResponse = outcome.value
+    one = answer.coordinators[0] if answer.coordinators else answer
+    if not one.error_code:
+        return CoordinatorNode(one.node_id, one.host, one.port), None
+    error = BrokerError(one.error_code, one.error_message, api="FindCoordinator", **{kind.place: key})
+    return None, None if error.retriable else error

@@ -50,7 +50,7 @@ class ProducerCore:
         self.cluster = MetadataUpdater(
             self,
             lambda: frozenset(self._topics),
-            on_coordinator_lost=lambda endpoint, _error: self.transactions.coordinators.gone(endpoint),
+            on_coordinator_lost=lambda endpoint, _error: self.transactions.coordinators.lost(endpoint),
         )
         self.counters = Counters()
         self.wake: Callable[[], None] = _idle  # makes the driver poll

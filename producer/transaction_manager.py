@@ -14,6 +14,7 @@ from typing import Any, Final
 from kohort.common import KohortError, TopicPartition
 from kohort.network.backoff import FRESH
 from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState
+from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.requests import (
     ConnectionPurpose,
@@ -24,7 +25,6 @@ from kohort.network.requests import (
     ResponseReceived,
     SendFailed,
 )
-from kohort.producer.coordinators import CoordinatorKind, Coordinators
 from kohort.producer.errors import ProducerFenced, TransactionAborted
 from kohort.producer.producer_batch import NO_PRODUCER_ID, PartitionQueue, ProducerId
 from kohort.producer.producer_context import ProducerContext
@@ -127,7 +127,9 @@ class TransactionManager:
         self.state = TxnState.IDENTIFYING
         self.producer = NO_PRODUCER_ID
         self.cause: KohortError | None = None
-        self.coordinators = Coordinators(context, self._no_coordinator)
+        self.coordinators = CoordinatorFinder(
+            context.send_to_any, context.request_s, context.backoff, context.chance, self._no_coordinator
+        )
         self._contents = _Contents()
         self._orders: list[OffsetsOrder] = []
         self._asked = False
@@ -431,9 +433,10 @@ class TransactionManager:
 
             self._ask("AddOffsetsToTxn", request, answered, now)
             return
-        where = self.coordinators.of(CoordinatorKind.GROUP, group.group_id, now)
-        if where is None:
+        coordinator = self.coordinators.of(CoordinatorKind.GROUP, group.group_id, now)
+        if coordinator is None:
             return
+        where = coordinator.endpoint
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for (topic, partition), to in sorted(order.offsets.items()):
             topics.setdefault(topic, []).append(
@@ -489,7 +492,7 @@ class TransactionManager:
             self._orders.remove(order)
             self.failed(error)
         elif REACTIONS.get(code) is TransactionErrorAction.REDISCOVER:
-            self.coordinators.gone(where)
+            self.coordinators.lost(where)
             self._attempts = self._context.failed(self._attempts, now)
         elif self._went_well("TxnOffsetCommit", code, now, group=group) and order in self._orders:
             order.done = True
@@ -537,7 +540,8 @@ class TransactionManager:
         return self.transactional_id or ""
 
     def _coordinator(self, now: float) -> Endpoint | None:
-        return self.coordinators.of(CoordinatorKind.TRANSACTION, self._name, now)
+        coordinator = self.coordinators.of(CoordinatorKind.TRANSACTION, self._name, now)
+        return None if coordinator is None else coordinator.endpoint
 
     def _ask(
         self, api: str, request: Any, answered: Callable[[Any, float], None], now: float, where: Endpoint | None = None
@@ -560,7 +564,7 @@ class TransactionManager:
                     self.die(error)
                 case NoResponse():
                     if where is not None:
-                        self.coordinators.gone(where)
+                        self.coordinators.lost(where)
                     self._attempts = self._context.failed(self._attempts, when)
                     # A partition may have been added or not. On an abort, a new epoch ends either.
                     self._new_epoch = True
@@ -584,7 +588,7 @@ class TransactionManager:
             case TransactionErrorAction.REDISCOVER:
                 where = self._coordinator(now)
                 if where is not None:
-                    self.coordinators.gone(where)
+                    self.coordinators.lost(where)
                 self._attempts = self._context.failed(self._attempts, now)
             case TransactionErrorAction.ABORT:
                 self.failed(error)
@@ -607,7 +611,7 @@ class TransactionManager:
         return TransactionErrorAction.ABORT if api in FILLING else TransactionErrorAction.FATAL
 
     def _no_coordinator(self, kind: CoordinatorKind, key: str, error: KohortError) -> None:
-        if kind is CoordinatorKind.GROUP:
+        if kind is CoordinatorKind.GROUP and isinstance(error, BrokerError):
             # A lookup may outlive its transaction.
             if any(order.group.group_id == key for order in self._orders):
                 self.failed(error)

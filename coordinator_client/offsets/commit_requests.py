@@ -28,7 +28,6 @@ from kohort.network.offset_requests import BEFORE_TOPIC_IDS, plain
 from kohort.network.promise import Promise
 from kohort.network.request_versions import fit
 from kohort.network.requests import (
-    Endpoint,
     NoResponse,
     PendingRequest,
     RequestResult,
@@ -135,7 +134,7 @@ class CommitRequestManager:
         ask = PendingRequest(
             "OffsetCommit", lambda version: fit(request, version), done, self._context.request_s, BEFORE_TOPIC_IDS
         )
-        self._context.send(self._context.offsets_purpose, Endpoint(coordinator.host, coordinator.port), ask)
+        self._context.send(self._context.offsets_purpose, coordinator.endpoint, ask)
 
     def log_gone(self, partition: TopicPartition) -> None:
         """Handle a log that was truncated or recreated below the position.

@@ -87,7 +87,7 @@ class DescribeGroup:
                 self._end(one, OperationTimeout("no answer about the group's members in time"))
             elif coordinator is not None and not one.under_way and one.attempts.may_try(now):
                 one.under_way = True
-                self._send(one, Endpoint(coordinator.host, coordinator.port))
+                self._send(one, coordinator.endpoint)
 
     def _send(self, asked: _DescribeInFlight, to: Endpoint) -> None:
         context = self._context

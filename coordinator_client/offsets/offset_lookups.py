@@ -44,7 +44,6 @@ from kohort.network.offset_requests import (
 from kohort.network.promise import Promise
 from kohort.network.requests import (
     ConnectionPurpose,
-    Endpoint,
     PendingRequest,
     RequestResult,
     ResponseReceived,
@@ -328,7 +327,7 @@ class OffsetsRequestManager:
             self._context.config.group or "", sorted(partitions), stable=lookup is None or lookup.stable
         )
         ask = PendingRequest("OffsetFetch", request, done, self._context.request_s, BEFORE_TOPIC_IDS)
-        self._context.send(self._context.offsets_purpose, Endpoint(coordinator.host, coordinator.port), ask)
+        self._context.send(self._context.offsets_purpose, coordinator.endpoint, ask)
 
     def _committed_known(self, answer: CommittedAnswer, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:

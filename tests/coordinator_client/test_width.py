@@ -14,11 +14,11 @@ from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.fetch.fetch_buffer import FetchBuffer
 from kohort.coordinator_client.offsets.positions import FetchState
 from kohort.fastpath import encode
-from kohort.network.find_coordinator import CoordinatorNode
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.metadata import ClusterView
 from kohort.network.requests import PendingRequest, ResponseReceived
 from kohort.protocol.apis.fetch import FetchableTopicResponse, FetchResponse, LeaderIdAndEpoch, PartitionData
+from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
 from kohort.protocol.apis.metadata import (
     MetadataResponse,
     MetadataResponseBroker,
@@ -160,7 +160,8 @@ def test_committed_offsets_that_are_asked_for_again_are_sorted_out_in_proportion
     for count in (FEW, MANY):
         wide = Wide(count, group="g")
         wide.core.assign(frozenset(wide.partitions), {}, {})
-        wide.core.cluster._coordinator = CoordinatorNode(1, "b1", 9092)
+        wide.turn()
+        wide.settle("FindCoordinator", FindCoordinatorResponse(error_code=0, node_id=1, host="b1", port=9092))()
         wide.turn()
         wide.settle("Metadata", wide.metadata())
         topics = tuple(
