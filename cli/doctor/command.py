@@ -87,7 +87,7 @@ def _plain(opinion: Opinion) -> dict[str, Any]:
         "findings": [{"rule": rule.name, **found._asdict()} for rule, found in _sorted(opinion)],
         "satisfied": [rule.name for rule in opinion.satisfied],
         "unchecked": {rule.name: str(error) for rule, error in opinion.unchecked},
-        "not_asked": {rule.name: error.message for rule, error in opinion.not_asked},
+        "not_requested": {rule.name: error.message for rule, error in opinion.not_requested},
     }
 
 
@@ -109,9 +109,9 @@ def _show(opinion: Opinion) -> None:
             Text(escaped(f"not checked: {rule.name}: {error}"), style="yellow") for rule, error in opinion.unchecked
         ]
     reasons: dict[str, list[str]] = {}
-    for rule, error in opinion.not_asked:
+    for rule, error in opinion.not_requested:
         reasons.setdefault(error.message, []).append(rule.name)
-    told += [Text(escaped(f"not asked, {why}: {', '.join(names)}"), style="dim") for why, names in reasons.items()]
+    told += [Text(escaped(f"not checked, {why}: {', '.join(names)}"), style="dim") for why, names in reasons.items()]
     out.print(Group(*told))
 
 

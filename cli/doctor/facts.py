@@ -61,7 +61,7 @@ LISTENING_S: Final = 20.0
 LEAST_INT: Final = 1 << 31
 
 
-class NotAsked(KohortError):
+class NotRequested(KohortError):
     """A fact that this call has no reason to determine. The message names the missing option."""
 
 
@@ -125,14 +125,14 @@ class Case:
     @fact
     def ms_per_record(self) -> float:
         if self._ms_per_record is None:
-            raise NotAsked("needs --ms-per-record")
+            raise NotRequested("needs --ms-per-record")
         return self._ms_per_record
 
     @fact
     def stalls(self) -> list[float]:
         """The times at which the member on the tape left because its handler was too slow (s of the tape)."""
         if self._tape is None:
-            raise NotAsked("needs --tape")
+            raise NotRequested("needs --tape")
         try:
             text = self._tape.read_text()
         except (OSError, UnicodeDecodeError) as error:
@@ -184,7 +184,7 @@ class Case:
             except AuthorizationFailed:
                 pass  # a rule of its own tells
         if not wanted:
-            raise NotAsked("needs --topic, or a --group that reads some")
+            raise NotRequested("needs --topic, or a --group that reads some")
         return self.admin.describe_topics(wanted)
 
     @fact
@@ -197,7 +197,7 @@ class Case:
         if isinstance(found, AuthorizationFailed):
             raise found
         if isinstance(found, KohortError):
-            raise NotAsked("no group has committed on this cluster yet")
+            raise NotRequested("no group has committed on this cluster yet")
         return found
 
     @fact
@@ -234,9 +234,9 @@ class Case:
     def looks(self) -> list[TimedSnapshot]:
         """Snapshots of the group at equal intervals, over the given seconds."""
         if self.group is None:
-            raise NotAsked("the group does not exist yet")
+            raise NotRequested("the group does not exist yet")
         if self._seconds <= 0:
-            raise NotAsked("needs --seconds above 0")
+            raise NotRequested("needs --seconds above 0")
         found: list[TimedSnapshot] = []
         began = time.monotonic()
         for number in range(LOOKS):
@@ -273,7 +273,7 @@ class Case:
     @property
     def _group(self) -> str:
         if self.settings.group is None:
-            raise NotAsked("needs --group")
+            raise NotRequested("needs --group")
         return self.settings.group
 
     @fact
