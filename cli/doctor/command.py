@@ -111,7 +111,7 @@ def _show(opinion: Opinion) -> None:
     reasons: dict[str, list[str]] = {}
     for rule, error in opinion.not_requested:
         reasons.setdefault(error.message, []).append(rule.name)
-    told += [Text(escaped(f"not checked, {why}: {', '.join(names)}"), style="dim") for why, names in reasons.items()]
+    told += [Text(escaped(f"skipped, {why}: {', '.join(names)}"), style="dim") for why, names in reasons.items()]
     out.print(Group(*told))
 
 
