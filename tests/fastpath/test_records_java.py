@@ -39,22 +39,22 @@ DIFFERENCES = (
     Difference(
         "ours",
         "offsets go back behind the batch before",
-        "Java's reader takes batches in any order; a log never holds them so (B-11)",
+        "Java's reader takes batches in any order; in a log they are sorted (B-11)",
     ),
     Difference(
         "ours",
         "out of range",
-        "Java's reader takes negative offsets and a last offset below the first; a log never holds them (B-11)",
+        "Java's reader takes negative offsets and a last offset below the first; a log has neither (B-11)",
     ),
     Difference(
         "ours",
         "offsets of messages must grow",
-        "Java's reader takes inner messages of magic 0 and 1 in any order; a log never holds them so (B-11)",
+        "Java's reader takes inner messages of magic 0 and 1 in any order; in a log they are sorted (B-11)",
     ),
     Difference(
         "ours",
         "offset is not its last inner message's",
-        "Java's reader takes a wrapper of magic 0 at any offset; the next fetch would go astray",
+        "Java's reader takes a wrapper of magic 0 at any offset; the next fetch would have a wrong offset",
     ),
     Difference(
         "ours",

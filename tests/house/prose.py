@@ -56,7 +56,7 @@ class Finding(NamedTuple):
 
 
 def page(path: Path) -> Iterator[Text]:
-    """The paragraphs, items and cells of a Markdown page; fenced blocks are code."""
+    """The paragraphs, items and cells of a Markdown page. A semicolon divides a cell. Fenced blocks are code."""
     kept: list[str] = []
     first, fenced = 1, False
     for number, line in enumerate([*path.read_text().splitlines(), ""], 1):
@@ -68,7 +68,7 @@ def page(path: Path) -> Iterator[Text]:
         if fence:
             fenced = not fenced
         elif not fenced and line.lstrip().startswith("|"):
-            yield from (Text(path, number, cell) for cell in re.split(r"(?<!\\)\|", line) if cell.strip(" -:"))
+            yield from (Text(path, number, cell) for cell in re.split(r"(?<!\\)\||; ", line) if cell.strip(" -:"))
         elif not fenced and line.strip():
             first = first if kept else number
             kept.append(re.sub(r"^\s*([-*>]|#+|\d+\.)\s", "", line))
@@ -120,8 +120,8 @@ def plain(text: str) -> str:
 
 
 def sentences(text: str) -> Iterator[str]:
-    """The sentences of a text. A colon at a line's end, before a list or a block, ends one."""
-    yield from (part for part in re.split(r"(?<=[.!?])[*_)\"']*\s+(?=[^a-z])", plain(text)) if part)
+    """The sentences of a text."""
+    yield from (part for part in re.split(r"(?<=[.!?])[*_)\"']*\s+", plain(text)) if part)
 
 
 def words(sentence: str) -> int:
