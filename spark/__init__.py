@@ -1,6 +1,6 @@
-"""Kafka for PySpark: plan on the driver, read on executors. The only place that knows PySpark.
+"""Kafka for PySpark: the driver plans, executors read. Only this package imports PySpark.
 
-`plan` and `OffsetRange` need no PySpark and may be used without it.
+`plan` and `OffsetRange` work without PySpark.
 """
 
 from importlib import import_module

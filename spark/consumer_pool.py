@@ -1,8 +1,8 @@
 """Consumers that a Python worker keeps between tasks, so that a small task need not connect and log in first.
 
-One is lent to one reader at a time. A reader that ends well gives its consumer back without an assignment: nothing of
-the range is left in it, and no fetch is under way (`Consumer.assign` was told where the range ends). Whatever else
-happens, it is closed.
+A consumer has one reader at a time. A reader without an error returns its consumer without an assignment. Then no
+records are buffered and no fetch is in flight, because `Consumer.assign` had the end of the range. After an error the
+consumer is closed.
 """
 
 import os
@@ -22,7 +22,7 @@ _door = threading.Lock()
 
 @contextmanager
 def lent(settings: Mapping[str, Any]) -> "Iterator[Consumer]":
-    """A consumer of these settings (those of `Consumer`), with nothing assigned. Raises what making one raises."""
+    """A consumer with these settings (those of `Consumer`) and no assignment. Raises the errors of `Consumer()`."""
     consumer = _taken(settings)
     try:
         yield consumer
@@ -34,7 +34,7 @@ def lent(settings: Mapping[str, Any]) -> "Iterator[Consumer]":
 
 
 def _taken(settings: Mapping[str, Any]) -> "Consumer":
-    from kohort.coordinator_client import Consumer  # not before it is needed: Spark loads this to check options too
+    from kohort.coordinator_client import Consumer  # Spark also imports this module to check options
 
     with _door:
         for number, (kept_for, _) in enumerate(_idle):
@@ -52,8 +52,8 @@ def _give_back(settings: Mapping[str, Any], consumer: "Consumer") -> None:
 
 
 def _forget() -> None:
-    """In a forked child: what is idle is the parent's."""
-    global _door  # a thread of the parent may have held it
+    """Empty the pool in a forked child. The idle consumers belong to the parent."""
+    global _door  # a thread of the parent may hold the lock
     _idle.clear()
     _door = threading.Lock()
 

@@ -1,7 +1,7 @@
-"""The Python that Spark starts on the driver to plan a data source's scan or sink.
+"""The Python that Spark starts on the driver to plan a scan or sink of a data source.
 
-Spark uses the interpreter that executors use, `PYSPARK_PYTHON`. With `spark.archives` that is a path within the
-unpacked archive, and in client mode Spark unpacks archives for executors only.
+Spark uses the executors' interpreter, `PYSPARK_PYTHON`. With `spark.archives` its path is within the unpacked archive.
+In client mode Spark unpacks archives for executors only.
 """
 
 import os
@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 
 def check_driver_python(spark: "SparkSession") -> None:
-    """Raise PlanError where the driver cannot start the session's Python, with a command that makes it startable.
+    """Raise PlanError if the driver cannot start the session's Python. The hint has a command that cures it.
 
-    Spark itself would raise at `load()` or `save()`, before any code of a data source runs. A session of Spark
-    Connect has its driver elsewhere and is not checked.
+    Otherwise Spark would raise at `load()` or `save()`, before any code of a data source runs. A session of Spark
+    Connect has its driver on another machine and is not checked.
     """
     from py4j.protocol import Py4JError
 
@@ -32,7 +32,7 @@ def check_driver_python(spark: "SparkSession") -> None:
     try:
         system = context._jvm.java.lang.System
         folder, search = str(system.getProperty("user.dir")), str(system.getenv("PATH"))
-    except Py4JError:  # a platform may forbid these calls; Spark's own message is left then
+    except Py4JError:  # a platform may forbid these calls; then Spark raises its own error
         return
     is_path = os.path.dirname(python) != ""
     found = shutil.which(os.path.join(folder, python) if is_path else python, path=search)
@@ -46,7 +46,7 @@ def check_driver_python(spark: "SparkSession") -> None:
 
 
 def _hint(python: str, folder: str) -> str:
-    """A link to the driver's own environment, where that has an interpreter by the same path."""
+    """A link to the driver's own environment, if it has an interpreter at the same path."""
     path = Path(python)
     if path.is_absolute() or len(path.parts) < 3 or not Path(sys.prefix, *path.parts[-2:]).exists():
         return "install it there, or set PYSPARK_PYTHON to a Python that the driver and all executors have"

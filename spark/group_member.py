@@ -1,9 +1,8 @@
-"""The driver of a Spark application as a member of a consumer group, which reads nothing itself.
+"""The driver of a Spark application as a member of a consumer group, which reads no records itself.
 
-The member lives on a thread of its own, polls with everything paused, and knows two things of each partition it owns:
-how far reading has come (`position`), and which micro-batch is reading it now. A partition that the group takes away is
-let go when the micro-batch that reads it is done, and what that has read is committed under the generation that owned
-it. A partition that is lost is forgotten at once: whatever a batch has still read of it is never committed.
+The member polls on a separate thread, with everything paused. It keeps the position of each owned partition, and the
+micro-batch that reads it. A revocation waits until that micro-batch is done. Its positions are then committed under
+the old generation. A lost partition is dropped at once, and the offsets of its micro-batch are never committed.
 """
 
 import contextlib
@@ -46,7 +45,7 @@ NOTHING = TakenRecords(-1, ())
 
 @dataclass(slots=True)
 class _HeldRange:
-    """A partition that is owned. `position`: the next offset to read; `committed`: what the group has been told."""
+    """An owned partition. `position`: the next offset to read. `committed`: the offset that the group has."""
 
     position: int
     committed: int | None
@@ -54,10 +53,10 @@ class _HeldRange:
 
 
 class SparkGroupMember(RebalanceHooks):
-    """Start it, `take` a micro-batch, `finish` it, and so on; `close` leaves the group.
+    """A group member: `take` a micro-batch, `finish` it, and so on; `close` leaves the group.
 
-    `before`: what the last batch that Spark has finished had read. Its commit may have been cut off; where the group's
-    commit is still at its beginning, reading goes on behind it.
+    `before`: the ranges of the last batch that Spark has finished. Its commit may be missing after a crash. If the
+    group's offset is still the start of such a range, reading starts at the end of the range.
     """
 
     def __init__(self, options: SourceOptions, before: TakenRecords = NOTHING) -> None:
@@ -68,11 +67,11 @@ class SparkGroupMember(RebalanceHooks):
         self._batch: TakenRecords | None = None
         self._batch_of: dict[TopicPartition, _HeldRange] = {}
         self._generation = -1
-        self._answered_at: float | None = None  # when a hook gave offsets to commit whose end is not known
+        self._hook_commit_since: float | None = None  # when a hook returned offsets whose commit is in flight
         self._stopping = False
         self._error: BaseException | None = None
         self._changed = threading.Condition()
-        # Where reading begins is decided here; where the consumer would begin must only not be an error.
+        # The start offsets are set by on_assigned; the consumer's own reset must only not raise.
         settings = {**options.settings, "auto_offset_reset": "earliest"}
         self._consumer = Consumer(options.bootstrap, group=options.member_of, **settings)
         self._consumer.subscribe(options.topics or None, pattern=options.pattern, hooks=self)
@@ -82,32 +81,34 @@ class SparkGroupMember(RebalanceHooks):
 
     @property
     def wait_s(self) -> float:
-        """The time for which a batch may hold up a rebalance; the group waits max_poll_interval_ms at most."""
+        """The longest delay of a rebalance by a batch; the group waits max_poll_interval_ms at most."""
         return float(self._options.settings.get("max_poll_interval_ms", 300_000)) / 1000 * 0.8
 
-    # --- what the stream asks, on its own thread
+    # --- called by the stream, on its thread
 
     @property
     def topics(self) -> frozenset[str]:
-        """Of which partitions are owned."""
+        """The topics of owned partitions."""
         with self._changed:
             return frozenset(place.topic for place in self._held)
 
     def forget(self, topics: Collection[str]) -> None:
-        """Topics that are there no more, though the group has not noticed: nothing of them is committed, which would be
-        tried until its deadline and then end the membership. One that is made anew is read from its beginning."""
+        """Drop the positions of deleted topics that the group still assigns.
+
+        A commit for them would be retried until its deadline and then end the membership. A topic that is created
+        again is read from its beginning.
+        """
         with self._changed:
             for place, held in self._held.items():
                 if place.topic in topics:
-                    self._held[place] = _HeldRange(
-                        0, 0, held.leaving
-                    )  # and what a batch has read of it goes with the old
+                    # A new object: the position of a batch under way belongs to the old one.
+                    self._held[place] = _HeldRange(0, 0, held.leaving)
 
     def take(self, choose: Callable[[Mapping[TopicPartition, int]], Mapping[TopicPartition, int]]) -> TakenRecords:
-        """The next micro-batch: of what is owned, from where it stands to where `choose(positions)` says.
+        """The next micro-batch: the owned partitions, from their positions to the offsets of `choose(positions)`.
 
-        What is being let go is left out, and so is what went while `choose` asked the brokers. Where it says less than
-        where a partition stands, its log has lost what was read: reading goes on from there with what comes next.
+        Partitions that are being revoked are left out, also those that were revoked while `choose` ran. An offset
+        below the position means that the log lost records. The position moves back to it.
         """
         with self._changed:
             self._raise()
@@ -131,9 +132,9 @@ class SparkGroupMember(RebalanceHooks):
             return self._batch
 
     def finish(self, timeout_s: float) -> None:
-        """The batch that was taken is done: its positions count, and are committed if they are still ours to commit.
+        """Move the positions behind the taken batch, and commit those that are still owned.
 
-        Raises OperationTimeout when the group cannot be told in time, and what ended the membership.
+        Raises OperationTimeout if the commit takes longer than `timeout_s`, and the error that ended the membership.
         """
         until = time.monotonic() + timeout_s
         with self._changed:
@@ -144,21 +145,21 @@ class SparkGroupMember(RebalanceHooks):
                 self._batch_of = {}
                 self._changed.notify_all()
                 self._wake()
-            while self._dirty() or not self._told():
+            while self._dirty() or not self._hook_commit_settled():
                 self._raise()
                 if time.monotonic() >= until:
-                    raise OperationTimeout("the group could not be told what was read", group=self._options.member_of)
+                    raise OperationTimeout("OffsetCommit took too long", group=self._options.member_of)
                 self._changed.wait(LOOK_S)
 
     def wait_for_assignment(self, timeout_s: float) -> bool:
-        """True if the group assigned something in time; an empty assignment counts."""
+        """True if there was an assignment in time, even an empty one."""
         with self._changed:
             self._changed.wait_for(lambda: self._generation >= 0 or self._error is not None, timeout_s)
             self._raise()
             return self._generation >= 0
 
     def close(self) -> None:
-        """Commit what is done, and leave. A batch that is not finished is not committed."""
+        """Commit finished batches, and leave the group. An unfinished batch is not committed."""
         with self._changed:
             self._stopping = True
             self._batch, self._batch_of = None, {}
@@ -173,12 +174,12 @@ class SparkGroupMember(RebalanceHooks):
     def _dirty(self) -> dict[TopicPartition, int]:
         return {p: held.position for p, held in self._held.items() if held.position != held.committed}
 
-    def _told(self) -> bool:
-        """Whether what the last hook answered is committed, or refused."""
-        since = self._answered_at
+    def _hook_commit_settled(self) -> bool:
+        """True if no commit of the last on_revoked is in flight."""
+        since = self._hook_commit_since
         if since is not None and any(entry.at >= since for entry in self._consumer.commit_log()):
-            self._answered_at = None
-        return self._answered_at is None
+            self._hook_commit_since = None
+        return self._hook_commit_since is None
 
     def _wake(self) -> None:
         self._consumer.wakeup()
@@ -208,7 +209,7 @@ class SparkGroupMember(RebalanceHooks):
         try:
             self._consumer.commit(dirty, allow_rewind=True)
         except (RebalanceInProgress, CommitFailed):
-            return  # the next poll says what is still ours
+            return  # the next poll calls the hooks for partitions that are no longer owned
         with self._changed:
             for place, offset in dirty.items():
                 held[place].committed = offset
@@ -221,7 +222,7 @@ class SparkGroupMember(RebalanceHooks):
             for place, (start, committed) in starts.items():
                 self._held[place] = _HeldRange(start, committed)
             self._generation = event.generation
-            self._answered_at = None
+            self._hook_commit_since = None
             self._changed.notify_all()
         return {place: start for place, (start, _committed) in starts.items()}
 
@@ -231,23 +232,26 @@ class SparkGroupMember(RebalanceHooks):
                 self._held[place].leaving = True
             self._changed.wait_for(lambda: not self._batch_of.keys() & event.partitions, self.wait_s)
             gone = {place: self._held.pop(place) for place in event.partitions if place in self._held}
-            untold = {place: held.position for place, held in gone.items() if held.position != held.committed}
-            if untold:
-                self._answered_at = time.monotonic()
+            uncommitted = {place: held.position for place, held in gone.items() if held.position != held.committed}
+            if uncommitted:
+                self._hook_commit_since = time.monotonic()
             self._changed.notify_all()
-        # A batch that is not done by now goes on, and is not committed: who gets the partition reads it again.
-        return untold
+        # A batch that is not done by now goes on without a commit, and the next owner reads its records again.
+        return uncommitted
 
     def on_lost(self, event: Lost) -> None:
         with self._changed:
             for place in event.partitions:
                 self._held.pop(place, None)
-            self._answered_at = None
+            self._hook_commit_since = None
             self._changed.notify_all()
 
     def _starts(self, places: tuple[TopicPartition, ...]) -> dict[TopicPartition, tuple[int, int | None]]:
-        """Where reading begins and what is committed. Where nothing is, the beginning is committed at once: "latest"
-        must not mean another offset to whoever gets the partition next."""
+        """The start offset and the committed offset of each partition.
+
+        A partition without a commit gets a commit of its start at once. Otherwise "latest" would be another offset
+        for the next owner.
+        """
         found = self._consumer.committed(places)
         fresh = tuple(place for place in places if found.get(place) is None)
         begin = (

@@ -1,10 +1,10 @@
 """`spark.readStream.format("kohort").option("group", "billing")`: a stream whose driver is a member of the group.
 
-Several Spark applications and plain consumers share one group: each reads what it is assigned, under the generation
-that assigned it. An offset, as Spark logs it, holds the ranges of one micro-batch and the generation that owned them,
-`{"generation": 3, "ranges": {"topic": {"0": [5, 9]}}}`, so a batch that is run again reads the same. What was read is
-committed when Spark has finished it. When an application dies, what it had not committed is read again by another,
-under another generation.
+Several Spark applications and plain consumers share one group. Each reads its assignment, under the generation of that
+assignment. A logged offset has the ranges of one micro-batch and their generation:
+`{"generation": 3, "ranges": {"topic": {"0": [5, 9]}}}`. So a repeated batch reads the same records. A batch is
+committed after Spark has finished it. After a crash another application reads uncommitted records again, under another
+generation.
 """
 
 import time
@@ -29,17 +29,17 @@ JOIN_S = 60.0
 
 
 class GroupStreamReader(StreamBase):
-    """Driver's side of a stream that is a member."""
+    """The driver's side of a stream that is a group member."""
 
     def __init__(self, options: SourceOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(options, schema, clock)
-        self._asking: Consumer | None = None
+        self._metadata_consumer: Consumer | None = None
         self._member: SparkGroupMember | None = None
         self._target: dict[TopicPartition, int] | None = None
         self._gone: frozenset[str] = frozenset()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_asking": None, "_member": None}
+        return {**self.__dict__, "_metadata_consumer": None, "_member": None}
 
     def initialOffset(self) -> LoggedBatch:
         return logged_batch(NOTHING)
@@ -56,13 +56,13 @@ class GroupStreamReader(StreamBase):
             self._member = SparkGroupMember(self._options, before)
         self._gone = self._missing(self._member.topics)
         self._member.forget(self._gone)
-        self._member.finish(JOIN_S)  # Spark asks for more when everything before it is done
+        self._member.finish(JOIN_S)  # Spark plans a batch after the earlier ones are done
         if self._gone and not self._options.skip_lost:
             raise data_loss(
                 "PARTITIONS_DELETED",
-                "a topic that the group reads is there no more",
+                "a topic that the group reads was deleted",
                 topic=min(self._gone),
-                hint="start again, which reads the group's other topics, or allow it: failOnDataLoss=false",
+                hint="restart the query to read the other topics, or set failOnDataLoss=false",
             )
         if self._target is not None and not self._member.wait_for_assignment(JOIN_S):
             return start
@@ -73,24 +73,24 @@ class GroupStreamReader(StreamBase):
         return self._pieces(unlogged_batch(end).ranges)
 
     def commit(self, end: LoggedBatch) -> None:
-        """Nothing: a batch is committed before the next one is planned."""
+        """Do nothing. A batch is committed before the next one is planned."""
 
     def stop(self) -> None:
         if self._member is not None:
             self._member.close()
             self._member = None
-        if self._asking is not None:
-            self._asking.close()
-            self._asking = None
+        if self._metadata_consumer is not None:
+            self._metadata_consumer.close()
+            self._metadata_consumer = None
 
     def _consumer(self) -> Consumer:
-        if self._asking is None:
-            self._asking = Consumer(**self._options.connect)
-        return self._asking
+        if self._metadata_consumer is None:
+            self._metadata_consumer = Consumer(**self._options.connect)
+        return self._metadata_consumer
 
     def _missing(self, topics: frozenset[str]) -> frozenset[str]:
         there = self._consumer().topics().keys() if len(topics) > 1 else frozenset[str]()
-        # What was missing at the last trigger too is not waited for again.
+        # A topic that was missing at the last trigger is not waited for again.
         return frozenset(one for one in topics - there if (there and one in self._gone) or not self._is_there(one))
 
     def _is_there(self, topic: str) -> bool:
@@ -106,8 +106,8 @@ class GroupStreamReader(StreamBase):
             if not self._options.skip_lost:
                 raise data_loss(
                     "PARTITION_OFFSET_CHANGED",
-                    f"the log ends at {end}, before what the group has read already",
-                    hint="the topic was made anew or truncated; reset the group's offsets",
+                    f"the log ends at {end}, below the group's position",
+                    hint="the topic was created again or truncated; reset the group's offsets",
                     topic=place.topic,
                     partition=place.partition,
                     offset=positions[place],
@@ -119,7 +119,7 @@ class GroupStreamReader(StreamBase):
 
 
 def logged_batch(taken: TakenRecords) -> LoggedBatch:
-    """As Spark's log holds it."""
+    """The form of Spark's log."""
     ranges: dict[str, dict[str, list[int]]] = {}
     for one in taken.ranges:
         ranges.setdefault(one.topic, {})[str(one.partition)] = [one.start, one.stop]
@@ -127,12 +127,12 @@ def logged_batch(taken: TakenRecords) -> LoggedBatch:
 
 
 def unlogged_batch(offset: Mapping[str, Any]) -> TakenRecords:
-    """Out of Spark's log. Raises OptionError for what a stream without group has written there."""
+    """Parse an offset of Spark's log. Raises OptionError if a stream without a group has written it."""
     if not is_of_group(offset):
         raise OptionError(
-            "this checkpoint is of a stream that is no member of a group",
+            "the checkpoint was written by a stream without group",
             option="group",
-            hint="take another checkpoint: a group's commits say where it goes on",
+            hint="use a new checkpoint; the stream starts at the group's committed offsets",
         )
     ranges = [
         OffsetRange(topic, int(number), *bounds)

@@ -1,7 +1,7 @@
-"""Security settings as Java clients write them, in our words: a JAAS line, and key and trust stores in PEM.
+"""Translates security settings of Java clients: a JAAS line, and key and trust stores in PEM.
 
-Spark's own Kafka source hands `kafka.` options to a Java client. Who moves from it has `kafka.sasl.jaas.config` and
-`kafka.ssl.truststore.location`, which only Java knows.
+Spark's own Kafka source passes `kafka.` options to a Java client. Jobs that move from it have
+`kafka.sasl.jaas.config` and `kafka.ssl.truststore.location`, which only Java clients have.
 """
 
 import re
@@ -14,7 +14,7 @@ _LOGIN = re.compile(
 )
 _PAIR = re.compile(r"(\w+)\s*=\s*(?:\"((?:[^\"\\]|\\.)*)\"|'((?:[^'\\]|\\.)*)'|(\S+))")
 _PASSWORD = {"username": "sasl.username", "password": "sasl.password"}
-# Of a login module: what it has to name -> Kafka's setting; what it may name.
+# By login module: its required options -> Kafka's settings.
 _MODULES: Mapping[str, Mapping[str, str]] = {
     "PlainLoginModule": _PASSWORD,
     "ScramLoginModule": _PASSWORD,
@@ -23,7 +23,7 @@ _MODULES: Mapping[str, Mapping[str, str]] = {
         "clientSecret": "sasl.oauthbearer.client.credentials.client.secret",
     },
 }
-# Of Java's own module: what is on, what it then names, and Kafka's setting of that.
+# Java's Kerberos module: a switch, the option with its file, and the setting for the file.
 _KERBEROS = (
     ("useKeyTab", "keyTab", "sasl.kerberos.keytab"),
     ("useTicketCache", "ticketCache", "kohort.sasl.kerberos.ccache"),
@@ -31,12 +31,12 @@ _KERBEROS = (
 _KERBEROS_NAMES = {"principal": "sasl.kerberos.principal", "serviceName": "sasl.kerberos.service.name"}
 _OAUTH_SCOPE, _OAUTH_EXTENSION = "scope", "extension_"
 _OAUTH_HANDLER = "sasl.login.callback.handler.class"
-# Kafka's name of a PEM store's location -> ours of what is in it.
+# Kafka's prefix of a PEM store's settings -> the settings for its content.
 _STORES = {
     "ssl.truststore": ("ssl.ca.location",),
     "ssl.keystore": ("ssl.certificate.location", "ssl.key.location"),
 }
-# What only says how Java is to do what is done anyway.
+# Settings of Java's implementation, without effect here.
 _MEANINGLESS = frozenset(
     {
         "ssl.protocol",
@@ -52,12 +52,12 @@ _MEANINGLESS = frozenset(
 
 
 def in_our_words(properties: Mapping[str, str]) -> dict[str, str]:
-    """Kafka's settings without those that only Java understands. Raises OptionError for what has no counterpart."""
+    """Translate settings that only Java clients have. Raises OptionError if there is no equivalent setting."""
     found = {name: value for name, value in properties.items() if name not in _MEANINGLESS}
     if (line := found.pop("sasl.jaas.config", None)) is not None:
         found |= _login(line)
     if found.get(_OAUTH_HANDLER, "").endswith(".OAuthBearerLoginCallbackHandler"):
-        del found[_OAUTH_HANDLER]  # asks an issuer, as is done anyway where a token endpoint is named
+        del found[_OAUTH_HANDLER]  # a token endpoint has the same effect here
     for store, names in _STORES.items():
         place, kind = found.pop(f"{store}.location", None), found.pop(f"{store}.type", "JKS")
         if place is None:
@@ -65,7 +65,7 @@ def in_our_words(properties: Mapping[str, str]) -> dict[str, str]:
         if kind.upper() != "PEM":
             raise OptionError(
                 f"a {kind} store can only be read by Java",
-                hint=f"export it as PEM (keytool, openssl pkcs12) and add kafka.{store}.type=PEM, or give "
+                hint=f"export it as PEM (keytool, openssl pkcs12) and add kafka.{store}.type=PEM, or set "
                 + " and ".join(f"kafka.{name}" for name in names),
                 option=f"kafka.{store}.location",
             )
@@ -90,9 +90,8 @@ def _login(line: str) -> dict[str, str]:
         # The line itself holds a password and is not shown.
         wanted = " and ".join(needed or ("username", "password"))
         raise OptionError(
-            f"a login by {module or 'this JAAS line'} is not known here, or names no {wanted}",
-            hint=f"{', '.join(_MODULES)} and Krb5LoginModule are; or give kafka.sasl.username and "
-            "kafka.sasl.password themselves",
+            f"{module or 'the JAAS line'} is not supported, or has no {wanted}",
+            hint=f"use {', '.join(_MODULES)} or Krb5LoginModule, or set kafka.sasl.username and kafka.sasl.password",
             option="kafka.sasl.jaas.config",
         )
     found = {setting: pairs[name] for name, setting in needed.items()}
@@ -111,10 +110,10 @@ def _kerberos(pairs: Mapping[str, str]) -> dict[str, str]:
     on = [(file, setting) for switch, file, setting in _KERBEROS if pairs.get(switch, "").lower() == "true"]
     if not on:
         raise OptionError(
-            "this Krb5LoginModule would ask somebody for a password",
-            hint="useKeyTab=true with keyTab and principal, or useTicketCache=true",
+            "Krb5LoginModule without a keytab or a ticket cache would prompt for a password",
+            hint="set useKeyTab=true with keyTab and principal, or useTicketCache=true",
             option="kafka.sasl.jaas.config",
         )
-    # As in Java, a keytab is for where the cache has nothing; krb5 keeps a keytab's tickets in a cache of its own.
+    # As in Java, the keytab is used if the cache has no ticket. krb5 keeps a keytab's tickets in a separate cache.
     named = [(setting, pairs[file]) for file, setting in on if file in pairs][:1]
     return dict(named) | {setting: pairs[name] for name, setting in _KERBEROS_NAMES.items() if name in pairs}

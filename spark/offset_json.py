@@ -1,4 +1,4 @@
-"""Offsets as Spark's own log holds them: `{"topic": {"0": 23, "1": 17}}`."""
+"""Offsets in the JSON of Spark's log: `{"topic": {"0": 23, "1": 17}}`."""
 
 from collections.abc import Mapping
 
@@ -8,7 +8,7 @@ Logged = dict[str, dict[str, int]]
 
 
 def logged(offsets: Mapping[TopicPartition, int]) -> Logged:
-    """As Spark's log holds it."""
+    """The form of Spark's log."""
     found: Logged = {}
     for place, offset in sorted(offsets.items()):
         found.setdefault(place.topic, {})[str(place.partition)] = offset
@@ -16,12 +16,12 @@ def logged(offsets: Mapping[TopicPartition, int]) -> Logged:
 
 
 def is_of_group(offset: Mapping[str, object]) -> bool:
-    """True if a stream that is a member of a group has written it."""
+    """True if a stream with a group has written the offset."""
     return isinstance(offset.get("generation"), int)
 
 
 def unlogged(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, int]:
-    """Out of Spark's log."""
+    """Parse offsets of Spark's log."""
     return {
         TopicPartition(topic, int(number)): offset
         for topic, numbers in offsets.items()

@@ -1,7 +1,7 @@
 """The options of `format("kohort")`: those of Spark's built-in Kafka source, checked at once.
 
-Option names are case-insensitive, as Spark's are. `kafka.` in front of one of Kafka's own names gives it to the client.
-An unknown name or value is an OptionError that names the nearest right one.
+Option names are case-insensitive, as in Spark. `kafka.` before a Kafka property passes it to the client. An unknown
+name or value raises OptionError with the most similar valid one.
 """
 
 import re
@@ -19,7 +19,7 @@ from kohort.spark.errors import OptionError
 from kohort.spark.java_settings import in_our_words
 from kohort.spark.plan import EPOCH, Bound, Late, Loss, Point
 
-# Every option, by its name in lower case, and whether a batch and a stream take it.
+# Options of batches and streams, of batches only, and of streams only.
 _BOTH = (
     "subscribe",
     "subscribePattern",
@@ -35,7 +35,7 @@ _BOTH = (
 )
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "maxBytesPerPartition")
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "group")
-# Known to Spark's own source, and without meaning here: executors join no group and need no retries of their own.
+# Options of Spark's own source without effect here: executors join no group and need no retries of their own.
 _NEEDLESS = ("groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
 _KNOWN: Mapping[str, str] = MappingProxyType(
     {name.lower(): name for name in (*_BOTH, *_BATCH_ONLY, *_STREAM_ONLY, *_NEEDLESS)}
@@ -51,7 +51,7 @@ _PLANNED = frozenset(
         "kafka.interceptor.classes",
     }
 )
-# These say how to be a member, and so need `group`.
+# Settings of a group member, which need `group`.
 _OF_MEMBERS = frozenset({"kafka.partition.assignment.strategy", "kafka.group.instance.id"})
 _LATEST, _EARLIEST = -1, -2
 _FLAGS = re.compile(r"(?:\(\?([imsx]+)\))?(.*)", re.DOTALL)
@@ -137,7 +137,7 @@ class SourceOptions:
 
     @classmethod
     def check(cls, options: Mapping[str, str]) -> None:
-        """Before it is known whether a batch or a stream is meant: raises what is wrong for both, as `of` would."""
+        """Check options that may be of a batch or of a stream. Raises the error of `of` if they fit neither."""
         try:
             cls.of(options, streaming=False)
         except KohortError as of_batch:
@@ -175,37 +175,39 @@ def _refuse_pace(given: Mapping[str, str]) -> None:
     if least is not None and most is not None and least > most:
         raise OptionError(
             f"minOffsetsPerTrigger ({least}) is above maxOffsetsPerTrigger ({most})",
-            hint="no trigger could have as many as it is to wait for",
+            hint="set minOffsetsPerTrigger to at most maxOffsetsPerTrigger",
             option="minOffsetsPerTrigger and maxOffsetsPerTrigger",
         )
 
 
 def _as_member(given: Mapping[str, str]) -> None:
-    """A stream with `group` is a member, and says what members say; nothing of it fits any other."""
+    """Check the options of a group member, which need `group`, and those that exclude it."""
     if "group" not in given:
         if strange := sorted(_OF_MEMBERS & given.keys()):
-            raise OptionError(f"{strange[0]} is for members of a group", hint='option("group", ...)', option=strange[0])
+            raise OptionError(
+                f"{strange[0]} is a setting of group members", hint='set option("group", ...)', option=strange[0]
+            )
         return
     if not given["group"]:
-        raise OptionError("a group needs a name", option="group")
+        raise OptionError("group is empty", option="group")
     if "kafka.group.id" in given:
         raise OptionError(
-            "group and kafka.group.id are two ways",
-            hint="group= joins it, and reads what it is assigned; kafka.group.id only tells it how far a stream is",
+            "group and kafka.group.id exclude each other",
+            hint="use group to join the group, or kafka.group.id to commit the stream's offsets for it",
             option="group and kafka.group.id",
         )
     if "assign" in given:
         raise OptionError("a group assigns partitions itself", hint="use subscribe", option="group and assign")
     if "startingoffsets" in given and given["startingoffsets"].strip().lower() not in ("earliest", "latest"):
         raise OptionError(
-            "a group's commits say where to start",
-            hint="without one: earliest or latest, or startingTimestamp",
+            "a group starts at its committed offsets",
+            hint="use earliest or latest, or startingTimestamp, for partitions without a commit",
             option="startingOffsets",
         )
     if "startingoffsetsbytimestamp" in given:
         raise OptionError(
-            "a group's commits say where to start",
-            hint="without one: startingTimestamp",
+            "a group starts at its committed offsets",
+            hint="use startingTimestamp for partitions without a commit",
             option="startingOffsetsByTimestamp",
         )
 
@@ -213,7 +215,9 @@ def _as_member(given: Mapping[str, str]) -> None:
 def _config(given: Mapping[str, str]) -> Config:
     if "kafka.bootstrap.servers" not in given:
         raise OptionError(
-            "which brokers?", hint='option("kafka.bootstrap.servers", "host:port")', option="kafka.bootstrap.servers"
+            "no broker is named",
+            hint='set option("kafka.bootstrap.servers", "host:port")',
+            option="kafka.bootstrap.servers",
         )
     ours = {name.removeprefix("kafka."): v for name, v in given.items() if name.startswith("kafka.")}
     if "group" in given:
@@ -231,8 +235,8 @@ def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicPartiti
     ways = [name for name in ("subscribe", "subscribePattern", "assign") if name.lower() in given]
     if len(ways) != 1:
         raise OptionError(
-            "say what to read, one way",
-            hint='subscribe="topic1,topic2", subscribePattern="topic.*" or assign=\'{"topic1":[0,1]}\'',
+            "exactly one of subscribe, subscribePattern and assign is needed",
+            hint='set subscribe="topic1,topic2", subscribePattern="topic.*" or assign=\'{"topic1":[0,1]}\'',
             option=" and ".join(ways) or "subscribe",
         )
     if "subscribe" in given:
@@ -244,7 +248,7 @@ def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicPartiti
         return (), (), _pattern(given["subscribepattern"].strip())
     named = _json(given, "assign")
     if not all(isinstance(numbers, list) and all(type(one) is int for one in numbers) for numbers in named.values()):
-        raise OptionError("partitions are numbers in lists", hint='{"topic":[0,1]}', option="assign")
+        raise OptionError("partitions must be numbers in lists", hint='for example {"topic":[0,1]}', option="assign")
     places = tuple(TopicPartition(topic, number) for topic, numbers in named.items() for number in numbers)
     if not places:
         raise OptionError("no partition is named", option="assign")
@@ -254,7 +258,7 @@ def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicPartiti
 def _pattern(text: str) -> str:
     if not text:
         raise OptionError("no topic is named", option="subscribePattern")
-    # As for Spark's own source it may match anywhere in a name; everything here asks for whole names.
+    # As in Spark's own source it may match anywhere in a name; the rest of the package matches whole names.
     flags, rest = _FLAGS.fullmatch(text).groups()  # type: ignore[union-attr]  # it matches any text
     anywhere = f".*(?{flags or ''}:{rest}).*"
     try:
@@ -266,7 +270,7 @@ def _pattern(text: str) -> str:
 
 
 def _bound(given: Mapping[str, str], which: str, default: Point, *, forbidden: int | None) -> Bound:
-    """`startingTimestamp` wins over `startingOffsetsByTimestamp`, that over `startingOffsets`; likewise at the end."""
+    """Precedence: `startingTimestamp`, `startingOffsetsByTimestamp`, `startingOffsets`. The same for `ending`."""
     if f"{which}timestamp" in given:
         return _time(given[f"{which}timestamp"], f"{which}Timestamp")
     if f"{which}offsetsbytimestamp" in given:
@@ -295,13 +299,13 @@ def _by_place(given: Mapping[str, str], option: str) -> list[tuple[TopicPartitio
         ]
     except (AttributeError, ValueError):
         raise OptionError(
-            "offsets are given by topic and partition", hint='{"topic":{"0":23}}', option=option
+            "offsets must be given by topic and partition", hint='for example {"topic":{"0":23}}', option=option
         ) from None
 
 
 def _offset(value: Any, option: str, forbidden: int | None) -> Point:
     if isinstance(value, bool) or not isinstance(value, int) or value < _EARLIEST or value == forbidden:
-        raise OptionError(f"{value!r} is no offset here", option=option)
+        raise OptionError(f"{value!r} is not a valid offset here", option=option)
     words: Mapping[int, Point] = {_LATEST: "latest", _EARLIEST: "earliest"}
     return words.get(value, value)
 
@@ -312,7 +316,7 @@ def _time(value: Any, option: str) -> datetime:
     except (TypeError, ValueError, OverflowError):  # the last is after the year 9999, as microseconds are
         time = None
     if time is None or time < EPOCH or isinstance(value, bool | float):
-        raise OptionError(f"{value!r} is no time in milliseconds since 1970", option=option)
+        raise OptionError(f"{value!r} is not a time in milliseconds since 1970", option=option)
     return time
 
 
@@ -336,14 +340,14 @@ def _word(given: Mapping[str, str], option: str, words: Mapping[str, Any], defau
 
 
 def _duration_ms(given: Mapping[str, str], option: str, default: int) -> int:
-    """As Spark reads times: a number and a unit, milliseconds without one."""
+    """Parse a time as Spark does: a number and a unit, milliseconds without one."""
     text = given.get(option.lower())
     if text is None:
         return default
     parsed = re.fullmatch(r"\s*(\d+)\s*([a-z]*)\s*", text.lower())
     if parsed is None or parsed[2] not in _UNITS_US:
         raise OptionError(
-            f"{option} must be a time as 15m, 30s or 500ms, not {text!r}",
+            f"{option} must be a time such as 15m, 30s or 500ms, not {text!r}",
             hint=f"the units are {', '.join(unit for unit in _UNITS_US if unit)}",
             option=option,
         )

@@ -21,14 +21,14 @@ _OUR_NAMES: Mapping[str, str] = {"timestampType": "timestamp_type"}
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]  # pyspark's own types are not followed
-    """Ranges for one task, of a partition one at most."""
+    """The ranges of one task, at most one of each partition."""
 
     def __init__(self, *ranges: OffsetRange) -> None:
         super().__init__(ranges)
 
 
 def batches(ranges: Iterable[OffsetRange], options: SourceOptions, schema: StructType) -> Iterator["pa.RecordBatch"]:
-    """The ranges as Arrow in Spark's own schema: the executor's part, of a batch and of a stream."""
+    """The records of ranges as Arrow batches in Spark's schema. Runs on executors, for batches and streams."""
     arrow = arrow_schema(schema)
     settle()
     for columns in read_ranges(ranges, options.connect, skip_lost=options.skip_lost):
@@ -36,7 +36,7 @@ def batches(ranges: Iterable[OffsetRange], options: SourceOptions, schema: Struc
 
 
 def as_spark(columns: RecordColumns, schema: "pa.Schema") -> "pa.RecordBatch":
-    """Columns under Spark's names and types."""
+    """Columns with Spark's names and types."""
     import pyarrow as pa
 
     ours = pa.schema([field.with_name(_OUR_NAMES.get(field.name, field.name)) for field in schema])

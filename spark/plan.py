@@ -1,11 +1,11 @@
-"""The driver's part: which offsets to read, decided once, before anything is read.
+"""Planning on the driver: the offsets to read, chosen once, before any record is read.
 
-    plan("localhost:9092", topics=["payments"])                                   # all there is now
-    plan(..., start="committed", group="billing")                                 # what the group has not read yet
-    plan(..., start=datetime(2024, 1, 1, tzinfo=UTC), stop=datetime(...))         # a stretch of time
-    plan(..., start={TopicPartition("payments", 0): 120, ...}, min_partitions=8)  # by the number
+    plan("localhost:9092", topics=["payments"])                                   # all records at this time
+    plan(..., start="committed", group="billing")                                 # records that the group has not read
+    plan(..., start=datetime(2024, 1, 1, tzinfo=UTC), stop=datetime(...))         # a period
+    plan(..., start={TopicPartition("payments", 0): 120, ...}, min_partitions=8)  # by offsets
 
-Both ends are looked up now, so running what came out of it again reads the same records.
+Both ends are resolved to offsets at once, so a repeated read of a plan gives the same records.
 """
 
 import re
@@ -37,10 +37,12 @@ _WORDS = ("earliest", "latest", "committed")
 
 @dataclass(frozen=True, slots=True, order=True)
 class PlanGap:
-    """Something between where reading was to begin and where it does. Offsets `first` up to but not `last`.
+    """A gap between the wanted start and the real one. Offsets from `first` up to but not including `last`.
 
-    `kind`: "retention" (records were deleted before they were read), "rewound" (the log ends before `last`: the topic
-    was made anew, or truncated), "new" (the group has no commit for a partition, which is read from its beginning).
+    `kind`:
+    - "retention": records were deleted before they were read.
+    - "rewound": the log ends before `last`, because the topic was created again or truncated.
+    - "new": the group has no commit for the partition, so it is read from its beginning.
     """
 
     topic: str
@@ -55,13 +57,13 @@ class PlanGap:
 
 _GAPS = {
     "retention": "{where}: offsets [{first}, {last}) are not in the log any more",
-    "rewound": "{where}: the log ends at {first}, and reading had come to {last}: made anew or truncated",
+    "rewound": "{where}: the log ends at {first}, below the position {last} (created again or truncated)",
     "new": "{where}: no commit of the group, read from the beginning at {last}",
 }
 
 
 class ReadPlan(tuple[OffsetRange, ...]):
-    """The result of `plan`: the ranges, sorted by place; `gaps` are further facts for an operator."""
+    """The result of `plan`: the ranges, sorted by place. `gaps` has missing records, for an operator."""
 
     gaps: tuple[PlanGap, ...]
 
@@ -75,10 +77,10 @@ class ReadPlan(tuple[OffsetRange, ...]):
 
     @property
     def stops(self) -> dict[TopicPartition, int]:
-        """The offsets at which a group goes on after reading all of it.
+        """The offsets to commit for a group after all ranges were read.
 
-        Also in a log that ends before what was read, though nothing is read of it now: else every plan would pass over
-        what came since the last one, until the log reaches that offset again.
+        A rewound log has its end here, although it has no range. Otherwise every later plan would skip its new
+        records until the log reaches the old offset again.
         """
         found = {TopicPartition(gap.topic, gap.partition): gap.first for gap in self.gaps if gap.kind == "rewound"}
         for one in self:
@@ -103,27 +105,30 @@ def plan(
     within: Within | None = None,
     **settings: Any,
 ) -> ReadPlan:
-    """Ranges of `topics`, of given `partitions`, of all topics whose whole name matches `pattern`; sorted by place.
+    """Ranges of `topics`, of `partitions`, and of topics whose whole name matches `pattern`; sorted by place.
 
-    `start`, `stop`: "earliest", "latest", "committed" (by `group`; earliest where it has no commit), an aware datetime
-    (the first record not older), or one of these or an offset for every partition. Under
-    `isolation_level="read_committed"` the latest is the last stable offset. `on_data_loss`: what to do with a start or
-    stop that is outside the log, "fail" or "skip" (to its nearest end). `on_late_time`: a start after the last record
-    means "latest", or fails. `within`: leave out what is outside these bounds. `settings`: those of `Consumer`. See
-    `split` for the wishes about numbers. `max_bytes_per_partition`: about so many bytes of keys and values, unpacked,
-    by a sample from the middle of each range, which costs one fetch of 64 KiB a partition.
+    - `start`, `stop`: "earliest", "latest", "committed" or an aware datetime, for all partitions or for each. A mapping
+      may also have offsets. "committed" is the offset of `group`, or the earliest without a commit. A datetime is the
+      first record that is not older. Under `isolation_level="read_committed"` the latest is the last stable offset.
+    - `on_data_loss`: "fail" raises for a start or stop outside the log, "skip" moves it to the nearest end.
+    - `on_late_time`: for a start after the last record, "latest" starts at the end, "fail" raises.
+    - `within`: bounds of the plan.
+    - `min_partitions`, `max_records_per_partition`: see `split`.
+    - `max_bytes_per_partition`: the approximate size of a range's decompressed keys and values. It is estimated by one
+      fetch of 64 KiB from the middle of each partition's range.
+    - `settings`: those of `Consumer`.
 
     Raises PlanError, DataLossError, UnknownTopic, ConnectionFailed, OperationTimeout.
     """
-    from kohort.coordinator_client import Consumer  # not before it is needed: Spark loads this to check options too
+    from kohort.coordinator_client import Consumer  # Spark also imports this module to check options
 
     with Consumer(bootstrap, group=group, **settings) as consumer:
         try:
             places = places_of(consumer, topics, partitions, pattern)
         except OperationTimeout as error:
             raise OperationTimeout(
-                "no broker says what there is to read",
-                hint="is the address right, and can it be reached from here?",
+                "no response to Metadata requests",
+                hint="check the address, and that it can be reached from this machine",
                 bootstrap=bootstrap,
                 **error.place,
             ) from error
@@ -142,7 +147,7 @@ def plan(
         since = log.first_since(within.time_low_ms) if within is not None and within.time_low_ms else {}
     by_number = isinstance(start, Mapping) and isinstance(stop, Mapping)
     ranges = [
-        # Two numbers in the wrong order are a mistake; a time or a commit behind the stop leaves nothing to read.
+        # Two offsets in the wrong order are an error; a time or a commit behind the stop gives an empty range.
         OffsetRange(*place, starts[place], stops[place] if by_number else max(starts[place], stops[place]))
         for place in places
     ]
@@ -167,18 +172,18 @@ def _from(one: OffsetRange, start: int) -> OffsetRange:
 def places_of(
     consumer: "Consumer", topics: Iterable[str], partitions: Iterable[TopicPartition], pattern: str | None = None
 ) -> tuple[TopicPartition, ...]:
-    """The partitions meant, as they are now. Raises PlanError for a partition that is not there, UnknownTopic."""
+    """The partitions of topics, of a pattern, and the given ones. Raises PlanError, UnknownTopic if one is missing."""
     if isinstance(topics, str):
         raise PlanError("topics must be a collection of names, not one string", hint=f"topics=[{topics!r}]")
     found = {place for topic in topics for place in consumer.partitions_for(topic)}
-    asked = {TopicPartition(*place) for place in partitions}
-    known = {place for topic in {one.topic for one in asked} for place in consumer.partitions_for(topic)}
-    if strangers := sorted(asked - known):
+    named = {TopicPartition(*place) for place in partitions}
+    known = {place for topic in {one.topic for one in named} for place in consumer.partitions_for(topic)}
+    if strangers := sorted(named - known):
         raise PlanError("no such partition", topic=strangers[0].topic, partition=strangers[0].partition)
     if pattern is not None:
         wanted = compiled(pattern)
         found |= {place for name, places in consumer.topics().items() if wanted.fullmatch(name) for place in places}
-    return tuple(sorted(found | asked))
+    return tuple(sorted(found | named))
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
@@ -189,7 +194,7 @@ def compiled(pattern: str) -> re.Pattern[str]:
 
 
 class LogRange:
-    """What the brokers say of some partitions, each question asked once. `latest`: where that is known already."""
+    """The offsets of partitions. Each is requested once, on first use. `latest`: the ends, if they are known."""
 
     def __init__(
         self,
@@ -219,10 +224,10 @@ class LogRange:
 
     def committed(self) -> Mapping[TopicPartition, int]:
         if not self._has_group:
-            raise PlanError("'committed' needs a group whose commits to read", hint="group=...")
+            raise PlanError("'committed' needs a group", hint="set group=...")
         if self._committed is None:
             found = self._consumer.committed(self._places)
-            self._end = None  # a group that reads meanwhile may have come further than ends that were known before
+            self._end = None  # a commit that was made meanwhile may be above the known end
             earliest = self.earliest()
             self._uncommitted = sorted(place for place, offset in found.items() if offset is None)
             self._committed = {
@@ -236,13 +241,15 @@ class LogRange:
         points = {TopicPartition(*place): point for place, point in given.items()}
         if missing := sorted(set(self._places) - points.keys()):
             raise PlanError(
-                f"{name} names no offset for a partition that is read",
+                f"{name} has no offset for a partition of the plan",
                 topic=missing[0].topic,
                 partition=missing[0].partition,
             )
         if strange := sorted(points.keys() - set(self._places)):
             raise PlanError(
-                f"{name} names a partition that is not read", topic=strange[0].topic, partition=strange[0].partition
+                f"{name} has an offset for a partition outside the plan",
+                topic=strange[0].topic,
+                partition=strange[0].partition,
             )
         times = {place: _time_ms(point, name) for place, point in points.items() if isinstance(point, datetime)}
         by_time = self._by_time(times, on_late_time) if times else {}
@@ -257,18 +264,20 @@ class LogRange:
             "committed": self.committed,
         }
         if point not in words:
-            raise PlanError(f"{name} cannot be {point!r}", hint=f"{', '.join(_WORDS)}, an aware datetime or an offset")
+            raise PlanError(
+                f"{name} cannot be {point!r}", hint=f"use {', '.join(_WORDS)}, an aware datetime or an offset"
+            )
         return words[point]()[place]
 
     def _by_time(self, times: Mapping[TopicPartition, int], on_late_time: Late) -> dict[TopicPartition, int]:
-        # The ends first, and nothing behind them: between two questions records may come, which would be passed over as
-        # older than a time, read though they are not, or taken for a loss.
+        # The ends are requested first and limit the result. Records that arrive between the two requests would
+        # otherwise be skipped, be read although they are too new, or look like a loss.
         ends, found = self.latest(), {}
         for place, listed in self._consumer.offsets_for_times(times).items():
             if listed is None and on_late_time == "fail":
                 raise PlanError(
-                    "no record is as late as that",
-                    hint="on_late_time='latest' starts at the end instead",
+                    "no record has this timestamp or a later one",
+                    hint="use on_late_time='latest' to start at the end",
                     topic=place.topic,
                     partition=place.partition,
                     time_ms=times[place],
@@ -277,14 +286,14 @@ class LogRange:
         return found
 
     def check(self, offsets: Mapping[TopicPartition, int], name: str) -> None:
-        """Raises DataLossError for an offset that is outside its log."""
+        """Raise DataLossError for an offset that is outside its log."""
         for place, offset in sorted(offsets.items()):
             earliest, latest = self.earliest()[place], self.latest()[place]
             if not earliest <= offset <= latest:
                 raise data_loss(
                     "START_OFFSET_RESET" if offset < earliest else "PARTITION_OFFSET_CHANGED",
                     f"the plan's {name} is outside the log, which holds [{earliest}, {latest})",
-                    hint="records were deleted or never written; on_data_loss='skip' reads what is there",
+                    hint="records were deleted or never written; use on_data_loss='skip' to read the others",
                     topic=place.topic,
                     partition=place.partition,
                     offset=offset,
@@ -296,7 +305,7 @@ class LogRange:
         return {place: min(max(offset, earliest[place]), latest[place]) for place, offset in offsets.items()}
 
     def gaps(self, starts: Mapping[TopicPartition, int]) -> list[PlanGap]:
-        """The offsets that are missed if reading starts at the nearest offset in the log."""
+        """The skipped offsets if reading starts at the nearest offset in the log."""
         found = []
         for place, start in starts.items():
             earliest, latest = self.earliest()[place], self.latest()[place]
@@ -307,7 +316,7 @@ class LogRange:
         return found
 
     def never_committed(self) -> list[PlanGap]:
-        """Partitions that a plan from "committed" reads from the beginning, because nothing is committed for them."""
+        """The partitions without a commit, which a plan from "committed" reads from the beginning."""
         return [PlanGap(*place, "new", 0, self.earliest()[place]) for place in self._uncommitted]
 
     def first_since(self, time_ms: int) -> dict[TopicPartition, int]:

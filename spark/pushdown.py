@@ -1,4 +1,4 @@
-"""Filters that Spark asks a scan to apply (PySpark 4.1+), as bounds of a plan: what need not be fetched at all."""
+"""Translates pushed filters (PySpark 4.1+) to bounds of a plan, so that fewer records are fetched."""
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
@@ -14,8 +14,8 @@ _MILLISECOND = timedelta(milliseconds=1)
 def narrowed(filters: Iterable[Any]) -> tuple[Within, list[Any]]:
     """(the bounds, the filters that Spark must still apply itself).
 
-    `partition`, `topic` and `offset` are bounded exactly. A `timestamp` is bounded from below only, and Spark looks
-    again: later records may be older, so that no offset is safely behind the last one of a time.
+    `partition`, `topic` and `offset` are bounded exactly. A `timestamp` is bounded from below only, and Spark applies
+    the filter again. Records need not be sorted by time, so a time has no last offset.
     """
     within, left = Within(), []
     for one in filters:
@@ -68,7 +68,7 @@ def _by_topic(within: Within, kind: str, value: Any) -> tuple[Within, bool]:
 def _by_time(within: Within, kind: str, value: Any) -> tuple[Within, bool]:
     if kind not in _FROM or not isinstance(value, datetime) or value.tzinfo is None:
         return within, False
-    # Records count milliseconds: what is not before a time is not before the next whole one.
+    # Timestamps of records are milliseconds, so a time within a millisecond is rounded up.
     from_ms = -((EPOCH - value) // _MILLISECOND)
     return replace(within, time_low_ms=max(within.time_low_ms, from_ms)), False
 
@@ -82,7 +82,7 @@ def _both(one: frozenset[Any] | None, other: frozenset[Any]) -> frozenset[Any]:
     return other if one is None else one & other
 
 
-# From the first number meant up to, but not including, the last.
+# Half-open intervals.
 _INTERVALS: Mapping[str, Callable[[int], tuple[int, int | None]]] = {
     "EqualTo": lambda value: (value, value + 1),
     "EqualNullSafe": lambda value: (value, value + 1),

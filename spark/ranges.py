@@ -1,4 +1,4 @@
-"""Ranges of offsets: what the driver plans and executors read. Plain values, no I/O."""
+"""Ranges of offsets, which the driver plans and executors read. Plain values, no I/O."""
 
 import heapq
 from collections.abc import Iterable, Mapping
@@ -13,8 +13,8 @@ from kohort.spark.errors import PlanError
 class OffsetRange:
     """Offsets from `start` up to but not including `stop` of one partition. Sorts by place, then start.
 
-    `len()` counts offsets, which is more than the records where a log was compacted or holds transactions' markers.
-    Raises PlanError if it runs backwards or starts below 0.
+    `len()` counts offsets. A compacted log, or one with transaction markers, has fewer records. Raises PlanError if
+    `stop` is below `start` or `start` is below 0.
     """
 
     topic: str
@@ -40,7 +40,7 @@ class OffsetRange:
         return TopicPartition(self.topic, self.partition)
 
     def cut(self, pieces: int) -> tuple["OffsetRange", ...]:
-        """Cut into `pieces` that differ by one offset at most; fewer where there are fewer offsets."""
+        """Cut into `pieces` that differ by one offset at most. There are never more pieces than offsets."""
         pieces = max(min(pieces, len(self)), 1)
         size, over = divmod(len(self), pieces)
         starts = [self.start + index * size + min(index, over) for index in range(pieces + 1)]
@@ -49,7 +49,7 @@ class OffsetRange:
 
 @dataclass(frozen=True, slots=True)
 class Within:
-    """Bounds that a plan is cut down to. Each `high` is the first number that is not meant; None: no bound."""
+    """Bounds of a plan. Each `high` is exclusive; None means no bound."""
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -60,7 +60,7 @@ class Within:
     time_low_ms: int = 0
 
     def has(self, place: TopicPartition) -> bool:
-        """True if any offset of the partition may be within."""
+        """True if offsets of the partition may be within the bounds."""
         return (
             (self.topics is None or place.topic in self.topics)
             and (self.partitions is None or place.partition in self.partitions)
@@ -69,7 +69,7 @@ class Within:
         )
 
     def cut(self, one: OffsetRange) -> OffsetRange:
-        """The part of a range that is within the bounds of offsets; empty if none is."""
+        """The part of a range within the bounds of offsets, which may be empty."""
         stop = one.stop if self.offset_high is None else min(one.stop, self.offset_high)
         start = max(one.start, self.offset_low)
         return one if (start, stop) == (one.start, one.stop) else OffsetRange(*one.place, start, max(start, stop))
@@ -84,10 +84,10 @@ def split(
 ) -> tuple[OffsetRange, ...]:
     """Cut ranges so that none is longer than `max_records_per_partition` and there are at least `min_partitions`.
 
-    `most_offsets`: how long a piece of that partition may be besides.
+    `most_offsets`: a further limit for each partition.
 
-    The longest pieces are cut first, so that what is left is as even as it can be. Empty ranges are left out, and
-    there are never more pieces than offsets. Sorted; the same input gives the same pieces.
+    The longest pieces are cut first, so that the sizes are as equal as possible. Empty ranges are left out, and there
+    are never more pieces than offsets. The result is sorted and deterministic.
     """
     for name, value in (("min_partitions", min_partitions), ("max_records_per_partition", max_records_per_partition)):
         if value is not None and value < 1:
@@ -97,7 +97,7 @@ def split(
     pieces = [
         -(-len(one) // min(limits.get(one.place, len(one)), max_records_per_partition or len(one))) for one in whole
     ]
-    # A heap of the longest piece that each range would give; one more piece for the worst until there are enough.
+    # A heap of the longest piece of each range. The longest of all gets one more cut until there are enough.
     longest = [(-len(one) / count, index) for index, (one, count) in enumerate(zip(whole, pieces, strict=True))]
     heapq.heapify(longest)
     missing = min(min_partitions or 0, sum(len(one) for one in whole)) - sum(pieces)
@@ -109,7 +109,7 @@ def split(
 
 
 def shared(ranges: Iterable[OffsetRange], most_offsets: int) -> tuple[tuple[OffsetRange, ...], ...]:
-    """Neighbours put together while they are of different partitions and no more than `most_offsets` in all."""
+    """Group neighbouring ranges of different partitions, up to `most_offsets` in all."""
     together: list[list[OffsetRange]] = []
     room = 0
     for one in ranges:

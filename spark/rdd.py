@@ -1,4 +1,4 @@
-"""kafka_rdd: offset ranges in, an RDD of records out."""
+"""kafka_rdd: an RDD of the records in offset ranges."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -19,7 +19,7 @@ Decoder = Callable[[bytes], Any]
 
 
 class DecodedRecord(NamedTuple):
-    """A record whose key and value went through the decoders; a null stays None, undecoded."""
+    """A record with decoded key and value. A null stays None, without a call of the decoder."""
 
     topic: str
     partition: int
@@ -40,19 +40,19 @@ def kafka_rdd(
     skip_lost: bool = False,
     **connect: Any,
 ) -> "KafkaRDD":
-    """An RDD of the records in `ranges` (see `plan`), one RDD partition a range, in the order of the ranges.
+    """An RDD of the records in `ranges` (see `plan`), one RDD partition for each range, in the same order.
 
-    Elements are `Record`s; with decoders `DecodedRecord`s; with `as_columns` a `RecordColumns` for each fetched slice,
-    with `as_columns="arrow"` a pyarrow.RecordBatch of it. `connect`: the settings of `Consumer`, as `bootstrap`.
-    Executors read their range without joining a group, so a task that Spark runs again reads the same. A range that
-    the log no longer holds fails its task with DataLossError, unless `skip_lost`.
+    Elements are `Record`s, or `DecodedRecord`s if there is a decoder. With `as_columns` they are `RecordColumns`, one
+    for each fetched slice; with `as_columns="arrow"` pyarrow.RecordBatch. `connect`: the settings of `Consumer`, such
+    as `bootstrap`. Executors join no group, so a repeated task reads the same records. If records of a range are
+    missing in the log, its task raises DataLossError, unless `skip_lost`.
     """
     read = RangeReader(dict(connect), as_columns, key_decoder, value_decoder, skip_lost)
     return KafkaRDD(context, ranges if isinstance(ranges, ReadPlan) else ReadPlan(ranges), read)
 
 
 class KafkaRDD(PipelinedRDD):  # type: ignore[misc]  # pyspark's own types are not followed
-    """An RDD that knows what it was made of."""
+    """An RDD that keeps its offset ranges."""
 
     def __init__(self, context: SparkContext, planned: ReadPlan, read: "RangeReader") -> None:
         self._offset_ranges = tuple(planned)
@@ -66,9 +66,9 @@ class KafkaRDD(PipelinedRDD):  # type: ignore[misc]  # pyspark's own types are n
         return self._offset_ranges
 
     def commit(self, group: str) -> None:
-        """Store the plan's stops for `group`, to be called after the action: the next plan can start "committed".
+        """Commit the plan's stops for `group`. Call it after the action; the next plan can start at "committed".
 
-        Raises CommitFailed if the group has members, who own its offsets; KohortError otherwise as `Consumer.commit`.
+        Raises CommitFailed if the group has members, and the errors of `Consumer.commit`.
         """
         if self._stops:
             with Consumer(**{**self._connect, "group": group}) as consumer:
@@ -77,7 +77,7 @@ class KafkaRDD(PipelinedRDD):  # type: ignore[misc]  # pyspark's own types are n
 
 @dataclass(frozen=True)
 class RangeReader(Shipped):
-    """The function that an executor runs: picklable, without open resources."""
+    """The function that an executor runs. It is picklable and has no open resources."""
 
     settings: Mapping[str, Any] = field(repr=False)  # passwords may be among them
     as_columns: bool | Literal["arrow"]

@@ -10,9 +10,9 @@ Offsets = dict[TopicPartition, int]
 
 @dataclass(slots=True)
 class Pace:
-    """`most` offsets a trigger in all; a trigger with less than `least` waits, but no longer than `delay_s`.
+    """At most `most` offsets a trigger. A trigger with less than `least` offsets waits, but at most `delay_s`.
 
-    As for Spark's own source, the first trigger waits for nothing.
+    As in Spark's own source, the first trigger does not wait.
     """
 
     most: int | None
@@ -23,8 +23,10 @@ class Pace:
     def ends(
         self, before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], now: float, *, hurry: bool
     ) -> Offsets:
-        """The ends of a trigger that starts at `before`, which has all partitions of `ends`. `hurry`: without waiting
-        for `least`."""
+        """The ends of a trigger that starts at `before`, which has all partitions of `ends`.
+
+        `hurry`: do not wait for `least`.
+        """
         waiting = sum(max(end - before[place], 0) for place, end in ends.items())
         if self.least is not None and waiting < self.least and not hurry and now - self._moved_at < self.delay_s:
             return {place: before[place] for place in ends}
@@ -33,13 +35,13 @@ class Pace:
 
 
 def limited(before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int], most: int) -> Offsets:
-    """Ends that are `most` offsets further than `before` in all, each partition in proportion to what it has."""
+    """Ends that are `most` offsets above `before` in all. Each partition gets a share in proportion to its offsets."""
     waiting = {place: max(end - before.get(place, 0), 0) for place, end in ends.items()}
     whole = sum(waiting.values())
     if whole <= most:
         return dict(ends)
     share = {place: count * most // whole for place, count in waiting.items()}
-    # What rounding left goes to the longest queues, so that every trigger moves, however small its limit.
+    # The remainder of rounding goes to the longest queues, so that a trigger with a small limit also makes progress.
     left = most - sum(share.values())
     for place in sorted(waiting, key=lambda place: (share[place] - waiting[place], place))[:left]:
         share[place] += 1

@@ -13,12 +13,12 @@ POLL_TIMEOUT_S = 0.1
 
 
 def bytes_an_offset(ranges: Iterable[OffsetRange], settings: Mapping[str, Any]) -> dict[TopicPartition, float]:
-    """Bytes of keys and values, unpacked, for each offset of one fetch from the middle of each range.
+    """The average bytes of decompressed keys and values an offset, by one fetch from the middle of each range.
 
-    At most one range a partition. A range that shows no record from its middle to its end is left out. `settings`:
-    those of `Consumer`. Raises what `Consumer.poll` raises.
+    There is at most one range a partition. A range without records from its middle to its end is left out.
+    `settings`: those of `Consumer`. Raises the errors of `Consumer.poll`.
     """
-    from kohort.coordinator_client import Consumer  # not before it is needed: Spark loads this to check options too
+    from kohort.coordinator_client import Consumer  # Spark also imports this module to check options
 
     waiting = {one.place: ((one.start + one.stop) // 2, one.stop) for one in ranges if len(one)}
     found: dict[TopicPartition, float] = {}
@@ -35,7 +35,7 @@ def bytes_an_offset(ranges: Iterable[OffsetRange], settings: Mapping[str, Any]) 
                     middle, _ = waiting.pop(place)
                     size = columns.keys.nbytes + columns.values.nbytes
                     found[place] = size / max(columns.next_offset - middle, 1)
-            # Markers and gaps show nothing, and yet the position moves.
+            # Markers and gaps move the position without records.
             for place in [one for one, (_, stop) in waiting.items() if consumer.position(one) >= stop]:
                 del waiting[place]
     return found
@@ -44,7 +44,7 @@ def bytes_an_offset(ranges: Iterable[OffsetRange], settings: Mapping[str, Any]) 
 def most_offsets(
     ranges: Iterable[OffsetRange], most_bytes: int, settings: Mapping[str, Any]
 ) -> dict[TopicPartition, int]:
-    """So many offsets of a partition have about `most_bytes`."""
+    """The number of offsets of each partition with about `most_bytes`."""
     return {
         place: max(int(most_bytes / size), 1) for place, size in bytes_an_offset(ranges, settings).items() if size > 0
     }

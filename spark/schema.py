@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 def arrow_schema(schema: StructType) -> "pa.Schema":
-    """The schema with which Spark compares a batch's. A batch of another schema is refused."""
+    """Spark's schema in Arrow. Spark refuses a batch with another schema."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     try:
         return to_arrow_schema(schema, timezone="UTC")
-    except TypeError:  # Spark 4.0 and 4.1 know no time zone here
+    except TypeError:  # Spark 4.0 and 4.1 have no argument timezone
         return to_arrow_schema(schema)

@@ -4,10 +4,10 @@
         .write.format("kohort").mode("append")
         .option("kafka.bootstrap.servers", ...).option("topic", "payments").save()
 
-As for Spark's own sink, option `topic` wins over column `topic`, and other columns are left out. Arrow batches are
-encoded as they come, without a Python object for any row (rows with headers apart, and streams before PySpark 4.1 that
-come row by row). A task's records are acknowledged by all replicas in sync, each once, before the task ends;
-a task that Spark runs again writes its records again, so consumers see each at least once.
+As in Spark's own sink, option `topic` wins over column `topic`, and other columns are ignored. Arrow batches are
+encoded without Python objects for their rows. Exceptions are rows with headers, and streams before PySpark 4.1, which
+arrive row by row. All replicas in sync acknowledge a task's records before the task ends. A repeated task writes its
+records again, so consumers see each record at least once.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -34,7 +34,7 @@ try:  # since Spark 4.1
 except ImportError:
     DataSourceStreamArrowWriter = DataSourceStreamWriter
 
-# By name in lower case. `includeHeaders` is known to Spark's own sink's users; a column says as much.
+# By name in lower case. Spark's own sink has `includeHeaders`; here a column `headers` is enough.
 _KNOWN: Mapping[str, str] = MappingProxyType(
     {name.lower(): name for name in ("topic", "includeHeaders", "checkpointLocation", "path", "queryName")}
 )
@@ -61,8 +61,8 @@ class SinkOptions:
             _refuse(name)
         if "kafka.bootstrap.servers" not in given:
             raise OptionError(
-                "which brokers?",
-                hint='option("kafka.bootstrap.servers", "host:port")',
+                "no broker is named",
+                hint='set option("kafka.bootstrap.servers", "host:port")',
                 option="kafka.bootstrap.servers",
             )
         kafkas = {name.removeprefix("kafka."): v for name, v in given.items() if name.startswith("kafka.")}
@@ -76,24 +76,24 @@ def _refuse(name: str) -> None:
         raise OptionError(
             f"{name} cannot be set",
             option=name,
-            hint="tasks write each on their own; what they write is bytes, and no transaction of one spans a job",
+            hint="keys and values are bytes, and tasks write independently, without a transaction for the job",
         )
     if name not in _KNOWN and not name.startswith("kafka."):
         near = get_close_matches(name, _KNOWN, n=1, cutoff=0.5)
         raise OptionError(
             f"unknown option {name!r}",
             option=name,
-            hint=f"did you mean {_KNOWN[near[0]]!r}?" if near else "a sink has topic, and Kafka's own as kafka.NAME",
+            hint=f"did you mean {_KNOWN[near[0]]!r}?" if near else "use topic, or a property of Kafka as kafka.NAME",
         )
 
 
 def check_columns(schema: StructType, options: SinkOptions) -> None:
-    """Raises OptionError for a frame whose rows are no records."""
+    """Raise OptionError for a frame whose columns are not those of records."""
     types = {field.name: field.dataType for field in schema}
     if "value" not in types:
         raise OptionError("there is no column 'value'", hint=f"the columns are {', '.join(types)}", column="value")
     if options.topic is None and "topic" not in types:
-        raise OptionError("where to?", hint="an option or a column 'topic'", option="topic")
+        raise OptionError("no topic is named", hint="set option 'topic', or add a column 'topic'", option="topic")
     for name, allowed in COLUMNS.items():
         if name in types and types[name] not in allowed:
             said = " or ".join(kind.simpleString() for kind in allowed)
@@ -121,7 +121,7 @@ class Written(WriterCommitMessage):  # type: ignore[misc]  # pyspark's own types
 
 
 class _Writing(Shipped):
-    """The executor's part, the same for batches and streams."""
+    """Writing on an executor, for batches and streams."""
 
     def __init__(self, options: SinkOptions, schema: StructType) -> None:
         self._options = options
@@ -147,35 +147,35 @@ class BatchWriter(_Writing, DataSourceArrowWriter):  # type: ignore[misc]
 
 
 class RowStreamWriter(_Writing, DataSourceStreamWriter):  # type: ignore[misc]
-    """`df.writeStream` on PySpark 4.0, which hands over rows."""
+    """`df.writeStream` on PySpark 4.0, which passes rows."""
 
     def write(self, iterator: "Iterator[Row]") -> Written:
         return self._write(_as_arrow(iterator, self._schema))
 
     def commit(self, messages: Sequence[Written | None], batchId: int) -> None:
-        """Nothing: what a task has written is in the log when it ends."""
+        """Do nothing. The records of a task are in the log when it ends."""
 
     def abort(self, messages: Sequence[Written | None], batchId: int) -> None:
-        """Nothing: a log takes nothing back."""
+        """Do nothing. Records cannot be removed from a log."""
 
 
 class ArrowStreamWriter(RowStreamWriter, DataSourceStreamArrowWriter):  # type: ignore[misc]
-    """`df.writeStream` since PySpark 4.1, which asks for the base class before it hands over Arrow."""
+    """`df.writeStream` since PySpark 4.1, which passes Arrow batches to subclasses of DataSourceStreamArrowWriter."""
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
         return self._write(iterator)
 
 
 def stream_writer(options: SinkOptions, schema: StructType) -> DataSourceStreamWriter:
-    """The writer for streams that this PySpark can take."""
+    """The writer for streams of this version of PySpark."""
     kind = RowStreamWriter if DataSourceStreamArrowWriter is DataSourceStreamWriter else ArrowStreamWriter
     return kind(options, schema)
 
 
 def by_topic(batch: "pa.RecordBatch", topic: str | None) -> "Iterator[tuple[str, pa.RecordBatch]]":
-    """Rows for one topic after another, in the order they have, as a producer takes them.
+    """The rows of each topic in their order, in the columns of `Producer.send_arrow`.
 
-    Rows that name a partition come apart from those whose key decides. Raises PlanError for a row without a topic.
+    Rows with a partition and rows without are in separate batches. Raises PlanError for a row without a topic.
     """
     import pyarrow.compute as pc
 
@@ -185,14 +185,14 @@ def by_topic(batch: "pa.RecordBatch", topic: str | None) -> "Iterator[tuple[str,
         return
     topics = batch.column("topic")
     if topics.null_count:
-        raise PlanError("a row names no topic", hint="filter them out, or set option 'topic' for all of them")
+        raise PlanError("a row has no topic", hint="filter such rows out, or set option 'topic' for all rows")
     for name in topics.unique().to_pylist():
         chosen = rows.filter(pc.equal(topics, name))
         yield from ((name, part) for part in _by_kind_of_partition(chosen))
 
 
 def _by_kind_of_partition(rows: "pa.RecordBatch") -> "Iterator[pa.RecordBatch]":
-    """In turns, for a key may decide for a partition that another row names: there, too, rows stay in their order."""
+    """Split at each change between rows with a partition and rows without, so that the order of rows is kept."""
     import pyarrow.compute as pc
 
     partitions = rows.column("partition") if "partition" in rows.schema.names else None

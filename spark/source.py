@@ -1,11 +1,11 @@
-"""`spark.read.format("kohort")`: Spark's own Kafka source by its options and rows, without a jar.
+"""`spark.read.format("kohort")`: a Kafka source with the options and rows of Spark's own, without a jar.
 
     kohort.spark.register(spark)
     spark.read.format("kohort").option("kafka.bootstrap.servers", ...).option("subscribe", "payments").load()
 
-The driver plans, executors read (see reader.py) and hand Arrow batches over whose schema equals Spark's, so that no row
-becomes a Python object. With `.schema("value binary, offset long")` only those columns are made at all: PySpark tells a
-source of filters (4.1+), but of no columns.
+The driver plans, and executors read (see reader.py). They pass Arrow batches in Spark's schema, so no row becomes a
+Python object. With `.schema("value binary, offset long")` only those columns are made. PySpark passes filters to a
+source (4.1+), but not the selected columns.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -64,12 +64,12 @@ PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
 def register(spark: "SparkSession", *, push_filters: bool = True) -> None:
-    """Make `format("kohort")` known to a session: to read and write, in batches and as a stream.
+    """Register `format("kohort")` in a session, to read and write in batches and as a stream.
 
-    `push_filters`: filters on topic, partition, offset and timestamp are told to the plan (PySpark 4.1+). That is a
-    setting of the session for all sources in Python, which is switched on for it.
+    `push_filters`: apply filters on topic, partition, offset and timestamp to the plan (PySpark 4.1+). This switches on
+    a setting of the session for all sources in Python.
 
-    Raises PlanError where the driver lacks the Python of the executors (`PYSPARK_PYTHON`): Spark plans with it on the
+    Raises PlanError if the driver lacks the Python of the executors (`PYSPARK_PYTHON`). Spark plans with it on the
     driver, so each `load()` and `save()` would fail.
     """
     check_driver_python(spark)
@@ -88,7 +88,7 @@ class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are
         return "kohort"
 
     def schema(self) -> StructType:
-        SourceOptions.check(dict(self.options))  # Spark asks for the schema before it asks for anything else
+        SourceOptions.check(dict(self.options))  # Spark calls `schema` before any other method
         settle()
         headers = str(self.options.get("includeHeaders", "false")).lower() == "true"
         return SCHEMA_WITH_HEADERS if headers else SCHEMA
@@ -107,7 +107,7 @@ class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are
         from kohort.spark.sink import BatchWriter, SinkOptions, check_columns
 
         if overwrite:
-            raise OptionError("a log cannot be overwritten", hint='mode("append")', option="mode")
+            raise OptionError("a log cannot be overwritten", hint='use mode("append")', option="mode")
         options = SinkOptions.of(dict(self.options))
         check_columns(schema, options)
         return BatchWriter(options, schema)
@@ -121,7 +121,7 @@ class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are
 
 
 class PushingSource(KohortSource):
-    """The same, where the session's setting lets a reader hear of filters; where it does not, Spark refuses one."""
+    """The source with filter pushdown. Spark refuses such a reader if the session's setting is off."""
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = SourceOptions.of(dict(self.options), streaming=False)
@@ -130,15 +130,15 @@ class PushingSource(KohortSource):
 
 
 def stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStreamReader:
-    """The driver's side of a stream, alone or as a member of a group."""
+    """The driver's side of a stream, with or without a group."""
     from kohort.spark.stream import ReadAllAvailable, StreamReader
 
     if options.member_of is None:
         return StreamReader(options, schema)
     if ReadAllAvailable is None:
         raise OptionError(
-            "group needs PySpark 4.2 or newer: older ones do not tell a stream where it is",
-            hint="kafka.group.id tells a group how far a stream is, on any version",
+            "group needs PySpark 4.2 or newer",
+            hint="use kafka.group.id to commit the stream's offsets for a group on any version",
             option="group",
         )
     from kohort.spark.group_stream import GroupStreamReader
@@ -147,7 +147,7 @@ def stream_reader(options: SourceOptions, schema: StructType) -> DataSourceStrea
 
 
 class BatchReader(Shipped, DataSourceReader):  # type: ignore[misc]  # pyspark's own types are not followed
-    """Plans once a scan."""
+    """A reader that plans once a scan."""
 
     def __init__(self, options: SourceOptions, schema: StructType) -> None:
         self._options = options
@@ -173,12 +173,12 @@ class BatchReader(Shipped, DataSourceReader):  # type: ignore[misc]  # pyspark's
         return [RangePartition(one) for one in ranges]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
-        if isinstance(partition, RangePartition):  # of no partitions Spark makes a task too, with one of its own
+        if isinstance(partition, RangePartition):  # for an empty plan Spark runs a task with a partition of its own
             yield from batches(partition.value, self._options, self._schema)
 
 
 class PushingReader(BatchReader):
-    """Leaves out of the plan what filters leave out of the result."""
+    """A reader that applies pushed filters to the plan."""
 
     def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
         self._within, left = narrowed(filters)
@@ -190,7 +190,7 @@ def _refuse_other(schema: StructType, wanted: StructType) -> None:
     strange = [field.name for field in schema if there.get(field.name) != field.dataType]
     if strange or len(set(schema.names)) < len(schema):
         raise OptionError(
-            "this source has a fixed schema, of which some columns may be asked for",
-            hint=f"leave .schema(...) out, or choose from {wanted.simpleString()}",
+            "the schema of this source is fixed; only a selection of its columns is possible",
+            hint=f"omit .schema(...), or choose from {wanted.simpleString()}",
             column=", ".join(strange) or "one twice",
         )

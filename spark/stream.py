@@ -1,11 +1,11 @@
-"""`spark.readStream.format("kohort")`: Spark keeps the offsets, so a batch that is run again reads the same.
+"""`spark.readStream.format("kohort")`: Spark keeps the offsets, so a repeated batch reads the same records.
 
-An offset, as Spark logs it, is `{"topic": {"0": 23, "1": 17}}`: the next offset to read of every partition. A partition
-that appears while the stream runs is read from its beginning. What Spark has finished is committed for `kafka.group.id`
-where one is given, so that lag is seen by any tool. (A stream with `group` is another thing: see group_stream.py.)
+A logged offset is `{"topic": {"0": 23, "1": 17}}`: the next offset of every partition. A partition that is added while
+the stream runs is read from its beginning. Finished batches are committed for `kafka.group.id`, if it is set, so that
+any tool shows the lag. For streams with `group` see group_stream.py.
 
-PySpark 4.0 and 4.1 do not tell a stream where it is when they ask how far it may go. It remembers that itself, but
-after a restart it cannot know: there the first batch takes all there is, whatever maxOffsetsPerTrigger says.
+PySpark 4.0 and 4.1 do not pass the start offset to `latestOffset`. The stream keeps its position itself, but loses it
+in a restart. The first batch after a restart then ignores maxOffsetsPerTrigger.
 """
 
 import logging
@@ -30,7 +30,7 @@ from kohort.spark.worker_tuning import Shipped
 if TYPE_CHECKING:
     import pyarrow as pa
 
-try:  # since Spark 4.2; before, an available-now trigger runs what one batch holds
+try:  # since Spark 4.2; before, an available-now trigger runs one batch
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable as ReadAllAvailable,
     )
@@ -45,13 +45,12 @@ except ImportError:
 
 log = logging.getLogger(__name__)
 
-TELL_S = 5.0  # a stream is held up so long, once a batch, by a group's coordinator that is away
-SMALL_TASK_OFFSETS = 500  # a task costs Spark more than reading ten times as many does
+COMMIT_S = 5.0  # the longest delay of a batch by an unreachable group coordinator
+SMALL_TASK_OFFSETS = 500  # a task costs Spark more than reading ten times as many offsets
 
 
 class StreamBase(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]  # as in source.py
-    """The common part of both kinds of stream: limits, and reading. `clock` gives seconds, of no particular
-    beginning."""
+    """Limits and reading of streams with and without a group. `clock` gives seconds since any point in time."""
 
     def __init__(self, options: SourceOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
         self._options = options
@@ -62,7 +61,7 @@ class StreamBase(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow): 
         )
 
     def getDefaultReadLimit(self) -> Any:
-        # What the limits are is known here already; what Spark hands back says whether they count (Trigger.Once: no).
+        # Spark passes this limit back to `latestOffset`, unless the trigger has no limit (Trigger.Once).
         if self._pace.most is not None:
             return ReadMaxRows(self._pace.most)
         return ReadAllAvailable() if self._pace.least is None else ReadMinRows(self._pace.least)
@@ -84,11 +83,11 @@ class StreamBase(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow): 
 
 
 class StreamReader(StreamBase):
-    """Driver's side of a stream. With `kafka.group.id`, what a batch has finished is committed for that group."""
+    """The driver's side of a stream. With `kafka.group.id`, finished batches are committed for that group."""
 
     def __init__(self, options: SourceOptions, schema: StructType, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__(options, schema, clock)
-        self._asking: Consumer | None = None
+        self._metadata_consumer: Consumer | None = None
         self._target: Offsets | None = None
         self._reached: Offsets | None = None
         self._committed: Offsets | None = None
@@ -96,19 +95,19 @@ class StreamReader(StreamBase):
         self._ends: Offsets = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        # Spark ships this object to executors for `read`; connections stay at home.
-        return {**self.__dict__, "_asking": None}
+        # Spark ships this object to executors for `read`, without connections.
+        return {**self.__dict__, "_metadata_consumer": None}
 
     def initialOffset(self) -> Logged:
-        # PySpark 4.0 and 4.1 ask how far a stream may go before they ask where it begins: "latest" is one place. So do
-        # later ones for an available-now run, whose target is not behind where it begins.
+        # PySpark 4.0 and 4.1 call `latestOffset` before `initialOffset`, and "latest" must be the same offset in both.
+        # Later versions do so for an available-now run.
         named = self._places(None) if self._reached is None else ()
         ends = self._target if self._reached is None else self._reached
         places = named if ends is None else tuple(ends)
         self._reached = LogRange(self._consumer(), places, has_group=False, latest=ends).resolve(
             self._options.start, "start", self._options.on_late_time
         )
-        self._committed = self._reached  # nothing is read yet, so there is nothing to tell the group
+        self._committed = self._reached  # nothing is read yet, so there is nothing to commit
         return logged(self._reached)
 
     def prepareForTriggerAvailableNow(self) -> None:
@@ -118,14 +117,14 @@ class StreamReader(StreamBase):
         before = self._reached if start is None else _of_no_group(start)
         self._there = frozenset(self._places(before))
         if before is not None:
-            self._tell_group(before)  # Spark asks for more when everything before it is done
+            self._commit_to_group(before)  # Spark plans a batch after the earlier ones are done
             self._refuse_gone(before, self._there)
         if self._target is None:
             self._ends = self._consumer().end_offsets(self._there)
         else:
             self._ends = {place: end for place, end in self._target.items() if place in self._there}
         if before is None:
-            log.warning("where the stream is cannot be known after a restart with this PySpark: no limit for one batch")
+            log.warning("this version of PySpark has no position after a restart; the first batch has no limit")
             self._reached = self._ends
             return logged(self._ends)
         begin = before | self._begin_of_new(before, self._ends)
@@ -148,38 +147,38 @@ class StreamReader(StreamBase):
         )
 
     def commit(self, end: Logged) -> None:
-        self._tell_group(unlogged(end))
+        self._commit_to_group(unlogged(end))
 
     def stop(self) -> None:
-        if self._asking is not None:
-            self._asking.close()
-            self._asking = None
+        if self._metadata_consumer is not None:
+            self._metadata_consumer.close()
+            self._metadata_consumer = None
 
-    def _tell_group(self, offsets: Offsets) -> None:
-        # A commit for what is there no more would be tried until its deadline.
+    def _commit_to_group(self, offsets: Offsets) -> None:
+        # A commit for a deleted topic would be retried until its deadline.
         there = {place: offset for place, offset in offsets.items() if self._there is None or place in self._there}
         if self._options.group is None or there == self._committed:
             return
-        # An available-now run has all the time it needs: after its last batch there is no next one.
-        wait_s = TELL_S if self._target is None else None
+        # An available-now run has no later batch that would commit again.
+        wait_s = COMMIT_S if self._target is None else None
         try:
             self._consumer().commit(there, timeout_s=wait_s, allow_rewind=True)
         except OperationTimeout as error:
-            # Where the stream is, Spark's log says; a coordinator that is away only hides its lag for a while.
-            log.warning("the group is not told yet where the stream is: %s", error)
+            # Spark's log has the position. A missing commit only makes the group's lag too large for a while.
+            log.warning("the stream's offsets are not committed yet: %s", error)
         else:
             self._committed = there
 
     def _consumer(self) -> Consumer:
-        if self._asking is None:
+        if self._metadata_consumer is None:
             options = self._options
-            self._asking = Consumer(group=options.group, **options.connect)
-        return self._asking
+            self._metadata_consumer = Consumer(group=options.group, **options.connect)
+        return self._metadata_consumer
 
     def _places(self, before: Mapping[TopicPartition, int] | None) -> tuple[TopicPartition, ...]:
-        """Asked anew each time: topics and partitions may have been added. A topic may also be gone that was read.
+        """The partitions of the stream. Topics and partitions may have been added or deleted since the last call.
 
-        `before`: where the stream is; None where it begins, with everything that is named.
+        `before`: the position of the stream. None at its start, when every named topic must exist.
         """
         options, consumer = self._options, self._consumer()
         known = {place.topic for place in before or ()}
@@ -194,7 +193,7 @@ class StreamReader(StreamBase):
         everything = consumer.topics() if len(names) > 1 else {}
         for name in names:
             if may_lack and everything and name not in everything.keys() | known:
-                continue  # gone for longer than a trigger, and not worth waiting for
+                continue  # missing for longer than a trigger, so it is not waited for
             try:
                 found.update(everything.get(name) or consumer.partitions_for(name, fresh=True))
             except UnknownTopic:
@@ -214,18 +213,18 @@ class StreamReader(StreamBase):
         if gone and not self._options.skip_lost:
             raise data_loss(
                 "PARTITIONS_DELETED",
-                f"{len(gone)} of the partitions that were read are there no more",
+                f"{len(gone)} partitions of the stream were deleted",
                 hint=_ALLOW,
                 topic=gone[0].topic,
                 partition=gone[0].partition,
             )
 
     def _begin_of_new(self, before: Mapping[TopicPartition, int], ends: Mapping[TopicPartition, int]) -> Offsets:
-        """The first offsets of partitions that were added since and still exist."""
+        """The first offsets of added partitions that still exist."""
         added = ends.keys() - before.keys()
         if not added:
             return {}
-        if self._there is None:  # a batch of an earlier life is run again
+        if self._there is None:  # a batch is repeated after a restart
             self._there = frozenset(self._places({**before, **ends}))
         self._refuse_gone(added, self._there)
         begin = self._consumer().beginning_offsets(sorted(added & self._there))
@@ -233,7 +232,7 @@ class StreamReader(StreamBase):
             if offset and not self._options.skip_lost:
                 raise data_loss(
                     "ADDED_PARTITION_DOES_NOT_START_FROM_OFFSET_ZERO",
-                    f"a partition that was added begins at {offset}: what it held before is deleted already",
+                    f"an added partition begins at {offset}, because earlier records are already deleted",
                     hint=_ALLOW,
                     topic=place.topic,
                     partition=place.partition,
@@ -246,7 +245,7 @@ class StreamReader(StreamBase):
             if end < before[place] and not self._options.skip_lost:
                 raise data_loss(
                     "PARTITION_OFFSET_CHANGED",
-                    f"the log ends at {end}, before what was read already",
+                    f"the log ends at {end}, below the position of the stream",
                     hint=_ALLOW,
                     topic=place.topic,
                     partition=place.partition,
@@ -257,13 +256,11 @@ class StreamReader(StreamBase):
 def _of_no_group(offset: Mapping[str, Any]) -> Offsets:
     if is_of_group(offset):
         raise OptionError(
-            "this checkpoint is of a stream that is a member of a group",
+            "the checkpoint was written by a stream with group",
             option="group",
-            hint="go on as a member, or take another checkpoint",
+            hint="set group, or use a new checkpoint",
         )
     return unlogged(offset)
 
 
-_ALLOW = (
-    "the topic was deleted, made anew or truncated; start from another checkpoint, or allow it: failOnDataLoss=false"
-)
+_ALLOW = "the topic was deleted, created again or truncated; start from another checkpoint, or set failOnDataLoss=false"

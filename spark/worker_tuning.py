@@ -1,4 +1,4 @@
-"""A Python worker of Spark, which runs one task after another."""
+"""Measures against overhead in a Python worker of Spark, which runs one task after another."""
 
 import gc
 import os
@@ -10,13 +10,13 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-# What Spark puts on every worker's path; none of it changes under a running worker, as what a user adds may.
+# Spark's own archives on a worker's path. Unlike a user's archives, they do not change under a running worker.
 _SPARKS_OWN = re.compile(r"pyspark\.zip|py4j-.*\.zip|spark-core_.*\.jar")
 _OWN_DESCRIPTORS = Path("/proc/self/fd")
 
 
 class Shipped:
-    """Something that the driver pickles for tasks: that it is unpickled is the first a worker hears of a task."""
+    """A base of objects that the driver pickles for tasks. Unpickling is the first step of a task in a worker."""
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         _acknowledge()
@@ -24,21 +24,20 @@ class Shipped:
 
 
 def _acknowledge() -> None:
-    """Tell the JVM that what it sent has arrived.
+    """Make TCP acknowledge the JVM's data at once.
 
-    It sends a task in two pieces: the function, then what that is applied to. Neither end turns off what TCP does by
-    default, so the second piece waits until the first is acknowledged (Nagle), and a worker that has nothing to say
-    does so after 40 ms. Linux acknowledges what is owed when a socket is switched to do so at once, and forgets that
-    switch with the next answer, so it is set again in each task. Which of its sockets is the JVM's, a worker is not
-    told.
+    The JVM sends a task in two pieces, the function and its argument. Nagle's algorithm holds the second piece until
+    the first is acknowledged. A worker sends nothing at that time, so its TCP stack acknowledges after 40 ms. On Linux
+    TCP_QUICKACK acknowledges at once. The kernel resets it with later traffic, so it is set in each task. A worker
+    does not know the JVM's socket, so it is set on all of its sockets.
     """
     if not hasattr(socket, "TCP_QUICKACK") or not _OWN_DESCRIPTORS.exists():
         return
     for number in map(int, os.listdir(_OWN_DESCRIPTORS)):
         try:
             if stat.S_ISSOCK(os.fstat(number).st_mode):
-                # Said to be non-blocking already, it is left as it is: else a default timeout that a user's code has
-                # set would make it so for the worker too, which then takes a pause for the end of its input.
+                # SOCK_NONBLOCK keeps Python from applying a user's default timeout to the descriptor. The worker shares
+                # it, and would take a pause for the end of its input.
                 with socket.socket(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK, fileno=os.dup(number)) as one:
                     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         except OSError:  # closed meanwhile, or no TCP
@@ -46,23 +45,23 @@ def _acknowledge() -> None:
 
 
 def settle() -> None:
-    """To be called when a task begins, with what it needs imported."""
+    """Prepare the worker. Call it at the start of a task, after its imports."""
     _forget_archives()
     _freeze()
 
 
 @cache
 def _freeze() -> None:
-    """PySpark collects garbage after each task: what is imported need not be looked through each time, for 20 ms."""
+    """Exclude imported objects from PySpark's garbage collection after each task, which takes 20 ms."""
     gc.freeze()
 
 
 def _forget_archives() -> None:
-    """Drop Python's finders for Spark's own archives; whatever looks there makes one again.
+    """Drop Python's finders for Spark's own archives. An import makes them again.
 
-    PySpark 4.0 and 4.1 call importlib.invalidate_caches() before each task, and until Python 3.12 each finder of an
-    archive then reads the archive's whole directory anew: one for each of PySpark's folders that something was
-    imported from, and one for a jar of thousands of classes. That is some 100 ms of CPU a task.
+    PySpark 4.0 and 4.1 call importlib.invalidate_caches() before each task. Until Python 3.12 each finder of an
+    archive then reads the archive's whole directory again. There is a finder for each imported folder of PySpark, and
+    one for a jar of thousands of classes. That is some 100 ms of CPU a task.
     """
     for path, finder in list(sys.path_importer_cache.items()):
         if _SPARKS_OWN.fullmatch(Path(getattr(finder, "archive", "")).name):

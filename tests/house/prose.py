@@ -78,9 +78,8 @@ def docstrings(path: Path) -> Iterator[Text]:
     """Docstrings of a module, its classes and functions, and the strings under attributes."""
     for node in ast.walk(ast.parse(path.read_text())):
         for statement in getattr(node, "body", ()) if isinstance(getattr(node, "body", ()), list) else ():
-            if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
-                if isinstance(statement.value.value, str):
-                    yield from _paragraphs(path, statement.lineno, statement.value.value)
+            if isinstance(statement, ast.Expr) and isinstance(text := getattr(statement.value, "value", None), str):
+                yield from _paragraphs(path, statement.lineno, text)
 
 
 def messages(path: Path) -> Iterator[Text]:

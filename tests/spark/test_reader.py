@@ -32,7 +32,7 @@ def fill(fake: FakeBroker, topic: str, partition: int = 0) -> None:
 @pytest.fixture
 def read(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> Read:
     """`read(*ranges, skip_lost=...)`: (topic, partition, offset) of what comes."""
-    monkeypatch.setattr(reading, "ASK_AFTER_S", 0.3)
+    monkeypatch.setattr(reading, "CHECK_AFTER_S", 0.3)
     settings: dict[str, Any] = {"bootstrap": fake.bootstrap, "default_api_timeout_ms": 2000}
 
     def reader(*ranges: OffsetRange, skip_lost: bool = True, **given: Any) -> list[tuple[str, int, int]]:

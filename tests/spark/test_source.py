@@ -142,7 +142,7 @@ def test_rdd_and_frame_read_the_same(
     [
         ({"startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
         ({"kafka.fetch.min.byte": "1"}, "fetch.min.bytes"),
-        ({"startingTimestamp": "99999999999999"}, "no record is as late as that"),
+        ({"startingTimestamp": "99999999999999"}, "no record has this timestamp"),
     ],
 )
 def test_what_is_wrong_is_said_on_the_driver(
@@ -154,7 +154,7 @@ def test_what_is_wrong_is_said_on_the_driver(
 
 def test_another_schema_is_refused(kohort_spark: Any, broker: SelectedBroker, topic: str) -> None:
     frame = kohort_spark.read.format("kohort").schema("value string")
-    with pytest.raises(Exception, match="fixed schema"):
+    with pytest.raises(Exception, match="schema of this source is fixed"):
         frame.options(**{"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}).load().count()
 
 

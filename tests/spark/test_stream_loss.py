@@ -50,7 +50,7 @@ def test_the_group_is_told_of_what_is_still_there(fake: FakeBroker, reader: Make
     stream, tolerant = reader(**group), reader(**group, failOnDataLoss="false")
     before = stream.latestOffset(stream.initialOffset())
     fake.delete_topic("goes")
-    with pytest.raises(DataLossError, match=r"there no more \(topic=goes, partition=0\)"):
+    with pytest.raises(DataLossError, match=r"partitions of the stream were deleted \(topic=goes, partition=0\)"):
         stream.latestOffset(before)
     assert tolerant.latestOffset(before) == {"stays": {"0": 1}}
     tolerant.commit(before)
@@ -82,7 +82,7 @@ def test_a_batch_that_is_run_again_may_have_begun_with_a_topic_that_is_gone(fake
     end = reader().latestOffset(before)
     assert end == {"goes": {"0": 1}, "stays": {"0": 1}}
     fake.delete_topic("goes")
-    with pytest.raises(DataLossError, match=r"there no more \(topic=goes, partition=0\)"):
+    with pytest.raises(DataLossError, match=r"partitions of the stream were deleted \(topic=goes, partition=0\)"):
         reader().partitions(before, end)
     again = reader(failOnDataLoss="false").partitions(before, end)
     assert [one for task in again for one in task.value] == [OffsetRange("stays", 0, 0, 1)]
@@ -112,7 +112,7 @@ def test_a_topic_that_goes_during_an_available_now_run_is_noticed_in_it(fake: Fa
     before = tolerant.latestOffset(tolerant.initialOffset())
     fake.delete_topic("goes")
     assert tolerant.latestOffset(before) == {"stays": {"0": 1}}
-    with pytest.raises(DataLossError, match=r"there no more \(topic=goes, partition=0\)"):
+    with pytest.raises(DataLossError, match=r"partitions of the stream were deleted \(topic=goes, partition=0\)"):
         stream.latestOffset(before)
     told = {place: stored.offset for place, stored in fake.group("g").offsets.items()}
     assert told == {TopicPartition("stays", 0): 1}
@@ -122,14 +122,14 @@ def test_a_topic_that_goes_during_an_available_now_run_is_noticed_in_it(fake: Fa
 def test_a_coordinator_that_is_away_does_not_end_a_stream_whose_group_it_is(
     fake: FakeBroker, reader: Make, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("kohort.spark.stream.TELL_S", 0.2)
+    monkeypatch.setattr("kohort.spark.stream.COMMIT_S", 0.2)
     stream = reader(**{"kafka.group.id": "g"})
     before = stream.latestOffset(stream.initialOffset())
     away = fake.control("OffsetCommit", lambda _call: Close())
     fake.produce("stays", 0, [(None, b"value")])
     after = stream.latestOffset(before)
     assert after == {"goes": {"0": 1}, "stays": {"0": 2}}
-    assert "the group is not told yet where the stream is" in caplog.text
+    assert "the stream's offsets are not committed yet" in caplog.text
     assert not fake.group("g").offsets
     away.remove()
     assert stream.latestOffset(after) == after

@@ -280,7 +280,7 @@ def _pieces() -> Iterator[Case]:
         select=few,
         pieces=2,
         our_pieces=8,
-        why="the connector of Spark 4.0 does not know it and reads 1,500 records a partition",
+        why="the connector of Spark 4.0 lacks the option and reads 1,500 records a partition",
     )
     yield Case(name="more partitions than records", options={"subscribe": "$pat_one", "minPartitions": "9"}, count=4)
 
@@ -383,7 +383,7 @@ def _streams() -> Iterator[Case]:
         },
     )
     yield Case(
-        name="a stream has no end",
+        name="an end for a stream",
         stream=True,
         theirs="ending ?offset",
         ours="OptionError: endingOffsets",
@@ -404,32 +404,37 @@ def _mistakes() -> Iterator[Case]:
         "OptionError: .*kafka.bootstrap.servers",
     )
     yield wrong("nothing to read", {}, "One of the following options must be specified", "OptionError: .*subscribe")
-    yield wrong("two ways at once", {**at, "assign": '{"$plain":[0]}'}, "Only one of the following", "OptionError: ")
+    yield wrong(
+        "subscribe and assign", {**at, "assign": '{"$plain":[0]}'}, "Only one of the following", "OptionError: "
+    )
     yield wrong("no topic named", {"subscribe": " , "}, "No topics to subscribe", "OptionError: no topic is named")
     yield wrong("assign is not JSON", {"assign": "$plain"}, "assign|JSON|json", "OptionError: .*option=assign")
     yield wrong(
-        "latest is no start of a batch",
+        "latest as the start of a batch",
         {**at, "startingOffsets": "latest"},
         "starting offset can't be latest",
         "OptionError: .*startingOffsets",
     )
     yield wrong(
-        "earliest is no end", {**at, "endingOffsets": "earliest"}, "[eE]nding ?offset", "OptionError: .*endingOffsets"
+        "earliest as an end", {**at, "endingOffsets": "earliest"}, "[eE]nding ?offset", "OptionError: .*endingOffsets"
     )
     yield wrong(
-        "-1 is no start of a batch",
+        "-1 as the start of a batch",
         {**at, "startingOffsets": '{"$plain":{"0":-1,"1":0,"2":0}}'},
         "latest",
         "OptionError: .*startingOffsets",
     )
     yield wrong(
-        "-3 is no offset",
+        "-3 as an offset",
         {**at, "startingOffsets": '{"$plain":{"0":-3,"1":0,"2":0}}'},
         ".",
         "OptionError: .*startingOffsets",
     )
     yield wrong(
-        "a word that is none", {**at, "startingOffsets": "earlist"}, ".", "OptionError: .*did you mean 'earliest'"
+        "an unknown word",
+        {**at, "startingOffsets": "earlist"},
+        ".",
+        "OptionError: .*did you mean 'earliest'",
     )
     yield wrong(
         "a partition without an offset",
@@ -457,10 +462,10 @@ def _mistakes() -> Iterator[Case]:
         "a time after the last record",
         {**at, "startingTimestamp": "1800000000000"},
         "No offset matched",
-        r"PlanError: no record is as late.*topic=$plain, partition=\d",
+        r"PlanError: no record has this timestamp.*topic=$plain, partition=\d",
     )
     yield wrong(
-        "a strategy that is none",
+        "an unknown strategy",
         {
             **at,
             "startingTimestamp": "1",
@@ -470,14 +475,14 @@ def _mistakes() -> Iterator[Case]:
         "OptionError: startingOffsetsByTimestampStrategy",
     )
     yield wrong(
-        "a time that is none",
+        "an invalid time",
         {**at, "startingTimestamp": "yesterday"},
         "Expected a single long value",
         "OptionError: .*startingTimestamp",
     )
     yield wrong("no partitions at all", {**at, "minPartitions": "0"}, "minPartitions", "OptionError: minPartitions")
     yield wrong(
-        "a number that is none", {**at, "maxRecordsPerPartition": "many"}, ".", "OptionError: maxRecordsPerPartition"
+        "an invalid number", {**at, "maxRecordsPerPartition": "many"}, ".", "OptionError: maxRecordsPerPartition"
     )
     yield wrong("neither true nor false", {**at, "failOnDataLoss": "maybe"}, ".", "OptionError: failOnDataLoss")
     for name, value in (
@@ -499,15 +504,15 @@ def _mistakes() -> Iterator[Case]:
         r"UnknownTopic: .*${prefix}\.nowhere",
     )
     yield Case(
-        name="a partition that is not there",
+        name="a missing partition",
         options={"assign": '{"$plain":[0,7]}'},
         count=10,
         ours=r"PlanError: no such partition .*topic=$plain, partition=7",
-        why="Spark's connector reads the others, and says nothing of the one that is not there",
+        why="Spark's connector reads the other partition, without an error",
     )
-    yield wrong("a schema of one's own", at, "schema", "OptionError: this source has a fixed schema", "value STRING")
+    yield wrong("another schema", at, "schema", "OptionError: the schema of this source is fixed", "value STRING")
     yield wrong(
-        "nobody listens",
+        "no broker at the address",
         {
             **at,
             "kafka.bootstrap.servers": "127.0.0.1:1",
@@ -518,18 +523,18 @@ def _mistakes() -> Iterator[Case]:
         r"(ConnectionFailed|OperationTimeout).*127\.0\.0\.1:1",
     )
     yield Case(
-        name="an option misspelt",
+        name="a misspelt option",
         options={**at, "startingOffset": "earliest"},
         count=30,
         ours="OptionError: unknown option .*did you mean 'startingOffsets'",
-        why="Spark's connector reads on as if it had not been given",
+        why="Spark's connector ignores it",
     )
     yield Case(
-        name="a setting misspelt",
+        name="a misspelt setting",
         options={**at, "kafka.isolation.levell": "read_committed"},
         count=30,
         ours="isolation.level",
-        why="Spark's connector reads on as if it had not been given",
+        why="Spark's connector ignores it",
     )
 
 

@@ -19,26 +19,27 @@ Outcomes = Mapping[str, Outcome]
 
 HEAD = """# Moving from Spark's Kafka connector
 
-Made by `python -m tests.spark_jvm.page` from a run of `make test-spark-jvm`. How a job goes to a cluster is on
-[another page](spark-cluster.md).
+Made by `python -m tests.spark_jvm.page` from a run of `make test-spark-jvm`. [Another page](spark-cluster.md) describes
+the deployment to a cluster.
 
 ```python
 kohort.spark.register(spark)
 spark.read.format("kohort")        # instead of "kafka"; and no --packages
 ```
 
-Options, defaults, columns and rows are those of Spark's own connector. {reads} reads (in batches and as streams:
-offsets, times, patterns, headers, nulls, every codec, transactions, compaction, retention, filters, mistakes) go
-through that connector (`spark-sql-kafka-0-10` {connector}) and through `kohort` on PySpark 4.0.0 and 4.3.0, on one
-broker. {alike} give the same rows, {refused} are refused by both, {differ} differ as below.
+Options, defaults, columns and rows are those of Spark's own connector. {reads} reads go through that connector
+(`spark-sql-kafka-0-10` {connector}) and through `kohort` on PySpark 4.0.0 and 4.3.0, on one broker. They are batches
+and streams with offsets, times, patterns, headers, nulls, every codec, transactions, compaction, retention, filters
+and mistakes. {alike} give the same rows, {refused} are refused by both, {differ} differ as below.
 
-## What differs
+## Differences
 """
 
-MISTAKES = """## What is said of a mistake
+MISTAKES = """## Errors
 
-Both refuse these. Spark's connector says some of it on the driver, some in a task that failed; `kohort` says all but
-data lost while a task runs on the driver, naming option, topic, partition and offset. Long messages are cut.
+Both refuse these reads. Spark's connector raises some errors on the driver, and some in a failed task. `kohort` raises
+all errors on the driver, except data loss while a task runs. They name option, topic, partition and offset. Long
+messages are cut.
 """
 
 
