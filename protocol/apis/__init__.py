@@ -1,1 +1,1 @@
-"""One file an API key, as in Kafka's own table. Each begins with what the API is for and which errors mean what."""
+"""One module for each API key. Its docstring gives the purpose, the receiver and the error codes."""

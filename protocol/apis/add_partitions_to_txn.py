@@ -1,15 +1,15 @@
-"""AddPartitionsToTxn (24): these partitions belong to my transaction.
+"""AddPartitionsToTxn (24): adds partitions to the transaction.
 
-Sent to: the transaction coordinator, by clients up to version 3; from version 4 on by brokers among themselves.
+Sent to: the transaction coordinator. Clients send up to version 3, brokers version 4 and later.
 
 Errors (by partition; version 4 also at the top)
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, retry
-    CONCURRENT_TRANSACTIONS       the last transaction is being settled: retry after a while
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   send FindCoordinator, retry
+    CONCURRENT_TRANSACTIONS       the previous transaction is not complete: retry after a backoff
     OPERATION_NOT_ATTEMPTED       another partition of the request failed
-    UNKNOWN_TOPIC_OR_PARTITION    not yet known there: retry
-    INVALID_PRODUCER_EPOCH, PRODUCER_FENCED   a newer instance runs: stop
-    INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE   initialise the producer again
-    TRANSACTION_ABORTABLE         abort and begin anew (version 5 on)
+    UNKNOWN_TOPIC_OR_PARTITION    not known to the broker yet: retry
+    INVALID_PRODUCER_EPOCH, PRODUCER_FENCED   a newer producer instance runs: fatal
+    INVALID_PRODUCER_ID_MAPPING, INVALID_TXN_STATE   send InitProducerId again
+    TRANSACTION_ABORTABLE         abort the transaction (version 5 on)
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   fatal
 """
 
@@ -32,14 +32,14 @@ class AddPartitionsToTxnTransaction(RequestPart):
     producer_epoch: int = field(int16, "4+")
     """The producer's epoch, which fences older instances of the same transactional id."""
     verify_only: bool = field(boolean, "4+", default=False)
-    """Whether to check that the partitions are in the transaction, and add nothing."""
+    """True verifies that the partitions are in the transaction, and adds none."""
     topics: tuple[AddPartitionsToTxnTopic, ...] = field([AddPartitionsToTxnTopic], "4+")
     """The partitions to add, by topic."""
 
 
 class AddPartitionsToTxnRequest(Request, key=24, versions="0-5", flexible="3+"):
     transactions: tuple[AddPartitionsToTxnTransaction, ...] = field([AddPartitionsToTxnTransaction], "4+")
-    """The transactions, several at once; used between brokers only."""
+    """The transactions of a batched request, which only brokers send."""
     v3_and_below_transactional_id: str = field(string, "0-3")
     """The producer's transactional id."""
     v3_and_below_producer_id: int = field(int64, "0-3")
@@ -75,7 +75,7 @@ class AddPartitionsToTxnResult(ResponsePart):
 
 class AddPartitionsToTxnResponse(Response, key=24, versions="0-5", flexible="3+"):
     throttle_time_ms: int = field(int32, "0+")
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     error_code: int = field(int16, "4+", ignorable=True)
     """0, or what is wrong with the request as a whole."""
     results_by_transaction: tuple[AddPartitionsToTxnResult, ...] = field([AddPartitionsToTxnResult], "4+")

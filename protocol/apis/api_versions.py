@@ -1,12 +1,12 @@
-"""ApiVersions (18): which APIs in which versions does this broker speak? The first question on every connection.
+"""ApiVersions (18): the APIs and versions that the broker supports. It is the first request on every connection.
 
 Sent to: any broker, before authentication too.
-A broker that does not know the request's version answers in version 0 with UNSUPPORTED_VERSION, and (KIP-511) lists
-its versions of this one API, so the client retries. Hence the response's header is always version 0, even where
-the body is flexible: the client must be able to read it before it knows what the broker speaks.
+A broker that does not support the request's version responds in version 0 with UNSUPPORTED_VERSION. With KIP-511 that
+response lists the versions of ApiVersions, and the client retries. The response header is always version 0, also
+where the body is flexible, because the client reads it before it knows the broker's versions.
 
 Errors
-    UNSUPPORTED_VERSION   retry with the highest version in the answer, or 0 if it lists none
+    UNSUPPORTED_VERSION   retry with the highest version in the response, or 0 if it lists none
     INVALID_REQUEST       the software name or version has characters that are not allowed
 """
 
@@ -52,18 +52,18 @@ class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
     error_code: int = field(int16, "0+")
     """0, or what went wrong."""
     api_keys: tuple[ApiVersion, ...] = field([ApiVersion], "0+")
-    """Every API the broker speaks."""
+    """The APIs that the broker supports."""
     throttle_time_ms: int = field(int32, "1+", ignorable=True)
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     supported_features: tuple[SupportedFeatureKey, ...] = field(
         [SupportedFeatureKey], "3+", ignorable=True, tag=0, tagged="3+"
     )
     """Cluster features that this broker could run with (KIP-584)."""
     finalized_features_epoch: int = field(int64, "3+", default=-1, ignorable=True, tag=1, tagged="3+")
-    """Grows with every change of the finalized features; -1 where it is unknown."""
+    """The epoch of the finalized features, which grows with every change; -1 if unknown."""
     finalized_features: tuple[FinalizedFeatureKey, ...] = field(
         [FinalizedFeatureKey], "3+", ignorable=True, tag=2, tagged="3+"
     )
-    """Features as the whole cluster runs them; to be believed only where the epoch is 0 or more."""
+    """The cluster's finalized features. They are valid only if `finalized_features_epoch` is 0 or more."""
     zk_migration_ready: bool = field(boolean, "3+", default=False, ignorable=True, tag=3, tagged="3+")
     """Set by a KRaft controller that is ready to take a ZooKeeper cluster over."""

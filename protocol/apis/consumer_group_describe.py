@@ -1,12 +1,12 @@
-"""ConsumerGroupDescribe (69): what do these KIP-848 groups look like: epochs, members, owned and target assignments?
+"""ConsumerGroupDescribe (69): describes KIP-848 groups with epochs, members and assignments.
 
-Sent to: the coordinator of every group named.
+Sent to: the coordinator of each requested group.
 
 Errors (by group)
-    GROUP_ID_NOT_FOUND            no such group, or a classic one: DescribeGroups knows it
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, retry
-    INVALID_GROUP_ID, INVALID_REQUEST   no group can be called so
-    GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   the caller may not see it
+    GROUP_ID_NOT_FOUND            no such group, or a classic group: use DescribeGroups
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   send FindCoordinator, retry
+    INVALID_GROUP_ID, INVALID_REQUEST   the group id is invalid
+    GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   the caller lacks DESCRIBE
 """
 
 from uuid import UUID
@@ -19,7 +19,7 @@ class ConsumerGroupDescribeRequest(Request, key=69, versions="0-1", flexible="0+
     group_ids: tuple[str, ...] = field([string], "0+")
     """The groups to describe."""
     include_authorized_operations: bool = field(boolean, "0+")
-    """Whether to answer with what the caller may do to each group (KIP-430)."""
+    """True adds the caller's authorized operations on each group to the response (KIP-430)."""
 
 
 class TopicPartitions(ResponsePart):
@@ -46,17 +46,17 @@ class Member(ResponsePart):
     member_epoch: int = field(int32, "0+")
     """The member's epoch."""
     client_id: str = field(string, "0+")
-    """What the member's connection calls itself."""
+    """The member's client id."""
     client_host: str = field(string, "0+")
-    """Where the member connects from."""
+    """The member's host address."""
     subscribed_topic_names: tuple[str, ...] = field([string], "0+")
-    """The topics it wants to read."""
+    """The subscribed topics."""
     subscribed_topic_regex: str | None = field(string, "0+", null="0+", default=None)
-    """The pattern it wants to read, or null."""
+    """The subscribed topic pattern, or null."""
     assignment: Assignment = field(Assignment, "0+")
-    """What it owns."""
+    """The partitions that the member owns."""
     target_assignment: Assignment = field(Assignment, "0+")
-    """What it shall own when the group has reconciled."""
+    """The partitions that the member owns after the group's reconciliation."""
     member_type: int = field(int8, "1+", default=-1, ignorable=True)
     """0 a classic member in a KIP-848 group, 1 a consumer member; -1 unknown."""
 
@@ -65,7 +65,7 @@ class DescribedGroup(ResponsePart):
     error_code: int = field(int16, "0+")
     """0, or why the group cannot be described."""
     error_message: str | None = field(string, "0+", null="0+", default=None)
-    """What went wrong in words, or null."""
+    """The error message, or null."""
     group_id: str = field(string, "0+")
     """The group."""
     group_state: str = field(string, "0+")
@@ -79,11 +79,11 @@ class DescribedGroup(ResponsePart):
     members: tuple[Member, ...] = field([Member], "0+")
     """Its members."""
     authorized_operations: int = field(int32, "0+", default=-(2**31))
-    """What the caller may do to the group, as a bit field; the lowest int32 where not asked for."""
+    """The caller's authorized operations on the group, as a bit field; -2**31 if not requested."""
 
 
 class ConsumerGroupDescribeResponse(Response, key=69, versions="0-1", flexible="0+"):
     throttle_time_ms: int = field(int32, "0+")
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     groups: tuple[DescribedGroup, ...] = field([DescribedGroup], "0+")
     """The groups, one entry each."""

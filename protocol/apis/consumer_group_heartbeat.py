@@ -1,16 +1,16 @@
-"""ConsumerGroupHeartbeat (68): the whole of membership in a KIP-848 group: join, stay, report, be told, leave.
+"""ConsumerGroupHeartbeat (68): joins, reports, gets the assignment and leaves in a KIP-848 group.
 
-Sent to: the group's coordinator, at the interval it names, and at once when something changed. A field that is null
-says "as before", in both directions.
+Sent to: the group's coordinator, at the interval of its response, and at once after a change. A null field means
+"unchanged", in both directions.
 
 Errors
-    UNKNOWN_MEMBER_ID             the member was given up: its partitions are lost, join again with epoch 0
+    UNKNOWN_MEMBER_ID             the member was removed: its partitions are lost, join again with epoch 0
     FENCED_MEMBER_EPOCH           the same: join again with epoch 0
-    UNRELEASED_INSTANCE_ID        the static name is still in use: wait, try again
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE   find the coordinator, send again
-    COORDINATOR_LOAD_IN_PROGRESS  send again after a while
+    UNRELEASED_INSTANCE_ID        the group instance id is still in use: retry after a backoff
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE   send FindCoordinator, send again
+    COORDINATOR_LOAD_IN_PROGRESS  send again after a backoff
     UNSUPPORTED_ASSIGNOR          the coordinator has no assignor of this name: fatal
-    INVALID_REGULAR_EXPRESSION    the pattern is no RE2 (version 1 on): fatal
+    INVALID_REGULAR_EXPRESSION    the pattern is not valid RE2 (version 1 on): fatal
     GROUP_MAX_SIZE_REACHED, INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   fatal
 """
 
@@ -21,7 +21,7 @@ from kohort.protocol.schema import Request, RequestPart, Response, ResponsePart,
 
 
 class TopicPartitions(RequestPart):
-    """Stands in the request and, under the same name, in the response."""
+    """Partitions of one topic, in the request and in the response."""
 
     topic_id: UUID = field(uuid, "0+")
     """The topic's id, which a deleted and re-created topic does not share with its predecessor."""
@@ -33,23 +33,23 @@ class ConsumerGroupHeartbeatRequest(Request, key=68, versions="0-1", flexible="0
     group_id: str = field(string, "0+")
     """The group."""
     member_id: str = field(string, "0+")
-    """The member's id, which it makes up itself (a uuid) from version 1 on; empty on joining in version 0."""
+    """The member id. From version 1 on the member generates it (a UUID); in version 0 it is empty on joining."""
     member_epoch: int = field(int32, "0+")
-    """The member's epoch; 0 joins, -1 leaves, -2 leaves for a while as a static member."""
+    """The member's epoch; 0 joins, -1 leaves, -2 leaves temporarily as a static member."""
     instance_id: str | None = field(string, "0+", null="0+", default=None)
     """The static member's own name, or null."""
     rack_id: str | None = field(string, "0+", null="0+", default=None)
     """The member's rack; null where it has none or it did not change."""
     rebalance_timeout_ms: int = field(int32, "0+", default=-1)
-    """How long the member may take to give partitions back; -1 where it did not change."""
+    """Milliseconds the member may take to revoke partitions; -1 if unchanged."""
     subscribed_topic_names: tuple[str, ...] | None = field([string], "0+", null="0+", default=None)
-    """The topics it wants to read; null where that did not change."""
+    """The subscribed topics; null if unchanged."""
     subscribed_topic_regex: str | None = field(string, "1+", null="1+", default=None)
-    """The pattern it wants to read, for RE2; null where there is none or it did not change."""
+    """The subscribed topic pattern in RE2 syntax; null if there is none or it did not change."""
     server_assignor: str | None = field(string, "0+", null="0+", default=None)
-    """The assignor it wants the coordinator to use; null leaves the choice, or where it did not change."""
+    """The assignor that the coordinator shall use; null if unchanged, or to let the coordinator choose."""
     topic_partitions: tuple[TopicPartitions, ...] | None = field([TopicPartitions], "0+", null="0+", default=None)
-    """What it owns now; null where that did not change."""
+    """The partitions that the member owns now; null if unchanged."""
 
 
 class Assignment(ResponsePart):
@@ -59,16 +59,16 @@ class Assignment(ResponsePart):
 
 class ConsumerGroupHeartbeatResponse(Response, key=68, versions="0-1", flexible="0+"):
     throttle_time_ms: int = field(int32, "0+")
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     error_code: int = field(int16, "0+")
     """0, or what went wrong."""
     error_message: str | None = field(string, "0+", null="0+", default=None)
-    """What went wrong in words, or null."""
+    """The error message, or null."""
     member_id: str | None = field(string, "0+", null="0+", default=None)
     """The member's id where the coordinator made it up, else null."""
     member_epoch: int = field(int32, "0+")
     """The member's epoch from now on."""
     heartbeat_interval_ms: int = field(int32, "0+")
-    """How long until the next heartbeat."""
+    """Milliseconds until the next heartbeat."""
     assignment: Assignment | None = field(Assignment, "0+", null="0+", default=None)
-    """What the member shall own; null where that did not change."""
+    """The member's new assignment; null if unchanged."""

@@ -1,12 +1,12 @@
-"""CreateAcls (30): give users rights, or take them away expressly.
+"""CreateAcls (30): creates ACL rules, which allow or deny operations to principals.
 
-Sent to: any broker of a KRaft cluster (it forwards). Numbers are those of Kafka's ResourceType, PatternType,
-AclOperation and AclPermissionType. Version 0 knew only patterns that are names.
+Sent to: any broker of a KRaft cluster (it forwards). Numeric values are those of Kafka's ResourceType, PatternType,
+AclOperation and AclPermissionType. Version 0 has literal patterns only.
 
 Errors (by creation)
     SECURITY_DISABLED             the brokers have no authorizer
-    INVALID_REQUEST               an ANY or UNKNOWN where something definite must stand
-    NOT_CONTROLLER                fresh metadata, send to the controller
+    INVALID_REQUEST               ANY or UNKNOWN where a specific value is required
+    NOT_CONTROLLER                refresh metadata, send to the controller
     CLUSTER_AUTHORIZATION_FAILED  fatal: the caller needs ALTER on the cluster
 """
 
@@ -16,17 +16,17 @@ from kohort.protocol.schema import Request, RequestPart, Response, ResponsePart,
 
 class AclCreation(RequestPart):
     resource_type: int = field(int8, "0+")
-    """What kind of thing the rule is about."""
+    """The resource type."""
     resource_name: str = field(string, "0+")
     """Its name, or what names begin with, or `*`."""
     resource_pattern_type: int = field(int8, "1+", default=3)
-    """How the name is meant: 3 as it stands, 4 as a beginning (KIP-290)."""
+    """The pattern type: 3 literal, 4 prefixed (KIP-290)."""
     principal: str = field(string, "0+")
-    """Whom the rule is about, such as `User:alice`."""
+    """The principal of the rule, for example `User:alice`."""
     host: str = field(string, "0+")
     """From where, or `*`."""
     operation: int = field(int8, "0+")
-    """What it is that may be done, or may not."""
+    """The operation that is allowed or denied."""
     permission_type: int = field(int8, "0+")
     """2 denies, 3 allows."""
 
@@ -40,11 +40,11 @@ class AclCreationResult(ResponsePart):
     error_code: int = field(int16, "0+")
     """0, or what went wrong."""
     error_message: str | None = field(string, "0+", null="0+")
-    """What went wrong in words, or null."""
+    """The error message, or null."""
 
 
 class CreateAclsResponse(Response, key=30, versions="0-3", flexible="2+"):
     throttle_time_ms: int = field(int32, "0+")
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     results: tuple[AclCreationResult, ...] = field([AclCreationResult], "0+")
     """One entry for each creation, in the order of the request."""

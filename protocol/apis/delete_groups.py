@@ -1,11 +1,11 @@
-"""DeleteGroups (42): delete groups that have no members, with their offsets.
+"""DeleteGroups (42): deletes groups without members, with their committed offsets.
 
-Sent to: the coordinator of every group named.
+Sent to: the coordinator of each requested group.
 
 Errors (by group)
-    NON_EMPTY_GROUP               it has members still
-    GROUP_ID_NOT_FOUND            gone already
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, retry
+    NON_EMPTY_GROUP               the group has members
+    GROUP_ID_NOT_FOUND            already deleted
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   send FindCoordinator, retry
     INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED   fatal
 """
 
@@ -27,6 +27,6 @@ class DeletableGroupResult(ResponsePart):
 
 class DeleteGroupsResponse(Response, key=42, versions="0-2", flexible="2+"):
     throttle_time_ms: int = field(int32, "0+")
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     results: tuple[DeletableGroupResult, ...] = field([DeletableGroupResult], "0+")
     """The groups, one entry each."""

@@ -1,12 +1,12 @@
-"""DeleteRecords (21): forget the records before an offset.
+"""DeleteRecords (21): deletes the records before an offset.
 
 Sent to: each partition's leader.
 
 Errors (by partition)
     OFFSET_OUT_OF_RANGE           beyond the high watermark
     POLICY_VIOLATION              the topic is compacted only
-    NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION   fresh metadata, retry
-    REQUEST_TIMED_OUT             not every replica has done it yet
+    NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION   refresh metadata, retry
+    REQUEST_TIMED_OUT             not applied by all replicas yet
     TOPIC_AUTHORIZATION_FAILED    fatal
 """
 
@@ -18,7 +18,7 @@ class DeleteRecordsPartition(RequestPart):
     partition_index: int = field(int32, "0+")
     """The partition's number within its topic."""
     offset: int = field(int64, "0+")
-    """Delete what is before this offset; -1 stands for the high watermark."""
+    """Records before this offset are deleted; -1 means the high watermark."""
 
 
 class DeleteRecordsTopic(RequestPart):
@@ -32,7 +32,7 @@ class DeleteRecordsRequest(Request, key=21, versions="0-2", flexible="2+"):
     topics: tuple[DeleteRecordsTopic, ...] = field([DeleteRecordsTopic], "0+")
     """The topics, one entry each."""
     timeout_ms: int = field(int32, "0+")
-    """How long the broker may take."""
+    """Milliseconds the broker may take."""
 
 
 class DeleteRecordsPartitionResult(ResponsePart):
@@ -53,6 +53,6 @@ class DeleteRecordsTopicResult(ResponsePart):
 
 class DeleteRecordsResponse(Response, key=21, versions="0-2", flexible="2+"):
     throttle_time_ms: int = field(int32, "0+")
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     topics: tuple[DeleteRecordsTopicResult, ...] = field([DeleteRecordsTopicResult], "0+")
     """The topics, one entry each."""

@@ -1,15 +1,15 @@
-"""DeleteTopics (20): delete topics with all their records.
+"""DeleteTopics (20): deletes topics with all their records.
 
-Sent to: any broker of a KRaft cluster (it forwards), the controller of an older one. Version 6 deletes by id too.
+Sent to: any broker of a KRaft cluster (it forwards), or the controller of a ZooKeeper cluster. Version 6 adds ids.
 
 Errors (by topic)
-    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID   gone already
-    NOT_CONTROLLER                fresh metadata, send to the controller
-    REQUEST_TIMED_OUT             it is marked; it will go
-    TOPIC_DELETION_DISABLED       the brokers are set not to
-    INVALID_REQUEST               a topic named twice, or both by name and id
+    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID   already deleted
+    NOT_CONTROLLER                refresh metadata, send to the controller
+    REQUEST_TIMED_OUT             marked for deletion, but not deleted yet
+    TOPIC_DELETION_DISABLED       delete.topic.enable is false
+    INVALID_REQUEST               a topic is named twice, or by both name and id
     THROTTLING_QUOTA_EXCEEDED     wait `throttle_time_ms`, retry (KIP-599)
-    UNSUPPORTED_VERSION           the cluster is too old for ids
+    UNSUPPORTED_VERSION           the cluster does not support topic ids
     TOPIC_AUTHORIZATION_FAILED    fatal
 """
 
@@ -32,7 +32,7 @@ class DeleteTopicsRequest(Request, key=20, versions="0-6", flexible="4+"):
     topic_names: tuple[str, ...] = field([string], "0-5", ignorable=True)
     """The topics to delete, by name."""
     timeout_ms: int = field(int32, "0+")
-    """How long the broker may take."""
+    """Milliseconds the broker may take."""
 
 
 class DeletableTopicResult(ResponsePart):
@@ -43,11 +43,11 @@ class DeletableTopicResult(ResponsePart):
     error_code: int = field(int16, "0+")
     """0, or what went wrong."""
     error_message: str | None = field(string, "5+", null="5+", default=None, ignorable=True)
-    """What went wrong in words, or null."""
+    """The error message, or null."""
 
 
 class DeleteTopicsResponse(Response, key=20, versions="0-6", flexible="4+"):
     throttle_time_ms: int = field(int32, "1+", ignorable=True)
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     responses: tuple[DeletableTopicResult, ...] = field([DeletableTopicResult], "0+")
     """The topics, one entry each."""

@@ -1,11 +1,11 @@
-"""DescribeCluster (60): which brokers, or controllers, make up the cluster (KIP-700)?
+"""DescribeCluster (60): lists the brokers or the controllers of the cluster (KIP-700).
 
 Sent to: any broker; from version 1 on a controller too (KIP-919).
 
 Errors
-    MISMATCHED_ENDPOINT_TYPE      brokers were asked for at a controller, or the other way
-    UNSUPPORTED_ENDPOINT_TYPE     neither brokers nor controllers were asked for
-    UNSUPPORTED_VERSION           the controllers are too old for it
+    MISMATCHED_ENDPOINT_TYPE      a controller received a request for brokers, or the reverse
+    UNSUPPORTED_ENDPOINT_TYPE     the endpoint type is neither brokers nor controllers
+    UNSUPPORTED_VERSION           the controllers do not support it
     CLUSTER_AUTHORIZATION_FAILED  fatal
 """
 
@@ -15,11 +15,11 @@ from kohort.protocol.schema import Request, Response, ResponsePart, field
 
 class DescribeClusterRequest(Request, key=60, versions="0-2", flexible="0+"):
     include_cluster_authorized_operations: bool = field(boolean, "0+")
-    """Whether to answer with what the caller may do to the cluster (KIP-430)."""
+    """True adds the caller's authorized operations on the cluster to the response (KIP-430)."""
     endpoint_type: int = field(int8, "1+", default=1)
-    """1 asks about brokers, 2 about controllers (KIP-919)."""
+    """Endpoint type to list: 1 brokers, 2 controllers (KIP-919)."""
     include_fenced_brokers: bool = field(boolean, "2+")
-    """Whether to list brokers that are registered and not in service (KIP-1073)."""
+    """True adds fenced brokers to the response (KIP-1073)."""
 
 
 class DescribeClusterBroker(ResponsePart):
@@ -32,23 +32,23 @@ class DescribeClusterBroker(ResponsePart):
     rack: str | None = field(string, "0+", null="0+", default=None)
     """The broker's rack, or null."""
     is_fenced: bool = field(boolean, "2+")
-    """Whether it is registered and not in service."""
+    """True if the broker is registered but fenced."""
 
 
 class DescribeClusterResponse(Response, key=60, versions="0-2", flexible="0+"):
     throttle_time_ms: int = field(int32, "0+")
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     error_code: int = field(int16, "0+")
     """0, or what went wrong."""
     error_message: str | None = field(string, "0+", null="0+", default=None)
-    """What went wrong in words, or null."""
+    """The error message, or null."""
     endpoint_type: int = field(int8, "1+", default=1)
-    """What is described: 1 brokers, 2 controllers."""
+    """Endpoint type of the entries: 1 brokers, 2 controllers."""
     cluster_id: str = field(string, "0+")
     """The cluster's id."""
     controller_id: int = field(int32, "0+", default=-1)
-    """The controller's broker id as clients may use it; -1 where there is none."""
+    """The broker id that clients use as the controller; -1 if there is none."""
     brokers: tuple[DescribeClusterBroker, ...] = field([DescribeClusterBroker], "0+")
     """The nodes."""
     cluster_authorized_operations: int = field(int32, "0+", default=-(2**31))
-    """What the caller may do to the cluster, as a bit field; the lowest int32 where not asked for."""
+    """The caller's authorized operations on the cluster, as a bit field; -2**31 if not requested."""

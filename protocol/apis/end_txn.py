@@ -1,15 +1,15 @@
-"""EndTxn (26): commit my transaction, or abort it.
+"""EndTxn (26): commits or aborts the transaction.
 
-Sent to: the transaction coordinator. From version 5 on the answer carries the next transaction's id and epoch
+Sent to: the transaction coordinator. From version 5 on the response has the next transaction's id and epoch
 (KIP-890).
 
 Errors
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, retry
-    CONCURRENT_TRANSACTIONS       already being settled: retry after a while
-    INVALID_TXN_STATE             nothing is open, or it was settled the other way
-    INVALID_PRODUCER_EPOCH, PRODUCER_FENCED   a newer instance runs: stop
-    INVALID_PRODUCER_ID_MAPPING   initialise the producer again
-    TRANSACTION_ABORTABLE         abort and begin anew (version 4 on)
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   send FindCoordinator, retry
+    CONCURRENT_TRANSACTIONS       the transaction is completing: retry after a backoff
+    INVALID_TXN_STATE             no transaction is open, or it was ended the other way
+    INVALID_PRODUCER_EPOCH, PRODUCER_FENCED   a newer producer instance runs: fatal
+    INVALID_PRODUCER_ID_MAPPING   send InitProducerId again
+    TRANSACTION_ABORTABLE         abort the transaction (version 4 on)
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED   fatal
 """
 
@@ -30,10 +30,10 @@ class EndTxnRequest(Request, key=26, versions="0-5", flexible="3+"):
 
 class EndTxnResponse(Response, key=26, versions="0-5", flexible="3+"):
     throttle_time_ms: int = field(int32, "0+")
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     error_code: int = field(int16, "0+")
     """0, or what went wrong."""
     producer_id: int = field(int64, "5+", default=-1, ignorable=True)
-    """The id for the next transaction (KIP-890); -1 where it stays."""
+    """The producer id of the next transaction (KIP-890); -1 if unchanged."""
     producer_epoch: int = field(int16, "5+", default=-1, ignorable=True)
-    """The epoch for the next transaction (KIP-890); -1 where it stays."""
+    """The producer epoch of the next transaction (KIP-890); -1 if unchanged."""

@@ -1,16 +1,16 @@
-"""Fetch (1): the records from here on.
+"""Fetch (1): returns record batches from an offset on.
 
-Sent to: each partition's leader, or the replica that the leader prefers for the asker's rack (KIP-392). Version 4
-brings isolation levels, 7 sessions, 12 flexible fields, 13 topic ids, 16 the new leader's address with the error.
+Sent to: each partition's leader, or the preferred read replica for the client's rack (KIP-392). Version 4
+adds isolation levels, 7 sessions, 12 flexible fields, 13 topic ids, 16 the new leader's address with the error.
 
 Errors (of the session at the top; by partition)
-    OFFSET_OUT_OF_RANGE             before the log's start or past its end: the reset policy decides
+    OFFSET_OUT_OF_RANGE             before the log start or past the log end: apply the reset policy
     NOT_LEADER_OR_FOLLOWER, LEADER_NOT_AVAILABLE, REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR
-                                    fresh metadata (or `current_leader`), fetch again
-    FENCED_LEADER_EPOCH             the client's metadata is old: refresh, and check for truncation
+                                    refresh metadata (or `current_leader`), fetch again
+    FENCED_LEADER_EPOCH             the client's metadata is stale: refresh, and check for truncation
     UNKNOWN_LEADER_EPOCH            the broker is behind: fetch again
-    OFFSET_NOT_AVAILABLE            a new leader still finds its end: fetch again
-    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID   deleted or re-created: fresh metadata
+    OFFSET_NOT_AVAILABLE            a new leader does not know its high watermark yet: fetch again
+    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID, INCONSISTENT_TOPIC_ID   deleted or re-created: refresh metadata
     FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH, FETCH_SESSION_TOPIC_ID_ERROR
                                     open a new session with a full request
     CORRUPT_MESSAGE                 the broker's copy fails its checksum
@@ -27,16 +27,16 @@ from kohort.protocol.schema import Buffer, Request, RequestPart, Response, Respo
 
 class ReplicaState(RequestPart):
     replica_id: int = field(int32, "15+", default=-1)
-    """The asking broker's id; -1 for a client."""
+    """The follower's broker id; -1 from a client."""
     replica_epoch: int = field(int64, "15+", default=-1)
-    """The asking broker's epoch; -1 where it is unknown."""
+    """The epoch of the follower that sends the request; -1 if unknown."""
 
 
 class FetchPartition(RequestPart):
     partition: int = field(int32, "0+")
     """The partition's number within its topic."""
     current_leader_epoch: int = field(int32, "9+", default=-1, ignorable=True)
-    """The leader's epoch as the client knows it, so that a stale leader or client is noticed (KIP-320)."""
+    """The leader epoch in the client's metadata. The broker uses it to detect a stale client or leader (KIP-320)."""
     fetch_offset: int = field(int64, "0+")
     """The offset to read from."""
     last_fetched_epoch: int = field(int32, "12+", default=-1)
@@ -44,11 +44,11 @@ class FetchPartition(RequestPart):
     log_start_offset: int = field(int64, "5+", default=-1, ignorable=True)
     """A follower's log start; -1 from a client."""
     partition_max_bytes: int = field(int32, "0+")
-    """How many bytes of this partition to answer with at most."""
+    """The maximum number of bytes of this partition in the response."""
     replica_directory_id: UUID = field(uuid, "17+", ignorable=True, tag=0, tagged="17+")
     """The directory of a follower's replica."""
     high_watermark: int = field(int64, "18+", default=2**63 - 1, ignorable=True, tag=1, tagged="18+")
-    """The high watermark that a follower knows, so that the leader need not wait to tell it again (KIP-1166)."""
+    """The high watermark known to the follower (KIP-1166). If the leader's is higher, it responds at once."""
 
 
 class FetchTopic(RequestPart):
@@ -57,7 +57,7 @@ class FetchTopic(RequestPart):
     topic_id: UUID = field(uuid, "13+", ignorable=True)
     """The topic's id, which a deleted and re-created topic does not share with its predecessor."""
     partitions: tuple[FetchPartition, ...] = field([FetchPartition], "0+")
-    """Which partitions, and from where."""
+    """The partitions to fetch, with their offsets."""
 
 
 class ForgottenTopic(RequestPart):
@@ -71,36 +71,36 @@ class ForgottenTopic(RequestPart):
 
 class FetchRequest(Request, key=1, versions="0-18", flexible="12+"):
     cluster_id: str | None = field(string, "12+", null="12+", default=None, ignorable=True, tag=0, tagged="12+")
-    """The cluster that the asker believes to talk to, or null."""
+    """The cluster id that the client expects, or null."""
     replica_id: int = field(int32, "0-14", default=-1)
-    """The asking broker's id; -1 for a client."""
+    """The follower's broker id; -1 from a client."""
     replica_state: ReplicaState = field(ReplicaState, "15+", tag=1, tagged="15+")
-    """Who asks, when it is a broker (KIP-903)."""
+    """The identity of the follower that sends the request (KIP-903)."""
     max_wait_ms: int = field(int32, "0+")
-    """How long to wait until `min_bytes` are there."""
+    """Milliseconds the broker may wait for `min_bytes`."""
     min_bytes: int = field(int32, "0+")
-    """How many bytes to wait for."""
+    """The minimum number of bytes in the response, unless `max_wait_ms` passes first."""
     max_bytes: int = field(int32, "3+", default=2**31 - 1, ignorable=True)
-    """How many bytes to answer with at most; the first batch comes even if it is larger."""
+    """The maximum number of bytes in the response. The first batch is returned even if it is larger."""
     isolation_level: int = field(int8, "4+", default=0, ignorable=True)
     """0 sees every record, 1 only those of committed transactions (KIP-98)."""
     session_id: int = field(int32, "7+", default=0, ignorable=True)
-    """The fetch session (KIP-227); 0 opens one, or stands for none."""
+    """The fetch session's id (KIP-227); 0 opens a session, or means none."""
     session_epoch: int = field(int32, "7+", default=-1, ignorable=True)
-    """The session's epoch: counts up by one a request; 0 starts afresh, -1 does without a session."""
+    """The session epoch, which grows by one with each request; 0 opens a session, -1 disables it."""
     topics: tuple[FetchTopic, ...] = field([FetchTopic], "0+")
-    """What to fetch; in a session only what changed."""
+    """The partitions to fetch; in a session only those that changed."""
     forgotten_topics_data: tuple[ForgottenTopic, ...] = field([ForgottenTopic], "7+")
-    """What to drop from the session."""
+    """The partitions to remove from the session."""
     rack_id: str = field(string, "11+", default="", ignorable=True)
-    """The asker's rack, so that a near replica can be named (KIP-392)."""
+    """The client's rack, from which the leader selects a near replica (KIP-392)."""
 
 
 class EpochEndOffset(ResponsePart):
     epoch: int = field(int32, "12+", default=-1)
-    """The greatest epoch not above the asker's; -1 where there is none."""
+    """The largest epoch that is not above the requested one; -1 if there is none."""
     end_offset: int = field(int64, "12+", default=-1)
-    """Where that epoch ends; -1 where there is none."""
+    """The end offset of that epoch; -1 if there is none."""
 
 
 class LeaderIdAndEpoch(ResponsePart):
@@ -121,7 +121,7 @@ class AbortedTransaction(ResponsePart):
     producer_id: int = field(int64, "4+")
     """The producer's id."""
     first_offset: int = field(int64, "4+")
-    """Where in the partition the aborted transaction begins."""
+    """The first offset of the aborted transaction."""
 
 
 class PartitionData(ResponsePart):
@@ -132,21 +132,21 @@ class PartitionData(ResponsePart):
     high_watermark: int = field(int64, "0+")
     """One past the last offset that is replicated."""
     last_stable_offset: int = field(int64, "4+", default=-1, ignorable=True)
-    """One past the last offset whose transactions are all decided; -1 where it is unknown."""
+    """The last stable offset: all transactions below it are committed or aborted; -1 if unknown."""
     log_start_offset: int = field(int64, "5+", default=-1, ignorable=True)
-    """The first offset that the log still has; -1 where it is unknown."""
+    """The log start offset; -1 if unknown."""
     diverging_epoch: EpochEndOffset = field(EpochEndOffset, "12+", tag=0, tagged="12+")
-    """Where the asker's log parted from the leader's: truncate to there."""
+    """The epoch and end offset after which the fetcher's log diverges: the fetcher must truncate to them."""
     current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, "12+", tag=1, tagged="12+")
-    """Who leads the partition now, told to a client that asked the wrong broker (KIP-951)."""
+    """The partition's current leader, set with NOT_LEADER_OR_FOLLOWER (KIP-951)."""
     snapshot_id: SnapshotId = field(SnapshotId, "12+", tag=2, tagged="12+")
     """The snapshot to load instead, for followers of the metadata log."""
     aborted_transactions: tuple[AbortedTransaction, ...] | None = field(
         [AbortedTransaction], "4+", null="4+", ignorable=True
     )
-    """Aborted transactions among the records, by where they began; null unless isolation level 1 was asked for."""
+    """Aborted transactions among the records, in order of first offset. Null unless isolation level 1 was requested."""
     preferred_read_replica: int = field(int32, "11+", default=-1)
-    """The broker to fetch from instead; -1 for the one that answers."""
+    """The broker id of the replica to fetch from instead; -1 for none."""
     records: Buffer | None = field(records, "0+", null="0+")
     """The record batches; the last may be cut short."""
 
@@ -173,12 +173,12 @@ class NodeEndpoint(ResponsePart):
 
 class FetchResponse(Response, key=1, versions="0-18", flexible="12+"):
     throttle_time_ms: int = field(int32, "1+", ignorable=True)
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     error_code: int = field(int16, "7+", ignorable=True)
     """0, or what is wrong with the session or the request."""
     session_id: int = field(int32, "7+", default=0)
-    """The session that the broker keeps; 0 where it keeps none."""
+    """The fetch session's id; 0 if the broker keeps no session."""
     responses: tuple[FetchableTopicResponse, ...] = field([FetchableTopicResponse], "0+")
-    """The topics, one entry each; in a session only those with news."""
+    """The topics, one entry each. In a fetch session only changed topics are present."""
     node_endpoints: tuple[NodeEndpoint, ...] = field([NodeEndpoint], "16+", tag=0, tagged="16+")
-    """Where the brokers named under `current_leader` are, so that no metadata round is needed (KIP-951)."""
+    """The addresses of the brokers in `current_leader`, which save a Metadata request (KIP-951)."""

@@ -1,14 +1,14 @@
-"""FindCoordinator (10): which broker coordinates this group, or this transactional id?
+"""FindCoordinator (10): finds the coordinator of a group or of a transactional id.
 
-Sent to: any broker. From version 4 on several keys at once, each with its own error.
+Sent to: any broker. From version 4 on the request has several keys, each with its own error.
 
 Errors
-    COORDINATOR_NOT_AVAILABLE               none elected yet: retry after a while
-    COORDINATOR_LOAD_IN_PROGRESS            still loading: retry after a while
-    INVALID_GROUP_ID                        no group can be called so: give up
-    GROUP_AUTHORIZATION_FAILED              the caller may not see the group: give up
-    TRANSACTIONAL_ID_AUTHORIZATION_FAILED   the same for a transactional id
-    INVALID_REQUEST                         a key type the broker does not know in this version
+    COORDINATOR_NOT_AVAILABLE               no coordinator yet: retry after a backoff
+    COORDINATOR_LOAD_IN_PROGRESS            still loading: retry after a backoff
+    INVALID_GROUP_ID                        the group id is invalid: fatal
+    GROUP_AUTHORIZATION_FAILED              the caller lacks DESCRIBE on the group: fatal
+    TRANSACTIONAL_ID_AUTHORIZATION_FAILED   the caller lacks DESCRIBE on the transactional id: fatal
+    INVALID_REQUEST                         the broker does not support the key type in this version
 """
 
 from kohort.protocol.primitives import int8, int16, int32, string
@@ -17,7 +17,7 @@ from kohort.protocol.schema import Request, Response, ResponsePart, field
 
 class FindCoordinatorRequest(Request, key=10, versions="0-6", flexible="3+"):
     key: str = field(string, "0-3")
-    """What is coordinated: a group id or a transactional id."""
+    """The coordinator key: a group id or a transactional id."""
     key_type: int = field(int8, "1+", default=0)
     """0 a group, 1 a transaction, 2 a share group's partition (`group:topic id:partition`)."""
     coordinator_keys: tuple[str, ...] = field([string], "4+")
@@ -26,7 +26,7 @@ class FindCoordinatorRequest(Request, key=10, versions="0-6", flexible="3+"):
 
 class Coordinator(ResponsePart):
     key: str = field(string, "4+")
-    """The key that this answer is for."""
+    """The requested key."""
     node_id: int = field(int32, "4+")
     """The coordinator's broker id; -1 with an error."""
     host: str = field(string, "4+")
@@ -36,16 +36,16 @@ class Coordinator(ResponsePart):
     error_code: int = field(int16, "4+")
     """0, or what went wrong."""
     error_message: str | None = field(string, "4+", null="4+", ignorable=True)
-    """What went wrong in words, or null."""
+    """The error message, or null."""
 
 
 class FindCoordinatorResponse(Response, key=10, versions="0-6", flexible="3+"):
     throttle_time_ms: int = field(int32, "1+", ignorable=True)
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     error_code: int = field(int16, "0-3")
     """0, or what went wrong."""
     error_message: str | None = field(string, "1-3", null="1-3", ignorable=True)
-    """What went wrong in words, or null."""
+    """The error message, or null."""
     node_id: int = field(int32, "0-3")
     """The coordinator's broker id."""
     host: str = field(string, "0-3")
@@ -53,4 +53,4 @@ class FindCoordinatorResponse(Response, key=10, versions="0-6", flexible="3+"):
     port: int = field(int32, "0-3")
     """The port to connect to."""
     coordinators: tuple[Coordinator, ...] = field([Coordinator], "4+")
-    """One answer a key."""
+    """The coordinators, one for each key."""

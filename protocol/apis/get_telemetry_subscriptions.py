@@ -1,11 +1,11 @@
-"""GetTelemetrySubscriptions (71): which of its metrics should this client push, how often, and in what form (KIP-714)?
+"""GetTelemetrySubscriptions (71): the metrics, interval and format of the client's pushes (KIP-714).
 
-Sent to: any broker; only those with a plugin that takes clients' metrics offer it.
+Sent to: any broker. Only brokers with a plugin for client metrics support it.
 
 Errors
-    THROTTLING_QUOTA_EXCEEDED     asked again too soon: wait for the push interval
-    INVALID_REQUEST               fatal: the broker does not like the client's id
-    UNSUPPORTED_VERSION           the broker takes no metrics from clients
+    THROTTLING_QUOTA_EXCEEDED     sent before the push interval passed: wait for it
+    INVALID_REQUEST               fatal: the client instance id is invalid
+    UNSUPPORTED_VERSION           the broker does not accept client metrics
 """
 
 from uuid import UUID
@@ -16,25 +16,26 @@ from kohort.protocol.schema import Request, Response, field
 
 class GetTelemetrySubscriptionsRequest(Request, key=71, versions="0", flexible="0+"):
     client_instance_id: UUID = field(uuid, "0+")
-    """The id that the client was given, which it keeps for its life; zero in its first request."""
+    """The client instance id that the broker assigned, which is constant for the client's life; zero in the first
+    request."""
 
 
 class GetTelemetrySubscriptionsResponse(Response, key=71, versions="0", flexible="0+"):
     throttle_time_ms: int = field(int32, "0+")
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     error_code: int = field(int16, "0+")
     """0, or what went wrong."""
     client_instance_id: UUID = field(uuid, "0+")
     """The client's new id if the request had none, else zero."""
     subscription_id: int = field(int32, "0+")
-    """Names what is subscribed now; every push repeats it."""
+    """The id of the current subscription. Every push repeats it."""
     accepted_compression_types: tuple[int, ...] = field([int8], "0+")
-    """Codecs that a push may use, in the broker's order of preference; without one, none."""
+    """Compression types that a push may use, in the broker's order of preference; empty means no compression."""
     push_interval_ms: int = field(int32, "0+")
-    """How long to wait between two pushes."""
+    """Milliseconds between two pushes."""
     telemetry_max_bytes: int = field(int32, "0+")
     """The most bytes that a push may carry."""
     delta_temporality: bool = field(boolean, "0+")
-    """Whether counters are told as what was added since the last push, instead of since the start."""
+    """True requests counters as the increase since the last push, false as the total since the start."""
     requested_metrics: tuple[str, ...] = field([string], "0+")
-    """Prefixes of the names that are wanted; none: nothing is; an empty one, or "*": everything is."""
+    """Prefixes of the requested metric names. An empty list requests none, and an empty prefix or "*" requests all."""

@@ -1,14 +1,14 @@
-"""Heartbeat (12): still here; is there news?
+"""Heartbeat (12): keeps the member's session alive and reports a rebalance.
 
 Sent to: the group's coordinator, every heartbeat interval while the member is in a generation.
 
 Errors
-    REBALANCE_IN_PROGRESS        the news: give back what must be given back, and join again
-    ILLEGAL_GENERATION           the group went on without this member: its partitions are lost, join again
-    UNKNOWN_MEMBER_ID            the member was given up: its partitions are lost, join again with an empty id
-    FENCED_INSTANCE_ID           another process uses the same static name: fatal
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE   find the coordinator again, stay a member
-    COORDINATOR_LOAD_IN_PROGRESS stay a member, try again after a while
+    REBALANCE_IN_PROGRESS        a rebalance has begun: revoke partitions, and join again
+    ILLEGAL_GENERATION           a newer generation exists: the partitions are lost, join again
+    UNKNOWN_MEMBER_ID            the member was removed: its partitions are lost, join again with an empty id
+    FENCED_INSTANCE_ID           another process uses the same group instance id: fatal
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE   send FindCoordinator, stay a member
+    COORDINATOR_LOAD_IN_PROGRESS stay a member, retry after a backoff
     GROUP_AUTHORIZATION_FAILED   fatal
 """
 
@@ -20,15 +20,15 @@ class HeartbeatRequest(Request, key=12, versions="0-4", flexible="4+"):
     group_id: str = field(string, "0+")
     """The group."""
     generation_id: int = field(int32, "0+")
-    """The generation that the member believes to be in."""
+    """The generation of the member's last successful JoinGroup."""
     member_id: str = field(string, "0+")
-    """The member's id as the coordinator gave it; empty before it has one."""
+    """The member id that the coordinator assigned; empty before the first JoinGroup response."""
     group_instance_id: str | None = field(string, "3+", null="3+", default=None)
-    """The static member's own name (KIP-345), or null for a dynamic member."""
+    """The group instance id of a static member (KIP-345), or null for a dynamic member."""
 
 
 class HeartbeatResponse(Response, key=12, versions="0-4", flexible="4+"):
     throttle_time_ms: int = field(int32, "1+", ignorable=True)
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     error_code: int = field(int16, "0+")
     """0, or what went wrong."""

@@ -1,9 +1,9 @@
-"""ListGroups (16): which groups does this broker coordinate?
+"""ListGroups (16): lists the groups that the broker coordinates.
 
-Sent to: every broker, for each knows its own groups only.
+Sent to: every broker. A response has only the groups of its broker.
 
 Errors
-    COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE   retry this broker after a while
+    COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE   retry this broker after a backoff
     CLUSTER_AUTHORIZATION_FAILED   the caller sees only groups it may describe, or none
 """
 
@@ -22,17 +22,17 @@ class ListedGroup(ResponsePart):
     group_id: str = field(string, "0+")
     """The group."""
     protocol_type: str = field(string, "0+")
-    """The kind of group: `consumer` for consumers; empty where only offsets are kept."""
+    """The protocol type: `consumer` for consumers; empty for a group that only stores offsets."""
     group_state: str = field(string, "4+", ignorable=True)
-    """The group's state: Empty, PreparingRebalance, CompletingRebalance, Stable, Dead (classic); Assigning, Reconciling
-    (KIP-848)."""
+    """The group's state: Empty, PreparingRebalance, CompletingRebalance, Stable or Dead. KIP-848 adds Assigning and
+    Reconciling."""
     group_type: str = field(string, "5+", ignorable=True)
-    """Which protocol it runs: `classic`, `consumer`, `share`, ..."""
+    """The group's protocol: `classic`, `consumer`, `share`, ..."""
 
 
 class ListGroupsResponse(Response, key=16, versions="0-5", flexible="3+"):
     throttle_time_ms: int = field(int32, "1+", ignorable=True)
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     error_code: int = field(int16, "0+")
     """0, or what went wrong."""
     groups: tuple[ListedGroup, ...] = field([ListedGroup], "0+")

@@ -1,14 +1,14 @@
-"""ListOffsets (2): which offset has the first record at or after a time, and where do the logs begin and end?
+"""ListOffsets (2): finds the first offset at or after a timestamp, or a log's start or end.
 
 Sent to: each partition's leader. With isolation level 1 "latest" is the last stable offset.
 
 Errors (by partition)
     NOT_LEADER_OR_FOLLOWER, LEADER_NOT_AVAILABLE, REPLICA_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, LISTENER_NOT_FOUND
-                                    fresh metadata, retry
-    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH   the client or the broker is behind: fresh metadata, retry
-    OFFSET_NOT_AVAILABLE            a new leader still finds its end: retry
-    UNKNOWN_TOPIC_OR_PARTITION      deleted, or not yet known there: fresh metadata, retry
-    UNSUPPORTED_FOR_MESSAGE_FORMAT  records too old to have times
+                                    refresh metadata, retry
+    FENCED_LEADER_EPOCH, UNKNOWN_LEADER_EPOCH   the client or the broker is behind: refresh metadata, retry
+    OFFSET_NOT_AVAILABLE            a new leader does not know its high watermark yet: retry
+    UNKNOWN_TOPIC_OR_PARTITION      deleted, or not known to the broker yet: refresh metadata, retry
+    UNSUPPORTED_FOR_MESSAGE_FORMAT  the message format has no timestamps
     TOPIC_AUTHORIZATION_FAILED      fatal
 """
 
@@ -20,12 +20,12 @@ class ListOffsetsPartition(RequestPart):
     partition_index: int = field(int32, "0+")
     """The partition's number within its topic."""
     current_leader_epoch: int = field(int32, "4+", default=-1, ignorable=True)
-    """The leader's epoch as the client knows it, so that a stale leader or client is noticed (KIP-320)."""
+    """The leader epoch in the client's metadata. The broker uses it to detect a stale client or leader (KIP-320)."""
     timestamp: int = field(int64, "0+")
-    """The first offset at or after this time in ms; or -1 latest, -2 earliest, -3 the record of the highest time, -4
-    earliest local, -5 latest tiered, -6 earliest still to be uploaded."""
+    """The time in ms since the epoch: the response has the first offset at or after it. Special values: -1 latest, -2
+    earliest, -3 record with the largest timestamp, -4 earliest local, -5 latest tiered, -6 earliest not yet tiered."""
     max_num_offsets: int = field(int32, "0", default=1)
-    """How many offsets to answer with at most."""
+    """The maximum number of offsets in the response."""
 
 
 class ListOffsetsTopic(RequestPart):
@@ -37,13 +37,13 @@ class ListOffsetsTopic(RequestPart):
 
 class ListOffsetsRequest(Request, key=2, versions="0-11", flexible="6+"):
     replica_id: int = field(int32, "0+")
-    """The asking broker's id; -1 for a client."""
+    """The follower's broker id; -1 from a client."""
     isolation_level: int = field(int8, "2+")
     """0 sees every record, 1 only those of committed transactions (KIP-98)."""
     topics: tuple[ListOffsetsTopic, ...] = field([ListOffsetsTopic], "0+")
     """The topics, one entry each."""
     timeout_ms: int = field(int32, "10+", ignorable=True)
-    """How long the broker may take to look into tiered storage."""
+    """Milliseconds the broker may take to read tiered storage."""
 
 
 class ListOffsetsPartitionResponse(ResponsePart):
@@ -52,7 +52,7 @@ class ListOffsetsPartitionResponse(ResponsePart):
     error_code: int = field(int16, "0+")
     """0, or what went wrong."""
     old_style_offsets: tuple[int, ...] = field([int64], "0")
-    """The offsets of version 0, which answers with segment bounds, newest first."""
+    """The offsets in version 0: base offsets of log segments, newest first."""
     timestamp: int = field(int64, "1+", default=-1)
     """The time of the record found; -1 where there is none."""
     offset: int = field(int64, "1+", default=-1)
@@ -70,6 +70,6 @@ class ListOffsetsTopicResponse(ResponsePart):
 
 class ListOffsetsResponse(Response, key=2, versions="0-11", flexible="6+"):
     throttle_time_ms: int = field(int32, "2+", ignorable=True)
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     topics: tuple[ListOffsetsTopicResponse, ...] = field([ListOffsetsTopicResponse], "0+")
     """The topics, one entry each."""

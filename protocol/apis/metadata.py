@@ -1,16 +1,16 @@
-"""Metadata (3): who are the brokers, and who leads which partition?
+"""Metadata (3): lists brokers, topics, partitions and their leaders.
 
-Sent to: any broker. Version 10 gives topic ids, version 12 takes them.
+Sent to: any broker. Version 10 returns topic ids, version 12 accepts them.
 
 Errors (by topic, by partition; version 13 also at the top)
-    UNKNOWN_TOPIC_OR_PARTITION   no such topic, or not yet known here: retry, it may be young
-    UNKNOWN_TOPIC_ID             no topic with this id: deleted, or not yet known here
-    LEADER_NOT_AVAILABLE         created or moved just now: retry
-    INVALID_TOPIC_EXCEPTION      a name that no topic can have: give up
-    TOPIC_AUTHORIZATION_FAILED   the caller may not see it: give up and say so
-    LISTENER_NOT_FOUND           the leader lacks the listener asked on: retry
-    REPLICA_NOT_AVAILABLE        a replica is away; the leader may be used all the same
-    REBOOTSTRAP_REQUIRED         forget every broker and start at the bootstrap addresses again (KIP-1102)
+    UNKNOWN_TOPIC_OR_PARTITION   no such topic, or a new topic that the broker does not know yet: retry
+    UNKNOWN_TOPIC_ID             no topic with this id: deleted, or not known to the broker yet
+    LEADER_NOT_AVAILABLE         no leader elected yet: retry
+    INVALID_TOPIC_EXCEPTION      the topic name is invalid: fatal
+    TOPIC_AUTHORIZATION_FAILED   the caller lacks DESCRIBE: fatal
+    LISTENER_NOT_FOUND           the leader has no listener of the requested name: retry
+    REPLICA_NOT_AVAILABLE        a replica is offline: ignore it, and use the leader
+    REBOOTSTRAP_REQUIRED         discard the metadata and use the bootstrap addresses again (KIP-1102)
 """
 
 from uuid import UUID
@@ -23,18 +23,18 @@ class MetadataRequestTopic(RequestPart):
     topic_id: UUID = field(uuid, "10+", ignorable=True)
     """The topic's id, which a deleted and re-created topic does not share with its predecessor."""
     name: str | None = field(string, "0+", null="10+")
-    """The topic's name, or null when asked by id."""
+    """The topic's name, or null if the request names it by id."""
 
 
 class MetadataRequest(Request, key=3, versions="0-13", flexible="9+"):
     topics: tuple[MetadataRequestTopic, ...] | None = field([MetadataRequestTopic], "0+", null="1+")
     """The topics to describe; null means all (in version 0 the empty array does)."""
     allow_auto_topic_creation: bool = field(boolean, "4+", default=True)
-    """Whether a missing topic may be created by asking for it."""
+    """True lets the broker create a missing topic."""
     include_cluster_authorized_operations: bool = field(boolean, "8-10")
-    """Whether to answer with what the caller may do to the cluster (KIP-430)."""
+    """True adds the caller's authorized operations on the cluster to the response (KIP-430)."""
     include_topic_authorized_operations: bool = field(boolean, "8+")
-    """Whether to answer with what the caller may do to each topic (KIP-430)."""
+    """True adds the caller's authorized operations on each topic to the response (KIP-430)."""
 
 
 class MetadataResponseBroker(ResponsePart):
@@ -62,7 +62,7 @@ class MetadataResponsePartition(ResponsePart):
     isr_nodes: tuple[int, ...] = field([int32], "0+")
     """The replicas that are in sync with the leader."""
     offline_replicas: tuple[int, ...] = field([int32], "5+", ignorable=True)
-    """The replicas whose broker or disk is away."""
+    """The replicas on a broker or disk that is offline."""
 
 
 class MetadataResponseTopic(ResponsePart):
@@ -73,25 +73,25 @@ class MetadataResponseTopic(ResponsePart):
     topic_id: UUID = field(uuid, "10+", ignorable=True)
     """The topic's id, which a deleted and re-created topic does not share with its predecessor."""
     is_internal: bool = field(boolean, "1+", default=False, ignorable=True)
-    """Whether it is one of Kafka's own topics, such as __consumer_offsets."""
+    """True for Kafka's internal topics, for example __consumer_offsets."""
     partitions: tuple[MetadataResponsePartition, ...] = field([MetadataResponsePartition], "0+")
     """The partitions, one entry each."""
     topic_authorized_operations: int = field(int32, "8+", default=-(2**31))
-    """What the caller may do to the topic, as a bit field; the lowest int32 where not asked for."""
+    """The caller's authorized operations on the topic, as a bit field; -2**31 if not requested."""
 
 
 class MetadataResponse(Response, key=3, versions="0-13", flexible="9+"):
     throttle_time_ms: int = field(int32, "3+", ignorable=True)
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     brokers: tuple[MetadataResponseBroker, ...] = field([MetadataResponseBroker], "0+")
     """The live brokers."""
     cluster_id: str | None = field(string, "2+", null="2+", default=None, ignorable=True)
-    """The cluster's id, or null where the broker knows none."""
+    """The cluster's id, or null if the broker has none."""
     controller_id: int = field(int32, "1+", default=-1, ignorable=True)
-    """The controller's broker id as clients may use it; -1 where there is none."""
+    """The broker id that clients use as the controller; -1 if there is none."""
     topics: tuple[MetadataResponseTopic, ...] = field([MetadataResponseTopic], "0+")
     """The topics, one entry each."""
     cluster_authorized_operations: int = field(int32, "8-10", default=-(2**31))
-    """What the caller may do to the cluster, as a bit field; the lowest int32 where not asked for."""
+    """The caller's authorized operations on the cluster, as a bit field; -2**31 if not requested."""
     error_code: int = field(int16, "13+", ignorable=True)
     """0, or what is wrong with the request as a whole."""

@@ -1,13 +1,13 @@
-"""OffsetDelete (47): forget a group's offsets of some partitions (KIP-496).
+"""OffsetDelete (47): deletes a group's committed offsets of some partitions (KIP-496).
 
 Sent to: the group's coordinator.
 
 Errors (of the group, and by partition)
     GROUP_SUBSCRIBED_TO_TOPIC     a member reads the topic: unsubscribe first
     GROUP_ID_NOT_FOUND            no such group
-    NON_EMPTY_GROUP               it has members, and is no group of consumers
+    NON_EMPTY_GROUP               the group has members, and its protocol type is not `consumer`
     UNKNOWN_TOPIC_OR_PARTITION    no such partition
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, retry
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   send FindCoordinator, retry
     INVALID_GROUP_ID, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   fatal
 """
 
@@ -52,6 +52,6 @@ class OffsetDeleteResponse(Response, key=47, versions="0"):
     error_code: int = field(int16, "0+")
     """0, or what is wrong with the group."""
     throttle_time_ms: int = field(int32, "0+", ignorable=True)
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     topics: tuple[OffsetDeleteResponseTopic, ...] = field([OffsetDeleteResponseTopic], "0+")
     """The topics, one entry each."""

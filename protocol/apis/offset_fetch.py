@@ -1,15 +1,15 @@
-"""OffsetFetch (9): where had the group read to?
+"""OffsetFetch (9): returns the group's committed offsets.
 
-Sent to: the group's coordinator. From version 8 on several groups at once, version 10 names topics by id. A partition
-without a commit is no error: its offset is -1.
+Sent to: the group's coordinator. Version 8 adds several groups in one request, version 10 topic ids. A partition
+without a commit has offset -1 and no error.
 
 Errors (of the group, from version 2 on, and by partition)
-    UNSTABLE_OFFSET_COMMIT          a transaction on this offset is undecided (`require_stable`): retry
-    COORDINATOR_LOAD_IN_PROGRESS    retry after a while
-    COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR   find the coordinator, retry
+    UNSTABLE_OFFSET_COMMIT          a transactional commit is pending (`require_stable`): retry
+    COORDINATOR_LOAD_IN_PROGRESS    retry after a backoff
+    COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR   send FindCoordinator, retry
     UNKNOWN_MEMBER_ID, STALE_MEMBER_EPOCH        KIP-848 only: rejoin, or retry with the new epoch
     GROUP_ID_NOT_FOUND              no such group
-    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID   deleted, or not yet known there
+    UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID   deleted, or not known to the broker yet
     TOPIC_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED   fatal
 """
 
@@ -23,7 +23,7 @@ class OffsetFetchRequestTopic(RequestPart):
     name: str = field(string, "0-7")
     """The topic's name."""
     partition_indexes: tuple[int, ...] = field([int32], "0-7")
-    """The partitions asked for."""
+    """The partition numbers."""
 
 
 class OffsetFetchRequestTopics(RequestPart):
@@ -32,29 +32,29 @@ class OffsetFetchRequestTopics(RequestPart):
     topic_id: UUID = field(uuid, "10+", ignorable=True)
     """The topic's id, which a deleted and re-created topic does not share with its predecessor."""
     partition_indexes: tuple[int, ...] = field([int32], "8+")
-    """The partitions asked for."""
+    """The partition numbers."""
 
 
 class OffsetFetchRequestGroup(RequestPart):
     group_id: str = field(string, "8+")
     """The group."""
     member_id: str | None = field(string, "9+", null="9+", default=None, ignorable=True)
-    """The asking member of a KIP-848 group, or null."""
+    """The id of the KIP-848 group member that sends the request, or null."""
     member_epoch: int = field(int32, "9+", default=-1, ignorable=True)
-    """The asking member's epoch in a KIP-848 group; -1 outside."""
+    """The epoch of the KIP-848 group member that sends the request; -1 otherwise."""
     topics: tuple[OffsetFetchRequestTopics, ...] | None = field([OffsetFetchRequestTopics], "8+", null="8+")
-    """The topics asked for; null means every one with a committed offset."""
+    """The requested topics; null means all topics with a committed offset."""
 
 
 class OffsetFetchRequest(Request, key=9, versions="0-10", flexible="6+"):
     group_id: str = field(string, "0-7")
     """The group."""
     topics: tuple[OffsetFetchRequestTopic, ...] | None = field([OffsetFetchRequestTopic], "0-7", null="2-7")
-    """The topics asked for; null means every one with a committed offset."""
+    """The requested topics; null means all topics with a committed offset."""
     groups: tuple[OffsetFetchRequestGroup, ...] = field([OffsetFetchRequestGroup], "8+")
     """The groups, several at once (KIP-709)."""
     require_stable: bool = field(boolean, "7+", default=False)
-    """Whether an offset with an open transaction on it is answered with an error instead (KIP-447)."""
+    """True returns an error for an offset with a pending transactional commit (KIP-447)."""
 
 
 class OffsetFetchResponsePartition(ResponsePart):
@@ -63,7 +63,7 @@ class OffsetFetchResponsePartition(ResponsePart):
     committed_offset: int = field(int64, "0-7")
     """The next offset to read; -1 where nothing is committed."""
     committed_leader_epoch: int = field(int32, "5-7", default=-1, ignorable=True)
-    """The leader's epoch of the last record consumed, for truncation checks (KIP-320); -1 if unknown."""
+    """The leader epoch of the last consumed record, for truncation detection (KIP-320); -1 if unknown."""
     metadata: str | None = field(string, "0-7", null="0-7")
     """The text that was committed with the offset."""
     error_code: int = field(int16, "0-7")
@@ -83,7 +83,7 @@ class OffsetFetchResponsePartitions(ResponsePart):
     committed_offset: int = field(int64, "8+")
     """The next offset to read; -1 where nothing is committed."""
     committed_leader_epoch: int = field(int32, "8+", default=-1, ignorable=True)
-    """The leader's epoch of the last record consumed, for truncation checks (KIP-320); -1 if unknown."""
+    """The leader epoch of the last consumed record, for truncation detection (KIP-320); -1 if unknown."""
     metadata: str | None = field(string, "8+", null="8+")
     """The text that was committed with the offset."""
     error_code: int = field(int16, "8+")
@@ -110,7 +110,7 @@ class OffsetFetchResponseGroup(ResponsePart):
 
 class OffsetFetchResponse(Response, key=9, versions="0-10", flexible="6+"):
     throttle_time_ms: int = field(int32, "3+", ignorable=True)
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     topics: tuple[OffsetFetchResponseTopic, ...] = field([OffsetFetchResponseTopic], "0-7")
     """The topics, one entry each."""
     error_code: int = field(int16, "2-7", default=0, ignorable=True)

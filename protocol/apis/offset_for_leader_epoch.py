@@ -1,13 +1,13 @@
-"""OffsetForLeaderEpoch (23): where did this leader epoch end?
+"""OffsetForLeaderEpoch (23): returns the end offset of a leader epoch.
 
-Sent to: each partition's leader, by a reader whose leader changed (KIP-320). If the epoch's end is below the reader's
-position, the log was truncated and what it read last is gone.
+Sent to: each partition's leader, after a leader change (KIP-320). If the end offset is below the consumer's
+position, the log was truncated, and the last consumed records are lost.
 
 Errors (by partition)
-    NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR   fresh metadata, retry
-    FENCED_LEADER_EPOCH           the client's metadata is old: refresh, retry
+    NOT_LEADER_OR_FOLLOWER, UNKNOWN_TOPIC_OR_PARTITION, KAFKA_STORAGE_ERROR   refresh metadata, retry
+    FENCED_LEADER_EPOCH           the client's metadata is stale: refresh, retry
     UNKNOWN_LEADER_EPOCH          the broker is behind: retry
-    OFFSET_NOT_AVAILABLE          a new leader still finds its end: retry
+    OFFSET_NOT_AVAILABLE          a new leader does not know its high watermark yet: retry
     TOPIC_AUTHORIZATION_FAILED    fatal
 """
 
@@ -19,9 +19,9 @@ class OffsetForLeaderPartition(RequestPart):
     partition: int = field(int32, "0+")
     """The partition's number within its topic."""
     current_leader_epoch: int = field(int32, "2+", default=-1, ignorable=True)
-    """The leader's epoch as the client knows it, so that a stale leader or client is noticed (KIP-320)."""
+    """The leader epoch in the client's metadata. The broker uses it to detect a stale client or leader (KIP-320)."""
     leader_epoch: int = field(int32, "0+")
-    """The epoch whose end is asked for."""
+    """The leader epoch for which the end offset is requested."""
 
 
 class OffsetForLeaderTopic(RequestPart):
@@ -33,7 +33,7 @@ class OffsetForLeaderTopic(RequestPart):
 
 class OffsetForLeaderEpochRequest(Request, key=23, versions="0-4", flexible="4+"):
     replica_id: int = field(int32, "3+", default=-2, ignorable=True)
-    """The asking broker's id; -1 for a client, -2 for a debugging client that may see beyond the high watermark."""
+    """The follower's broker id; -1 from a client, -2 from a debugging client that may read past the high watermark."""
     topics: tuple[OffsetForLeaderTopic, ...] = field([OffsetForLeaderTopic], "0+")
     """The topics, one entry each."""
 
@@ -44,9 +44,9 @@ class EpochEndOffset(ResponsePart):
     partition: int = field(int32, "0+")
     """The partition's number within its topic."""
     leader_epoch: int = field(int32, "1+", default=-1, ignorable=True)
-    """The greatest epoch not above the one asked for; -1 where there is none."""
+    """The largest epoch that is not above the requested one; -1 if there is none."""
     end_offset: int = field(int64, "0+", default=-1)
-    """One past the last offset of that epoch; -1 where it is unknown."""
+    """The end offset of that epoch, which is one past its last record; -1 if unknown."""
 
 
 class OffsetForLeaderTopicResult(ResponsePart):
@@ -58,6 +58,6 @@ class OffsetForLeaderTopicResult(ResponsePart):
 
 class OffsetForLeaderEpochResponse(Response, key=23, versions="0-4", flexible="4+"):
     throttle_time_ms: int = field(int32, "2+", ignorable=True)
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     topics: tuple[OffsetForLeaderTopicResult, ...] = field([OffsetForLeaderTopicResult], "0+")
     """The topics, one entry each."""

@@ -1,15 +1,15 @@
-"""Produce (0): append these records.
+"""Produce (0): appends record batches.
 
-Sent to: each partition's leader. With `acks=0` no response comes at all. Versions 0 to 2 carry the old message sets,
-3 on carry record batches; 13 names topics by id.
+Sent to: each partition's leader. With `acks=0` there is no response. Versions 0 to 2 have message sets,
+version 3 and later have record batches. Version 13 names topics by id.
 
 Errors (by partition)
     NOT_LEADER_OR_FOLLOWER, LEADER_NOT_AVAILABLE, KAFKA_STORAGE_ERROR, UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID
-                                    fresh metadata (or `current_leader`), send again
+                                    refresh metadata (or `current_leader`), send again
     NOT_ENOUGH_REPLICAS             not written: send again
-    NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT   written perhaps: sending again may double it
-    CORRUPT_MESSAGE                 damaged on the way: send again
-    MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE   split the batch or give up
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT   perhaps written: a retry may duplicate the records
+    CORRUPT_MESSAGE                 damaged in transit: send again
+    MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE   split the batch, or fail it
     INVALID_RECORD, INVALID_TIMESTAMP          `record_errors` says which records are wrong
     INVALID_REQUIRED_ACKS           acks is not -1, 0 or 1
     UNSUPPORTED_FOR_MESSAGE_FORMAT, UNSUPPORTED_COMPRESSION_TYPE   the format is too new for this version or topic
@@ -45,18 +45,19 @@ class ProduceRequest(Request, key=0, versions="0-13", flexible="9+"):
     transactional_id: str | None = field(string, "3+", null="3+", default=None)
     """The producer's transactional id, or null outside transactions."""
     acks: int = field(int16, "0+")
-    """Who must have the records before the answer: 0 nobody (no answer comes), 1 the leader, -1 all in sync."""
+    """Replicas that must have the records before the response: 0 none (no response is sent), 1 the leader, -1 all in
+    sync."""
     timeout_ms: int = field(int32, "0+")
-    """How long the leader waits for its followers."""
+    """Milliseconds the leader waits for its followers."""
     topic_data: tuple[TopicProduceData, ...] = field([TopicProduceData], "0+")
     """The topics to write to."""
 
 
 class BatchIndexAndErrorMessage(ResponsePart):
     batch_index: int = field(int32, "8+")
-    """Which record of the batch, from 0."""
+    """The index of the record within its batch, from 0."""
     batch_index_error_message: str | None = field(string, "8+", null="8+", default=None)
-    """What is wrong with it in words, or null."""
+    """The error message of the record, or null."""
 
 
 class LeaderIdAndEpoch(ResponsePart):
@@ -74,15 +75,15 @@ class PartitionProduceResponse(ResponsePart):
     base_offset: int = field(int64, "0+")
     """The offset that the first record got."""
     log_append_time_ms: int = field(int64, "2+", default=-1, ignorable=True)
-    """When the broker appended the records, where the topic keeps that time; -1 otherwise."""
+    """The broker's append time in ms if the topic uses LogAppendTime; -1 otherwise."""
     log_start_offset: int = field(int64, "5+", default=-1, ignorable=True)
-    """The first offset that the log still has; -1 where it is unknown."""
+    """The log start offset; -1 if unknown."""
     record_errors: tuple[BatchIndexAndErrorMessage, ...] = field([BatchIndexAndErrorMessage], "8+", ignorable=True)
     """The records for which the batch was refused (KIP-467)."""
     error_message: str | None = field(string, "8+", null="8+", default=None, ignorable=True)
-    """What went wrong in words, or null."""
+    """The error message, or null."""
     current_leader: LeaderIdAndEpoch = field(LeaderIdAndEpoch, "10+", tag=0, tagged="10+")
-    """Who leads the partition now, told to a client that asked the wrong broker (KIP-951)."""
+    """The partition's current leader, set with NOT_LEADER_OR_FOLLOWER (KIP-951)."""
 
 
 class TopicProduceResponse(ResponsePart):
@@ -107,8 +108,8 @@ class NodeEndpoint(ResponsePart):
 
 class ProduceResponse(Response, key=0, versions="0-13", flexible="9+"):
     responses: tuple[TopicProduceResponse, ...] = field([TopicProduceResponse], "0+")
-    """The topics, one entry each; in a session only those with news."""
+    """The topics, one entry each. In a fetch session only changed topics are present."""
     throttle_time_ms: int = field(int32, "1+", default=0, ignorable=True)
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     node_endpoints: tuple[NodeEndpoint, ...] = field([NodeEndpoint], "10+", tag=0, tagged="10+")
-    """Where the brokers named under `current_leader` are, so that no metadata round is needed (KIP-951)."""
+    """The addresses of the brokers in `current_leader`, which save a Metadata request (KIP-951)."""

@@ -1,10 +1,10 @@
-"""SaslHandshake (17): let us authenticate by this mechanism.
+"""SaslHandshake (17): selects the SASL mechanism.
 
-Sent to: the broker just connected to, after ApiVersions. In version 0 the mechanism's messages follow as bare frames;
-from version 1 on they travel inside SaslAuthenticate (KIP-152).
+Sent to: the connected broker, after ApiVersions. In version 0 the mechanism's messages follow as bare frames;
+from version 1 on they are inside SaslAuthenticate (KIP-152).
 
 Errors
-    UNSUPPORTED_SASL_MECHANISM    `mechanisms` lists what the broker offers
+    UNSUPPORTED_SASL_MECHANISM    `mechanisms` lists those of the broker
     ILLEGAL_SASL_STATE            the connection is authenticated already, or needs no SASL
 """
 
@@ -14,7 +14,7 @@ from kohort.protocol.schema import Request, Response, field
 
 class SaslHandshakeRequest(Request, key=17, versions="0-1"):
     mechanism: str = field(string, "0+")
-    """The SASL mechanism that the client wants."""
+    """The SASL mechanism that the client selects."""
 
 
 class SaslHandshakeResponse(Response, key=17, versions="0-1"):

@@ -1,13 +1,13 @@
-"""ShareGroupDescribe (77): what do these share groups (KIP-932) look like?
+"""ShareGroupDescribe (77): describes share groups (KIP-932).
 
-Sent to: the coordinator of every group named. Declared so that it can be read and written. Version 0 was an
+Sent to: the coordinator of each requested group. Declared for `kohort wire explain`. Version 0 is the
 early-access form, with the same fields.
 
 Errors (by group)
-    GROUP_ID_NOT_FOUND            no such group, or one of another kind
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, retry
-    INVALID_GROUP_ID, INVALID_REQUEST   no group can be called so
-    GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   the caller may not see it
+    GROUP_ID_NOT_FOUND            no such group, or a group of another type
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   send FindCoordinator, retry
+    INVALID_GROUP_ID, INVALID_REQUEST   the group id is invalid
+    GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   the caller lacks DESCRIBE
 """
 
 from uuid import UUID
@@ -20,7 +20,7 @@ class ShareGroupDescribeRequest(Request, key=77, versions="0-1", flexible="0+"):
     group_ids: tuple[str, ...] = field([string], "0+")
     """The groups to describe."""
     include_authorized_operations: bool = field(boolean, "0+")
-    """Whether to answer with what the caller may do to each group (KIP-430)."""
+    """True adds the caller's authorized operations on each group to the response (KIP-430)."""
 
 
 class TopicPartitions(ResponsePart):
@@ -45,20 +45,20 @@ class Member(ResponsePart):
     member_epoch: int = field(int32, "0+")
     """The member's epoch."""
     client_id: str = field(string, "0+")
-    """What the member's connection calls itself."""
+    """The member's client id."""
     client_host: str = field(string, "0+")
-    """Where the member connects from."""
+    """The member's host address."""
     subscribed_topic_names: tuple[str, ...] = field([string], "0+")
-    """The topics it wants to read."""
+    """The subscribed topics."""
     assignment: Assignment = field(Assignment, "0+")
-    """What it owns."""
+    """The partitions that the member owns."""
 
 
 class DescribedGroup(ResponsePart):
     error_code: int = field(int16, "0+")
     """0, or why the group cannot be described."""
     error_message: str | None = field(string, "0+", null="0+", default=None)
-    """What went wrong in words, or null."""
+    """The error message, or null."""
     group_id: str = field(string, "0+")
     """The group."""
     group_state: str = field(string, "0+")
@@ -72,11 +72,11 @@ class DescribedGroup(ResponsePart):
     members: tuple[Member, ...] = field([Member], "0+")
     """Its members."""
     authorized_operations: int = field(int32, "0+", default=-(2**31))
-    """What the caller may do to the group, as a bit field; the lowest int32 where not asked for."""
+    """The caller's authorized operations on the group, as a bit field; -2**31 if not requested."""
 
 
 class ShareGroupDescribeResponse(Response, key=77, versions="0-1", flexible="0+"):
     throttle_time_ms: int = field(int32, "0+")
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     groups: tuple[DescribedGroup, ...] = field([DescribedGroup], "0+")
     """The groups, one entry each."""

@@ -1,11 +1,11 @@
-"""ShareGroupHeartbeat (76): membership in a share group (KIP-932): its members read the same partitions together.
+"""ShareGroupHeartbeat (76): joins, stays in and leaves a share group (KIP-932).
 
-Sent to: the group's coordinator. Declared so that it can be read and written; no member of ours speaks it. Version 0
-was an early-access form, with the same fields.
+Sent to: the group's coordinator. Declared for `kohort wire explain`. No kohort client sends it. Version 0
+is the early-access form, with the same fields.
 
 Errors
     UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH   join again with epoch 0
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, send again
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   send FindCoordinator, send again
     GROUP_MAX_SIZE_REACHED, INVALID_REQUEST, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   fatal
 """
 
@@ -25,7 +25,7 @@ class ShareGroupHeartbeatRequest(Request, key=76, versions="0-1", flexible="0+")
     rack_id: str | None = field(string, "0+", null="0+", default=None)
     """The member's rack; null where it has none or it did not change."""
     subscribed_topic_names: tuple[str, ...] | None = field([string], "0+", null="0+", default=None)
-    """The topics it wants to read; null where that did not change."""
+    """The subscribed topics; null if unchanged."""
 
 
 class TopicPartitions(ResponsePart):
@@ -42,16 +42,16 @@ class Assignment(ResponsePart):
 
 class ShareGroupHeartbeatResponse(Response, key=76, versions="0-1", flexible="0+"):
     throttle_time_ms: int = field(int32, "0+")
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     error_code: int = field(int16, "0+")
     """0, or what went wrong."""
     error_message: str | None = field(string, "0+", null="0+", default=None)
-    """What went wrong in words, or null."""
+    """The error message, or null."""
     member_id: str | None = field(string, "0+", null="0+", default=None)
     """The member's id where the coordinator made it up, else null."""
     member_epoch: int = field(int32, "0+")
     """The member's epoch from now on."""
     heartbeat_interval_ms: int = field(int32, "0+")
-    """How long until the next heartbeat."""
+    """Milliseconds until the next heartbeat."""
     assignment: Assignment | None = field(Assignment, "0+", null="0+", default=None)
-    """What the member shall read; null where that did not change."""
+    """The member's new assignment; null if unchanged."""

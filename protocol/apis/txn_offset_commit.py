@@ -1,15 +1,15 @@
-"""TxnOffsetCommit (28): commit the group's offsets when my transaction commits.
+"""TxnOffsetCommit (28): commits the group's offsets with the transaction.
 
-Sent to: the group's coordinator, after AddOffsetsToTxn (from version 5 on it does both, KIP-890). From version 3 on the
-member's generation fences it as it does OffsetCommit (KIP-447).
+Sent to: the group's coordinator, after AddOffsetsToTxn (not needed from version 5 on, KIP-890). From version 3 on
+the member's generation fences it, as in OffsetCommit (KIP-447).
 
 Errors (by partition)
-    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   find the coordinator, commit again
-    ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID   fenced: abort, the partitions have another owner
-    INVALID_PRODUCER_EPOCH, PRODUCER_FENCED   a newer instance runs: stop
-    UNKNOWN_TOPIC_OR_PARTITION    not yet known there: commit again
-    OFFSET_METADATA_TOO_LARGE, INVALID_COMMIT_OFFSET_SIZE   commit less text, or fewer partitions
-    TRANSACTION_ABORTABLE         abort and begin anew (version 4 on)
+    NOT_COORDINATOR, COORDINATOR_NOT_AVAILABLE, COORDINATOR_LOAD_IN_PROGRESS   send FindCoordinator, commit again
+    ILLEGAL_GENERATION, UNKNOWN_MEMBER_ID, FENCED_INSTANCE_ID   fenced: abort, the partitions may have another owner
+    INVALID_PRODUCER_EPOCH, PRODUCER_FENCED   a newer producer instance runs: fatal
+    UNKNOWN_TOPIC_OR_PARTITION    not known to the broker yet: commit again
+    OFFSET_METADATA_TOO_LARGE, INVALID_COMMIT_OFFSET_SIZE   commit less metadata, or fewer partitions
+    TRANSACTION_ABORTABLE         abort the transaction (version 4 on)
     TRANSACTIONAL_ID_AUTHORIZATION_FAILED, GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   fatal
 """
 
@@ -23,7 +23,7 @@ class TxnOffsetCommitRequestPartition(RequestPart):
     committed_offset: int = field(int64, "0+")
     """The next offset to read: one past the last record dealt with."""
     committed_leader_epoch: int = field(int32, "2+", default=-1, ignorable=True)
-    """The leader's epoch of the last record consumed, for truncation checks (KIP-320); -1 if unknown."""
+    """The leader epoch of the last consumed record, for truncation detection (KIP-320); -1 if unknown."""
     committed_metadata: str | None = field(string, "0+", null="0+")
     """Any text of the client's own, kept with the offset."""
 
@@ -45,11 +45,11 @@ class TxnOffsetCommitRequest(Request, key=28, versions="0-5", flexible="3+"):
     producer_epoch: int = field(int16, "0+")
     """The producer's epoch, which fences older instances of the same transactional id."""
     generation_id: int = field(int32, "3+", default=-1)
-    """The member's generation; -1 does without fencing."""
+    """The member's generation; -1 disables fencing."""
     member_id: str = field(string, "3+", default="")
-    """The member's id; empty does without fencing."""
+    """The member id; empty disables fencing."""
     group_instance_id: str | None = field(string, "3+", null="3+", default=None)
-    """The static member's own name (KIP-345), or null for a dynamic member."""
+    """The group instance id of a static member (KIP-345), or null for a dynamic member."""
     topics: tuple[TxnOffsetCommitRequestTopic, ...] = field([TxnOffsetCommitRequestTopic], "0+")
     """The topics, one entry each."""
 
@@ -70,6 +70,6 @@ class TxnOffsetCommitResponseTopic(ResponsePart):
 
 class TxnOffsetCommitResponse(Response, key=28, versions="0-5", flexible="3+"):
     throttle_time_ms: int = field(int32, "0+")
-    """How long the broker held this answer back, or wants the client to wait, because of a quota."""
+    """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     topics: tuple[TxnOffsetCommitResponseTopic, ...] = field([TxnOffsetCommitResponseTopic], "0+")
     """The topics, one entry each."""
