@@ -1,8 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""The sticky core, compiled; `balance_py.py` is its twin and says what it does and why.
-
-Every function checks its arrays' lengths and ranges before its loops, so that they may run unchecked.
-"""
+"""The sticky core, compiled. `balance_py.py` is its twin and documents it."""
 
 from array import array
 
@@ -94,7 +91,7 @@ def count_classes(const int32_t[::1] class_of, Py_ssize_t kinds):
 cdef inline Py_ssize_t _edge(const int32_t[::1] edge_members, Py_ssize_t begin, Py_ssize_t stop, int32_t member) noexcept:
     """The place of a member among a class's ascending edges, or -1."""
     cdef Py_ssize_t low = begin, high = stop, middle
-    # Where everybody may read the class the member's number is its place, and a million searches are saved.
+    # In a class that every member may read, an index is the member's number, which saves the searches.
     if member < stop - begin and edge_members[begin + member] == member:
         return begin + member
     while low < high:
@@ -150,7 +147,7 @@ def balance(
     _check_indexes(weights, 1, 1 << 30, "weights")
     for i in range(kinds):
         if supplies[i] and stops[i] == (stops[i - 1] if i else 0):
-            raise ValueError(f"class {i} has {supplies[i]} partitions and nobody to read them")
+            raise ValueError(f"class {i} has {supplies[i]} partitions, but no member may read them")
     network = _Network(supplies, stops, edge_members, owned, far, members)
     pieces = [(array("i", range(kinds)), array("i", range(members)))]
     while pieces:

@@ -100,7 +100,7 @@ def balance(
     begin = 0
     for kind, stop in enumerate(stops):
         if supplies[kind] and begin == stop:
-            raise ValueError(f"class {kind} has {supplies[kind]} partitions and nobody to read them")
+            raise ValueError(f"class {kind} has {supplies[kind]} partitions, but no member may read them")
         begin = stop
     network = _Network(supplies, stops, edge_members, owned, far, len(weights))
     pieces = [(list(range(len(supplies))), list(range(len(weights))))]
@@ -153,10 +153,10 @@ def deal(
     owned: Sequence[int],
     flow: Sequence[int],
 ) -> array[int]:
-    """The new owner of each partition, from the numbers that `balance` found.
+    """Return the new owner of each partition, from the numbers of `balance`.
 
-    A member with too many partitions gives up every n-th one. The last ones would be whole topics, since the partitions
-    of a topic are adjacent. Free partitions are assigned to the members in turn, for the same reason.
+    A member with too many partitions gives up every n-th one. The last ones would be whole topics, because the
+    partitions of a topic are adjacent. Free partitions are assigned to the members in turn, for the same reason.
     """
     keep = [min(pair) for pair in zip(owned, flow, strict=True)]
     need = [shall - kept for shall, kept in zip(flow, keep, strict=True)]
@@ -278,9 +278,9 @@ def _edge_tables(stops: Sequence[int], edge_members: Sequence[int]) -> list[dict
 
 
 class _Network:
-    """Flow network of classes and members; nodes are classes, then members.
+    """Flow network of classes and members. The nodes are the classes, then the members.
 
-    An edge belongs to the current piece if both its ends do, since cuts only remove edges.
+    An edge belongs to the current piece if both its ends do, because cuts only remove edges.
     """
 
     def __init__(

@@ -44,9 +44,9 @@ class Assignor(Protocol):
 
     Passed to a consumer as an instance, or registered under entry point group "kohort.assignors".
 
-    `assign` must be pure and deterministic: the same group gives the same plan in every process, whichever member
-    leads. It may return a `Plan` or any mapping of member id to `TopicPartition`s; members left out get no partitions.
-    It runs on a thread of its own, one call at a time. It may take long, but not longer than a rebalance.
+    `assign` must be pure and deterministic: the same group gives the same plan in every process, for any leader. It may
+    return a `Plan` or any mapping of member id to `TopicPartition`s. Members left out get no partitions. It runs on its
+    own thread, one call at a time. It may take long, but not longer than a rebalance.
 
     If the attribute `needs_lag` is true, `GroupView.lag` has the lag of each partition. The leader's client requests it
     before it calls `assign`. A lag that is still unknown after a few seconds counts as 0.

@@ -244,7 +244,9 @@ def _check(partitions: Mapping[str, int], members: Mapping[str, Mapping[str, Any
     for member_id, said in members.items():
         if "topics" not in said:
             raise BadGroup(
-                "a member without a subscription", member=member_id, hint="give topics=(), if it wants nothing"
+                "a member without a subscription",
+                member=member_id,
+                hint="pass topics=() for a member without a subscription",
             )
         if isinstance(said["topics"], str):
             raise BadGroup("topics is one string", member=member_id, hint=f"write topics=[{said['topics']!r}]")

@@ -1,9 +1,12 @@
 """A group as JSON, for replays of failed plans and for `kohort assign`.
 
-{"kohort": "group", "version": 1, "partitions": {topic: count}, "members": {id: {"topics": [...], "owned": {topic:
-[numbers]}, "generation": 7, "rack": "a", "user_data": base64, "instance_id": "x"}}, "racks": {topic: [[rack, ...] for
-each partition]}, "lag": {topic: [records waiting in each partition]}}; only "partitions" and each member's "topics" are
-required. A replay also has "assignor" and "error".
+The form is {"kohort": "group", "version": 1, "partitions": {topic: count}, "members": {id: member}, "racks": racks,
+"lag": lag}. Only "partitions" and each member's "topics" are required. A replay also has "assignor" and "error".
+
+- A member is {"topics": [...], "owned": {topic: [numbers]}, "generation": 7, "rack": "a", "user_data": base64,
+  "instance_id": "x"}.
+- "racks" is {topic: [[rack, ...] for each partition]}.
+- "lag" is {topic: [records waiting in each partition]}.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ KIND, VERSION = "group", 1
 
 
 def to_json(group: GroupView) -> dict[str, Any]:
-    """The group as plain lists and dictionaries; `from_json` makes an equal group of them."""
+    """Return the group as plain lists and dictionaries, from which `from_json` makes an equal group."""
     spans = list(pairwise(group.topic_offsets))
     document: dict[str, Any] = {
         "kohort": KIND,
@@ -46,7 +49,7 @@ def to_json(group: GroupView) -> dict[str, Any]:
 def from_json(document: object) -> GroupView:
     """The group in a document. Raises `BadGroup`, with the place, if it is invalid."""
     if not isinstance(document, Mapping) or document.get("kohort") != KIND:
-        raise BadGroup('not a group: there is no "kohort": "group" in it')
+        raise BadGroup('not a group: the entry "kohort": "group" is missing')
     if document.get("version") != VERSION:
         raise BadGroup(f"version {document.get('version')!r} of the group file", hint=f"this kohort reads {VERSION}")
     partitions = _table(document.get("partitions"), "partitions")

@@ -78,7 +78,7 @@ class LagAssignor:
             return group.lag
         if self.lag_of is None:
             raise AssignorError(
-                "nobody told how many records wait",
+                "the lag is unknown: GroupView.lag is None",
                 assignor=self.name,
                 hint="give GroupView.of(lag=...), or LagAssignor(lag_of=...)",
             )

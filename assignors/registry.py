@@ -54,7 +54,7 @@ def get(assignor: str | Assignor) -> Assignor:
             "several assignors of one name",
             assignor=assignor,
             claimed_by=" and ".join(origin for origin, _ in origins),
-            hint="uninstall one of them, or pass the one you mean as an instance",
+            hint="uninstall one of them, or pass an instance of the other",
         )
     if origins:
         loaded = origins[0][1]()
@@ -83,7 +83,9 @@ def get_all(assignors: Iterable[str | Assignor]) -> list[Assignor]:
         raise AssignorError("assignors is one string", hint=f"write assignors=[{assignors!r}]")
     found = [get(assignor) for assignor in assignors]
     if not found:
-        raise AssignorError("no assignor at all", hint="name at least one, such as 'cooperative-sticky'")
+        raise AssignorError(
+            "the list of assignors is empty", hint="pass at least one, for example 'cooperative-sticky'"
+        )
     seen = set()
     for assignor in found:
         if assignor.name in seen:

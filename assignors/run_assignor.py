@@ -68,7 +68,7 @@ def check(plan: Plan, rebalance: Rebalance) -> None:
                 (i for i in range(start, stop) if plan.owners[i] == NO_MEMBER and not (held and i in held.claimed)), -1
             )
             if index >= 0:
-                raise _refused("a partition for nobody", group, index)
+                raise _refused("a partition without an owner", group, index)
     if held is not None:
         allowed_now = held.claims.withhold(plan.owners, held.previous)
         if allowed_now != plan.owners:
@@ -116,7 +116,7 @@ def _refused(message: str, group: GroupView, index: int, member: str | None = No
 
 
 def _save(assignor: str, group: GroupView, error: str, folder: Path | None) -> Path | None:
-    # Imported only for an invalid plan, since the imports take as long as half a group's join.
+    # Imported only for an invalid plan, because the imports take as long as half a group's join.
     import getpass
     import json
     import os

@@ -56,7 +56,7 @@ def _told(group: GroupView, member: Member) -> tuple[array[int], int]:
         owned, end = core.decode_rows(bytes(member.user_data), 0, group.numbers_on_wire, group.starts_row)
     except ValueError as error:
         log.warning(
-            "member %s: user data that no sticky assignor wrote, taken as owning nothing: %s", escaped(member.id), error
+            "member %s: invalid sticky user data, treated as no owned partitions: %s", escaped(member.id), error
         )
         return array("i"), NO_GENERATION
     # Version 0 ends here. The length is the only sign of the version.

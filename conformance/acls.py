@@ -38,7 +38,7 @@ async def _granted(scene: CheckContext, *things: tuple[int, str]) -> AsyncIterat
     answer = await scene.ask("CreateAcls", creations=creations)
     refused = [error_name(entry.error_code) for entry in answer.results if entry.error_code]
     if refused:
-        scene.not_applicable(f"rights cannot be given to a user: CreateAcls says {refused[0]}")
+        scene.not_applicable(f"CreateAcls for a user failed: {refused[0]}")
     try:
         yield
     finally:

@@ -25,7 +25,7 @@ async def closes(scene: CheckContext, data: bytes, what: str) -> None:
     except PeerClosed:
         pass
     else:
-        scene.true(what, False, "the connection closed", f"an answer of {len(answers[0])} bytes")
+        scene.true(what, False, "the connection closed", f"a response of {len(answers[0])} bytes")
     told = await scene.ask("ApiVersions", version=0)
     scene.error(told.error_code, "NONE", "ApiVersions on a new connection afterwards")
 
@@ -54,7 +54,7 @@ async def future_version(scene: CheckContext) -> None:
     once=True,
     source="KIP-511",
     kind=CheckKind.SHOULD,
-    expected="a second ApiVersions, in a version from the first answer, is served on the same connection",
+    expected="a second ApiVersions, in a version of the first response, gets a response on the same connection",
 )
 async def lives_after_unsupported(scene: CheckContext) -> None:
     peer = await scene.connection()
@@ -89,7 +89,7 @@ async def odd_software_name(scene: CheckContext) -> None:
 
 @SECTION.check(
     "A3",
-    "The answer's header has no tagged fields in any version",
+    "The response header has no tagged fields in any version",
     source="KIP-511",
     expected="after the correlation id the body starts at once, and fills the frame",
 )
@@ -108,7 +108,7 @@ async def plain_header(scene: CheckContext) -> None:
     "Unknown API key",
     once=True,
     source="protocol guide",
-    expected="the connection is closed; others are served on",
+    expected="the connection is closed, and other connections are served",
 )
 async def unknown_key(scene: CheckContext) -> None:
     await closes(scene, request_bytes(32000, 0, b""), "API key 32000")
@@ -120,7 +120,7 @@ async def unknown_key(scene: CheckContext) -> None:
     subject="Heartbeat",
     once=True,
     source="KIP-35",
-    expected="the connection is closed; others are served on",
+    expected="the connection is closed, and other connections are served",
 )
 async def version_above(scene: CheckContext) -> None:
     key = API["Heartbeat"].key
@@ -136,7 +136,7 @@ async def version_above(scene: CheckContext) -> None:
     "A header that ends in the middle",
     once=True,
     source="protocol guide",
-    expected="the connection is closed; others are served on",
+    expected="the connection is closed, and other connections are served",
 )
 async def short_header(scene: CheckContext) -> None:
     await closes(scene, (6).to_bytes(4, "big") + b"\x00\x12\x00\x00\x00\x00", "a header of six bytes")
@@ -155,7 +155,7 @@ async def null_client_id(scene: CheckContext) -> None:
     "A12",
     "The ranges are ranges, and the same in every version",
     source="KIP-35",
-    expected="each key once, lowest <= highest, equal to what version 0 says",
+    expected="each key once, lowest <= highest, equal to the ranges of version 0",
 )
 async def sane_ranges(scene: CheckContext) -> None:
     told = await scene.ask("ApiVersions", _values(scene.version))
@@ -171,7 +171,7 @@ async def sane_ranges(scene: CheckContext) -> None:
     "A13",
     "Three requests in one write",
     source="protocol guide",
-    expected="three answers, in the order of the requests",
+    expected="three responses, in the order of the requests",
 )
 async def in_order(scene: CheckContext) -> None:
     peer = await scene.connection()
@@ -184,7 +184,7 @@ async def in_order(scene: CheckContext) -> None:
 
 
 @SECTION.check(
-    "A14", "A request byte by byte", once=True, source="protocol guide", expected="served as if it had come at once"
+    "A14", "A request byte by byte", once=True, source="protocol guide", expected="the same response as to one segment"
 )
 async def dribble(scene: CheckContext) -> None:
     peer = await scene.connection()

@@ -62,7 +62,7 @@ class BrokerClient:
         try:
             _, data = self._wire.send(api, version, values)
         except WireError as error:
-            raise AssertionError(f"the check asks for what {api} v{version} cannot hold: {error}") from error
+            raise AssertionError(f"the check sends values that {api} v{version} cannot have: {error}") from error
         self.usable = False
         await self._write(data)
         try:
@@ -70,8 +70,8 @@ class BrokerClient:
                 while not (answers := self._wire.receive(await self._read())):
                     pass
         except TimeoutError:
-            self._record(False, api, version, f"no answer within {timeout_s:g} s")
-            raise NoAnswer(f"{api} v{version}: no answer within {timeout_s:g} s") from None
+            self._record(False, api, version, f"no response within {timeout_s:g} s")
+            raise NoAnswer(f"{api} v{version}: no response within {timeout_s:g} s") from None
         except PeerClosed:
             self._record(False, api, version, "connection closed")
             raise
@@ -99,8 +99,8 @@ class BrokerClient:
                     del buffer[:end]
                     self._record(False, label, -1, found[-1])
         except TimeoutError:
-            self._record(False, label, -1, f"no answer within {timeout_s:g} s")
-            raise NoAnswer(f"{label}: no answer within {timeout_s:g} s") from None
+            self._record(False, label, -1, f"no response within {timeout_s:g} s")
+            raise NoAnswer(f"{label}: no response within {timeout_s:g} s") from None
         except PeerClosed:
             self._record(False, label, -1, "connection closed")
             raise
@@ -131,7 +131,7 @@ class BrokerClient:
         try:
             shake = await self.ask("SaslHandshake", 1, {"mechanism": "PLAIN"}, CONNECT_TIMEOUT_S)
             if shake.error_code:
-                raise Blocked(f"the broker does not take SASL PLAIN; it offers {', '.join(shake.mechanisms)}")
+                raise Blocked(f"the broker does not support SASL PLAIN, only {', '.join(shake.mechanisms)}")
             token = f"\0{user}\0{password}".encode()
             answer = await self.ask("SaslAuthenticate", 0, {"auth_bytes": token}, CONNECT_TIMEOUT_S)
             if answer.error_code:
@@ -144,7 +144,7 @@ class BrokerClient:
             self._writer.write(data)
             await self._writer.drain()
         except ConnectionError:
-            # What the broker had to say may still be in the receive buffer; reading tells.
+            # The broker's response may still be in the receive buffer, and the next read returns it.
             pass
 
     async def _read(self) -> bytes:

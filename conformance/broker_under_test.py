@@ -105,25 +105,27 @@ class BrokerUnderTest:
             raise TargetUnreachable(str(error), hint="check --user", **place) from None
         except PeerClosed:
             raise TargetUnreachable(
-                "the broker closed the connection during SASL", hint="does this listener take SASL at all?", **place
+                "the broker closed the connection during SASL", hint="check that the listener uses SASL", **place
             ) from None
         except ssl.SSLError as error:
             raise TargetUnreachable(
-                f"TLS failed: {error.reason or error}", hint="is this a TLS listener, and --ca its authority?", **place
+                f"TLS failed: {error.reason or error}",
+                hint="check that the listener uses TLS, and that --ca is its authority",
+                **place,
             ) from None
         except (OSError, TimeoutError) as error:
             raise TargetUnreachable(
-                f"nothing answers: {error or 'timed out'}", hint="is the broker up, and the address right?", **place
+                f"cannot connect: {error or 'timed out'}", hint="check the address, and that the broker runs", **place
             ) from None
         try:
             try:
                 versions = await peer.ask("ApiVersions", 0, {}, ANSWER_TIMEOUT_S)
             except PeerClosed:
-                hint = "it may want TLS (--tls), or be no Kafka"
+                hint = "use --tls if the listener uses TLS"
                 raise TargetUnreachable("the connection was closed upon ApiVersions", hint=hint, **place) from None
             except (NoAnswer, WireError) as error:
                 raise TargetUnreachable(
-                    f"this is no Kafka broker: {error}", hint="if it is TLS: --tls", **place
+                    f"not a Kafka broker: {error}", hint="use --tls if the listener uses TLS", **place
                 ) from None
             ranges = {api.api_key: (api.min_version, api.max_version) for api in versions.api_keys}
             target = cls(host, port, access, stranger, prefix, ranges, {}, {})
@@ -136,15 +138,15 @@ class BrokerUnderTest:
                     "Metadata", target.version("Metadata", at_most=7), {"topics": ()}, ANSWER_TIMEOUT_S
                 )
             except PeerClosed:
-                # Before SASL, a broker answers ApiVersions once, and nothing else.
-                hint = "it wants SASL: give --user NAME:PASSWORD"
+                # Before SASL, a broker responds to one ApiVersions, and to nothing else.
+                hint = "use --user NAME:PASSWORD, because the listener requires SASL"
                 raise TargetUnreachable(
-                    "the first ApiVersions is answered, and nothing more", hint=hint, **place
+                    "the broker responds to the first ApiVersions only", hint=hint, **place
                 ) from None
             target.nodes = {node.node_id: (node.host, node.port) for node in metadata.brokers}
             target.cluster_id = metadata.cluster_id
         except (WireError, NoAnswer) as error:
-            raise TargetUnreachable(f"its answer cannot be read: {error}", **place) from None
+            raise TargetUnreachable(f"its response cannot be decoded: {error}", **place) from None
         else:
             return target
         finally:
@@ -194,7 +196,7 @@ class BrokerUnderTest:
         """Send one request outside any check, in the highest common version."""
         version = self.version(api, at_most)
         if version < 0:
-            raise Blocked(f"the broker does not speak {api}")
+            raise Blocked(f"the broker does not support {api}")
         peer = self._idle.pop() if node is None and self._idle else await self.connect(node)
         try:
             answer = await peer.ask(api, version, values, ANSWER_TIMEOUT_S)
@@ -221,7 +223,7 @@ class BrokerUnderTest:
             return None
         code, node = await self._look_up(group)
         if code:
-            raise Blocked(f"FindCoordinator says {error_name(code)}")
+            raise Blocked(f"FindCoordinator failed: {error_name(code)}")
         return node
 
     def node_of(self, coordinator: int | None) -> int:
@@ -253,7 +255,7 @@ class BrokerUnderTest:
             self.first_lookups.append(error_name(code))
             if error_name(code).endswith("AUTHORIZATION_FAILED"):
                 raise TargetUnreachable(
-                    f"FindCoordinator says {error_name(code)}",
+                    f"FindCoordinator failed: {error_name(code)}",
                     address=self.address,
                     hint=f"the user needs every right on groups and topics named {self.prefix.rpartition('-')[0]}-*",
                 )
@@ -331,7 +333,7 @@ class BrokerUnderTest:
             answer = await self.request("CreateTopics", {"topics": (wanted,), "timeout_ms": 10_000})
             code = answer.topics[0].error_code
             if code:
-                raise Blocked(f"CreateTopics says {error_name(code)}")
+                raise Blocked(f"CreateTopics failed: {error_name(code)}")
         self.made_topics.append(name)
         deadline = asyncio.get_running_loop().time() + TOPIC_TIMEOUT_S
         while True:
@@ -369,7 +371,7 @@ class BrokerUnderTest:
             try:
                 await self.request("ConsumerGroupHeartbeat", values, node=await self.coordinator(group))
             except (CheckEnd, WireError):
-                continue  # DeleteGroups will say so
+                continue  # DeleteGroups returns the error
         for group in self.made_groups:
             try:
                 by_node.setdefault(await self.coordinator(group), []).append(group)
@@ -390,7 +392,7 @@ class BrokerUnderTest:
                 except (CheckEnd, WireError) as error:
                     left += [f"topic {name}: {error}" for name in self.made_topics]
         elif self.made_topics:
-            left += [f"topic {name}: the broker does not speak DeleteTopics" for name in self.made_topics]
+            left += [f"topic {name}: the broker does not support DeleteTopics" for name in self.made_topics]
         return left
 
     async def _remove_groups(self, node: int | None, groups: list[str]) -> list[str]:

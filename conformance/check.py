@@ -28,8 +28,8 @@ class CheckKind(Enum):
     MUST = "every broker must do so"
     VERSIONED = "what is expected depends on the API version"
     CONFIG = "depends on a broker's setting, which is read first"
-    TIMING = "waits for a timer of the broker's"
-    SHOULD = "good manners: nothing written asks for it in so many words"
+    TIMING = "waits for a timer of the broker"
+    SHOULD = "good practice, which no specification requires"
 
 
 class Need(Enum):
@@ -37,12 +37,12 @@ class Need(Enum):
 
     TOPIC = "a topic, which the run may create"
     CLUSTER = "more than one broker"
-    SETTINGS = "the broker's settings, which DescribeConfigs must tell"
+    SETTINGS = "the broker's settings, from DescribeConfigs"
     CONSUMER = "the consumer group protocol of KIP-848, switched on"
-    NO_CONSUMER = "the consumer group protocol of KIP-848, spoken and switched off"
-    TRACES = "leave to leave a group behind, should the broker be unable to delete it (--leave-traces)"
+    NO_CONSUMER = "the consumer group protocol of KIP-848, supported and switched off"
+    TRACES = "permission to leave a group that the broker cannot delete (--leave-traces)"
     STRANGER = "a user without rights (--stranger NAME:PASSWORD)"
-    OPERATOR = "somebody who stops and starts brokers (--stop-command and --start-command, or --start)"
+    OPERATOR = "commands that stop and start brokers (--stop-command and --start-command, or --start)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from kohort.conformance.member import CheckMember
 from kohort.conformance.retry_timing import STEPS_S, Expected
 from kohort.protocol.errors import error_name
 
-PARKED_FOR_S = 0.3  # an answer that is held back has not come after this long; one that is not takes a few ms
+PARKED_FOR_S = 0.3  # a delayed response has not arrived after this time; another one takes a few ms
 STATE_TIMEOUT_S = 6.0
-# A set-up goes on without REBALANCE_IN_PROGRESS after this long. The newcomer's JoinGroup is parked meanwhile, and must
+# A set-up continues without REBALANCE_IN_PROGRESS after this time. The newcomer's JoinGroup is parked, and must
 # not time out (`patience_s`) before the others have rejoined.
 SET_UP_SIGNAL_S = 2.0
 _ANYWHERE = frozenset({"ApiVersions", "FindCoordinator", "Metadata", "CreateTopics", "InitProducerId"})
@@ -77,7 +77,7 @@ class CheckContext:
         """Return the version used for `api`. Raises NotApplicable if there is none in common."""
         version = self.version if api == self.check.subject else self.target.version(api)
         if version < 0:
-            raise NotApplicable(f"the broker does not speak {api}")
+            raise NotApplicable(f"the broker does not support {api}")
         return version
 
     async def ask(
@@ -173,7 +173,7 @@ class CheckContext:
         """Add one member, and complete a new generation with all the others. Raises Blocked."""
         newcomer = self.member(**({"group": members[0].group} | how))
         entering = self.start(newcomer.enter())
-        # Not heard of, the rebalance is under way all the same: whether Heartbeat tells of it is for D2a to judge.
+        # The rebalance is under way in any case. Check D2a judges whether Heartbeat reports it.
         await self._hears(members[0], SET_UP_SIGNAL_S)
         await asyncio.gather(entering, *(member.enter() for member in members))
         return newcomer
@@ -187,9 +187,7 @@ class CheckContext:
     async def rebalancing(self, member: CheckMember) -> None:
         """Wait until a member gets REBALANCE_IN_PROGRESS. Raises Blocked."""
         if not await self._hears(member):
-            raise Blocked(
-                f"no Heartbeat response to {member.id} says REBALANCE_IN_PROGRESS, which this check waits for"
-            )
+            raise Blocked(f"no Heartbeat response to {member.id} has REBALANCE_IN_PROGRESS, which this check waits for")
 
     async def hears_of_rebalance(self, member: CheckMember, who: str) -> None:
         """Check that a member gets REBALANCE_IN_PROGRESS, possibly after a delay. Raises Failed."""
@@ -241,7 +239,7 @@ class CheckContext:
         done, _ = await asyncio.wait({task}, timeout=PARKED_FOR_S)
         if done:
             answer = task.exception() or task.result()
-            raise Failed(what, f"no answer within {PARKED_FOR_S:g} s", answer)
+            raise Failed(what, f"no response within {PARKED_FOR_S:g} s", answer)
 
     def not_applicable(self, reason: str) -> None:
         raise NotApplicable(reason)

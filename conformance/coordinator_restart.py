@@ -21,7 +21,7 @@ from kohort.protocol.errors import error_name
 SECTION = Section("A", "ApiVersions, FindCoordinator and the connection", "FindCoordinator")
 FAILOVER_SECTION = Section("N", "Malformed and unusual bytes, restarts", "JoinGroup")
 RESTART = (Need.OPERATOR, Need.TOPIC)
-SESSION_MS = 60_000  # a restart must not look like silence
+SESSION_MS = 60_000  # a restart must not look like a time-out
 SHORTEST_SESSION_MS = 20_000
 LIMIT_S = 240.0
 SETTLED_S = 90.0
@@ -76,8 +76,8 @@ async def _delete(scene: CheckContext, member: CheckMember) -> int:
     return int(answer.results[0].error_code)
 
 
-# What each request about a Stable group is told once the coordinator knows it again. Those that could change the group
-# come from a member that it never had.
+# The error code of each request about a Stable group after the restart. Requests that could change the group
+# come from an unknown member.
 ASKS: dict[str, tuple[RestartRequest, str]] = {
     "JoinGroup": (_join, "UNKNOWN_MEMBER_ID"),
     "SyncGroup": (_sync, "UNKNOWN_MEMBER_ID"),
@@ -148,7 +148,7 @@ async def _fill(scene: CheckContext, member: CheckMember) -> None:
 async def _keep(scene: CheckContext, member: CheckMember) -> None:
     codes = await commit(scene, {(scene.topic, 0): 7}, generation=member.generation, member=member.id)
     if codes[scene.topic.name, 0]:
-        raise Blocked(f"OffsetCommit says {error_name(codes[scene.topic.name, 0])}")
+        raise Blocked(f"OffsetCommit failed: {error_name(codes[scene.topic.name, 0])}")
 
 
 async def _watch(
@@ -167,7 +167,7 @@ async def _watch(
             name = ""
             await _look_again(scene, member)
         if not name or name in told[-1:]:
-            scene.frames[:] = mark  # hundreds of frames that say the same again are no evidence
+            scene.frames[:] = mark  # hundreds of equal frames are no evidence
         if name and name not in told[-1:]:
             told.append(name)
         if name == final and over():
@@ -181,7 +181,7 @@ async def _look_again(scene: CheckContext, member: CheckMember) -> None:
     try:
         scene.moved(member.group, await scene.target.coordinator(member.group))
     except (Blocked, PeerClosed, NoAnswer, WireError):
-        return  # nobody knows yet
+        return  # no coordinator yet
 
 
 async def _through_restart(
@@ -219,21 +219,21 @@ async def _through_restart(
     limit_s=LIMIT_S,
     apis=("DescribeGroups", "DeleteGroups"),
     source="protocol guide",
-    expected="COORDINATOR_LOAD_IN_PROGRESS (or that the coordinator is not there) and nothing else, until it knows the "
-    "group again",
-    note="Apache Kafka 3.9 answers SyncGroup with REBALANCE_IN_PROGRESS meanwhile, which sends the member back to "
-    "JoinGroup; that is taken too.",
+    expected="COORDINATOR_LOAD_IN_PROGRESS (or an error about the coordinator) and no other code, until the group is "
+    "loaded",
+    note="Apache Kafka 3.9 responds to SyncGroup with REBALANCE_IN_PROGRESS meanwhile, so that the member joins "
+    "again. The check accepts it.",
 )
 async def loading(scene: CheckContext) -> None:
     _, told = await _through_restart(scene, ASKS, _fill)
     seen = {name for codes in told.values() for name in codes}
     for api, codes in told.items():
         *before, last = codes or [""]
-        scene.equal(f"the last answer to {api}", last, ASKS[api][1])
+        scene.equal(f"the last response to {api}", last, ASKS[api][1])
         odd = sorted(set(before) - AWAY - {LOADING, MEANWHILE.get(api, LOADING)})
-        scene.equal(f"what {api} was told before that, beside loading", odd, [])
+        scene.equal(f"other codes of {api} before that, beside loading", odd, [])
     if LOADING not in seen:
-        scene.not_applicable("it had loaded before anybody could ask; all that was told on the way was right")
+        scene.not_applicable("the group was loaded before the first request; all codes until then were correct")
 
 
 @SECTION.check(
@@ -252,9 +252,9 @@ async def beating(scene: CheckContext) -> None:
     _, told = await _through_restart(scene, asks, _fill)
     odd = sorted(set(told["Heartbeat"]) - AWAY - {LOADING, "NONE"})
     scene.equal("codes that cost the member its place", odd, [])
-    scene.equal("the last answer", told["Heartbeat"][-1:], ["NONE"])
+    scene.equal("the last response", told["Heartbeat"][-1:], ["NONE"])
     if LOADING not in told["OffsetFetch"]:
-        scene.not_applicable("it had loaded before anybody could ask; all that was told on the way was right")
+        scene.not_applicable("the group was loaded before the first request; all codes until then were correct")
 
 
 async def _same_as_before(scene: CheckContext, member: CheckMember) -> None:
@@ -300,8 +300,8 @@ async def comes_back(scene: CheckContext) -> None:
     kind=CheckKind.TIMING,
     limit_s=LIMIT_S,
     source="protocol guide",
-    expected="FindCoordinator names another broker, where members, generation, assignments and offsets are as before; "
-    "the old one, when it is back, says NOT_COORDINATOR",
+    expected="FindCoordinator returns another broker, with the same members, generation, assignments and offsets. The "
+    "old broker, after its restart, returns NOT_COORDINATOR",
 )
 async def fails_over(scene: CheckContext) -> None:
     target = scene.target

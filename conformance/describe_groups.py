@@ -12,7 +12,7 @@ NOT_ASKED = -(2**31)
 
 @SECTION.check(
     "H1",
-    "A group that nobody has heard of",
+    "An unknown group",
     source="KIP-1043",
     kind=CheckKind.VERSIONED,
     expected="state Dead without members; NONE up to version 5, GROUP_ID_NOT_FOUND from version 6 on",
@@ -70,8 +70,8 @@ async def completing(scene: CheckContext) -> None:
     "A group whose members are joining",
     source="protocol guide",
     expected="PreparingRebalance; the metadata is empty, as no protocol is chosen",
-    note="Apache Kafka up to 3.9 empties the assignments too; its coordinator of 4.x shows those of the generation "
-    "before. Nothing written asks for either, so only the metadata is judged.",
+    note="Apache Kafka up to 3.9 empties the assignments too, and 4.x has those of the previous generation. No "
+    "specification covers it, so only the metadata is judged.",
 )
 async def preparing(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
@@ -111,13 +111,13 @@ async def several(scene: CheckContext) -> None:
     "Authorised operations",
     versions="3+",
     source="KIP-430",
-    expected="-2**31 where they are not asked for, a set of bits (READ among them) where they are",
+    expected="-2**31 if not requested, a bit field with READ if requested",
 )
 async def operations(scene: CheckContext) -> None:
     await scene.stable(1)
     (without,) = await describe(scene, scene.group)
     (told,) = await describe(scene, scene.group, authorized=True)
-    scene.equal("not asked for", without.authorized_operations, NOT_ASKED)
+    scene.equal("not requested", without.authorized_operations, NOT_ASKED)
     read = 1 << 3  # AclOperation.READ
     scene.true(
         "asked for",
@@ -172,7 +172,7 @@ async def listed(scene: CheckContext) -> None:
     versions="4+",
     source="KIP-518",
     needs=(Need.TOPIC,),
-    expected="only groups in the states asked for",
+    expected="only groups in the requested states",
 )
 async def by_state(scene: CheckContext) -> None:
     await scene.stable(1)
@@ -193,7 +193,7 @@ async def by_state(scene: CheckContext) -> None:
     subject="ListGroups",
     versions="5+",
     source="KIP-848",
-    expected="only groups of the types asked for",
+    expected="only groups of the requested types",
 )
 async def by_type(scene: CheckContext) -> None:
     await scene.stable(1)
@@ -204,7 +204,7 @@ async def by_type(scene: CheckContext) -> None:
 
 @SECTION.check(
     "H3d",
-    "A state that nobody defined",
+    "An undefined state",
     subject="ListGroups",
     versions="4+",
     source="KIP-518",
@@ -234,9 +234,7 @@ async def active(scene: CheckContext) -> None:
     scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat of its member")
 
 
-@SECTION.check(
-    "H4b", "A group that nobody has heard of", subject="DeleteGroups", source="KIP-229", expected="GROUP_ID_NOT_FOUND"
-)
+@SECTION.check("H4b", "An unknown group", subject="DeleteGroups", source="KIP-229", expected="GROUP_ID_NOT_FOUND")
 async def nobody(scene: CheckContext) -> None:
     codes = await _remove(scene, scene.group)
     scene.error(codes[scene.group], "GROUP_ID_NOT_FOUND", "DeleteGroups of a new group")

@@ -16,7 +16,7 @@ async def find(scene: CheckContext, key: str, key_type: int = GROUP) -> Any:
     """Send one look-up. The result has error_code, node_id, host and port in every version."""
     if scene.version >= 4:
         answer = await scene.ask("FindCoordinator", key_type=key_type, coordinator_keys=(key,))
-        scene.equal("entries in the answer", len(answer.coordinators), 1)
+        scene.equal("entries in the response", len(answer.coordinators), 1)
         return answer.coordinators[0]
     values: dict[str, object] = {"key": key} | ({"key_type": key_type} if scene.version >= 1 else {})
     return await scene.ask("FindCoordinator", values)
@@ -86,7 +86,7 @@ async def topic_metadata(scene: CheckContext) -> None:
 async def several_keys(scene: CheckContext) -> None:
     keys = tuple(scene.name() for _ in range(3))
     answer = await scene.ask("FindCoordinator", key_type=GROUP, coordinator_keys=keys)
-    scene.equal("the keys answered", sorted(entry.key for entry in answer.coordinators), sorted(keys))
+    scene.equal("the keys in the response", sorted(entry.key for entry in answer.coordinators), sorted(keys))
     for entry in answer.coordinators:
         scene.error(entry.error_code, "NONE", f"the entry of {entry.key}")
         scene.true("its node", entry.node_id in scene.target.nodes, sorted(scene.target.nodes), entry.node_id)
@@ -100,9 +100,7 @@ async def share_too_early(scene: CheckContext) -> None:
     scene.error(entry.error_code, "INVALID_REQUEST", "FindCoordinator with key type 2")
 
 
-@SECTION.check(
-    "A8b", "A key type that nobody defined", versions="1+", source="protocol guide", expected="INVALID_REQUEST"
-)
+@SECTION.check("A8b", "An undefined key type", versions="1+", source="protocol guide", expected="INVALID_REQUEST")
 async def unknown_key_type(scene: CheckContext) -> None:
     entry = await find(scene, scene.group, 99)
     scene.error(entry.error_code, "INVALID_REQUEST", "FindCoordinator with key type 99")

@@ -62,21 +62,21 @@ async def future_generation(scene: CheckContext) -> None:
     scene.error(answer.error_code, "ILLEGAL_GENERATION", "Heartbeat of the generation after")
 
 
-@SECTION.check("D3c", "No such member", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
+@SECTION.check("D3c", "An unknown member", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     answer = await leader.heartbeat(member_id="nobody")
     scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of a made-up member")
 
 
-@SECTION.check("D3d", "No such group", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
+@SECTION.check("D3d", "An unknown group", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
 async def unknown_group(scene: CheckContext) -> None:
     answer = await scene.member(id="nobody", generation=1).heartbeat()
     scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat in a new group")
 
 
 @SECTION.check(
-    "D4", "After everybody left", apis=("LeaveGroup",), source="protocol guide", expected="UNKNOWN_MEMBER_ID"
+    "D4", "After all members left", apis=("LeaveGroup",), source="protocol guide", expected="UNKNOWN_MEMBER_ID"
 )
 async def empty(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
@@ -86,10 +86,10 @@ async def empty(scene: CheckContext) -> None:
 
 @SECTION.check(
     "D5",
-    "Silence for longer than the session timeout",
+    "No heartbeat for longer than the session timeout",
     kind=CheckKind.TIMING,
     source="protocol guide",
-    expected="the member is removed and unknown, the others are told to rejoin",
+    expected="the member is removed and unknown, and the others get REBALANCE_IN_PROGRESS",
 )
 async def silence(scene: CheckContext) -> None:
     session = scene.target.session_within(1500)
@@ -104,7 +104,7 @@ async def silence(scene: CheckContext) -> None:
 
     found = await scene.until(told, session / 1000 + 5)
     scene.true("the leader's heartbeats", found, "REBALANCE_IN_PROGRESS after the session timeout", "NONE all the time")
-    scene.error((await silent.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of the silent member")
+    scene.error((await silent.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of the removed member")
 
 
 @SECTION.check(

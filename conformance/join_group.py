@@ -8,7 +8,7 @@ from kohort.conformance.check_context import CheckContext
 from kohort.conformance.member import subscribe
 
 SECTION = Section("B", "JoinGroup", "JoinGroup")
-LATE_S = 8.0  # an answer that 1.5 s were to hold back
+LATE_S = 8.0  # a response that is delayed by 1.5 s
 SAME_GENERATION_S = 2.0  # between the responses to two members of a generation
 
 
@@ -17,7 +17,7 @@ SAME_GENERATION_S = 2.0  # between the responses to two members of a generation
     "First join of a dynamic member",
     versions="4+",
     source="KIP-394",
-    expected='MEMBER_ID_REQUIRED and an id to use; no protocol name ("" before version 7, null from then on)',
+    expected='MEMBER_ID_REQUIRED and an id to use, without a protocol name ("" before version 7, null from then on)',
 )
 async def id_required(scene: CheckContext) -> None:
     answer = await scene.member().join()
@@ -63,7 +63,7 @@ async def second_step(scene: CheckContext) -> None:
 
 @SECTION.check(
     "B3b",
-    "What was chosen is told",
+    "The selected protocol is in the response",
     source="KIP-559",
     kind=CheckKind.VERSIONED,
     expected='protocol_name is the only candidate; protocol_type is "consumer" from version 7 on',
@@ -75,7 +75,7 @@ async def tells_protocol(scene: CheckContext) -> None:
         scene.equal("the protocol type", answer.protocol_type, "consumer")
 
 
-@SECTION.check("B4", "A member id that the group does not know", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
+@SECTION.check("B4", "An unknown member id", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     await scene.stable(1)
     answer = await scene.member(id="nobody-1").join()
@@ -84,7 +84,7 @@ async def unknown_member(scene: CheckContext) -> None:
 
 @SECTION.check(
     "B5",
-    "A member id, and no such group",
+    "A member id in an unknown group",
     source="protocol guide",
     expected="UNKNOWN_MEMBER_ID, not GROUP_ID_NOT_FOUND",
 )
@@ -171,7 +171,7 @@ async def empty_group(scene: CheckContext) -> None:
 async def session_too_short(scene: CheckContext) -> None:
     least = scene.target.setting("group.min.session.timeout.ms")
     if not least:
-        scene.not_applicable("group.min.session.timeout.ms is not told, or is 0")
+        scene.not_applicable("group.min.session.timeout.ms is unknown, or is 0")
     answer = await scene.member(session_ms=(least or 0) - 1).join()
     scene.error(answer.error_code, "INVALID_SESSION_TIMEOUT", f"JoinGroup with session_timeout_ms={(least or 0) - 1}")
 
@@ -187,7 +187,7 @@ async def session_too_short(scene: CheckContext) -> None:
 async def session_too_long(scene: CheckContext) -> None:
     most = scene.target.setting("group.max.session.timeout.ms")
     if most is None or most >= 2**31 - 1:
-        scene.not_applicable("group.max.session.timeout.ms is not told, or is no limit")
+        scene.not_applicable("group.max.session.timeout.ms is unknown, or is no limit")
         return
     answer = await scene.member(session_ms=most + 1).join()
     scene.error(answer.error_code, "INVALID_SESSION_TIMEOUT", f"JoinGroup with session_timeout_ms={most + 1}")
@@ -248,7 +248,7 @@ async def candidates(scene: CheckContext) -> None:
 
 @SECTION.check(
     "B13a",
-    "Only the leader is told the members",
+    "Only the leader gets the members",
     source="protocol guide",
     expected="the leader's list has all, a follower's none",
 )
@@ -278,7 +278,7 @@ async def metadata_unchanged(scene: CheckContext) -> None:
 
 @SECTION.check(
     "B13c",
-    "Instance ids are told to the leader",
+    "The leader gets the instance ids",
     versions="5+",
     source="KIP-345",
     expected="the list has each member's own instance id, null for a dynamic one",
@@ -302,7 +302,7 @@ async def leader_stays(scene: CheckContext) -> None:
     first = (await scene.stable(1))[0]
     second = await scene.add([first])
     third = await scene.add([first, second])
-    scene.equal("the leaders told", {member.leader for member in (first, second, third)}, {first.id})
+    scene.equal("the leaders in the responses", {member.leader for member in (first, second, third)}, {first.id})
 
 
 @SECTION.check(
@@ -310,7 +310,7 @@ async def leader_stays(scene: CheckContext) -> None:
     "A leader that left is replaced by a member",
     apis=("LeaveGroup",),
     source="protocol guide",
-    expected="those that rejoin are told one and the same leader, one of them",
+    expected="all members that rejoin get the same leader, which is one of them",
 )
 async def leader_replaced(scene: CheckContext) -> None:
     leader, *others = await scene.stable(3)
@@ -318,7 +318,7 @@ async def leader_replaced(scene: CheckContext) -> None:
     await scene.rebalancing(others[0])
     await asyncio.gather(*(member.enter() for member in others))
     told = {member.leader for member in others}
-    scene.equal("how many leaders were told", len(told), 1)
+    scene.equal("the number of leaders in the responses", len(told), 1)
     scene.true("the leader", told <= {member.id for member in others}, "one of those that rejoined", told)
 
 
@@ -326,7 +326,7 @@ async def leader_replaced(scene: CheckContext) -> None:
     "B15",
     "A follower rejoins unchanged while Stable",
     source="protocol guide",
-    expected="answered at once with the same generation; nobody else has to rejoin",
+    expected="a response at once with the same generation, and no other member has to rejoin",
 )
 async def follower_again(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
@@ -342,7 +342,7 @@ async def follower_again(scene: CheckContext) -> None:
     "B16",
     "The leader rejoins unchanged while Stable",
     source="protocol guide",
-    expected="a rebalance: the others are told to rejoin, and the generation goes up",
+    expected="a rebalance: the others get REBALANCE_IN_PROGRESS, and the generation grows",
 )
 async def leader_again(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
@@ -360,7 +360,7 @@ async def leader_again(scene: CheckContext) -> None:
     "B17",
     "A follower rejoins with other metadata while Stable",
     source="protocol guide",
-    expected="a rebalance, after which the leader is told the new metadata",
+    expected="a rebalance, after which the leader gets the new metadata",
 )
 async def changed(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
@@ -403,11 +403,11 @@ async def error_body(scene: CheckContext) -> None:
 
 @SECTION.check(
     "B19",
-    "The first join of a group waits for company",
+    "The first join of a group waits for more members",
     kind=CheckKind.TIMING,
     needs=(Need.SETTINGS,),
     source="KIP-134",
-    expected="no answer before group.initial.rebalance.delay.ms, and both that joined meanwhile in generation 1",
+    expected="no response before group.initial.rebalance.delay.ms, and both members of that time are in generation 1",
 )
 async def initial_delay(scene: CheckContext) -> None:
     delay = scene.target.setting("group.initial.rebalance.delay.ms")
@@ -442,10 +442,10 @@ async def initial_delay(scene: CheckContext) -> None:
     kind=CheckKind.TIMING,
     versions="1+",
     source="protocol guide",
-    expected="after the rebalance timeout the others complete without it; it is unknown then",
+    expected="after the rebalance timeout the others complete without it, and it is unknown",
 )
 async def dropped(scene: CheckContext) -> None:
-    # So long a session that its end cannot pass for the end of the rebalance timeout.
+    # The session is long, so that its end is not confused with the end of the rebalance timeout.
     session = scene.target.session_within(20_000)
     members = [scene.member(rebalance_ms=1500, session_ms=session)]
     await members[0].enter()
@@ -457,7 +457,7 @@ async def dropped(scene: CheckContext) -> None:
     again = scene.start(members[0].join())
     await scene.parked(again, "JoinGroup while one member has not rejoined")
     await asyncio.wait({again}, timeout=LATE_S)
-    scene.true("JoinGroup with a rebalance timeout of 1.5 s", again.done(), f"an answer within {LATE_S:g} s", "none")
+    scene.true("JoinGroup with a rebalance timeout of 1.5 s", again.done(), f"a response within {LATE_S:g} s", "none")
     answer = await again
     await joining
     scene.error(answer.error_code, "NONE", "JoinGroup of the member that rejoined")
@@ -486,11 +486,11 @@ async def pending_expires(scene: CheckContext) -> None:
 
 @SECTION.check(
     "B21b",
-    "A join waits for an id that was given",
+    "A join waits for an assigned member id",
     kind=CheckKind.TIMING,
     versions="4+",
     source="KIP-394",
-    expected="a generation is not complete while somebody holds an unused id, until that id's session timeout",
+    expected="a generation is not complete while an assigned member id is unused, until that id's session timeout",
 )
 async def waits_for_pending(scene: CheckContext) -> None:
     session = scene.target.session_within(2000)
@@ -507,15 +507,15 @@ async def waits_for_pending(scene: CheckContext) -> None:
 
 @SECTION.check(
     "B22",
-    "Nobody rejoins in time, and one comes late",
+    "No member rejoins in time, and one rejoins late",
     kind=CheckKind.TIMING,
     versions="5+",
     source="KIP-345",
-    expected="no generation without members comes to be: the static member that comes late gets exactly the next one",
+    expected="no generation is empty: the late static member gets exactly the next one",
 )
 async def no_empty_generation(scene: CheckContext) -> None:
     session = scene.target.session_within(10_000)
-    how = {"rebalance_ms": 3000, "session_ms": session}  # so long that a busy machine leaves before it is over
+    how = {"rebalance_ms": 3000, "session_ms": session}  # long enough that a busy machine leaves before it ends
     first = scene.member(instance="i-1", **how)
     await first.enter()
     second = await scene.add([first], instance="i-2", **how)
@@ -559,7 +559,7 @@ async def ids_differ(scene: CheckContext) -> None:
     "B25",
     "A group of another kind",
     source="protocol guide",
-    expected="the coordinator does not mind the protocol type: connect's workers join alike",
+    expected="the coordinator accepts any protocol type: Connect workers join in the same way",
 )
 async def connect_group(scene: CheckContext) -> None:
     members = await scene.stable(2, protocol_type="connect", protocols=(("sessioned", b"\x00\x01"),))
@@ -597,10 +597,10 @@ async def newcomer(scene: CheckContext) -> None:
 
 @SECTION.check(
     "B28",
-    "An emptied group goes on counting",
+    "An emptied group keeps its generation",
     apis=("LeaveGroup",),
     source="protocol guide",
-    expected="who joins a group that everybody left gets a higher generation than its last, not 1 again",
+    expected="a member that joins an emptied group gets a higher generation than the last, not 1 again",
 )
 async def goes_on_counting(scene: CheckContext) -> None:
     first, second = await scene.stable(2)

@@ -42,7 +42,7 @@ _invalid("M1g", "An empty instance id", instance_id="")
     versions="0",
     needs=NEEDS,
     source="KIP-848, KIP-1082",
-    expected="version 0 may come without an id and is given one; epoch above 0",
+    expected="version 0 may have no id and gets one; epoch above 0",
 )
 async def id_given(scene: CheckContext) -> None:
     member = Kip848Consumer(scene, (scene.topic,))
@@ -53,7 +53,7 @@ async def id_given(scene: CheckContext) -> None:
 
 
 @SECTION.check(
-    "M1j", "A member id of one's own", needs=NEEDS, source="KIP-1082", expected="NONE, told back as it was given"
+    "M1j", "A member id of one's own", needs=NEEDS, source="KIP-1082", expected="NONE, and the same id in the response"
 )
 async def own_id(scene: CheckContext) -> None:
     member = Kip848Consumer(scene, (scene.topic,), id=str(uuid4()))
@@ -63,9 +63,7 @@ async def own_id(scene: CheckContext) -> None:
     scene.equal("the member id", answer.member_id, given)
 
 
-@SECTION.check(
-    "M1k", "How often to beat", needs=NEEDS, source="KIP-848", expected="heartbeat_interval_ms is told, and above 0"
-)
+@SECTION.check("M1k", "How often to beat", needs=NEEDS, source="KIP-848", expected="heartbeat_interval_ms is above 0")
 async def interval(scene: CheckContext) -> None:
     answer = await Kip848Consumer(scene, (scene.topic,)).join()
     scene.true("the interval", answer.heartbeat_interval_ms > 0, "above 0", answer.heartbeat_interval_ms)
@@ -117,7 +115,7 @@ async def behind(scene: CheckContext) -> None:
 
 @SECTION.check(
     "M3c",
-    "An answer was lost",
+    "A response was lost",
     needs=NEEDS,
     source="KIP-848",
     expected="a heartbeat of the epoch before, with partitions that are part of the assignment, is served",
@@ -132,9 +130,9 @@ async def lost_answer(scene: CheckContext) -> None:
         if answer.member_epoch != before:
             break
         await asyncio.sleep(0.03)
-    scene.true("the epoch, once somebody else joined", answer.member_epoch > before, f"above {before}", before)
+    scene.true("the epoch after another member joined", answer.member_epoch > before, f"above {before}", before)
     again = await member.beat(member_epoch=before, topic_partitions=owned)
-    scene.error(again.error_code, "NONE", f"the same heartbeat of epoch {before} once more")
+    scene.error(again.error_code, "NONE", f"the same heartbeat of epoch {before} again")
     scene.equal("the epoch", again.member_epoch, answer.member_epoch)
 
 
@@ -169,16 +167,14 @@ async def wrong_owner(scene: CheckContext) -> None:
     scene.error(answer.error_code, "FENCED_INSTANCE_ID", "a heartbeat with another member's instance id")
 
 
-@SECTION.check("M4c", "An instance id that nobody has", needs=NEEDS, source="KIP-848", expected="UNKNOWN_MEMBER_ID")
+@SECTION.check("M4c", "An unknown instance id", needs=NEEDS, source="KIP-848", expected="UNKNOWN_MEMBER_ID")
 async def unknown_instance(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     answer = await member.beat(instance_id="i-9", member_id=str(uuid4()))
     scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "a heartbeat with an unknown instance id")
 
 
-@SECTION.check(
-    "M4d", "A member that the group does not know", needs=NEEDS, source="KIP-848", expected="UNKNOWN_MEMBER_ID"
-)
+@SECTION.check("M4d", "An unknown member", needs=NEEDS, source="KIP-848", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     answer = await member.beat(member_id=str(uuid4()))
@@ -187,7 +183,7 @@ async def unknown_member(scene: CheckContext) -> None:
 
 @SECTION.check(
     "M4e",
-    "An epoch, and no such group",
+    "An epoch in an unknown group",
     needs=NEEDS,
     source="KIP-848",
     expected="GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID",
@@ -202,7 +198,7 @@ async def unknown_group(scene: CheckContext) -> None:
     "Leaving",
     needs=NEEDS,
     source="KIP-848",
-    expected="NONE and epoch -1; the member is unknown then, and another gets its share",
+    expected="NONE and epoch -1. The member is unknown then, and another member gets its partitions",
 )
 async def leaves(scene: CheckContext) -> None:
     first, second = await assigned_group(scene, 2)
@@ -217,10 +213,10 @@ async def leaves(scene: CheckContext) -> None:
 
 @SECTION.check(
     "M5b",
-    "A static member leaves for a while",
+    "A static member leaves temporarily",
     needs=NEEDS,
     source="KIP-848",
-    expected="NONE and epoch -2; the same name, come back under another id, has the same partitions",
+    expected="NONE and epoch -2. The same instance id with another member id gets the same partitions",
 )
 async def leaves_for_a_while(scene: CheckContext) -> None:
     members = [Kip848Consumer(scene, (scene.topic,), instance=f"i-{index}") for index in (1, 2)]
@@ -252,8 +248,8 @@ async def leaves_for_a_while(scene: CheckContext) -> None:
     needs=NEEDS,
     source="KIP-848",
     expected="STALE_MEMBER_EPOCH; NONE with the current one",
-    note="Since KIP-1251 (Apache Kafka 4.3) a stale epoch will do for partitions that the member owned in it and still "
-    "owns; so the check commits one that it does not own.",
+    note="Since KIP-1251 (Apache Kafka 4.3) a stale epoch is accepted for partitions that the member owned in it and "
+    "still owns. The check therefore commits a partition that it does not own.",
 )
 async def stale_commit(scene: CheckContext) -> None:
     first, second = await assigned_group(scene, 2)
@@ -327,7 +323,7 @@ async def stale_fetch(scene: CheckContext) -> None:
 
 @SECTION.check(
     "M8",
-    "The protocol is spoken and switched off",
+    "The protocol is supported and switched off",
     needs=(Need.NO_CONSUMER,),
     source="KIP-848",
     kind=CheckKind.CONFIG,
@@ -360,12 +356,12 @@ async def other_kind(scene: CheckContext) -> None:
     needs=(*NEEDS, Need.SETTINGS),
     source="KIP-848",
     kind=CheckKind.CONFIG,
-    expected="where migration allows it, it joins, and is told to rejoin when partitions fall to it",
+    expected="if migration allows it, it joins, and gets REBALANCE_IN_PROGRESS when it is assigned partitions",
 )
 async def classic_member(scene: CheckContext) -> None:
     policy = scene.target.settings.get("group.consumer.migration.policy", "").lower()
     if policy not in ("bidirectional", "downgrade"):
-        scene.not_applicable(f"group.consumer.migration.policy is {policy or 'not told'}")
+        scene.not_applicable(f"group.consumer.migration.policy is {policy or 'unknown'}")
     (member,) = await assigned_group(scene)
     classic = scene.member(protocols=(("range", subscribe(scene.topic.name)),))
     await classic.enter()
@@ -387,14 +383,14 @@ async def classic_member(scene: CheckContext) -> None:
     needs=(*NEEDS, Need.SETTINGS),
     source="KIP-848",
     kind=CheckKind.CONFIG,
-    expected="refused: here the coordinator has to read it. INCONSISTENT_GROUP_PROTOCOL, or UNKNOWN_SERVER_ERROR",
-    note="The row says INCONSISTENT_GROUP_PROTOCOL, which Apache Kafka means to answer; 4.1 and 4.3 answer "
-    "UNKNOWN_SERVER_ERROR, since their parser ends in another exception than the one they turn into the code.",
+    expected="an error, because the coordinator must parse it: INCONSISTENT_GROUP_PROTOCOL or UNKNOWN_SERVER_ERROR",
+    note="Apache Kafka intends INCONSISTENT_GROUP_PROTOCOL. Its versions 4.1 and 4.3 return "
+    "UNKNOWN_SERVER_ERROR, because their parser raises another exception than the mapped one.",
 )
 async def unreadable(scene: CheckContext) -> None:
     policy = scene.target.settings.get("group.consumer.migration.policy", "").lower()
     if policy not in ("bidirectional", "downgrade"):
-        scene.not_applicable(f"group.consumer.migration.policy is {policy or 'not told'}")
+        scene.not_applicable(f"group.consumer.migration.policy is {policy or 'unknown'}")
     await assigned_group(scene)
     for metadata in (b"", b"\x00\x01\x00"):
         joining = scene.member(protocols=(("range", metadata),))
@@ -423,18 +419,18 @@ async def shared(scene: CheckContext) -> None:
     "No partition is given before it is given back",
     needs=NEEDS,
     source="KIP-848",
-    expected="while the old owner has not acknowledged, the newcomer is not told the partitions it owns",
+    expected="while the old owner has not acknowledged, the newcomer does not get the partitions that it owns",
 )
 async def one_owner(scene: CheckContext) -> None:
     (first,) = await assigned_group(scene)
     newcomer = Kip848Consumer(scene, (scene.topic,))
     await newcomer.join()
     for _ in range(5):
-        # The old owner beats and hears what to give up, but says each time that it still owns everything.
+        # The old owner gets its smaller assignment, but reports in each heartbeat that it still owns all partitions.
         everything = ({"topic_id": scene.topic.id, "partitions": tuple(range(scene.topic.partitions))},)
         await first.beat(topic_partitions=everything)
         await newcomer.acknowledge()
-        scene.equal("what the newcomer was told", newcomer.partitions, [])
+        scene.equal("the newcomer's partitions", newcomer.partitions, [])
     first.owned = {scene.topic.id: tuple(index for index in first.owned.get(scene.topic.id, ()))}
     await settle(scene, [first, newcomer])
 
@@ -445,7 +441,7 @@ async def one_owner(scene: CheckContext) -> None:
     subject="ConsumerGroupDescribe",
     needs=NEEDS,
     source="KIP-848",
-    expected="Stable; each member with its epoch, subscription and assignment, which is its target",
+    expected="Stable. Each member has its epoch, subscription and assignment, which is its target",
 )
 async def described(scene: CheckContext) -> None:
     members = await assigned_group(scene, 2)
@@ -469,7 +465,7 @@ async def described(scene: CheckContext) -> None:
     subject="ConsumerGroupDescribe",
     needs=NEEDS,
     source="KIP-848",
-    expected="some name where no member asks for one, else the name that the member asks for",
+    expected="any name if no member requests one, else the requested name",
 )
 async def assignor_described(scene: CheckContext) -> None:
     for asked in (None, "range"):
@@ -484,7 +480,7 @@ async def assignor_described(scene: CheckContext) -> None:
 
 @SECTION.check(
     "M12b",
-    "ConsumerGroupDescribe of a group that nobody has heard of, and of a classic one",
+    "ConsumerGroupDescribe of an unknown group, and of a classic one",
     subject="ConsumerGroupDescribe",
     needs=(Need.CONSUMER,),
     source="KIP-848",
@@ -503,7 +499,7 @@ async def not_described(scene: CheckContext) -> None:
     needs=NEEDS,
     source="KIP-848, KIP-1043",
     kind=CheckKind.VERSIONED,
-    expected="as if it were not there: Dead; NONE up to version 5, GROUP_ID_NOT_FOUND from 6 on",
+    expected="like an unknown group: Dead with NONE up to version 5, GROUP_ID_NOT_FOUND from version 6 on",
 )
 async def described_classic(scene: CheckContext) -> None:
     await assigned_group(scene)
@@ -529,7 +525,7 @@ async def listed(scene: CheckContext) -> None:
         found = {entry.group_id: entry.group_type for entry in answer.groups}
         scene.equal(f"listed under {kind}", scene.group in found, expected)
         if expected:
-            scene.equal("the type told", found[scene.group].lower(), "consumer")
+            scene.equal("the type in the response", found[scene.group].lower(), "consumer")
 
 
 @SECTION.check(
@@ -605,7 +601,7 @@ async def bad_pattern(scene: CheckContext) -> None:
 
 @SECTION.check(
     "M18",
-    "A heartbeat that says nothing new",
+    "A heartbeat without changes",
     needs=NEEDS,
     source="KIP-848",
     expected="NONE, the same epoch, and no assignment repeated",

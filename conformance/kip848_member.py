@@ -78,7 +78,7 @@ async def assigned_group(scene: CheckContext, count: int = 1, **how: Any) -> lis
     for member in members:
         answer = await member.join()
         if answer.error_code:
-            raise Blocked(f"the first heartbeat says {error_name(answer.error_code)}: {answer.error_message}")
+            raise Blocked(f"the first heartbeat failed: {error_name(answer.error_code)}: {answer.error_message}")
     await settle(scene, members)
     return members
 
@@ -94,11 +94,11 @@ async def settle(scene: CheckContext, members: Sequence[Kip848Consumer]) -> None
         for member in members:
             answer = await member.acknowledge()
             if answer.error_code:
-                raise Blocked(f"a heartbeat says {error_name(answer.error_code)}: {answer.error_message}")
+                raise Blocked(f"a heartbeat failed: {error_name(answer.error_code)}: {answer.error_message}")
         return sorted(place for member in members for place in member.partitions) == wanted
 
     async def described_so() -> bool:
-        # A coordinator may put off its next assignment (KIP-1263), so that only it knows whether this is the last.
+        # A coordinator may delay its next assignment (KIP-1263), so a member cannot know if this is the last.
         if not await shared_out():
             return False
         told = await describe(scene)

@@ -11,7 +11,7 @@ SECTION = Section("E", "LeaveGroup", "LeaveGroup")
 
 @SECTION.check(
     "E1a",
-    "A member that the group does not know",
+    "An unknown member",
     source="KIP-345",
     kind=CheckKind.VERSIONED,
     expected="UNKNOWN_MEMBER_ID: of the member from version 3 on (top NONE), of the request before",
@@ -28,7 +28,7 @@ async def unknown_member(scene: CheckContext) -> None:
 
 @SECTION.check(
     "E1b",
-    "A group that nobody has heard of",
+    "An unknown group",
     source="KIP-345",
     kind=CheckKind.VERSIONED,
     expected="UNKNOWN_MEMBER_ID: of the member from version 3 on (top NONE), of the request before",
@@ -47,7 +47,7 @@ async def unknown_group(scene: CheckContext) -> None:
     "Good and bad members in one request",
     versions="3+",
     source="KIP-345",
-    expected="each has its own code, in order; the good ones are gone",
+    expected="each has its own code, in order, and the valid ones are removed",
 )
 async def mixed(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
@@ -94,7 +94,7 @@ async def by_instance(scene: CheckContext) -> None:
     versions="3+",
     source="KIP-345",
     apis=("JoinGroup 5+",),
-    expected="FENCED_INSTANCE_ID of the member, who stays",
+    expected="FENCED_INSTANCE_ID of the member, which stays",
 )
 async def wrong_id(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, instance="i-1")
@@ -105,7 +105,7 @@ async def wrong_id(scene: CheckContext) -> None:
 
 
 @SECTION.check(
-    "E4b", "An instance id that nobody has", versions="3+", source="KIP-345", expected="UNKNOWN_MEMBER_ID of the member"
+    "E4b", "An unknown instance id", versions="3+", source="KIP-345", expected="UNKNOWN_MEMBER_ID of the member"
 )
 async def unknown_instance(scene: CheckContext) -> None:
     await scene.stable(1)
@@ -119,7 +119,7 @@ async def unknown_instance(scene: CheckContext) -> None:
     "An id that was given and not used yet",
     apis=("JoinGroup 4+",),
     source="KIP-394",
-    expected="NONE, and a generation that waited for it completes",
+    expected="NONE, and a generation that waited for the member completes",
 )
 async def pending(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
@@ -138,7 +138,7 @@ async def pending(scene: CheckContext) -> None:
     "E6",
     "Leaving while one's own JoinGroup is held back",
     source="protocol guide",
-    expected="the held back JoinGroup is answered UNKNOWN_MEMBER_ID",
+    expected="the delayed JoinGroup gets UNKNOWN_MEMBER_ID",
 )
 async def leave_while_joining(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
@@ -151,7 +151,10 @@ async def leave_while_joining(scene: CheckContext) -> None:
 
 
 @SECTION.check(
-    "E7", "The others are told", source="protocol guide", expected="their heartbeats say REBALANCE_IN_PROGRESS"
+    "E7",
+    "The others get REBALANCE_IN_PROGRESS",
+    source="protocol guide",
+    expected="their heartbeats get REBALANCE_IN_PROGRESS",
 )
 async def others_told(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)

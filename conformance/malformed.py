@@ -26,7 +26,7 @@ async def garbage(scene: CheckContext) -> None:
     members = await scene.stable(2, protocols=(("range", b"\x00\x01\x00"),))
     scene.equal("the assignments", [member.assignment for member in members], [b"for 0", b"for 1"])
     told = {bytes(entry.metadata) for entry in members[0].members}
-    scene.equal("the metadata told to the leader", told, {b"\x00\x01\x00"})
+    scene.equal("the metadata in the leader's response", told, {b"\x00\x01\x00"})
 
 
 @SECTION.check(
@@ -36,25 +36,25 @@ async def garbage(scene: CheckContext) -> None:
     needs=(Need.TRACES,),
     source="protocol guide",
     kind=CheckKind.SHOULD,
-    expected="opaque to the coordinator as any metadata: an answer to the member within a second",
-    note="Apache Kafka parses it when the generation completes, and trips: no JoinGroup of the group is answered any "
-    "more, nor can the group be deleted, until its coordinator is loaded anew.",
+    expected="opaque to the coordinator, like any metadata: a response to the member within a second",
+    note="Apache Kafka fails to parse it when the generation completes. Then no JoinGroup of the group gets a "
+    "response, and the group cannot be deleted, until its coordinator is reloaded.",
 )
 async def announces_too_much(scene: CheckContext) -> None:
     member = scene.member(protocols=(("range", HUGE),))
     answer = await member.join(timeout_s=3.0)
     if answer.error_code == 79:
         answer = await member.join(member_id=answer.member_id, timeout_s=3.0)
-    scene.error(answer.error_code, "NONE or INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with such metadata")
+    scene.error(answer.error_code, "NONE or INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with this metadata")
 
 
 @SECTION.check(
     "N1c",
-    "Other groups, while one has such metadata",
+    "Other groups, while one group has invalid metadata",
     once=True,
     needs=(Need.TRACES,),
     source="protocol guide",
-    expected="they join, sync and beat as if nothing had happened",
+    expected="they join, sync and send heartbeats without errors",
 )
 async def others_survive(scene: CheckContext) -> None:
     bad = scene.member(
@@ -76,7 +76,7 @@ async def others_survive(scene: CheckContext) -> None:
 async def later_subscription(scene: CheckContext) -> None:
     metadata = b"\x00\x63" + subscribe("a-topic")[2:] + b"from the future"
     (leader,) = await scene.stable(1, protocols=(("range", metadata),))
-    scene.equal("the metadata told to the leader", bytes(leader.members[0].metadata), metadata)
+    scene.equal("the metadata in the leader's response", bytes(leader.members[0].metadata), metadata)
     scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat of the member")
 
 
@@ -85,7 +85,7 @@ def _tags(row: str, request: GroupRequest) -> None:
 
     @SECTION.check(
         row,
-        f"{request.api} with tagged fields that nobody defined",
+        f"{request.api} with undefined tagged fields",
         subject=request.api,
         versions=f"{flexible}+",
         source="KIP-482",
@@ -148,7 +148,7 @@ for _letter, _request in zip("abcdefgh", GROUP_REQUESTS, strict=True):
     once=True,
     source="socket.request.max.bytes",
     kind=CheckKind.SHOULD,
-    expected="the connection is closed; others are served on",
+    expected="the connection is closed, and other connections are served",
 )
 async def long_frame(scene: CheckContext) -> None:
     await closes(scene, b"\x7f\xff\xff\xff\x00\x12\x00\x00", "a frame of 2 GiB")
@@ -160,7 +160,7 @@ async def long_frame(scene: CheckContext) -> None:
     subject="ApiVersions",
     once=True,
     source="protocol guide",
-    expected="the connection is closed; others are served on",
+    expected="the connection is closed, and other connections are served",
 )
 async def negative_frame(scene: CheckContext) -> None:
     await closes(scene, b"\xff\xff\xff\xff\x00\x12\x00\x00", "a frame of -1 bytes")
@@ -171,7 +171,7 @@ async def negative_frame(scene: CheckContext) -> None:
     "A body that ends in the middle",
     subject="Heartbeat",
     source="protocol guide",
-    expected="the connection is closed; others are served on",
+    expected="the connection is closed, and other connections are served",
 )
 async def short_body(scene: CheckContext) -> None:
     body = API["Heartbeat"].request.build(
@@ -187,7 +187,7 @@ async def short_body(scene: CheckContext) -> None:
     "An array that announces more than the frame can hold",
     subject="JoinGroup",
     source="protocol guide",
-    expected="the connection is closed; others are served on",
+    expected="the connection is closed, and other connections are served",
 )
 async def huge_array(scene: CheckContext) -> None:
     version, request = scene.version, API["JoinGroup"].request
@@ -227,7 +227,7 @@ async def letters(scene: CheckContext) -> None:
 
 @SECTION.check(
     "N7",
-    "An assignment of no bytes",
+    "An empty assignment",
     subject="SyncGroup",
     source="protocol guide",
     expected="comes back as no bytes, NONE",
@@ -246,7 +246,7 @@ async def no_bytes(scene: CheckContext) -> None:
     versions="2+",
     needs=(Need.TOPIC,),
     source="protocol guide",
-    expected="answered with an empty list",
+    expected="a response with an empty list",
 )
 async def nothing(scene: CheckContext) -> None:
     answer = await scene.ask("OffsetCommit", group_id=scene.group, member_id="", topics=())

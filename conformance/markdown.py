@@ -109,8 +109,8 @@ def _cell(text: str) -> str:
     return inline(text).replace("|", "\\|")
 
 
-# What a broker, a command line or a report from elsewhere says may hold Markdown, HTML and terminal sequences. It goes
-# through these three and no other way.
+# Text of a broker, a command line or another report may contain Markdown, HTML and terminal sequences. It passes
+# through these three functions only.
 
 _PLAIN = re.compile(r"[A-Za-z][A-Za-z0-9 ,;=/()'+-]*(?:[.:][A-Za-z0-9 ,;=()'+-][A-Za-z0-9 ,;=/()'+-]*)*[.:]?")
 

@@ -80,7 +80,7 @@ class CheckMember:
         except (PeerClosed, NoAnswer, WireError) as error:
             raise Blocked(f"JoinGroup: {error}") from error
         if answer.error_code:
-            raise Blocked(f"JoinGroup says {error_name(answer.error_code)}")
+            raise Blocked(f"JoinGroup failed: {error_name(answer.error_code)}")
         return answer
 
     async def sync(
@@ -107,7 +107,7 @@ class CheckMember:
         except (PeerClosed, NoAnswer, WireError) as error:
             raise Blocked(f"SyncGroup: {error}") from error
         if answer.error_code:
-            raise Blocked(f"SyncGroup says {error_name(answer.error_code)}")
+            raise Blocked(f"SyncGroup failed: {error_name(answer.error_code)}")
         self.assignment = bytes(answer.assignment)
         return answer
 

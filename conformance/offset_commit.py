@@ -35,14 +35,14 @@ async def by_member(scene: CheckContext) -> None:
 
 @SECTION.check(
     "F2",
-    "A generation, and no such group",
+    "A generation in an unknown group",
     versions="1+",
     needs=TOPIC,
     kind=CheckKind.VERSIONED,
     source="KIP-848",
     expected="GROUP_ID_NOT_FOUND from version 9 on, ILLEGAL_GENERATION before",
-    note="A coordinator from before KIP-848 speaks version 9 too and says ILLEGAL_GENERATION in it: Apache Kafka 3.9 "
-    "does so unless its new coordinator is on. Taken where the cluster has not finalised group.version.",
+    note="A coordinator without KIP-848 also supports version 9, and returns ILLEGAL_GENERATION in it, as Apache "
+    "Kafka 3.9 does with its old coordinator. The check accepts it if the cluster has not finalised group.version.",
 )
 async def unknown_group(scene: CheckContext) -> None:
     codes = await commit(scene, {(scene.topic, 0): 1}, generation=1, member="nobody")
@@ -56,7 +56,7 @@ async def unknown_group(scene: CheckContext) -> None:
 
 @SECTION.check(
     "F3",
-    "No generation, no member, no such group",
+    "No generation and no member, in an unknown group",
     versions="1+",
     needs=TOPIC,
     apis=("OffsetFetch 1+",),
@@ -185,7 +185,7 @@ async def preparing(scene: CheckContext) -> None:
     needs=TOPIC,
     source="offset.metadata.max.bytes",
     kind=CheckKind.CONFIG,
-    expected="OFFSET_METADATA_TOO_LARGE for that partition, NONE for its neighbour",
+    expected="OFFSET_METADATA_TOO_LARGE of that partition, NONE of the other",
 )
 async def long_metadata(scene: CheckContext) -> None:
     limit = scene.target.setting("offset.metadata.max.bytes") or 4096
@@ -240,7 +240,7 @@ async def unknown_partition(scene: CheckContext) -> None:
     needs=TOPIC,
     apis=("OffsetFetch 1+",),
     source="protocol guide",
-    expected="accepted: the last commit stands, whatever it is",
+    expected="accepted: the last commit is valid, also with a smaller offset",
 )
 async def backwards(scene: CheckContext) -> None:
     for offset in (100, 7):
@@ -290,7 +290,7 @@ async def metadata(scene: CheckContext) -> None:
     apis=("OffsetFetch 1+",),
     source="Apache Kafka",
     kind=CheckKind.SHOULD,
-    expected="accepted; comes back empty",
+    expected="accepted, and empty in OffsetFetch",
 )
 async def null_metadata(scene: CheckContext) -> None:
     codes = await commit(scene, {(scene.topic, 0): 1}, metadata=None)
@@ -301,11 +301,11 @@ async def null_metadata(scene: CheckContext) -> None:
 
 @SECTION.check(
     "F14",
-    "Every partition asked for is answered",
+    "The response has every requested partition",
     versions="1+",
     needs=TOPIC,
     source="protocol guide",
-    expected="an entry for each partition of each topic, no more",
+    expected="one entry for each partition of each topic",
 )
 async def all_answered(scene: CheckContext) -> None:
     wanted = {(topic, index): 1 for topic in (scene.topic, scene.other_topic) for index in range(topic.partitions)}

@@ -15,11 +15,11 @@ NOTHING = FetchedOffset(-1, -1, "", 0)
 
 @SECTION.check(
     "G1a",
-    "A group that nobody has heard of",
+    "An unknown group",
     versions="1+",
     needs=TOPIC,
     source="protocol guide",
-    expected='NONE; each partition asked for: offset -1, leader epoch -1, metadata "", NONE',
+    expected='NONE; each requested partition with offset -1, leader epoch -1, metadata "" and NONE',
 )
 async def unknown_group(scene: CheckContext) -> None:
     told = await fetch(scene, [(scene.topic, 0), (scene.topic, 1)])
@@ -76,7 +76,7 @@ async def everything(scene: CheckContext) -> None:
 
 @SECTION.check(
     "G2b",
-    "Everything of a group that nobody has heard of",
+    "All offsets of an unknown group",
     versions="2+",
     needs=TOPIC,
     source="KIP-88",
@@ -90,7 +90,7 @@ async def everything_of_nobody(scene: CheckContext) -> None:
 
 @SECTION.check(
     "G2c",
-    "No topics at all",
+    "An empty list of topics",
     versions="2+",
     needs=TOPIC,
     source="KIP-88",
@@ -145,7 +145,7 @@ async def stable(scene: CheckContext) -> None:
     versions="1+",
     needs=TOPIC,
     source="protocol guide",
-    expected="anybody may ask: the offsets, NONE",
+    expected="any client may read them: the offsets, NONE",
 )
 async def while_active(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
@@ -185,7 +185,7 @@ async def _delete(
     subject="OffsetDelete",
     needs=TOPIC,
     source="KIP-496",
-    expected="GROUP_SUBSCRIBED_TO_TOPIC for it, NONE for a topic that nobody reads",
+    expected="GROUP_SUBSCRIBED_TO_TOPIC for it, NONE for a topic without a subscriber",
 )
 async def subscribed(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, protocols=(("range", subscribe(scene.topic.name)),))
@@ -215,7 +215,7 @@ async def delete_unknown_partition(scene: CheckContext) -> None:
 
 @SECTION.check(
     "G5c",
-    "OffsetDelete in a group that nobody has heard of",
+    "OffsetDelete in an unknown group",
     subject="OffsetDelete",
     needs=TOPIC,
     source="KIP-496",
@@ -233,7 +233,7 @@ async def delete_unknown_group(scene: CheckContext) -> None:
     needs=TOPIC,
     source="KIP-496",
     expected="INVALID_GROUP_ID",
-    note="Apache Kafka 3.9's coordinator names it; a row read from its sources.",
+    note="Apache Kafka 3.9's coordinator returns it. The rule is read from its sources.",
 )
 async def delete_empty_id(scene: CheckContext) -> None:
     top, _ = await _delete(scene, [(scene.topic.name, 0)], group="")
@@ -242,7 +242,7 @@ async def delete_empty_id(scene: CheckContext) -> None:
 
 @SECTION.check(
     "G5e",
-    "OffsetDelete removes what it names and no more",
+    "OffsetDelete removes the named partitions only",
     subject="OffsetDelete",
     needs=TOPIC,
     source="KIP-496",
@@ -253,7 +253,7 @@ async def deleted(scene: CheckContext) -> None:
     await _commit(scene, {(scene.topic, 0): 1, (scene.topic, 1): 2})
     top, codes = await _delete(scene, [(scene.topic.name, 0)])
     scene.error(top, "NONE", "the request")
-    scene.equal("the partitions answered", codes, {(scene.topic.name, 0): 0})
+    scene.equal("the partitions in the response", codes, {(scene.topic.name, 0): 0})
     told = await fetch(scene, None)
     left = {index: entry.offset for (_, index), entry in told.partitions.items() if entry.offset >= 0}
     scene.equal("the offsets left", left, {1: 2})

@@ -31,11 +31,11 @@ def _times(scene: CheckContext) -> tuple[float, float]:
     minutes = scene.target.setting("offsets.retention.minutes")
     interval_ms = scene.target.setting("offsets.retention.check.interval.ms")
     if minutes is None or interval_ms is None:
-        scene.not_applicable("the broker does not tell how long it keeps offsets")
+        scene.not_applicable("the broker's offset retention is unknown")
         raise AssertionError
     if minutes * 60 > LONGEST_RETENTION_S or interval_ms / 1000 > LONGEST_INTERVAL_S:
         scene.not_applicable(
-            f"offsets are kept for {minutes} minutes and looked at every {interval_ms / 1000:g} s; "
+            f"offsets are kept for {minutes} minutes and checked every {interval_ms / 1000:g} s; "
             "1 and 5 at most can be waited for"
         )
     return minutes * 60.0, interval_ms / 1000 + SLACK_S
@@ -136,14 +136,14 @@ async def emptied(scene: CheckContext) -> None:
     apis=APIS,
     limit_s=LIMIT_S,
     source="KIP-211",
-    expected="those of topics that a member reads stay; those of others go offsets.retention.minutes after the commit",
+    expected="offsets of subscribed topics stay, others expire offsets.retention.minutes after the commit",
 )
 async def stable(scene: CheckContext) -> None:
     retention_s, late_s = _times(scene)
     (leader,) = await scene.stable(1, instance="i-1", protocols=(("range", subscribe(scene.topic.name)),))
     await _kept(scene, leader, (scene.topic, scene.other_topic))
     await _wait(scene, retention_s - 8, leader)
-    scene.equal("the offset of the topic that nobody reads", await _offset(scene, scene.other_topic), KEPT)
+    scene.equal("the offset of the topic without a subscriber", await _offset(scene, scene.other_topic), KEPT)
     await _wait(scene, 8 + late_s, leader)
     scene.equal("the same, after its time", await _offset(scene, scene.other_topic), -1)
     scene.equal("the offset of the topic that is read", await _offset(scene, scene.topic), KEPT)
@@ -159,7 +159,7 @@ async def stable(scene: CheckContext) -> None:
     apis=APIS,
     limit_s=LIMIT_S,
     source="KIP-211",
-    expected="kept for that time and no longer, while one without stays",
+    expected="kept for exactly that time, while an offset without a retention time stays",
 )
 async def own_time(scene: CheckContext) -> None:
     _, late_s = _times(scene)

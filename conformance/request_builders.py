@@ -136,7 +136,7 @@ async def fetch(
     if version >= 9:
         entry |= {"member_id": member, "member_epoch": epoch}
     answer = await scene.ask("OffsetFetch", {"groups": (entry,), **stable})
-    scene.equal("groups in the answer", [told.group_id for told in answer.groups], [group])
+    scene.equal("groups in the response", [told.group_id for told in answer.groups], [group])
     return Fetched(answer.groups[0].error_code, _partitions(answer.groups[0].topics, by_id if version >= 10 else {}))
 
 
@@ -166,7 +166,7 @@ async def leave(
     values["members"] = tuple({"member_id": identity, "group_instance_id": instance} for identity, instance in pairs)
     answer = await scene.ask("LeaveGroup", values)
     scene.equal(
-        "the members answered, in order",
+        "the members in the response, in order",
         [(told.member_id, told.group_instance_id) for told in answer.members],
         pairs,
     )
@@ -244,7 +244,7 @@ def _describe(scene: CheckContext) -> dict[str, object]:
 def _fetch_code(answer: Any) -> int:
     if answer.groups:
         return int(answer.groups[0].error_code)
-    # Versions 0 and 1 have no place for the group's error but its partitions.
+    # Versions 0 and 1 have no error field of the group, only of partitions.
     return int(answer.error_code or next((p.error_code for t in answer.topics for p in t.partitions), 0))
 
 

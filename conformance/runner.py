@@ -26,7 +26,7 @@ from kohort.protocol.schema import Versions
 
 AT_A_TIME = 32
 ALIVE_TIMEOUT_S = 5.0
-# Entries that a response lacks, or has too many of; nulls where a value belongs.
+# Missing or surplus entries of a response, and null instead of a value.
 ODD_SHAPE = (LookupError, ValueError, TypeError, AttributeError)
 ALL = Selection()
 STRICT = Profile()
@@ -130,7 +130,7 @@ async def play(
     order = {check.id: place for place, check in enumerate(dict.fromkeys(check for check, _ in laid.cells))}
     results.sort(key=lambda result: (order.get(result.check, -1), result.version))
     if dead.is_set():
-        return results, "the broker stopped answering"
+        return results, "the broker stopped responding"
     return results, "" if whole else stop.reason
 
 
@@ -228,9 +228,9 @@ async def _judge(scene: CheckContext) -> Result:
         what, expected, observed = "the response's shape", check.expected, f"{type(error).__name__}: {error}"
         verdict, reason = CheckVerdict.FAIL, f"{what}: the check does not find in it what it looks for ({observed})"
         if not any(not frame.sent for frame in scene.frames):
-            verdict, reason = CheckVerdict.BLOCKED, f"the check broke: {observed}"
+            verdict, reason = CheckVerdict.BLOCKED, f"the check has a defect: {observed}"
     except Exception as error:  # a bug of the check's own: the others go on
-        verdict, reason = CheckVerdict.BLOCKED, f"the check broke: {type(error).__name__}: {error}"
+        verdict, reason = CheckVerdict.BLOCKED, f"the check has a defect: {type(error).__name__}: {error}"
     finally:
         await scene.close()
     return Result(
@@ -270,23 +270,23 @@ def _missing(target: BrokerUnderTest, check: Check) -> str:
         low, high = target.common(name)
         rule = Versions.of(versions or "0+")
         if not any(version in rule for version in range(low, high + 1)):
-            return f"it takes {entry}, which the broker does not speak"
+            return f"requires {entry}, which the broker does not support"
     if Need.TOPIC in check.needs and not target.topics:
-        return f"no topic could be made: {target.topic_error}"
+        return f"no topic could be created: {target.topic_error}"
     if Need.TRACES in check.needs and not target.leave_traces:
-        return "it may leave a group behind that the broker cannot delete (--leave-traces allows it)"
+        return "may leave a group that the broker cannot delete (allow it with --leave-traces)"
     if Need.CLUSTER in check.needs and len(target.nodes) < 2:
-        return "it takes a cluster of two brokers or more"
+        return "requires a cluster of two or more brokers"
     if Need.SETTINGS in check.needs and not target.settings:
-        return f"the broker's settings are not told: {target.settings_error}"
+        return f"the broker's settings are unknown: {target.settings_error}"
     if Need.CONSUMER in check.needs and not target.consumer_protocol:
-        return "the consumer group protocol (KIP-848) is not spoken, or is switched off"
+        return "the consumer group protocol (KIP-848) is not supported, or is switched off"
     if Need.NO_CONSUMER in check.needs and target.consumer_protocol:
         return "the consumer group protocol (KIP-848) is switched on"
     if Need.STRANGER in check.needs and target.stranger is None:
-        return "it takes a user without rights (--stranger NAME:PASSWORD)"
+        return "requires a user without rights (--stranger NAME:PASSWORD)"
     if Need.OPERATOR in check.needs and target.operator is None:
-        return "it takes somebody who stops and starts brokers (--stop-command and --start-command)"
+        return "requires commands that stop and start brokers (--stop-command and --start-command)"
     return ""
 
 

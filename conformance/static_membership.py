@@ -32,7 +32,7 @@ async def _return(scene: CheckContext, instance: str, **how: object) -> tuple[Ch
     "A follower comes back while Stable",
     versions="5+",
     source="KIP-345",
-    expected="a new member id, the same generation, and nobody has to rejoin",
+    expected="a new member id, the same generation, and no member has to rejoin",
 )
 async def follower_back(scene: CheckContext) -> None:
     leader, follower = await _pair(scene)
@@ -65,8 +65,8 @@ async def old_assignment(scene: CheckContext) -> None:
     versions="5+",
     source="KIP-345, KIP-814",
     kind=CheckKind.VERSIONED,
-    expected="version 9: it leads with skip_assignment and the members; before: an answer without members, so that it "
-    "does not assign anew",
+    expected="version 9: it leads with skip_assignment and the members. Before: a response without members, so that "
+    "it does not assign again",
 )
 async def leader_back(scene: CheckContext) -> None:
     leader, follower = await _pair(scene)
@@ -161,7 +161,7 @@ async def back_with_others(scene: CheckContext) -> None:
     versions="5+",
     source="KIP-345, KAFKA-9801",
     kind=CheckKind.SHOULD,
-    expected="its JoinGroup is answered, and the leader's next list has the new metadata",
+    expected="its JoinGroup gets a response, and the leader's next list has the new metadata",
 )
 async def back_changed(scene: CheckContext) -> None:
     leader, _ = await _pair(scene)
@@ -186,7 +186,7 @@ async def back_changed(scene: CheckContext) -> None:
 
 @SECTION.check(
     "I5",
-    "An instance id that nobody has, with a member id",
+    "An unknown instance id, with a member id",
     versions="5+",
     source="KIP-345",
     expected="UNKNOWN_MEMBER_ID",
@@ -222,11 +222,11 @@ async def kept(scene: CheckContext) -> None:
 
 @SECTION.check(
     "I6b",
-    "A static member is silent for its session timeout",
+    "A static member sends no heartbeat for its session timeout",
     versions="5+",
     source="KIP-345",
     kind=CheckKind.TIMING,
-    expected="it is removed like anybody else: UNKNOWN_MEMBER_ID",
+    expected="it is removed like a dynamic member: UNKNOWN_MEMBER_ID",
 )
 async def expires(scene: CheckContext) -> None:
     session = scene.target.session_within(1000)
@@ -240,7 +240,7 @@ async def expires(scene: CheckContext) -> None:
     "Two instances are two members",
     versions="5+",
     source="KIP-345",
-    expected="both in one generation under ids of their own",
+    expected="both in one generation with different ids",
 )
 async def two(scene: CheckContext) -> None:
     leader, follower = await _pair(scene)

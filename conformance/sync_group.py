@@ -9,13 +9,13 @@ from kohort.conformance.check_context import CheckContext
 SECTION = Section("C", "SyncGroup", "SyncGroup")
 
 
-@SECTION.check("C1a", "No such group", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
+@SECTION.check("C1a", "An unknown group", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
 async def unknown_group(scene: CheckContext) -> None:
     answer = await scene.member(id="nobody", generation=1).sync()
     scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup in a new group")
 
 
-@SECTION.check("C1b", "No such member", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
+@SECTION.check("C1b", "An unknown member", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     answer = await leader.sync(member_id="nobody")
@@ -59,7 +59,7 @@ def _inconsistent(row: str, title: str, **changes: Any) -> None:
         (leader,) = await scene.stable(1, sync=False)
         answer = await leader.sync({leader.id: b"mine"}, **changes)
         scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", f"SyncGroup with {changes}")
-        scene.equal("type and name in the answer", (answer.protocol_type, answer.protocol_name), (None, None))
+        scene.equal("type and name in the response", (answer.protocol_type, answer.protocol_name), (None, None))
 
 
 _inconsistent("C3a", "Another protocol name than the chosen one", protocol_name="roundrobin")
@@ -72,7 +72,7 @@ _inconsistent("C4b", "No protocol type", protocol_type=None)
     "C5",
     "A follower syncs before the leader",
     source="protocol guide",
-    expected="held back; answered with its own bytes once the leader has synced",
+    expected="delayed until the leader's SyncGroup, then a response with its own bytes",
 )
 async def follower_first(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2, sync=False)
@@ -87,7 +87,10 @@ async def follower_first(scene: CheckContext) -> None:
 
 
 @SECTION.check(
-    "C5b", "A follower syncs after the leader", source="protocol guide", expected="answered at once with its own bytes"
+    "C5b",
+    "A follower syncs after the leader",
+    source="protocol guide",
+    expected="a response at once with its own bytes",
 )
 async def follower_second(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2, sync=False)
@@ -111,7 +114,7 @@ async def again(scene: CheckContext) -> None:
     "C6b",
     "The leader syncs again with other assignments",
     source="protocol guide",
-    expected="a generation's assignment is made once: the first one stands",
+    expected="a generation has one assignment: the first one is kept",
 )
 async def made_once(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
@@ -136,7 +139,7 @@ async def preparing(scene: CheckContext) -> None:
     "C7b",
     "A follower waits for its assignment when a newcomer joins",
     source="protocol guide",
-    expected="its SyncGroup, held back until then, is answered REBALANCE_IN_PROGRESS",
+    expected="its SyncGroup, delayed until then, gets REBALANCE_IN_PROGRESS",
 )
 async def waiting_interrupted(scene: CheckContext) -> None:
     _, follower = await scene.stable(2, sync=False)
@@ -170,7 +173,7 @@ async def empty_group(scene: CheckContext) -> None:
     "A member never syncs",
     kind=CheckKind.TIMING,
     source="Apache Kafka 3.0 (KAFKA-10134)",
-    expected="after the rebalance timeout it is removed, and those that synced are told to rejoin",
+    expected="after the rebalance timeout it is removed, and members that synced get REBALANCE_IN_PROGRESS",
 )
 async def never_syncs(scene: CheckContext) -> None:
     session = scene.target.session_within(8000)
@@ -190,9 +193,9 @@ async def never_syncs(scene: CheckContext) -> None:
 
 @SECTION.check(
     "C11",
-    "A follower's assignments are of no account",
+    "A follower's assignments are ignored",
     source="protocol guide",
-    expected="what a follower sends as assignments changes nobody's",
+    expected="assignments in a follower's request change no assignment",
 )
 async def follower_assigns(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2, sync=False)
@@ -205,7 +208,7 @@ async def follower_assigns(scene: CheckContext) -> None:
 
 @SECTION.check(
     "C12",
-    "Type and name are told back",
+    "Type and name are in the response",
     versions="5+",
     source="KIP-559",
     expected="the group's type and the chosen name",
@@ -230,7 +233,10 @@ async def large(scene: CheckContext) -> None:
 
 
 @SECTION.check(
-    "C14", "An assignment for a stranger", source="protocol guide", expected="ignored; the members get theirs"
+    "C14",
+    "An assignment for an unknown member",
+    source="protocol guide",
+    expected="ignored, and the members get their own",
 )
 async def for_stranger(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)

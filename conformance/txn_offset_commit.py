@@ -46,7 +46,7 @@ class CheckProducer:
 
         await scene.until(found, 30)
         if answer.error_code:
-            raise Blocked(f"FindCoordinator of a transaction says {error_name(answer.error_code)}")
+            raise Blocked(f"FindCoordinator of a transaction failed: {error_name(answer.error_code)}")
         producer = cls(scene, name, answer.node_id if len(scene.target.nodes) > 1 else None)
 
         async def begun() -> bool:
@@ -56,7 +56,7 @@ class CheckProducer:
 
         await scene.until(begun, 30)
         if answer.error_code:
-            raise Blocked(f"InitProducerId says {error_name(answer.error_code)}")
+            raise Blocked(f"InitProducerId failed: {error_name(answer.error_code)}")
         return producer
 
     async def begin(self) -> Any:
@@ -82,7 +82,7 @@ class CheckProducer:
 
         await self.scene.until(added)
         if answer.error_code:
-            raise Blocked(f"AddOffsetsToTxn says {error_name(answer.error_code)}")
+            raise Blocked(f"AddOffsetsToTxn failed: {error_name(answer.error_code)}")
 
     async def commit(
         self, offsets: Mapping[tuple[Topic, int], int], metadata: str = "", **changes: object
@@ -127,7 +127,7 @@ async def _begun(scene: CheckContext, offset: int, **how: object) -> CheckProduc
     await producer.take_in()
     codes = await producer.commit({(scene.topic, 0): offset}, **how)  # type: ignore[arg-type]
     if codes[0]:
-        raise Blocked(f"TxnOffsetCommit says {error_name(codes[0])}")
+        raise Blocked(f"TxnOffsetCommit failed: {error_name(codes[0])}")
     return producer
 
 
@@ -142,7 +142,7 @@ async def _begin_again(producer: CheckProducer) -> None:
 
     await producer.scene.until(begun, 30)
     if answer.error_code:
-        raise Blocked(f"the second InitProducerId says {error_name(answer.error_code)}")
+        raise Blocked(f"the second InitProducerId failed: {error_name(answer.error_code)}")
 
 
 @SECTION.check(
@@ -166,7 +166,7 @@ async def fenced(scene: CheckContext) -> None:
 
 @SECTION.check(
     "K1b",
-    "A member that the group does not know",
+    "An unknown member",
     versions="3+",
     needs=TOPIC,
     apis=APIS,
@@ -218,7 +218,7 @@ async def by_member(scene: CheckContext) -> None:
     needs=TOPIC,
     apis=APIS,
     source="KIP-98",
-    expected="the offset before is what OffsetFetch tells until EndTxn, the new one after it",
+    expected="OffsetFetch returns the previous offset until EndTxn, and the new one after it",
 )
 async def committed(scene: CheckContext) -> None:
     await commit(scene, {(scene.topic, 0): 1})
@@ -239,7 +239,7 @@ async def aborted(scene: CheckContext) -> None:
     await commit(scene, {(scene.topic, 0): 1})
     producer = await _begun(scene, 2)
     scene.error((await producer.end(False)).error_code, "NONE", "EndTxn")
-    await _begin_again(producer)  # answered once the abort is through
+    await _begin_again(producer)  # a response after the abort completed
     scene.equal("the offset after the abort", await _offset(scene), 1)
 
 
@@ -269,7 +269,7 @@ async def superseded(scene: CheckContext) -> None:
 
 @SECTION.check(
     "K4",
-    "No member at all, in an active group",
+    "No member id, in an active group",
     needs=TOPIC,
     apis=APIS,
     source="KIP-447",
@@ -346,7 +346,7 @@ _superseded("K7b", "EndTxn")
     needs=TOPIC,
     source="KIP-447",
     apis=("TxnOffsetCommit", *APIS),
-    expected="UNSTABLE_OFFSET_COMMIT of that partition and no other; without require_stable the offset before",
+    expected="UNSTABLE_OFFSET_COMMIT of that partition only; without require_stable the previous offset",
 )
 async def unstable(scene: CheckContext) -> None:
     await commit(scene, {(scene.topic, 0): 1, (scene.topic, 1): 1})

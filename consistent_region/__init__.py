@@ -1,7 +1,6 @@
 """A consistent region: state over a consumer group in which every record counts exactly once.
 
-Read `region_member.py` for the machine, `coordinator_rules.py` for what a checkpoint is, `region_driver.py` for what
-drives them.
+`region_member.py` has the machine, `coordinator_rules.py` the rules of a checkpoint, `region_driver.py` the driver.
 """
 
 from typing import TYPE_CHECKING
@@ -44,7 +43,7 @@ if TYPE_CHECKING:
 
 
 def __getattr__(name: str) -> object:
-    """The Kafka sink brings a producer along: loaded by those who use it."""
+    """Import the Kafka sink, with its producer, at its first use."""
     if name == "KafkaSink":
         from kohort.consistent_region.kafka_sink import KafkaSink
 

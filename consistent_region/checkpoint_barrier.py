@@ -18,11 +18,11 @@ class Barrier:
 
 @dataclass(frozen=True, slots=True)
 class MembershipView:
-    """The region as its coordinator has it; every call returns it.
+    """A view of the region at its coordinator, which every call returns.
 
-    `epoch`: how many times it was reset. `newest`: the newest complete checkpoint, None before the first. `age_s`:
-    seconds since a checkpoint was last complete, or begun in vain, or since the region began. `stopped`: why it was
-    stopped for good, if it was.
+    `epoch`: the number of resets. `newest`: the newest complete checkpoint, None before the first. `age_s`: seconds
+    since the last checkpoint was completed or abandoned, or since the region began. `stopped`: the reason if the region
+    was stopped for good.
     """
 
     epoch: int
@@ -34,8 +34,10 @@ class MembershipView:
 
 @dataclass(frozen=True, slots=True)
 class CheckpointTicket:
-    """The identity of a member to its coordinator; every write carries it. A relaunch gets a higher incarnation.
-    Later writes of the previous incarnation are refused."""
+    """The identity of a member to its coordinator, in every write.
+
+    A relaunch gets a higher incarnation. Later writes of the previous incarnation are rejected.
+    """
 
     region: str
     group: str

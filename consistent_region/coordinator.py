@@ -39,7 +39,7 @@ class Admission(NamedTuple):
 
 
 class Return(NamedTuple):
-    """The checkpoint that a member goes back to. `manifest` is None, and so is `state`, for the initial state."""
+    """The checkpoint to which a member goes back. `manifest` and `state` are None for the initial state."""
 
     view: MembershipView
     manifest: Manifest | None
@@ -49,11 +49,13 @@ class Return(NamedTuple):
 
 @dataclass(slots=True)
 class RegionCoordinator:
-    """One region's coordinator. `clock` gives seconds that all members of the region share: by default the store's.
+    """The coordinator of one region. `clock` returns seconds shared by all members of the region, by default the
+    store's.
 
-    Every method may raise CoordinatorUnavailable; nothing was written then. `max_consecutive_resets`: as many resets
-    that were not forced, without a complete checkpoint between them, stop the region. `lease_s`: a member that
-    renewed no lease for so long is left out of checkpoints, once others have its partitions. Raises ConfigurationError.
+    Every method may raise CoordinatorUnavailable, after which nothing was written. `max_consecutive_resets`: this
+    number of resets without a complete checkpoint between them stops the region. Forced resets do not count. `lease_s`:
+    a member that renewed no lease in this time is left out of checkpoints, once other members have its partitions.
+    Raises ConfigurationError.
     """
 
     store: Store
@@ -73,9 +75,10 @@ class RegionCoordinator:
     # --- membership
 
     def register(self, member: str) -> Admission:
-        """The first creates the region; a name that is known gets a higher incarnation, which fences the one before.
+        """Register a member. The first call creates the region.
 
-        Raises ConfigurationError (the group is in another region), RegionStopped.
+        A known name gets a higher incarnation, which fences the previous one. Raises ConfigurationError (the group is
+        in another region), RegionStopped.
         """
         with self.store.transaction() as books:
             record = self._record(books) or coordinator_rules.created(self.region, self.group, self._now())
@@ -84,7 +87,7 @@ class RegionCoordinator:
             return Admission(ticket, self._view(record), past)
 
     def deregister(self, ticket: CheckpointTicket) -> None:
-        """The member stopped in good order; its state stays part of the region. Raises FencedError."""
+        """Deregister a member after a clean stop. Its state stays part of the region. Raises FencedError."""
         with self.store.transaction() as books:
             self._keep(books, coordinator_rules.deregister(self._known(books), ticket))
 
@@ -102,9 +105,10 @@ class RegionCoordinator:
             return self._view(record)
 
     def look(self, ticket: CheckpointTicket | None = None) -> MembershipView:
-        """The region as it is. Ends a checkpoint that is past its deadline, and renews the lease of `ticket`.
+        """Return the region's current view. Ends a checkpoint that is past its deadline, and renews the lease of
+        `ticket`.
 
-        Raises NotRegisteredError, FencedError for a ticket that counts no more.
+        Raises NotRegisteredError, and FencedError for an outdated ticket.
         """
         data, known = self._read
         record = None if self.store.changed(self.group, data) else known
@@ -127,7 +131,7 @@ class RegionCoordinator:
             return self._stored(books).initial
 
     def put_initial(self, ticket: CheckpointTicket, positions: Positions) -> Positions:
-        """Propose initial offsets; returns those that hold, which are the first proposed (CR-16)."""
+        """Propose initial offsets, and return the valid ones, which are those proposed first (CR-16)."""
         with self.store.transaction() as books:
             record = coordinator_rules.put_initial(self._known(books), ticket, positions)
             self._keep(books, record)
@@ -177,8 +181,11 @@ class RegionCoordinator:
     def hand_over(
         self, ticket: CheckpointTicket, epoch: int, left: int, positions: Positions
     ) -> tuple[MembershipView, bool]:
-        """The member lets go of partitions, having come so far, and keeps `left`. Also returns whether another
-        member may read on from there: not if the epoch is over. Raises FencedError."""
+        """Hand over partitions at the member's positions. The member keeps `left`.
+
+        Also returns whether another member may read on from there, which is false if the epoch is over. Raises
+        FencedError.
+        """
         with self.store.transaction() as books:
             record = coordinator_rules.report(self._known(books), ticket, coordinator_rules.NO_GENERATION, left)
             handed = handing.hand_over(record, ticket, epoch, positions)
@@ -199,7 +206,7 @@ class RegionCoordinator:
     # --- checkpoints
 
     def begin_checkpoint(self, ticket: CheckpointTicket, epoch: int) -> MembershipView:
-        """Begin a barrier for all, if all members are here and nothing moves. The view says if there is one."""
+        """Begin a barrier if all members are present and no partition moves. The view has the barrier, if any."""
         with self.store.transaction() as books:
             now = self._now()
             record = self._known(books)
@@ -243,7 +250,7 @@ class RegionCoordinator:
             return record.complete if record else ()
 
     def manifest(self, sequence: int) -> Manifest:
-        """One of them. Raises ResetFailedError for a retired or unknown one, CorruptManifest for a damaged one."""
+        """Return one manifest. Raises ResetFailedError (retired or unknown), CorruptManifest (damaged)."""
         with self.store.read() as books:
             coordinator_rules.check_known_sequence(self._stored(books), sequence)
             return self._manifest(books, sequence)
@@ -271,17 +278,18 @@ class RegionCoordinator:
     def retire(self, up_to: int) -> tuple[int, ...]:
         """Delete checkpoints up to a sequence, except the newest, and the states that nothing needs then."""
         with self.store.transaction() as books:
-            record = self._stored(books)  # a late barrier is for those who know `max_consecutive_resets`
+            record = self._stored(books)  # a late barrier is ended by methods with `max_consecutive_resets`
             before = record.complete
             record = self._retire(books, record, up_to)
             self._keep(books, record)
             return tuple(one for one in before if one not in record.complete)
 
     def rewind(self, sequence: int) -> tuple[int, ...]:
-        """Have the whole region go back to a checkpoint, or with 0 to its initial state, and forget later ones, whose
-        sequences it returns. For operators: no member does this. Members that run follow; a stopped region runs again.
+        """Make the whole region go back to a checkpoint, or with 0 to its initial state. For operators: no member calls
+        it.
 
-        Raises ResetFailedError for a checkpoint that is not there or cannot be read.
+        Later checkpoints are deleted, and their sequences returned. Running members follow, and a stopped region runs
+        again. Raises ResetFailedError for a checkpoint that does not exist or cannot be read.
         """
         with self.store.transaction() as books:
             record, gone = coordinator_rules.rewound(self._known(books), sequence)
@@ -295,10 +303,11 @@ class RegionCoordinator:
             return gone
 
     def forget(self, topics: Collection[str]) -> tuple[TopicPartition, ...]:
-        """Have the region go on without topics that are gone, from its newest checkpoint. Returns their partitions.
-        What their records did stays in the state. One that is read again is read as a new one. For operators.
+        """Let the region continue without deleted topics, from its newest checkpoint. Returns their partitions. For
+        operators.
 
-        Raises ConfigurationError for a topic that the region has not read, and while members run.
+        The effects of their records stay in the state. A topic that is read again counts as a new one. Raises
+        ConfigurationError for a topic that the region has not read, and while members run.
         """
         with self.store.transaction() as books:
             record = self._known(books)
@@ -337,7 +346,10 @@ class RegionCoordinator:
         record = self._record(books)
         if record is None:
             raise NotRegisteredError(
-                "the coordinator knows no such region", region=self.region, group=self.group, hint="register a member"
+                "the coordinator has no region of this name",
+                region=self.region,
+                group=self.group,
+                hint="register a member",
             )
         return record
 
@@ -347,8 +359,9 @@ class RegionCoordinator:
     def _keep(
         self, books: StoreTransaction, record: RegionRecord, ticket: CheckpointTicket | None = None
     ) -> RegionRecord:
-        """Write the record; its writer counts as here. Unchanged values are not written: a write is synced to the
-        disk."""
+        """Write the record, which also renews the writer's lease. Unchanged values are not written, because a write is
+        synced to the disk.
+        """
         now = self._now()
         if ticket is not None and self._runs_low(record, ticket, now):
             record = coordinator_rules.renewed(record, ticket, now, self.lease_s)
@@ -414,4 +427,4 @@ class RegionCoordinator:
 
 
 def _number(sequence: int) -> str:
-    return f"{sequence:020d}"  # so that the store's order is theirs
+    return f"{sequence:020d}"  # so that the store's order is the order of the numbers

@@ -1,19 +1,21 @@
 """A coordinator's decisions: pure functions from a region's record and a request to the next record.
 
-Every coordinator runs these, one transaction a call, whatever it stores the record in. The rules:
+Every coordinator runs these functions, with one transaction for each call, on any store. The rules:
 
-* Every write carries the writer's incarnation, and most its epoch; a zombie's is refused (`FencedError`).
-* A checkpoint begins only when every member that is here is in the region's epoch, all say the same group generation,
-  and together they have every partition. Its barrier names them, and ends without a manifest as soon as one of them
-  says another generation, starts again, or a reset begins; so all contributions are cuts of one assignment, in which
+* Every write has the writer's incarnation, and most writes its epoch. Writes of an older incarnation are rejected
+  (`FencedError`).
+* A checkpoint begins if every present member is in the region's epoch and reports the same group generation, and these
+  members own every partition together. Its barrier names them. It ends without a manifest if one of them reports
+  another generation, restarts, or a reset begins. All contributions are therefore cuts of one assignment, in which
   every partition has one owner.
-* It is complete when each of them has contributed, and not one partition that the region ever owned is missing.
-* A member is here while its lease runs. Every write renews the lease, and so does an occasional look. The lease ends
-  when the member leaves, or when it expires. A member that is gone has no partitions, but a state: its last
-  contribution is part of every manifest until it is back under its name. Its work after that contribution was undone
-  when its partitions moved. So no checkpoint waits for a member that may never come back, and no state is lost.
-* A reset is a new epoch. Requests that many members make for one rebalance are one reset: those that come after the
-  first name an older epoch, or a generation that has had its reset already.
+* A checkpoint is complete when each member of the barrier has contributed, and no partition that the region ever owned
+  is missing.
+* A member is present while its lease runs. Every write renews the lease, and so does an occasional look. The lease ends
+  when the member leaves, or when it expires. An absent member has no partitions, but a state: its last contribution is
+  part of every manifest until the member returns under its name. Its work after that contribution was undone when its
+  partitions moved. So no checkpoint waits for an absent member, and no state is lost.
+* A reset is a new epoch. Requests of many members for one rebalance are one reset. Requests after the first name an
+  older epoch, or a generation that has already had its reset.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -68,14 +70,14 @@ def register(record: RegionRecord, region: str, member: str) -> tuple[RegionReco
         owned=0,
         since=before.since if before else record.next_sequence,
     )
-    # What the barrier waits for would be the work of somebody who is dead; and its manifest, completing after this one
-    # has read an older, would hold effects that it does not know of.
+    # The barrier would wait for the previous process. If its manifest completed after this process had read an older
+    # one, the manifest would have effects that this process lacks.
     record = _memory_gone(_abandon(replace(record, members={**record.members, member: known})), member)
     return record, CheckpointTicket(region, record.group, member, known.incarnation), past
 
 
 def deregister(record: RegionRecord, ticket: CheckpointTicket) -> RegionRecord:
-    """The member says that it has stopped in good order. Its state stays part of every checkpoint."""
+    """Record a clean stop of the member. Its state stays part of every checkpoint."""
     known = _known(record, ticket)
     gone = known._replace(epoch=NO_EPOCH, generation=NO_GENERATION, owned=0, lease_deadline=0.0)
     return _memory_gone(_abandon(replace(record, members={**record.members, ticket.member: gone})), ticket.member)
@@ -134,8 +136,8 @@ def request_reset(
     if epoch < record.epoch:
         return record
     if generation is not None and generation == record.reset_generation and ticket.member not in record.moved:
-        # It goes back by itself, within this epoch: nobody has its partitions' records in a state but it. Until then
-        # it is not in the epoch, so that no checkpoint is begun.
+        # The member goes back alone, within this epoch, because no other member has the records of its partitions in
+        # its state. Until then it is not in the epoch, so that no checkpoint begins.
         record = _abandon(replace(record, members={**record.members, ticket.member: known._replace(epoch=NO_EPOCH)}))
         return hand_over.forgotten(record, ticket.member)
     return _new_epoch(record, reason, forced, generation, max_resets)
@@ -148,10 +150,10 @@ def go_back(
     owned: int,
     holds: Collection[TopicPartition] | None = None,
 ) -> RegionRecord:
-    """The member joins the region's epoch; what it reads in the same transaction is what it goes back to.
+    """Join the member to the region's epoch. It goes back to the checkpoint that it reads in the same transaction.
 
-    `holds`, where partitions are handed over: those that it has. If others have read them further in this epoch, that
-    is over: all go back.
+    `holds`: the member's partitions, if partitions are handed over. If other members have read them further in this
+    epoch, the epoch ends, and all members go back.
     """
     known = _known(record, ticket)
     _check_running(record)
@@ -177,7 +179,7 @@ def check_named(record: RegionRecord, ticket: CheckpointTicket, manifest: Manife
 def begin_checkpoint(
     record: RegionRecord, ticket: CheckpointTicket, epoch: int, now: float, timeout_s: float, lease_s: float
 ) -> RegionRecord:
-    """A barrier, if there is none and nothing moves among those who are here; else the record as it is."""
+    """Return the record with a barrier, or unchanged if there is a barrier or partitions of present members move."""
     known = _known(record, ticket)
     _check_running(record)
     if record.barrier is not None or epoch != record.epoch:
@@ -191,7 +193,7 @@ def begin_checkpoint(
     if len(generations) != 1 or NO_GENERATION in generations:
         return record
     if sum(one.owned for one in here.values()) < len(record.initial):
-        return record  # somebody who is not here has partitions of this generation: wait for the next
+        return record  # an absent member has partitions of this generation: wait for the next generation
     barrier = Barrier(record.next_sequence, record.epoch, generations.pop(), tuple(sorted(here)))
     return replace(
         record,
@@ -211,18 +213,18 @@ def contribute(
     now: float,
     before: Manifest | None = None,
 ) -> tuple[RegionRecord, Manifest | None]:
-    """Add a contribution; the last one completes the checkpoint, and its manifest is returned.
+    """Add a contribution. The last one completes the checkpoint and returns its manifest.
 
-    `before`: the newest manifest; from it come the states of those whom the barrier does not name.
+    `before`: the newest manifest. It has the states of members that the barrier does not name.
 
-    Raises BarrierOver if it is (nothing was written), InconsistentCheckpointError if the contributions do not fit each
-    other (that checkpoint can never complete: `failed`).
+    Raises BarrierOver if the barrier is over (nothing was written). Raises InconsistentCheckpointError if the
+    contributions contradict each other: that checkpoint can never complete (`failed`).
     """
     _known(record, ticket)
     if record.barrier != barrier or contribution.member != ticket.member:
         raise BarrierOver("the barrier is over", member=ticket.member, sequence=barrier.sequence, epoch=barrier.epoch)
     if any(one.member == ticket.member for one in record.contributions):
-        return record, None  # an answer was lost, and it was sent again
+        return record, None  # the response was lost, and the request was sent again
     taken: dict[TopicPartition, str] = {tp: one.member for one in record.contributions for tp in one.offsets}
     for partition in contribution.offsets:
         if partition in taken:
@@ -263,7 +265,7 @@ def failed(record: RegionRecord, reason: str, max_resets: int) -> RegionRecord:
 
 
 def put_initial(record: RegionRecord, ticket: CheckpointTicket, positions: Positions) -> RegionRecord:
-    """Set the initial offsets of partitions; those that have one keep it (I7)."""
+    """Set the initial offsets of partitions. Existing ones are kept (I7)."""
     _known(record, ticket)
     for partition, position in positions.items():
         if position.offset < 0:
@@ -273,17 +275,17 @@ def put_initial(record: RegionRecord, ticket: CheckpointTicket, positions: Posit
 
 
 def retire(record: RegionRecord, up_to: int) -> tuple[RegionRecord, tuple[int, ...]]:
-    """Forget checkpoints up to `up_to`, but never the newest; also says which."""
+    """Retire checkpoints up to `up_to`, but never the newest. Also returns the retired ones."""
     gone = tuple(one for one in record.complete[:-1] if one <= up_to)
     kept = tuple(one for one in record.complete if one not in gone)
     return replace(record, complete=kept, retired_up_to=max([record.retired_up_to, *gone])), gone
 
 
 def rewound(record: RegionRecord, sequence: int) -> tuple[RegionRecord, tuple[int, ...]]:
-    """An operator's word: the newest checkpoint is `sequence` (0: the initial state) and all go back to it; a region
-    that was stopped runs again. Also says which later ones are forgotten.
+    """Make `sequence` the newest checkpoint (0: the initial state), to which all members go back. For operators.
 
-    Raises ResetFailedError for one that was retired, or never was.
+    A stopped region runs again. Also returns the later sequences, which are deleted. Raises ResetFailedError for a
+    checkpoint that was retired or never existed.
     """
     if sequence:
         check_known_sequence(record, sequence)
@@ -296,11 +298,11 @@ def rewound(record: RegionRecord, sequence: int) -> tuple[RegionRecord, tuple[in
 def without(
     record: RegionRecord, topics: Collection[str], now: float, lease_s: float, before: Manifest | None
 ) -> tuple[RegionRecord, tuple[TopicPartition, ...], Manifest | None]:
-    """An operator's word: the region has never read these topics, whatever they have done to its state. All go back to
-    a checkpoint that is the newest, `before`, but says nothing of them. Also says which partitions that are.
+    """Remove topics from the region, as if it had never read them. Their effects on the state remain. For operators.
 
-    Raises ConfigurationError for a topic that it has not read anyway, and while members are here: what they have read
-    of it since the checkpoint would be read again.
+    All members go back to a checkpoint equal to the newest one, `before`, without the partitions of these topics. Also
+    returns those partitions. Raises ConfigurationError for a topic that the region has not read. Also raises it while
+    members are present, because they would read records since the checkpoint again.
     """
     place = {"region": record.region, "group": record.group}
     known = {one.topic for one in record.initial}
@@ -310,7 +312,7 @@ def without(
     if here := sorted(name for name, one in record.members.items() if one.here(now, lease_s)):
         raise ConfigurationError(
             "members of the region run",
-            hint="stop them; one that was killed counts until its lease is over",
+            hint="stop all members first; a killed member counts until its lease ends",
             members=", ".join(here),
             **place,
         )
@@ -325,7 +327,7 @@ def without(
 
 
 def check_known_sequence(record: RegionRecord, sequence: int) -> None:
-    """Raises ResetFailedError for a checkpoint that was retired, or never was (CR-54)."""
+    """Raise ResetFailedError for a checkpoint that was retired or never existed (CR-54)."""
     if sequence not in record.complete:
         was = "was retired" if sequence <= record.retired_up_to else "is not known"
         raise ResetFailedError(
@@ -344,7 +346,9 @@ def in_use(manifests: Iterable[Manifest], record: RegionRecord) -> frozenset[str
 def _known(record: RegionRecord, ticket: CheckpointTicket) -> MemberRecord:
     known = record.members.get(ticket.member)
     if known is None:
-        raise NotRegisteredError("the coordinator does not know this member", member=ticket.member, hint="register it")
+        raise NotRegisteredError(
+            "the member is not registered at the coordinator", member=ticket.member, hint="register it"
+        )
     if known.incarnation != ticket.incarnation:
         raise FencedError(
             "another process has started under this member's name",
@@ -357,7 +361,7 @@ def _known(record: RegionRecord, ticket: CheckpointTicket) -> MemberRecord:
 
 
 def _completed(record: RegionRecord, manifest: Manifest) -> RegionRecord:
-    # Whoever is gone and has left no state has nothing to come back to but its beginning.
+    # An absent member without a state in the manifest starts from its initial state.
     members = {
         name: one if name in manifest.members else one._replace(since=manifest.sequence + 1)
         for name, one in record.members.items()

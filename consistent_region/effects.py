@@ -1,10 +1,9 @@
-"""Effects outside of a region that happen exactly once: sinks that commit with its checkpoints.
+"""External effects that happen exactly once: sinks that commit with the region's checkpoints.
 
-A sink only collects while records are handled. What it collected goes into the checkpoint with the state
-(`pre_commit`), and is carried out when the checkpoint is complete (`commit`); if the member died in between, its next
-life does that, when it goes back to that checkpoint. So an effect is carried out if, and only if, the records it came
-from are in a complete checkpoint; and once, because a commit that came about is known by its number where the effects
-are.
+A sink only collects effects while records are handled. The collected effects become part of the checkpoint with the
+state (`pre_commit`), and take effect when the checkpoint is complete (`commit`). If the member dies in between, its
+next process commits them when it goes back to that checkpoint. An effect thus happens if, and only if, its records are
+in a complete checkpoint. It happens once, because the target stores the number of each commit.
 """
 
 import logging
@@ -55,20 +54,21 @@ class CommitId:
 
 
 class TransactionalSink(Protocol):
-    """Implement this for a sink of your own. All calls come on the thread of `run`, never while the handler runs; what
-    the handler calls to collect effects is the sink's own matter.
+    """The interface of a sink. All calls come on the thread of `run`, never while the handler runs.
 
-    `open`, before anything else: reach the target, and see to it that an older process of the same member can commit
-    nothing any more, or nothing new. `close` comes at the end, also after errors.
+    The methods with which the handler collects effects are the sink's own.
 
-    `pre_commit`: what was collected since the last `commit`, as bytes that can be carried out in another process. It
-    has no effect by itself; it may be called again without a commit between.
+    `open`, before all other calls: connect to the target, and fence older processes of the same member, so that they
+    can commit nothing more. `close` comes at the end, also after errors.
 
-    `commit`: carry out what `pre_commit` gave, and forget what was collected; both in one transaction with a note of
-    the commit's run and number. Idempotent: where the note shows this run with this number or a higher one, it does
-    nothing. Returns the number that the note shows afterwards.
+    `pre_commit`: return the effects collected since the last `commit`, as bytes that another process can commit. It has
+    no effect by itself, and may be called again without a commit in between.
 
-    `abort`: forget what was collected.
+    `commit`: commit the bytes of `pre_commit`, and forget the collected effects. Both are one transaction with a note
+    of the commit's run and number. It is idempotent: if the note has this run with this number or a higher one, it does
+    nothing. Returns the number in the note afterwards.
+
+    `abort`: forget the collected effects.
     """
 
     def open(self, place: SinkPlace) -> None: ...
@@ -79,12 +79,12 @@ class TransactionalSink(Protocol):
 
 
 class Effects:
-    """A `StateHandle` that carries what sinks prepared beside the user's state, and commits it in time.
+    """A `StateHandle` with the prepared effects of sinks beside the user's state. It commits them after the checkpoint.
 
-    A sink that is None is given up: what it owes since an earlier life is never carried out.
+    A sink that is None is removed: effects pending from an earlier process are never committed.
 
-    Snapshot: magic "KEFFECT\\n" | head length (u32) | head (JSON) | state | one part a sink, in the head's order; where
-    there is no sink, the state and nothing else.
+    A snapshot is, in order: magic "KEFFECT\\n", head length (u32), head (JSON), state, and one part for each
+    sink in the head's order. Without sinks it is the state alone.
     """
 
     def __init__(self, state: StateHandle, sinks: Mapping[str, TransactionalSink | None]) -> None:
@@ -142,7 +142,7 @@ class Effects:
             if part and name not in self._sinks and name not in self._given_up:
                 raise ConfigurationError(
                     f"the checkpoint holds effects of a sink {name!r}, and there is none of that name",
-                    hint=f"name it so again, or give up what it may owe: sinks={{{name!r}: None, ...}}",
+                    hint=f"use this name again, or drop its pending effects: sinks={{{name!r}: None, ...}}",
                     setting="sinks",
                 )
         self.state.restore(state, offsets)
@@ -170,7 +170,8 @@ class Effects:
 
 
 def unpacked(snapshot: bytes) -> tuple[str, int, bytes, dict[str, bytes]]:
-    """A snapshot's run, commit number, state, and part of each sink. Raises ResetFailedError for what is none."""
+    """Return a snapshot's run, commit number, state, and the part of each sink. Raises ResetFailedError if it is
+    invalid."""
     try:
         magic, length = _HEAD.unpack_from(snapshot)
         at = _HEAD.size + length

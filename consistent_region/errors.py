@@ -1,5 +1,4 @@
-"""Errors that a consistent region raises. Every error says what, where (`error.place`) and what to do
-(`error.hint`)."""
+"""Errors of a consistent region. Each has the place (`error.place`) and a remedy (`error.hint`)."""
 
 from kohort.common.errors import KohortError
 
@@ -17,7 +16,7 @@ class UnsupportedError(RegionError):
 
 
 class NotRegisteredError(RegionError):
-    """The coordinator does not know this member; it must register again."""
+    """The member is not registered at the coordinator, and must register again."""
 
 
 class FencedError(RegionError):
@@ -29,12 +28,14 @@ class BarrierOver(FencedError):
 
 
 class RegionStopped(RegionError):
-    """The region was stopped for good (`reason` says why): too many resets in a row, or an error none can cure."""
+    """The region was stopped for good: too many resets in a row, or an error that no reset cures. `reason` has the
+    cause."""
 
 
 class CoordinatorUnavailable(RegionError):
-    """The coordinator's store does not respond (locked, full, gone). Nothing of the write is visible, unless only the
-    response was lost."""
+    """The coordinator's store does not respond (locked, full, unreachable). The write has no effect, unless only its
+    response was lost.
+    """
 
 
 class StrangerError(RegionError):
@@ -54,7 +55,7 @@ class CorruptManifest(ResetFailedError):
 
 
 class AlienManifest(ResetFailedError):
-    """A manifest that something else wrote, or a version of us that is not known here."""
+    """A manifest that another program wrote, or of an unknown format version."""
 
 
 class StaleManifest(ResetFailedError):

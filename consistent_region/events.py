@@ -24,7 +24,7 @@ class RecordLike(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The coordinator knows us. `relaunched`: it has known a member of our name before, or has a checkpoint."""
+    """The coordinator registered the member. `relaunched`: it had registered this name before, or has a checkpoint."""
 
     view: MembershipView
     relaunched: bool
@@ -37,16 +37,16 @@ class RegionSubscribed:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsRevoked:
-    """The group takes its partitions back; they are ours until this is handled."""
+    """The group revokes partitions. The member owns them until this event is handled."""
 
     generation: int
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionsAssigned:
-    """The group gave us `partitions` (all of them: assignment in a region is EAGER).
+    """The group assigned `partitions` to the member (all of them, because assignment is EAGER).
 
-    `view` is the coordinator's response to this, None if the call failed. `starts` are the offsets of the newest
+    `view` is the coordinator's response to the report, None if the call failed. `starts` are the offsets of the newest
     checkpoint, or else the initial ones.
     """
 
@@ -68,10 +68,11 @@ class HandedOver:
 
 @dataclass(frozen=True, slots=True)
 class StateTaken:
-    """The group gave us `partitions` (all of them, those that stayed included; assignment is COOPERATIVE).
+    """The group assigned `partitions` to the member: all of them, including those that stayed (assignment is
+    COOPERATIVE).
 
-    `starts`: the offsets from which new partitions are read on. A new partition that is not in it is held by a member
-    that did not hand it over. `view`: the coordinator's response, None if the call failed.
+    `starts`: the start offsets of new partitions. A new partition without an entry is held by a member that did not
+    hand it over. `view`: the coordinator's response, None if the call failed.
     """
 
     partitions: frozenset[TopicPartition]
@@ -82,7 +83,7 @@ class StateTaken:
 
 @dataclass(frozen=True, slots=True)
 class PartitionsLost:
-    """The partitions are gone already; another member may have them."""
+    """The partitions are lost. Another member may own them already."""
 
     generation: int
 
@@ -119,7 +120,8 @@ class Looked:
 
 @dataclass(frozen=True, slots=True)
 class ResetGranted:
-    """The response to RequestReset. `view.epoch` is higher than ours, unless others were first for this generation."""
+    """The response to RequestReset. `view.epoch` has grown, unless another member requested the reset of this
+    generation."""
 
     view: MembershipView
 
@@ -141,21 +143,21 @@ class Contributed:
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorFailed:
-    """The coordinator did not respond to the request; nothing was written."""
+    """The coordinator did not respond to the request. Nothing was written."""
 
     error: KohortError
 
 
 @dataclass(frozen=True, slots=True)
 class Reregistered:
-    """The coordinator had forgotten us (its store was lost), and knows us again. `view`: all that it knows now."""
+    """The coordinator's store was lost, and the member registered again. `view`: the coordinator's new view."""
 
     view: MembershipView
 
 
 @dataclass(frozen=True, slots=True)
 class RegionCommitSettled:
-    """The group's commit is settled; `error` is None if it was stored."""
+    """The group's commit is complete. `error` is None if the offsets were stored."""
 
     error: KohortError | None
 
@@ -176,7 +178,7 @@ class Broke:
 
 @dataclass(frozen=True, slots=True)
 class StopRequested:
-    """The user wants to end."""
+    """The user requests a stop."""
 
 
 Event = (

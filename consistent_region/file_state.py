@@ -19,14 +19,14 @@ _CHUNK: Final = 1 << 20
 
 
 class FileState:
-    """Whatever files the handler keeps under `files`, a folder of this member alone. A `StateHandle`.
+    """State in files under `files`, a folder of this member alone. A `StateHandle`.
 
-    A snapshot is a copy of them under `FOLDER/snapshots`, named after what is in it; a checkpoint holds only that name
-    and each file's SHA-256 and size. So the folder belongs to the state: without it, `restore` raises ResetFailedError,
-    as it does for a copy that is not what it was. Copies appear by rename after everything in them is on the disk;
-    `kept` complete ones stay, which must be more than the region's `kept_checkpoints`. Copies have mode 0600.
+    A snapshot is a copy of the files under `FOLDER/snapshots`, named by a hash of its contents. A checkpoint has only
+    that name, and the SHA-256 and size of each file. The folder is therefore part of the state: without it, `restore`
+    raises ResetFailedError, as it does for a changed copy. A copy appears by rename when all its files are on the disk.
+    `kept` complete copies remain, which must be more than the region's `kept_checkpoints`. Copies have mode 0600.
 
-    Close or flush files before the handler returns: what is in a buffer is in no copy.
+    Close or flush files before the handler returns: a copy does not have buffered data.
     """
 
     def __init__(self, folder: str | Path, *, kept: int = KEPT_SNAPSHOTS) -> None:

@@ -1,10 +1,10 @@
 """Checks the members of the group and their partitions after every assignment.
 
-A member that finds a cause which would keep all checkpoints from being complete ends with an error that names it.
+If a cause would keep all checkpoints from completing, the member ends with an error that names it.
 
-A stranger (CR-87) reads partitions whose records the region lacks. A member of a region is known by its client id.
-A group member with any other client id, or with that of a name that never registered, is a stranger. Partitions that
-the region has read may also have no owner: their topic was deleted, or is not subscribed to any more.
+A stranger (CR-87) reads partitions, but the region lacks their records. A member of a region has a client id of its own
+form. A group member with another client id, or with that of an unregistered name, is a stranger. Partitions that the
+region has read may also have no owner: their topic was deleted, or is not subscribed to any more.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -35,18 +35,18 @@ class GroupMemberInfo(Protocol):
 
 
 def client_id(given: str, region: str, member: str) -> str:
-    """The client id of a region's member; `given` is the one that the user set."""
+    """Return the client id of a region's member; `given` is the user's client id."""
     return f"{given}/{region}/{member}"
 
 
 def strangers(mates: Iterable[GroupMemberInfo], region: str, members: Collection[str]) -> list[GroupMemberInfo]:
-    """Those of the group who are no members of the region."""
+    """Return the group members that are not members of the region."""
     known = tuple(client_id("", region, name) for name in members)
     return [one for one in mates if not one.client_id.endswith(known)]
 
 
 def unread(mates: Collection[GroupMemberInfo], begun: Collection[TopicPartition]) -> frozenset[TopicPartition]:
-    """Those of `begun` that no member has; none while the members or their partitions are not all known."""
+    """Return the partitions of `begun` that no member owns; none while members or assignments are not all known."""
     known = [one.assignment for one in mates if one.assignment is not None]
     if not mates or len(known) < len(mates):
         return frozenset()
@@ -54,10 +54,10 @@ def unread(mates: Collection[GroupMemberInfo], begun: Collection[TopicPartition]
 
 
 class GroupCheck:
-    """Looks who is there, a little after each assignment; raises StrangerError, UnreadError.
+    """Checks the group's members shortly after each assignment. Raises StrangerError, UnreadError.
 
-    `mates`: `Consumer.group_members`. `members` and `begun` (what has a beginning): of the coordinator; called second,
-    since each member registers before it joins the group.
+    `mates`: `Consumer.group_members`. `members` and `begun` (the partitions with an initial offset) come from the
+    coordinator. They are called second, because each member registers before it joins the group.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class GroupCheck:
         self._unread_looks = 0
 
     def look(self, now: float) -> str | None:
-        """Look if it is due. Returns why it could not, None if it could or was not due."""
+        """Check the group if a check is due. Returns the reason if the check failed, else None."""
         if self._due_at is None or now < self._due_at:
             return None
         self._due_at = None
@@ -103,9 +103,8 @@ class GroupCheck:
         self._unread_looks = self._unread_looks + 1 if left else 0
         if self._unread_looks == UNREAD_LOOKS:
             raise UnreadError(
-                "nobody in the group has partitions that the region has read: no checkpoint can be complete",
-                hint="a topic that was deleted, or left out of the subscription: read it, or have the region forget it "
-                "(`kohort region forget`)",
+                "partitions of the region are not assigned to any member, so checkpoints cannot complete",
+                hint="subscribe to the topic again, or run `kohort region forget` if it was deleted",
                 group=self._group,
                 region=self._region,
                 partitions=", ".join(f"{one.topic}-{one.partition}" for one in sorted(left)[:MOST_NAMED]),

@@ -1,12 +1,13 @@
-"""Partitions that change hands inside an epoch, without a reset: rules over a region's record, for COOPERATIVE groups.
+"""Moves of partitions between members within an epoch, without a reset: rules over a region's record, for COOPERATIVE
+groups.
 
-The member that gives a partition up records its position (`hand_over`), and keeps the results of the records before it
-in its state. The member that takes the partition reads on from that position (`take`). Both are effects of the same
-epoch: the next complete checkpoint has them both, a reset undoes them both. Neither may lose its memory while the other
-goes on. So the record keeps the members that took part (`moved`) until the next checkpoint or reset. If one of these
-starts again, leaves, or is gone, the whole region goes back.
+The old owner records its position (`hand_over`), and keeps the effects of earlier records in its state. The new owner
+reads on from that position (`take`). Both are effects of the same epoch: the next complete checkpoint has both, and a
+reset undoes both. If either member restarts before the next checkpoint, the whole region is reset. The record therefore
+keeps the members that took part (`moved`) until the next checkpoint or reset. If one of them restarts, leaves or
+becomes absent, the whole region goes back.
 
-A partition that has a holder and was not handed over is one that its holder lost: the region goes back, too.
+A partition with a holder that was not handed over was lost by its holder. The region goes back then, too.
 """
 
 from collections.abc import Iterable
@@ -49,7 +50,7 @@ def hand_over(record: RegionRecord, ticket: CheckpointTicket, epoch: int, positi
 def take(
     record: RegionRecord, ticket: CheckpointTicket, epoch: int, partitions: Iterable[TopicPartition], seeks: SeekMap
 ) -> tuple[RegionRecord, Positions, frozenset[TopicPartition]]:
-    """The member has these now; also where the new ones start, and which are missing."""
+    """Record the member's partitions. Also returns the start positions of new partitions, and those without one."""
     if not _in_epoch(record, ticket, epoch):
         return record, {}, frozenset()
     new = [one for one in partitions if record.held.get(one) != ticket.member]

@@ -30,15 +30,18 @@ class KafkaSink:
         def handle(record, state):
             sink.send(b"value", key=record.key)
 
-    The same transaction commits the region's offsets to its group, fenced by the member's generation, and the number of
-    the commit as an offset of a group of its own, by which a commit that came about is known:
-    `kohort-sink/REGION/GROUP/MEMBER/NAME`, each quoted as in a URL. Where nothing was collected there is no
-    transaction. read_committed readers of `topic` see each record once. The transactional id is that group's name, so a
-    process that was taken for dead can write nothing any more. Brokers forget that offset when nothing was written for
-    `offsets.retention.minutes` (a week): a member that was away for longer writes its last checkpoint's part once more.
-    `settings`: of the `Producer`; with those that say whom to call and how, its notes are read, too.
+    read_committed readers of `topic` see each record once. The same transaction commits the region's offsets to its
+    group, fenced by the member's generation. It also commits the number of the commit as an offset of a group of its
+    own, `kohort-sink/REGION/GROUP/MEMBER/NAME`, each part quoted as in a URL. A completed commit is recognised by that
+    offset. A checkpoint without collected records has no transaction. The transactional id is the name of that group,
+    so an older process of the member is fenced.
 
-    Raises what `kohort.Producer` raises; the member ends, and its next life commits what is owed.
+    Brokers delete that offset if nothing was written for `offsets.retention.minutes` (a week). A member that was absent
+    for longer writes the records of its last checkpoint again.
+
+    `settings`: those of the `Producer`. Its connection settings are also used to read the offset.
+
+    Raises the errors of `kohort.Producer`. The member ends, and its next process commits the pending records.
     """
 
     def __init__(self, bootstrap: str, topic: str, **settings: Any) -> None:
@@ -52,7 +55,7 @@ class KafkaSink:
         self._collected: list[bytes] = []
         self._producer: Producer | None = None
         self._place: SinkPlace | None = None
-        # Since `open` nobody else can write it.
+        # Since `open` no other process can write it.
         self._noted: tuple[str | None, int] = (None, 0)
 
     def send(
@@ -107,7 +110,7 @@ class KafkaSink:
 
     def _looked_up(self, run: str) -> int:
         """The number of the last commit of a run, 0 before the first."""
-        # A cluster that asks a producer for a password asks its reader, too.
+        # A cluster that authenticates the producer authenticates the reader too.
         connecting = {name: value for name, value in self._settings.items() if name in CONNECTING}
         with Consumer(self._bootstrap, group=self._marker, **connecting) as reader:
             found = reader.committed([self._note])[self._note]
@@ -118,7 +121,8 @@ class KafkaSink:
         try:
             self._transact(prepared, at, self._place.group_metadata())
         except CommitFailed as refused:
-            # The group has gone on, but the checkpoint is complete: it is owed all the same. Offsets are only advice.
+            # The group has a new generation, but the checkpoint is complete, so its records must be written. Offsets
+            # are only advice.
             log.warning("the group's offsets are left out of commit %d: %s", at.number, refused)
             self._transact(prepared, at, None)
 
@@ -141,8 +145,11 @@ Packed = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int |
 def packed(
     value: bytes | None, key: bytes | None, headers: Headers, partition: int | None, timestamp_ms: int | None
 ) -> bytes:
-    """One record: partition (i32, -1: none), timestamp (i64, -1: none), value, key, number of headers, and each one's
-    name and value; bytes with their length before them (i32, -1: none), all big-endian."""
+    """One record in binary form, big-endian.
+
+    In order: partition (i32, -1: none), timestamp (i64, -1: none), value, key, number of headers, and each header's
+    name and value. Bytes have their length before them (i32, -1: none).
+    """
     place = _PLACE.pack(ABSENT if partition is None else partition, ABSENT if timestamp_ms is None else timestamp_ms)
     fields: Iterable[bytes | None] = (one for name, text in headers for one in (name.encode(), text))
     return b"".join((place, _bytes(value), _bytes(key), _LENGTH.pack(len(headers)), *map(_bytes, fields)))

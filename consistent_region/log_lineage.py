@@ -1,7 +1,7 @@
-"""The log of an offset: the topic's id, and the leader epoch that the record before it was written under.
+"""The identity of the log of an offset: the topic's id, and the leader epoch of the record before the offset.
 
-A checkpoint keeps both beside each offset. Without them, a topic that was deleted and made anew, or a log that was cut
-and written again, has other records at the same offsets, unnoticed.
+A checkpoint stores both with each offset. Without them, other records at the same offsets would not be noticed: a
+topic may be deleted and created again, or a log truncated and written again.
 """
 
 from bisect import bisect_left
@@ -29,9 +29,9 @@ class Whereabouts(Protocol):
 
 
 class Lineage:
-    """Remembers where epochs ended in what was polled; the handler is behind that.
+    """Records the ends of leader epochs in polled records. The handler's position is at or before the last of them.
 
-    `topic_id`, `position_of`: of a `kohort.Consumer`.
+    `topic_id`, `position_of`: methods of `kohort.Consumer`.
     """
 
     def __init__(self, topic_id: Callable[[str], UUID], position_of: Callable[[TopicPartition], Whereabouts]) -> None:
@@ -40,7 +40,7 @@ class Lineage:
         self._polled: dict[TopicPartition, list[tuple[int, int]]] = {}  # (next offset, its epoch), ascending
 
     def polled(self, partitions: Iterable[TopicPartition]) -> None:
-        """Records of these came; the consumer's position is behind the last of them."""
+        """Add the partitions of polled records. The consumer's position is behind the last of them."""
         for partition in partitions:
             try:
                 here = self._position_of(partition)
@@ -90,6 +90,6 @@ class Lineage:
         place = bisect_left(ends, (at.offset, NO_EPOCH))
         if place == len(ends):
             return at.leader_epoch
-        # What lies before `place` is handled, and not gone back to.
+        # Positions before `place` are handled, and are not requested again.
         del ends[:place]
         return ends[0][1] if ends[0][1] != NO_EPOCH else at.leader_epoch

@@ -1,10 +1,10 @@
-"""A checkpoint as bytes: one manifest, framed by length and checksum, canonical, and readable by people.
+"""A checkpoint as bytes: one manifest with length and checksum, in canonical and readable form.
 
     magic "KREGION\\n" (8 bytes) | version (u16) | payload length (u64) | CRC-32 of the payload (u32) | payload
 
-All big-endian. The payload is JSON with sorted keys and no spaces, so equal manifests are equal bytes, and one
-can be read without this library. Decoding ends by encoding again: bytes that are not the canonical form of what
-they say were not written by us, and are refused. A manifest can run no code.
+All numbers are big-endian. The payload is JSON with sorted keys and no spaces, so equal manifests are equal bytes. It
+can be read without this library, and runs no code. Decoding ends by encoding the result again. Bytes that are not the
+canonical form are rejected, because kohort did not write them.
 """
 
 import hashlib
@@ -44,10 +44,10 @@ class StateReference(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Contribution:
-    """One member's part: its state, and the offset behind the last record in it for each partition it owns.
+    """One member's part: its state, and for each owned partition the offset behind the last record in the state.
 
-    `carried`: for a state that comes from an older manifest (its member is gone, or a topic was forgotten since), the
-    offsets that it had there. They say nothing of where to read; but they were given to the state when it was taken.
+    `carried`: the offsets of a state from an older manifest, because its member is absent or a topic was forgotten.
+    They are not positions to read from, but they are restored with the state.
     """
 
     member: str
@@ -63,9 +63,9 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A complete checkpoint: what every member of the region had, at one barrier.
+    """A complete checkpoint: the parts of all members of the region at one barrier.
 
-    `sequence` grows for ever within a region; `epoch` counts its resets; `generation` is the group's.
+    `sequence` grows for ever within a region. `epoch` counts its resets. `generation` is the group's.
     """
 
     region: str
@@ -103,10 +103,10 @@ def merged(
     contributions: Sequence[Contribution],
     ever_owned: Iterable[TopicPartition],
 ) -> Manifest:
-    """The manifest of a barrier that all its members contributed to.
+    """Return the manifest of a barrier to which all its members contributed.
 
     Raises InconsistentCheckpointError if a member is missing or a stranger contributed, a partition was contributed
-    twice, or one that the region ever owned is not covered.
+    twice, or a partition that the region ever owned is not covered.
     """
     named = sorted(set(members))
     given = sorted(one.member for one in contributions)
@@ -159,17 +159,18 @@ def encode(manifest: Manifest) -> bytes:
 def decode(
     data: bytes, *, region: str | None = None, group: str | None = None, sequence: int | None = None
 ) -> Manifest:
-    """Read a manifest. Where `region`, `group` or `sequence` are given, it must be that one.
+    """Read a manifest. If `region`, `group` or `sequence` are given, the manifest must match them.
 
-    Raises CorruptManifest (torn, truncated, damaged), AlienManifest (not ours, or of an unknown version), StaleManifest
-    (sound, but another one). All are ResetFailedError: nothing may be sought by such bytes.
+    Raises CorruptManifest (torn, truncated, damaged), AlienManifest (another format or an unknown version),
+    StaleManifest (valid, but of another region, group or sequence). All are ResetFailedError: its offsets must not be
+    used.
     """
     payload = _payload(data)
     try:
         manifest = _manifest(parsed_json(payload))
         ours = encode(manifest)  # a lone surrogate, which JSON can spell, has no bytes
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as problem:
-        raise AlienManifest(f"the payload is no manifest of ours: {problem}") from problem
+        raise AlienManifest(f"the payload is not a kohort manifest: {problem}") from problem
     if ours != data:
         raise AlienManifest("the manifest is not in its canonical form", hint="something else wrote it")
     for name, wanted in (("region", region), ("group", group), ("sequence", sequence)):
@@ -180,7 +181,7 @@ def decode(
 
 
 def canonical(value: Mapping[str, Any]) -> bytes:
-    """JSON in the one form that we write."""
+    """Return JSON in canonical form."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
 
 
@@ -194,7 +195,7 @@ def plain_positions(positions: Positions) -> dict[str, dict[str, list[Any]]]:
 
 
 def read_positions(topics: Mapping[str, Mapping[str, Sequence[Any]]]) -> dict[TopicPartition, RegionPosition]:
-    """The other way; raises ValueError or TypeError for what is none."""
+    """Parse positions. Raises ValueError or TypeError for invalid ones."""
     positions = {}
     for topic, partitions in topics.items():
         text_of(topic)
@@ -215,7 +216,7 @@ def _payload(data: bytes) -> bytes:
         raise CorruptManifest("the manifest is shorter than its head", length_bytes=len(data))
     magic, version, length, crc = _HEAD.unpack_from(data)
     if magic != MAGIC:
-        raise AlienManifest("these bytes are no manifest of ours", magic=magic.hex())
+        raise AlienManifest("the bytes are not a kohort manifest", magic=magic.hex())
     if version != VERSION:
         raise AlienManifest("the manifest's version is not known here", version=version, hint="upgrade kohort")
     if length > MAX_PAYLOAD_BYTES or len(data) != _HEAD.size + length:
@@ -268,7 +269,7 @@ def whole(value: object) -> int:
 
 
 def text_of(value: object) -> str:
-    """A string that UTF-8 can spell. Raises TypeError, and ValueError for a lone surrogate."""
+    """Return a string that UTF-8 can encode. Raises TypeError, and ValueError for a lone surrogate."""
     if not isinstance(value, str):
         raise TypeError(f"not a text: {value!r}")
     value.encode()

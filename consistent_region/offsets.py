@@ -23,7 +23,7 @@ class RegionPosition(NamedTuple):
 
     @classmethod
     def of(cls, offset: int, leader_epoch: int = NO_EPOCH, topic_id: UUID = NO_TOPIC_ID) -> "RegionPosition":
-        """As the constructor; raises ValueError for a negative offset (0 is an offset, absence is not; CR-18)."""
+        """As the constructor. Raises ValueError for a negative offset: 0 is an offset, and absence is not (CR-18)."""
         if isinstance(offset, bool) or not isinstance(offset, int):
             raise TypeError(f"an offset is an int, not {offset!r}")
         if offset < 0:
@@ -37,27 +37,28 @@ Positions = Mapping[TopicPartition, RegionPosition]
 class OffsetManager:
     """The partitions that this member counts for, with the next offset of each, for checkpoints.
 
-    A partition may be registered without an offset (it was assigned while a reset is pending; the reset sets it).
-    Within an epoch offsets only grow: `advance` refuses to go back, `place` (a seek) may go anywhere.
+    A partition may be registered without an offset, if it was assigned during a pending reset. The reset sets the
+    offset. Within an epoch offsets only grow: `advance` rejects a smaller offset, `place` (a seek) accepts any.
     """
 
     def __init__(self) -> None:
         self._next: dict[TopicPartition, RegionPosition | None] = {}
 
     def register(self, partitions: Iterable[TopicPartition]) -> None:
-        """Count for exactly these partitions from now on; those that stay keep their offsets."""
+        """Count for exactly these partitions from now on. Partitions that stay keep their offsets."""
         self._next = {one: self._next.get(one) for one in sorted(partitions)}
 
     def place(self, positions: Positions) -> None:
-        """Set offsets of registered partitions, wherever they were; others are left out (CR-68)."""
+        """Set offsets of registered partitions, to any value. Other partitions are ignored (CR-68)."""
         for partition, position in positions.items():
             if partition in self._next:
                 self._next[partition] = position
 
     def advance(self, partition: TopicPartition, next_offset: int) -> bool:
-        """The record before `next_offset` took effect. False if the partition is not ours any more (CR-36).
+        """Record that the record before `next_offset` took effect. False if the partition is not registered any more
+        (CR-36).
 
-        Raises ValueError if that would go back, or leave a registered partition that has no offset yet.
+        Raises ValueError if the offset would decrease, or if a registered partition has no offset yet.
         """
         if partition not in self._next:
             return False
@@ -81,7 +82,7 @@ class OffsetManager:
         return frozenset(one for one, position in self._next.items() if position is None)
 
     def next_of(self, partition: TopicPartition) -> RegionPosition | None:
-        """The next offset of a partition; None if it is not registered or has none yet."""
+        """Return the next offset of a partition; None if it is not registered or has no offset yet."""
         return self._next.get(partition)
 
     def positions(self) -> Positions:
@@ -113,5 +114,5 @@ class SeekMap(Mapping[TopicPartition, RegionPosition]):
         return len(self._positions)
 
     def starts(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, RegionPosition]:
-        """Those of `partitions` that the map knows."""
+        """Return the start positions of those of `partitions` that are in the map."""
         return {one: self._positions[one] for one in sorted(partitions) if one in self._positions}

@@ -6,10 +6,11 @@ from kohort.consistent_region.urls import veiled
 
 
 def open_store(url: str) -> Store:
-    """`sqlite:///PATH` (three slashes and a relative path, four and an absolute one), `postgresql://...`, or `memory:`,
-    which is one of its own each time: members on threads of one process are given the same `MemoryStore`.
+    """Open the store of a URL: `sqlite:///PATH`, `postgresql://...`, or `memory:`.
 
-    Raises ConfigurationError for anything else, and where psycopg is missing.
+    An SQLite URL has three slashes before a relative path and four before an absolute one. Each `memory:` is a new
+    store: for members on threads of one process, pass the same `MemoryStore`. Raises ConfigurationError for another
+    URL, and if psycopg is missing.
     """
     scheme, _, rest = url.partition(":")
     if scheme == "sqlite" and rest.startswith("///") and len(rest) > 3:

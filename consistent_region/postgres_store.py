@@ -1,13 +1,13 @@
-"""A region's coordinator in PostgreSQL: for members on many hosts.
+"""A region's coordinator in PostgreSQL, for members on many hosts.
 
-How each promise of a store is kept:
+The promises of a store are kept as follows:
 
-* *Alone.* A transaction locks its group's row before it reads anything of the group, so those of one region come one
-  after another, and those of different regions do not meet.
-* *Locks are leases.* A lock that is not had in time is an error. A transaction that stands still (its host was
-  frozen or cut off) is ended by the server after the same time, and leaves nothing. A server
-  that does not respond for that long is given up, and the connection with it.
-* *One clock.* Hosts do not share a monotonic clock, so time is the server's, read with every lock.
+* *Isolation.* A transaction locks its group's row before it reads the group's data. Transactions of one region are
+  therefore serial, and those of different regions do not interfere.
+* *Locks are leases.* A lock that is not acquired in time is an error. The server ends an idle transaction (a frozen or
+  isolated host) after the same time, and rolls it back. A connection to a server that does not respond for that long is
+  closed.
+* *One clock.* Hosts do not share a monotonic clock, so the time is the server's, read with every lock.
 * *No polling.* Each write of a region's record sends a NOTIFY. A look at a record without a notification since (LISTEN)
   sends the server no query.
 """
@@ -27,7 +27,7 @@ from kohort.consistent_region.store import Key
 from kohort.consistent_region.urls import conninfo
 
 CHANNEL: Final = "kohort_region"
-TRUSTED_S: Final = 1.0  # how long silence is taken for no news: a listener that is cut off hears nothing either
+TRUSTED_S: Final = 1.0  # trust in the absence of notifications, because a listener that is cut off receives none either
 _SETUP_LOCK: Final = 0x6B6F686F7274
 
 _SCHEMA: Final = """
@@ -50,14 +50,15 @@ _T = TypeVar("_T")
 
 
 class PostgresStore:
-    """Many processes on many hosts. `url`: as libpq takes it, `postgresql://user:password@host:5432/database?...`.
+    """A store for many processes on many hosts. `url`: as for libpq,
+    `postgresql://user:password@host:5432/database?...`.
 
-    The tables are made where they are missing. `timeout_s` bounds every wait for the server: connecting, a lock, a
-    response. A connection belongs to the process that opened it; after a fork the child opens its own. It must be a
-    session of its own: a pooler that shares sessions between transactions breaks LISTEN.
+    Missing tables are created. `timeout_s` limits every wait for the server: connecting, a lock, a response. A
+    connection belongs to the process that opened it, and a forked child opens its own. It must be a session of its own:
+    a pooler that shares sessions between transactions breaks LISTEN.
 
-    A server on another host is reached by TLS unless the URL or the environment name another `sslmode`. `require`, the
-    default, does not check the certificate: `sslmode=verify-full` with `sslrootcert` does.
+    A server on another host is reached by TLS, unless the URL or the environment has another `sslmode`. The default,
+    `require`, does not check the certificate. `sslmode=verify-full` with `sslrootcert` does.
 
     Raises ConfigurationError for a URL that libpq cannot read.
     """
@@ -74,7 +75,7 @@ class PostgresStore:
         self._pid = -1
         self._locked: set[str] = set()
         self._writing = False
-        self._ahead_s = 0.0  # of our monotonic clock, the server's
+        self._ahead_s = 0.0  # the difference of the server's clock to the local monotonic clock
         self._clock_known = False
         self._news = 0  # how many notifications have come
         self._news_of: dict[str, int] = {}
@@ -104,7 +105,7 @@ class PostgresStore:
         connection = self._locking(key.group)
         connection.execute(_PUT, (*key, value))
         if key.kind == "region":
-            self._read_at.pop(key.group, None)  # what was read before is older than what we have just written
+            self._read_at.pop(key.group, None)  # the cached read is older than this write
             connection.execute("SELECT pg_notify(%s, %s)", (CHANNEL, _payload(key.group)))
 
     def delete(self, key: Key) -> None:
@@ -134,10 +135,10 @@ class PostgresStore:
         return time.monotonic() + self._ahead_s
 
     def changed(self, group: str, known: bytes) -> bool:
-        """True if the region's record may differ from `known`; costs the server nothing."""
+        """True if the region's record may differ from `known`. It sends no query."""
         with self._lock:
             news, at, read = self._read_at.get(group, (-1, 0.0, b""))
-            # Who else uses this store may have read a newer one than who asks.
+            # Another user of the store may have read a newer record than the caller.
             if read != known or time.monotonic() >= at + TRUSTED_S or self._pid != os.getpid():
                 return True
             try:
@@ -158,7 +159,7 @@ class PostgresStore:
     def _used(self, begin: str, *, writing: bool) -> Iterator[None]:
         with self._lock, self._told():
             try:
-                self._listen()  # what comes from now on is news to whoever reads now
+                self._listen()  # notifications from now on concern readers from now on
             except psycopg.Error:
                 self._drop_listener()
             self._began_at = (self._news, time.monotonic())
@@ -178,7 +179,7 @@ class PostgresStore:
         except psycopg.Error as problem:
             raise CoordinatorUnavailable(
                 f"the coordinator's database failed: {_first_line(problem)}",
-                hint="nothing of the write is visible, unless it was cut off at its very end",
+                hint="retry; the write has no effect, unless only its response was lost",
                 where=self.where,
             ) from problem
 
@@ -203,7 +204,7 @@ class PostgresStore:
             self._drop()
 
     def _locking(self, group: str) -> "_Session":
-        """The session; within a writing transaction, the only one that has the group."""
+        """Return the session. Within a writing transaction, it holds the group's lock."""
         connection = self._session()
         if not self._writing or group in self._locked:
             return connection
@@ -233,13 +234,13 @@ class PostgresStore:
         return self._connection
 
     def _listen(self) -> None:
-        """Take in what was notified; open the listener where there is none."""
+        """Receive notifications. Opens the listener if there is none."""
         self._forget_if_forked()
         if self._listener is None:
             listener = self._connected()
             listener.execute(f"LISTEN {CHANNEL}")
             self._listener = listener
-            self._read_at.clear()  # whatever was notified before, nobody heard
+            self._read_at.clear()  # notifications before this LISTEN were not received
         for heard in self._listener.notifies(timeout=0):
             self._news += 1
             self._news_of[heard.payload] = self._news
@@ -287,7 +288,7 @@ _INHERITED: Final[list[psycopg.Connection[Any]]] = []
 
 
 class _Session(psycopg.Connection[tuple[Any, ...]]):
-    """A connection that gives up a server which does not respond."""
+    """A connection that is closed if the server does not respond."""
 
     limit_s = 10.0
 
@@ -303,7 +304,7 @@ def _limited(gen: Generator[Any, Any, _T], deadline: float, session: _Session) -
             ready = yield wanted
             if not ready and time.monotonic() >= deadline:
                 session.pgconn.finish()
-                raise psycopg.OperationalError(f"no answer within {session.limit_s:g} s")
+                raise psycopg.OperationalError(f"no response within {session.limit_s:g} s")
             wanted = gen.send(ready)
     except StopIteration as done:
         return cast(_T, done.value)
@@ -319,7 +320,8 @@ def _make_tables(connection: _Session) -> None:
 
 
 def _payload(group: str) -> str:
-    """A group's name within the 8000 bytes that a notification holds; two that share one only look in vain."""
+    """Return a group's name within the 8000 bytes of a notification. Groups with an equal payload only cause extra
+    looks."""
     return group[:500]
 
 

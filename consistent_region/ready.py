@@ -1,13 +1,16 @@
 """The work that a region member has due: one frozen value, the only output of the event side of `RegionMember`.
 
-How a driver must use it
-------------------------
-1. `member.step(event, now)` for what happened, in order; 2. `ready = member.ready(now)`; 3. do what it says; 4. poll
-the group's consumer as `polling` allows, handle what `member.take` gives, come back at `wake_at` at the latest.
+The duties of a driver
+----------------------
+1. Call `member.step(event, now)` for each event, in order.
+2. Call `ready = member.ready(now)`.
+3. Do the work of `ready`.
+4. Poll the group's consumer as `polling` allows, handle the records of `member.take`, and return at `wake_at` at the
+   latest.
 
-`ask` is a level: it is given until its response was stepped (or the state moved on), never two at a time. So a request
-whose response was lost is repeated. Responses: Look, BeginCheckpoint -> `Looked`; RequestReset -> `ResetGranted`;
-GoBack -> `WentBack`; Contribute -> `Contributed`; each may end in `CoordinatorFailed` or, where nothing helps, `Broke`.
+`ask` is a level: it is given until its response was stepped or the state changed, one at a time. A request with a lost
+response is therefore repeated. Responses: Look, BeginCheckpoint -> `Looked`; RequestReset -> `ResetGranted`;
+GoBack -> `WentBack`; Contribute -> `Contributed`. Each may end in `CoordinatorFailed`, or in `Broke` for a fatal error.
 """
 
 from dataclasses import dataclass
@@ -34,16 +37,18 @@ class CheckGroup:
 
 @dataclass(frozen=True, slots=True)
 class BeginCheckpoint:
-    """Request a barrier from the coordinator; it gives none while members are missing or move."""
+    """Request a barrier from the coordinator, which begins none while members are absent or partitions move."""
 
     epoch: int
 
 
 @dataclass(frozen=True, slots=True)
 class RequestReset:
-    """Request a reset of the whole region. `generation`: the group generation that makes it necessary, so that the
-    requests of many members for one rebalance are one reset; None if it is no rebalance. `forced` resets do not
-    count."""
+    """Request a reset of the whole region. Forced resets do not count.
+
+    `generation`: the group generation that makes it necessary, so that the requests of many members for one rebalance
+    are one reset. None if the cause is not a rebalance.
+    """
 
     epoch: int
     reason: str
@@ -85,7 +90,7 @@ class RegionReady:
     """Level. Raise it, after closing."""
 
     commit: Positions | None
-    """Edge. Commit to the group, as advice to people and tools; the region itself never reads it back."""
+    """Edge. Commit to the group, as information for users and tools. The region itself never reads it back."""
 
     ask: RegionRequest | None
     """Level."""
@@ -100,4 +105,4 @@ class RegionReady:
     """Edge."""
 
     wake_at: float | None
-    """Level: call `ready` again at this time (monotonic seconds); None: only on events."""
+    """Level: the time of the next call of `ready` (monotonic seconds). None: only after events."""

@@ -42,7 +42,7 @@ EAGER = ("range", "roundrobin", "sticky")
 
 
 class ConsistentRegion:
-    """One member of a consistent region; every process of the region makes one like it, under a name of its own.
+    """One member of a consistent region. Every process of the region creates one with equal settings and its own name.
 
         state = DictState()
 
@@ -53,21 +53,21 @@ class ConsistentRegion:
         ConsistentRegion("bills", group="billing", topics=["payments"], bootstrap="localhost:9092", member="one",
                          coordinator="sqlite:///bills.db", trigger=Periodic(5), state=state, handler=count).run()
 
-    `region_id`, `group`: a group is in one region. `topics` or `pattern`: what is read. `member`: this process's name,
-    the same after a restart; by default the host's. `coordinator`: a URL (see `open_store`) or a `Store`; all members
-    name the same. `state`: a `StateHandle`; `handler(record, state)` is called once a record and changes nothing else:
-    what is not in `state` is done again after a reset. `sinks`, by name: what the handler writes to them becomes
-    visible outside with the checkpoints, exactly once; None gives one up that there was. `hand_over`: whether
-    assignment is COOPERATIVE, so that partitions that move are read on where they were left, and the rest throughout,
-    without a reset of the region; all members must say the same. `on_moment`: a callback, on the thread of `run`, for
-    each entry of the `timeline`; an exception in it ends the member. `settings`: of the `Consumer`.
+    `region_id`, `group`: a group belongs to one region. `topics` or `pattern`: the subscription. `member`: this
+    process's name, constant over restarts, by default the host's name. `coordinator`: a URL (see `open_store`) or a
+    `Store`, equal in all members. `state`: a `StateHandle`. `handler(record, state)` is called once for each record and
+    must change only `state`. Its other effects are repeated after a reset. `sinks`, by name: the handler's effects
+    through them become visible with the checkpoints, exactly once. None removes a former sink. `hand_over`: True
+    selects COOPERATIVE assignment. Moving partitions are then read on by their new owner, and the others without
+    interruption, without a reset of the region. It must be equal in all members. `on_moment`: a callback, on the thread
+    of `run`, for each entry of the `timeline`. An exception in it ends the member. `settings`: those of the `Consumer`.
 
-    A member that was killed takes up its state and positions when it is started again under its name. Until then others
-    read its partitions, and its state stays part of every checkpoint; for `lease_s` after its last renewal, none is
-    complete, since it may be back. `state` is exact at checkpoints: what
-    `coordinator.manifest` names is final, what is in memory may still be undone.
+    A killed member restores its state and positions when it is started again under its name. Until then other members
+    read its partitions, and its state stays part of every checkpoint. No checkpoint completes for `lease_s` after its
+    last renewal, because it may return. `state` is exact at checkpoints. The contents of `coordinator.manifest` are
+    final, the state in memory may still be undone.
 
-    Raises ConfigurationError at once for settings that cannot work.
+    Raises ConfigurationError at once for invalid settings.
     """
 
     def __init__(
@@ -136,7 +136,8 @@ class ConsistentRegion:
         )
         self.state: StateHandle = DictState() if state is None else state
         if isinstance(self.state, FileState) and self.state.kept <= kept_checkpoints:
-            # Else an operator could go back to a checkpoint whose files are gone, and that forgets the later ones.
+            # Otherwise an operator could go back to a checkpoint without its files, and going back deletes the later
+            # checkpoints.
             raise ConfigurationError(
                 f"a FileState that keeps {self.state.kept} copies is not enough for {kept_checkpoints} checkpoints",
                 hint=f"FileState(..., kept={kept_checkpoints + 1})",
@@ -161,17 +162,18 @@ class ConsistentRegion:
         )
         self._diary = RegionHistory(on_moment)
         self._consumer: Consumer | None = None
-        self._stopping = False  # no Event: a signal's handler would wait for the lock that the code it broke into holds
+        self._stopping = False  # no Event: a signal handler would wait for the lock of the interrupted code
         self._lock = threading.Lock()
         self._ran = False
 
     # --- running
 
     def run(self) -> None:
-        """Read, handle and take checkpoints until `stop`; runs on the caller's thread.
+        """Read records, handle them and take checkpoints until `stop`. Runs on the caller's thread.
 
-        Raises what ends the member: RegionStopped, ResetFailedError, DataLossError, FencedError, what the handler
-        raised (as a RegionError from it), errors of the consumer. SIGTERM stops it in order on the main thread.
+        Raises the error that ends the member: RegionStopped, ResetFailedError, DataLossError, FencedError, an exception
+        of the handler (as the cause of a RegionError), errors of the consumer. SIGTERM stops the member cleanly on the
+        main thread.
         """
         with self._lock:
             if self._ran:
@@ -280,16 +282,17 @@ def consumer_settings(
     told = {name: value for name, value in given.items() if value is not None or name != "assignors"}
     settings = {name: _checked(name, value) for name, value in told.items()}
     if settings.get("protocol", "classic") != "classic":
-        # Under KIP-848 a member has an epoch of its own, and hears of no change but its own: no barrier could name one.
+        # Under KIP-848 each member has its own epoch and learns of its own changes only, so no barrier could name one.
         raise ConfigurationError(
             "a checkpoint is of one generation of the whole group, which only protocol='classic' has",
-            hint="leave protocol out; the rest of the cluster may speak KIP-848",
+            hint="omit protocol; other groups of the cluster may use KIP-848",
             setting="protocol",
         )
     if settings.pop("enable_auto_commit", False):
         log.warning("enable_auto_commit is off in a region: offsets follow its checkpoints")
     settings["enable_auto_commit"] = False
-    # Only for positions that nobody keeps, while a reset is pending; any other is told of and refused (`on_gap`).
+    # Used only for positions that are discarded during a pending reset. In any other state a gap is reported and
+    # rejected (`on_gap`).
     settings["auto_offset_reset"] = "earliest"
     settings.setdefault("isolation_level", "read_committed")
     settings.setdefault("max_poll_records", 500)
@@ -324,13 +327,15 @@ def _refused() -> Iterator[None]:
 
 
 def _assignors(given: Iterable[Any], topics: int, hand_over: bool) -> list[Any]:
-    """Assignors that are EAGER, or COOPERATIVE where partitions are handed over; others are left out with a warning.
-    None left: the usual one for so many topics."""
+    """Select EAGER assignors, or COOPERATIVE ones with `hand_over`. Others are left out with a warning.
+
+    If none is left, returns the default assignor for the number of topics.
+    """
     from kohort.assignors import Rebalance
     from kohort.assignors import get as assignor_of
 
     wanted = Rebalance.COOPERATIVE if hand_over else Rebalance.EAGER
-    why = "partitions are handed over one by one" if hand_over else "without hand_over, a region lets go of everything"
+    why = "partitions are handed over one by one" if hand_over else "without hand_over, a region revokes all partitions"
     chosen = []
     for one in given:
         if (rebalance := assignor_of(one).rebalance) is wanted:

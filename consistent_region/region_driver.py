@@ -1,9 +1,8 @@
-"""Drives a region member: does the work in `RegionReady`, and steps the machine with the results.
+"""Drives a region member: does the work of `RegionReady`, and steps the machine with the results.
 
-One thread does everything, in turns: the event side (coordinator calls, polling, hooks) and the processing side
-(handler). So nothing is ever submitted while partitions move, and a drain is over as soon as it is requested. The
-consumer, the coordinator and the state are given; the clock is an argument: the seeded simulation of the tests conducts
-members with this very code.
+One thread runs the event side (coordinator calls, polling, hooks) and the processing side (handler) in turn. No record
+is therefore submitted while partitions move, and a drain ends as soon as it is requested. The consumer, the
+coordinator, the state and the clock are arguments, so the seeded simulation of the tests runs this very code.
 """
 
 import logging
@@ -65,11 +64,11 @@ class GroupConsumer(Lookups, Protocol):
 
 
 class RegionDriver(RebalanceHooks):
-    """Conducts one member. `clock` gives monotonic seconds; `turn` never sleeps longer than in `poll`. `matched`: as in
-    `beginnings`.
+    """Drives one member.
 
-    `handler(record, handed)` is called once a record; `handed` is `state` itself, or what that carries. What it raises
-    ends the member (and, after its relaunch, the record is handled again from the state before it).
+    `clock` returns monotonic seconds. `turn` never sleeps longer than in `poll`. `matched`: as in `beginnings`.
+    `handler(record, handed)` is called once for each record. `handed` is `state` by default. An exception in it ends
+    the member. After the relaunch the record is handled again, from the state before it.
     """
 
     def __init__(
@@ -125,9 +124,9 @@ class RegionDriver(RebalanceHooks):
         self._step(ev.RegionSubscribed())
 
     def turn(self, wait_s: float) -> float:
-        """Do what is due; wait in poll up to `wait_s` for records. Returns how long (s) the caller may sleep now.
+        """Do the due work, and wait in poll up to `wait_s` for records. Returns how long (s) the caller may sleep.
 
-        Raises what ends the member.
+        Raises the error that ends the member.
         """
         self._look_at_memory()
         self._look_at_company()
@@ -140,7 +139,7 @@ class RegionDriver(RebalanceHooks):
         return 0.0 if self._process() else idle_s
 
     def stop(self) -> None:
-        """Give up what is queued, and say so to the coordinator. Never raises."""
+        """Discard queued records, and report the stop to the coordinator. Never raises."""
         self._step(ev.StopRequested())
         if self.ticket is not None:
             try:
@@ -172,8 +171,8 @@ class RegionDriver(RebalanceHooks):
             try:
                 self._begin(event.assignment)
                 view = self.coordinator.report(self._ticket, event.generation, len(event.assignment))
-                # Everybody who must contribute to a checkpoint has to be of this generation now: none can complete
-                # between the report and this.
+                # All members that must contribute to a checkpoint are now in this generation: none can complete between
+                # the report and this call.
                 starts = self.coordinator.seeks().starts(event.assignment)
                 if self.member.state in CLEAN:
                     starts = self._on_the_log(starts)
@@ -245,7 +244,7 @@ class RegionDriver(RebalanceHooks):
     # --- inner
 
     def _ready(self) -> rd.RegionReady:
-        """Return the due work; the part that is given only once is done here."""
+        """Return the due work, and do the part that is given only once."""
         ready = self.member.ready(self.clock())
         self.diary.saw(self.member, self.clock())
         for notice in ready.notices:
@@ -275,7 +274,8 @@ class RegionDriver(RebalanceHooks):
                 self.member.step(ev.Broke(error), self.clock())
 
     def _report_none(self) -> None:
-        """So that no checkpoint begins that would wait for us in vain. If it does not arrive, one will time out."""
+        """Report that the member has no partitions, so that no checkpoint waits for it. If this fails, one may time
+        out."""
         if self.member.state in ENDED or self.ticket is None:
             return
         try:
@@ -290,7 +290,7 @@ class RegionDriver(RebalanceHooks):
             event = self._answer(ask)
         except NotRegisteredError:
             event = self._register_again()
-        except (CoordinatorUnavailable, OperationTimeout) as error:  # the store, or brokers, for a while
+        except (CoordinatorUnavailable, OperationTimeout) as error:  # transient: the store or brokers
             log.warning("%s: %s", type(ask).__name__, error)
             event = ev.CoordinatorFailed(error)
         except KohortError as error:
@@ -317,9 +317,10 @@ class RegionDriver(RebalanceHooks):
         return self.coordinator.look(self._ticket)
 
     def _register_again(self) -> ev.Event:
-        """The coordinator's store was lost: it must know us before we write anything into what it has now (CR-03)."""
-        log.warning("the coordinator does not know %s any more: registering again", self.member.name)
-        self.ticket = None  # where only the answer is lost, the old one is another process's
+        """Register again after a loss of the coordinator's store, before anything is written into the new store
+        (CR-03)."""
+        log.warning("%s is not registered at the coordinator any more: registering again", self.member.name)
+        self.ticket = None  # if only the response is lost, the old ticket belongs to another process
         try:
             admission = self.coordinator.register(self.member.name)
         except CoordinatorUnavailable as error:
@@ -333,7 +334,8 @@ class RegionDriver(RebalanceHooks):
         assigned = self.consumer.assignment
         self._begin(assigned)
         holds = assigned if self.member.settings.hand_over else None
-        # Of no generation until the state is there: a barrier waits for no longer than a large one may take.
+        # In no generation until the state is restored: a barrier waits no longer than the restore of a large one may
+        # take.
         back = self.coordinator.go_back(self._ticket, NO_GENERATION, 0, holds)
         if back.manifest is None or back.state is None:
             self.state.reset_initial()
@@ -345,7 +347,7 @@ class RegionDriver(RebalanceHooks):
             try:
                 self.consumer.seek(partition, position.offset, leader_epoch=position.leader_epoch)
             except IllegalState:
-                # It was lost meanwhile, which the next poll tells; whoever gets it next is told where to read.
+                # The partition was lost meanwhile, as the next poll reports. Its next owner gets its own start offset.
                 log.info("%s went while going back", partition)
         self.coordinator.report(self._ticket, self.member.generation, len(assigned))
         return ev.WentBack(back.view, starts)
@@ -388,7 +390,7 @@ class RegionDriver(RebalanceHooks):
             known = error if error is None or isinstance(error, KohortError) else RegionError(str(error))
             self._step(ev.RegionCommitSettled(known))
 
-        # A region may have gone back behind what it committed when it was told to commit while draining.
+        # A region that commits while draining may have gone back behind its committed offsets.
         self.consumer.commit_async(offsets, settled, allow_rewind=True)
 
     def _look_at_memory(self) -> None:
@@ -407,7 +409,7 @@ class RegionDriver(RebalanceHooks):
             self._step(ev.Broke(error))
         else:
             if trouble is not None:
-                log.info("who is in the group could not be asked: %s", trouble)
+                log.info("the members of the group could not be listed: %s", trouble)
 
     def _pause(self, wanted: bool) -> None:
         if wanted != self._paused:
@@ -415,12 +417,12 @@ class RegionDriver(RebalanceHooks):
             self._paused = wanted
 
     def _poll(self, ready: rd.RegionReady, wait_s: float) -> float:
-        """Poll as the machine allows; returns how long there is nothing to do."""
+        """Poll as the machine allows. Returns the time (s) without work to do."""
         now = self.clock()
         due_s = wait_s if ready.wake_at is None else min(max(ready.wake_at - now, 0.0), wait_s)
         if ready.polling is rd.Polling.STOPPED:
             return due_s
-        # Records that wait for a checkpoint, and not for the handler, leave nothing to do meanwhile.
+        # Records that wait for a checkpoint, and not for the handler, are no work meanwhile.
         busy = self.member.queued > 0 and self.member.state in READING and self.member.consistent
         full = ready.polling is rd.Polling.FULL and not busy
         try:
@@ -437,7 +439,8 @@ class RegionDriver(RebalanceHooks):
 
     def _process(self) -> bool:
         """Handle records while there are permits, up to a turn's worth."""
-        # However slow the handler: a barrier waits for one record, and not for all of a turn.
+        # Limits the time of a turn, so that with a slow handler a barrier waits for one record and not for a whole
+        # turn.
         until = self.clock() + self.member.settings.look_interval_s
         for done in range(self.records_a_turn):
             now = self.clock()
@@ -457,7 +460,7 @@ class RegionDriver(RebalanceHooks):
 
 
 def _trouble(error: KohortError) -> ev.PollTrouble:
-    # The group client retries by itself whatever passes by itself; what it raises is for a person, or unknown.
+    # The group client retries all transient errors by itself. Errors that it raises need a person, or are unknown.
     if isinstance(error, (TopicRecreatedError, TruncationError)):
         return ev.PollTrouble.FATAL
     return ev.PollTrouble.RETRIABLE if getattr(error, "retriable", False) else ev.PollTrouble.OTHER

@@ -34,10 +34,10 @@ _RESETS: Final[dict[type, str]] = {
 class HistoryEntry:
     """One entry of a region member's timeline. `at_s` is in monotonic seconds.
 
-    `kind`: what happened; "state" is any other change of `state`, which is the one that followed. `epoch`: resets of
-    the region so far, as this member knows. `checkpoint`: the one that its state grew from, None for the initial one.
-    `generation`: of the group, -1 between two. `partitions`: those that came (all that are assigned) or went.
-    `records`: how many took effect here since this process began, those that a reset undid included.
+    `kind`: the kind of event, where "state" is any other change of `state`. `state`: the state after the event.
+    `epoch`: the region's resets known to this member. `checkpoint`: the base of its state, None for the initial state.
+    `generation`: the group's, -1 between two generations. `partitions`: those that were assigned (all of them) or went.
+    `records`: the number of records that took effect since this process began, including those that a reset undid.
     """
 
     at_s: float

@@ -1,17 +1,19 @@
 """One member of one consistent region, as a pure machine on top of a group member's hooks.
 
-Two sides. The *event side* is `step` and `ready`, as in the group client: what happened goes in, one frozen value comes
-out. The *processing side* is `take` and `submitted`: a record under a permit, and the permit back. A driver may run
-both on one thread, in turns, or on two under one lock; the machine has no socket, thread, clock or store of its own.
+It has two sides. The *event side* is `step` and `ready`, as in the group client: events in, one frozen value out. The
+*processing side* is `take` and `submitted`: a record under a permit, and the return of the permit. A driver may run
+both
+on one thread, in turns, or on two threads under one lock. The machine has no socket, thread, clock or store.
 
-What it keeps true, and how:
+Its invariants:
 
 * *State and positions belong together.* Both come from one checkpoint (`WentBack`) or one start (`Assigned`), and then
-  grow together, record by record (`submitted`). Whatever parts them (partitions that move after records were read, a
-  loss, an epoch that others began) leads to CR_RESET_PENDING, where nothing is kept and nothing is submitted.
-* *Requests are levels.* A reset is requested while in CR_RESET_PENDING, a contribution is made while DRAINED. So no
-  lost response and no forgetful handler can leave a member waiting for nothing.
-* *The epoch is the coordinator's.* This machine never counts it up: it learns of a newer one and goes back.
+  grow together, record by record (`submitted`). Events that separate them lead to CR_RESET_PENDING. These are moves of
+  partitions after records were read, a loss, and an epoch that another member began. In CR_RESET_PENDING no record is
+  kept or submitted.
+* *Requests are levels.* A reset is requested while in CR_RESET_PENDING, a contribution is made while DRAINED. A lost
+  response or a slow handler therefore cannot block a member.
+* *The epoch is the coordinator's.* The machine never increments it. It learns of a newer epoch and goes back.
 """
 
 from collections import deque
@@ -54,7 +56,7 @@ from kohort.consistent_region.triggers import OperatorDriven, Periodic
 
 # Partitions that move without a reset (COOPERATIVE groups). See `hand_over.py` for why each record counts once.
 def handed_over(member: "RegionMember", event: ev.HandedOver) -> None:
-    """Partitions went; where the coordinator knows how far they were read, nothing else changes."""
+    """Handle partitions that moved away. If the coordinator has their positions, nothing else changes."""
     member._generation = NO_GENERATION
     member.metrics["partitions_handed_over_total"] += len(event.partitions) if event.view is not None else 0
     member.offsets.register(member.offsets.partitions - event.partitions)
@@ -69,7 +71,7 @@ def handed_over(member: "RegionMember", event: ev.HandedOver) -> None:
 
 
 def taken(member: "RegionMember", event: ev.StateTaken) -> None:
-    """Partitions came; `starts` says where those are read on that were not here before."""
+    """Handle assigned partitions. `starts` has the positions of the new ones."""
     member._count_assignment(event.partitions)
     member._generation = event.generation
     member.offsets.register(event.partitions)
@@ -78,7 +80,7 @@ def taken(member: "RegionMember", event: ev.StateTaken) -> None:
     if event.view is not None:
         member._saw(event.view)
     if member.state in READING and (event.view is None or member.offsets.unplaced):
-        missing = "nobody handed them over" if event.view is not None else "the coordinator could not be told"
+        missing = "they were not handed over" if event.view is not None else "the report to the coordinator failed"
         member._void(f"partitions came, and {missing}", forced=True, rebalance=False)
     member._check_room()
 
@@ -109,9 +111,9 @@ NO_GENERATION: Final = -1
 
 
 class RegionMember:
-    """The machine. `name` is the member's for ever: after a crash it comes back under the same one.
+    """The machine. `name` is permanent: after a crash the member returns under the same name.
 
-    Raises `IllegalTransition` (a defect of ours) but no other error: what goes wrong is in `Ready.fatal`.
+    Raises `IllegalTransition` (a defect of kohort) but no other error. Other errors are in `Ready.fatal`.
     """
 
     def __init__(self, name: str, settings: RegionSettings) -> None:
@@ -123,7 +125,7 @@ class RegionMember:
         self._state = RegionState.INITIALIZED
         self._phase = RegionPhase.OPEN
         self._epoch = 0
-        self._base: int | None = None  # the checkpoint that our state grew from
+        self._base: int | None = None  # the checkpoint that the state is based on
         self._generation = NO_GENERATION
         self._relaunched = False
 
@@ -187,22 +189,22 @@ class RegionMember:
 
     @property
     def epoch(self) -> int:
-        """The region's epoch that our state and positions belong to."""
+        """The region's epoch of the state and the positions."""
         return self._epoch
 
     @property
     def generation(self) -> int:
-        """The group generation that our partitions belong to; -1 between generations."""
+        """The group generation of the partitions; -1 between generations."""
         return self._generation
 
     @property
     def base(self) -> int | None:
-        """The checkpoint that our state grew from; None is the initial state."""
+        """The checkpoint that the state is based on; None is the initial state."""
         return self._base
 
     @property
     def queued(self) -> int:
-        """Records that wait for the handler."""
+        """The number of records that wait for the handler."""
         return len(self._queue) + len(self._drained)
 
     @property
@@ -213,7 +215,7 @@ class RegionMember:
     # -------------------------------------------------------------------------------------------- the processing side
 
     def take(self, now: float) -> ev.RecordLike | None:
-        """The next record, under a permit that `submitted` gives back; None if there is none, or it may not go now."""
+        """Return the next record, under a permit that `submitted` returns; None if there is none or it must wait."""
         self._now = max(now, self._now)
         if self._state is not RegionState.RECORDS_FETCHED or self._phase is not RegionPhase.OPEN or self._must_wait():
             return None
@@ -236,7 +238,7 @@ class RegionMember:
         if self._state is not RegionState.RECORDS_FETCHED or partition not in self.offsets:
             self._notice(
                 "late_submission",
-                f"{partition.topic}-{partition.partition} offset {record.offset} took effect after its partition went; "
+                f"{partition.topic}-{partition.partition} offset {record.offset} took effect after a revocation; "
                 "the reset undoes it",
             )
             return
@@ -361,7 +363,7 @@ class RegionMember:
             self.offsets.forget()
             self.offsets.place(event.starts)
             if event.view is None or self.offsets.unplaced:
-                self._void("the coordinator could not be told of an assignment", forced=True)
+                self._void("the report of an assignment to the coordinator failed", forced=True)
         self._clear()
         self._check_room()
 
@@ -395,12 +397,13 @@ class RegionMember:
         self._answered()
         self._saw(event.view)
         if self._phase is RegionPhase.OPEN and self._wants_checkpoint():
-            # No barrier was to be had: somebody is missing, or moves. Asking is cheap, but not free.
+            # The coordinator began no barrier: a member is absent, or partitions move. A request is cheap, but not
+            # free.
             self._begin_not_before = self._now + min(self.settings.look_interval_s, 0.1)
 
     def _on_reset_granted(self, event: ev.ResetGranted) -> None:
         self._answered()
-        # Granted or begun by others before: either way there is a checkpoint to go back to, and no need to ask again.
+        # Granted now, or begun before by another member: in both cases there is a checkpoint to go back to.
         self._reset = None
         self._saw(event.view)
 
@@ -446,7 +449,7 @@ class RegionMember:
             self._give_up(
                 ResetFailedError(
                     "the coordinator has lost the checkpoint that this member's state grew from",
-                    hint="restore its store; to begin anew, start the members again",
+                    hint="restore its store, or start the members again to begin from the initial state",
                     member=self.name,
                     sequence=self._base,
                 )
@@ -515,11 +518,11 @@ class RegionMember:
     def _watch(self, view: MembershipView) -> None:
         assert self._barrier is not None
         sequence = self._barrier.sequence
-        # A newer one was completed without us, and ours perhaps never: going back tells.
+        # A newer checkpoint completed without this member, and this one perhaps never: going back resolves it.
         if view.newest == sequence:
             self._completed(sequence)
         elif view.barrier is None or view.barrier.sequence != sequence:
-            self._notice("checkpoint_abandoned", f"checkpoint {sequence} was given up; nothing is lost by that")
+            self._notice("checkpoint_abandoned", f"checkpoint {sequence} was abandoned; no record is lost")
             self._since_checkpoint = 0
             self._end_phase()
 

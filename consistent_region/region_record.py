@@ -1,7 +1,7 @@
-"""A coordinator's knowledge of a region: one frozen value, and its form in a store.
+"""A coordinator's record of a region: one frozen value, and its form in a store.
 
-Every coordinator keeps exactly this. It is small (names, offsets, numbers), so it is replaced as a whole in each
-transaction; states and manifests, which are not, are stored beside it under their own names.
+Every coordinator stores exactly this value. It is small (names, offsets, numbers), so each transaction replaces it as a
+whole. States and manifests are large, and are stored beside it under names of their own.
 """
 
 from collections.abc import Mapping
@@ -31,11 +31,14 @@ CLOCKS_APART_S: Final = 5.0
 
 
 class MemberRecord(NamedTuple):
-    """One member. `incarnation`: how often it was launched. `epoch`: the region's epoch it has joined, -1 for none.
-    `generation`: of the group, as it last said, -1 for none. `owned`: how many partitions it has of it. `since`: the
-    first checkpoint that it must be part of. `lease_deadline`: the time at which it counts as gone unless renewed, by
-    the clock of the store; 0 once it has stopped in good order. `lease_s`: how long its own lease is, 0 if that is
-    unknown: while members are given another one by one, they differ."""
+    """One member of the region.
+
+    `incarnation`: the number of launches. `epoch`: the region's epoch that it has joined, -1 for none. `generation`:
+    the group's, as last reported, -1 for none. `owned`: its number of partitions. `since`: the first checkpoint that
+    must include it. `lease_deadline`: the time at which it becomes absent unless renewed, by the store's clock, or 0
+    after a clean stop. `lease_s`: the duration of its own lease, 0 if unknown. Durations differ while members are
+    reconfigured one by one.
+    """
 
     incarnation: int
     epoch: int
@@ -52,11 +55,14 @@ class MemberRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegionRecord:
-    """A region. `members`: the registered ones. `initial`: where each partition ever seen began; written once, and so
-    also the list of what the region has ever owned. `complete`: sequences that can be gone back to, ascending.
-    `last_identity`, `handed`, `moved` (see `hand_over.py`): who has read a partition in this epoch, where it is read on
-    from between two holders, and whose states know of such moves since the last checkpoint. `failures`: resets in a row
-    that were not forced. `reset_generation`: the group generation that the last reset for a rebalance was for."""
+    """A region. `members`: the registered ones.
+
+    `initial`: the start of each partition ever seen. It is written once, so it also lists all partitions ever owned.
+    `complete`: sequences of available checkpoints, ascending. `last_identity`: the member that has read a partition in
+    this epoch. `handed`: its position between two holders. `moved`: the members whose states include moves since the
+    last checkpoint (see `hand_over.py`). `failures`: the number of consecutive resets that were not forced.
+    `reset_generation`: the group generation of the last reset for a rebalance.
+    """
 
     region: str
     group: str
@@ -115,7 +121,7 @@ def encode_record(record: RegionRecord) -> bytes:
 
 @lru_cache(maxsize=4)  # members that are threads of one process read the same bytes, one after another
 def decode_record(data: bytes) -> RegionRecord:
-    """The other way. Raises CorruptManifest for what is none."""
+    """Decode a record. Raises CorruptManifest if it is invalid."""
     try:
         return _read(parsed_json(data))
     except (ValueError, TypeError, LookupError, AttributeError) as problem:

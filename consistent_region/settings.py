@@ -14,19 +14,18 @@ EVERY_FIVE_SECONDS = Periodic(5.0)
 
 
 def check_positive(name: str, value: float) -> None:
-    """Raises ConfigurationError for 0, for less, and for what never ends: a record cannot hold it, nor a consumer."""
+    """Raise ConfigurationError unless the value is positive and finite, as a stored record and a consumer require."""
     if not 0 < value < math.inf:
         raise ConfigurationError(f"{name} must be more than 0, and finite, not {value}", setting=name)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegionSettings:
-    """Checked settings of one member. All members of a region must be given the same.
+    """Checked settings of one member. They must be equal in all members of a region.
 
-    `commit_point`: whether offsets are committed to the group once a checkpoint is complete, or while draining.
-    `hand_over`: whether partitions change hands within an epoch, as COOPERATIVE assignment moves them, instead of by a
-    reset of the region. `on_commit_failure`: what a failed commit does; committed offsets are advice, so by default
-    only a warning.
+    `commit_point`: offsets are committed to the group when a checkpoint is complete, or while draining. `hand_over`:
+    partitions move within an epoch by COOPERATIVE assignment, instead of by a reset of the region. `on_commit_failure`:
+    the reaction to a failed commit. Committed offsets are only information, so the default is a warning.
     """
 
     trigger: Trigger = EVERY_FIVE_SECONDS

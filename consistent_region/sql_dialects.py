@@ -14,7 +14,7 @@ class Dialect(Protocol):
     """One kind of database, and its driver."""
 
     mark: str
-    """Stands for a value in a statement."""
+    """The placeholder of a value in a statement."""
     begin: str
     """Begins a transaction that may write."""
     setup: tuple[str, ...]
@@ -35,7 +35,7 @@ class Dialect(Protocol):
         ...
 
     def check(self, value: Any) -> None:
-        """Raises ValueError or TypeError for a value out of JSON, no object, that no column holds."""
+        """Raise ValueError or TypeError for a JSON value, other than an object, that no column can hold."""
         ...
 
 
@@ -73,7 +73,7 @@ class _Sqlite:
 class _Postgres:
     mark = "%s"
     begin = "BEGIN"
-    # Two who make a table at the same moment are not both heard, even if it may be there.
+    # If two sessions create a table at the same moment, one fails even with IF NOT EXISTS.
     setup: tuple[str, ...] = (f"SELECT pg_advisory_xact_lock({_SETUP_LOCK})",)
     row_lock = " FOR UPDATE"
 

@@ -26,14 +26,15 @@ class SqlSink:
         def handle(record, state):
             sink.execute("INSERT INTO paid VALUES (?, ?)", (record.key.decode(), 5))
 
-    `url`: `sqlite:///PATH`, or `postgresql://...` (needs psycopg; its placeholders are %s). Values of a statement are
-    what JSON holds: text, numbers, true, false, none. `schema`: statements that are run at each start. The database
-    keeps one row a member and sink in `kohort_sink`: the commit that it has seen last, which is what makes a commit
-    idempotent, and who opened it last, so that no process before that one commits any more. Who cannot connect in 10 s,
-    or waits for a lock for 30 s, is refused, unless `url` says otherwise.
+    `url`: `sqlite:///PATH`, or `postgresql://...` (needs psycopg, with %s as placeholder). Values of a statement are
+    JSON scalars: text, numbers, true, false, null. `schema`: statements that run at each start.
 
-    Raises ConfigurationError for another URL and for values that cannot be kept; RegionError, from the driver's error,
-    if the database refuses: the member ends, and its next life commits what is owed.
+    The database has one row for each member and sink in `kohort_sink`. It has the last commit, which makes commits
+    idempotent, and the last opener, which fences older processes. Connecting times out after 10 s and a lock after 30
+    s, unless `url` has other values.
+
+    Raises ConfigurationError for another URL and for invalid values. If the database rejects a commit, it raises
+    RegionError from the driver's error: the member ends, and its next process commits the pending statements.
     """
 
     def __init__(self, url: str, *, schema: str = "") -> None:
@@ -94,7 +95,8 @@ class SqlSink:
     # --- inner
 
     def _check(self, value: Any) -> None:
-        """Raises ValueError or TypeError for what no commit could carry out: it would end each life of the member."""
+        """Raise ValueError or TypeError for values that no commit could write. They would end every process of the
+        member."""
         if isinstance(value, dict):
             raise TypeError("dict is no column's value")
         if isinstance(value, str):
@@ -102,7 +104,7 @@ class SqlSink:
         self._dialect.check(value)
 
     def _run(self, statements: Sequence[tuple[str, Sequence[Any]]], at: CommitId | None = None) -> int:
-        """Run them in one transaction; with `at`, only if that commit is not noted, and with a note of it."""
+        """Run statements in one transaction. With `at`, run them only if that commit is not noted, and note it."""
         who = self._who
         number = 0
         try:
@@ -128,10 +130,10 @@ class SqlSink:
             finally:
                 cursor.close()
         except self._dialect.errors() as problem:
-            self.close()  # whatever state it is in; the next call opens another
+            self.close()  # in an unknown state, so the next call opens another connection
             raise RegionError(
-                f"the sink's database refused: {problem}",
-                hint="nothing of it is visible; started again, the member commits it",
+                f"the sink's database rejected the commit: {problem}",
+                hint="start the member again: it commits the pending statements",
                 **dict(zip(_WHO, who, strict=True)),
             ) from problem
         return number
@@ -146,11 +148,11 @@ class SqlSink:
         return " AND ".join(f"{name} = {self._dialect.mark}" for name in _WHO)
 
     def _noted(self, cursor: Any, at: CommitId) -> int:
-        """The number of the last commit of this run, 0 before the first. Its row is locked: a process that is not quite
-        dead waits.
+        """Return the number of the last commit of this run, 0 before the first.
 
-        Raises FencedError if the sink has been opened since we did: after an operator went back, a process before that
-        one could be about a commit with the number of its next, which would then count as done.
+        The row is locked, so that an older process waits. Raises FencedError if another process has opened the sink
+        since. After an operator went back, an older process could commit the number of the next commit, which would
+        then count as done.
         """
         asked = f"SELECT owner, run, number FROM kohort_sink WHERE {self._ours}{self._dialect.row_lock}"
         owner, run, number = cursor.execute(asked, self._who).fetchone() or ("", NO_RUN, 0)

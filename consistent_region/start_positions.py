@@ -14,12 +14,14 @@ _KINDS: Final = ("default", "beginning", "end", "time")
 
 @dataclass(frozen=True, slots=True)
 class StartPosition:
-    """`default`: the group's committed offset, else by `otherwise`. `beginning`, `end`: of the log, at the moment when
-    the region first sees the topic. `time`: the first record not older than `time_ms`, else by `otherwise`.
+    """The start of partitions that the region reads for the first time.
 
-    `otherwise`: "earliest" or "latest". `discovered`: where partitions begin that appear later, and topics that a
-    pattern matches later; "earliest" loses nothing that was written before they were noticed. A topic that is added to
-    a list of topics begins as the first ones did.
+    `default`: the group's committed offset, else by `otherwise`. `beginning`, `end`: of the log, when the region first
+    sees the topic. `time`: the first record not older than `time_ms`, else by `otherwise`.
+
+    `otherwise`: "earliest" or "latest". `discovered`: the start of partitions that appear later, and of topics that a
+    pattern matches later. "earliest" loses no record from before the discovery. A topic that is added to a list of
+    topics starts as the first ones did.
     """
 
     kind: StartKind = "default"
@@ -40,7 +42,7 @@ class StartPosition:
 
 
 class Lookups(Protocol):
-    """A consumer's lookups about logs; see `kohort.Consumer`."""
+    """The lookups of a consumer about logs; see `kohort.Consumer`."""
 
     def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Any]: ...
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
@@ -58,11 +60,11 @@ def beginnings(
     ask: Lookups,
     matched: Callable[[], Iterable[TopicPartition]] | None = None,
 ) -> dict[TopicPartition, RegionPosition]:
-    """Proposals for those of `partitions` that have no beginning in `initial`; to be put there before they are used.
+    """Return proposals for those of `partitions` that have no entry in `initial`. Store them before they are used.
 
-    `matched`: all partitions of all topics that the region's pattern matches now, where it reads by a pattern. The
-    first member that sees a topic, of a pattern the first topics, proposes beginnings for *all* of its partitions.
-    Partitions missing afterwards can only have been added later (A10).
+    `matched`: all partitions of all topics that the region's pattern matches now, if it has a pattern. The first member
+    that sees a topic, or the first topics of a pattern, proposes starts for *all* partitions. Partitions missing
+    afterwards can therefore only have been added later (A10).
     """
     missing = sorted(set(partitions) - initial.keys())
     seen = {one.topic for one in (missing if matched and initial else initial)}
@@ -83,7 +85,7 @@ def check_log(starts: Positions, ask: Lookups, *, on_data_loss: str = "raise") -
     """
     if not starts:
         return {}
-    # A position may lie behind the last stable offset: whoever committed it did not wait for open transactions.
+    # A position may be behind the last stable offset, if its commit did not wait for open transactions.
     first, end = ask.beginning_offsets(starts), ask.end_offsets(starts, stable=False)
     gaps = {}
     for partition, position in starts.items():
@@ -94,7 +96,7 @@ def check_log(starts: Positions, ask: Lookups, *, on_data_loss: str = "raise") -
             if on_data_loss != "earliest":
                 raise DataLossError(
                     "records that the checkpoint needs are gone from the log",
-                    hint='on_data_loss="earliest" goes on without them',
+                    hint='set on_data_loss="earliest" to continue without them',
                     log_start=first[partition],
                     **place,
                 )

@@ -11,10 +11,10 @@ from kohort.consistent_region.offsets import Positions
 
 
 class StateHandle(Protocol):
-    """Implement this for state of your own. All calls come on the thread of `run`, never while the handler runs.
+    """The interface of a region's state. All calls come on the thread of `run`, never while the handler runs.
 
-    `offsets` are those that belong to the state: keep them with it where it is stored in one piece, or ignore them.
-    What `snapshot` returns must be all there is: after `restore` of it, the state is what it was.
+    `offsets` belong to the state: store them with it in one write, or ignore them. A snapshot must be complete: after
+    `restore` of it, the state is the same.
     """
 
     def snapshot(self, offsets: Positions) -> bytes: ...
@@ -24,10 +24,10 @@ class StateHandle(Protocol):
 
 @runtime_checkable
 class CheckpointListener(Protocol):
-    """A state with a callback for the completion of the checkpoint that holds its last snapshot. The callback may be
-    missed: a state that died or went back before it is restored from that checkpoint, and has to infer the completion.
+    """A state with a callback for the completion of the checkpoint that holds its last snapshot.
 
-    A KohortError that it raises ends the member.
+    The callback may be missed. A state that died or went back before it is restored from that checkpoint, and must
+    infer the completion. A KohortError in the callback ends the member.
     """
 
     def completed(self) -> None: ...
@@ -78,11 +78,11 @@ _OFFSETS: Final = "CREATE TABLE kohort_offsets (positions TEXT NOT NULL)"
 
 
 class SqliteState:
-    """An SQLite database in memory; the handler writes through `connection`, whatever tables `schema` made.
+    """An SQLite database in memory. The handler writes through `connection` to tables that `schema` creates.
 
-    A snapshot is the whole database with the offsets in a table of it, written in the transaction that holds the
-    handler's last writes; `restore` refuses one whose offsets are not the checkpoint's. (A checkpoint that was taken
-    while the member was away holds its state, but no offsets of it.)
+    A snapshot is the whole database with the offsets in a table of its own. They are written in the transaction with
+    the handler's last writes, and `restore` rejects a snapshot with other offsets than the checkpoint's. A checkpoint
+    from a time when the member was absent has its state, but no offsets of it.
     """
 
     def __init__(self, schema: str) -> None:

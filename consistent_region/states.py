@@ -1,11 +1,11 @@
-"""The states of a region member, and every transition there is, as one literal table.
+"""The states of a region member, and all transitions, as one literal table.
 
-Two walks, because a member is two things at once. *Consistency* (`RegionState`) says whether its state and its
-positions belong together: whether there is something to undo when partitions move. *The checkpoint* (`Phase`) says how
-far the drain for a barrier has come. A reset ends any phase; a phase never changes the state.
+There are two state machines. *Consistency* (`RegionState`) is the relation of state and positions: it decides if
+effects must be undone when partitions move. *The checkpoint* (`RegionPhase`) is the progress of the drain for a
+barrier. A reset ends any phase. A phase never changes the state.
 
-As in the group client: all transitions live here, a pair that is absent is a defect of ours (`IllegalTransition`), and
-what earns a transition is decided in `region_member.py`.
+As in the group client, all transitions are here. An absent pair is a defect of kohort (`IllegalTransition`).
+`region_member.py` decides on triggers.
 """
 
 from collections.abc import Mapping
@@ -19,23 +19,25 @@ class RegionState(Enum):
     """The state of this member in its region. Each value is the sentence `kohort region status` shows."""
 
     INITIALIZED = "not registered yet"
-    """Made, and nothing else. The coordinator does not know us."""
+    """Created. The member is not registered at the coordinator."""
 
     EVENT_THREAD_STARTED = "registered, not subscribed yet"
-    """The coordinator has given us an incarnation. Nothing of the group yet."""
+    """Registered with an incarnation. The member is not in the group yet."""
 
     SUBSCRIBED = "subscribed, no record read yet"
-    """First life, nothing read: there is nothing that a rebalance could make wrong, so none causes a reset."""
+    """First life, no record read. A rebalance has nothing to undo, so it causes no reset."""
 
     RECORDS_FETCHED = "records have been read since the last checkpoint gone back to"
-    """Our state may hold effects of records. If partitions move now, those effects have to be undone."""
+    """The state may have effects of records. If partitions move now, those effects must be undone."""
 
     CR_RESET_PENDING = "waiting to go back to the last checkpoint"
-    """Our state is not to be trusted. Polling goes on, so that rebalances can finish, and what it brings is dropped;
-    nothing is submitted. Ends when state and positions are those of one checkpoint again."""
+    """The state is invalid. Polling continues, so that rebalances can finish, but polled records are dropped. No record
+    is submitted. It ends when state and positions are those of one checkpoint again.
+    """
 
     RESET_COMPLETE = "went back, no record read since"
-    """State and positions are those of a checkpoint (or the initial ones). As harmless as SUBSCRIBED."""
+    """State and positions are those of a checkpoint, or the initial ones. A rebalance causes no reset, as in
+    SUBSCRIBED."""
 
     FAILED = "stopped by an error"
     """Raised from `run`. Nothing leads out."""
@@ -47,11 +49,11 @@ class RegionState(Enum):
 class RegionTrigger(Enum):
     """The conclusions of `region_member.py`."""
 
-    REGISTERED = "the coordinator knows us"
+    REGISTERED = "registered at the coordinator"
     FIRST_LIFE = "subscribed, and the region has no past"
-    RELAUNCHED = "subscribed, and the region has a past that we must take up first"
+    RELAUNCHED = "subscribed, and the region has a past to restore first"
     FETCHED = "a poll brought records"
-    MUST_RESET = "our state or positions are void"
+    MUST_RESET = "the state or the positions are void"
     WENT_BACK = "state and positions are those of a checkpoint"
     GAVE_UP = "an error that no reset cures"
     CLOSED = "stop"
@@ -63,22 +65,22 @@ class RegionPhase(Enum):
     OPEN = "no checkpoint under way"
     """Records are polled and submitted."""
 
-    DRAINING = "a barrier names us, and a record is still being handled"
+    DRAINING = "a barrier names this member, and a record is still being handled"
     """Polling is stopped and no permit is given."""
 
-    DRAINED = "nothing is being handled; what we have is being contributed"
+    DRAINED = "no record is being handled, and the state is being contributed"
     """Snapshot, offsets and state go to the coordinator."""
 
-    AWAITING = "contributed; others have not all"
+    AWAITING = "contributed, and other members have not yet"
     """Nothing is submitted before the barrier ends, in a manifest or without one."""
 
 
 class Step(Enum):
     """The events of the checkpoint under way."""
 
-    BARRIER = "a barrier names us"
+    BARRIER = "a barrier names this member"
     EMPTIED = "the record under way is done"
-    CONTRIBUTED = "the coordinator has our part"
+    CONTRIBUTED = "the coordinator has this member's contribution"
     ENDED = "the barrier is over, in a manifest or without"
     RESET = "a reset made it void"
 
@@ -150,12 +152,12 @@ _B = TypeVar("_B", RegionTrigger, Step)
 
 
 def after(state: RegionState, trigger: RegionTrigger) -> RegionState:
-    """The state that `trigger` leads to; `IllegalTransition` where the table has none."""
+    """Return the state that `trigger` leads to. Raises `IllegalTransition` if the table has none."""
     return _looked_up(TRANSITIONS, state, trigger)
 
 
 def phase_after(phase: RegionPhase, step: Step) -> RegionPhase:
-    """As `after`, for the checkpoint's walk."""
+    """As `after`, for the checkpoint's phase."""
     return _looked_up(PHASES, phase, step)
 
 
@@ -164,7 +166,7 @@ def _looked_up(table: Mapping[_A, Mapping[_B, _A]], state: _A, trigger: _B) -> _
         return table[state][trigger]
     except KeyError:
         raise IllegalRegionTransition(
-            "no such transition",
+            "the table has no such transition",
             hint="this is a bug in kohort: please report it",
             state=state.name,
             trigger=trigger.name,

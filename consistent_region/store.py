@@ -1,7 +1,7 @@
 """A coordinator's storage: a few named values, changed in transactions.
 
-A store knows nothing of regions. What it promises: a transaction sees the last committed one, is alone, is durable when
-it ends, and leaves no trace if it does not.
+A store is independent of regions. A transaction sees the last committed one, is serial, is durable when it ends, and
+has no effect if it does not.
 """
 
 import os
@@ -36,14 +36,14 @@ class StoreTransaction(Protocol):
 
 
 class Store(Protocol):
-    """Opens transactions; `read` ones may run beside others. Raises CoordinatorUnavailable."""
+    """Opens transactions. Those of `read` may run in parallel. Raises CoordinatorUnavailable."""
 
     def transaction(self) -> AbstractContextManager[StoreTransaction]: ...
     def read(self) -> AbstractContextManager[StoreTransaction]: ...
     def close(self) -> None: ...
 
     def clock(self) -> float:
-        """Seconds of a clock that all users of the store share; it never goes back while it is in use."""
+        """Return seconds of a clock that all users of the store share. It never goes back while in use."""
 
     def changed(self, group: str, known: bytes) -> bool:
         """True if the region's record may differ from `known`, which was read. False only if it is the same."""
@@ -90,7 +90,7 @@ class MemoryStore:
         return time.monotonic()
 
     def changed(self, group: str, known: bytes) -> bool:
-        return True  # to look is as cheap as to know
+        return True  # a look costs no more than a check
 
     def close(self) -> None:
         """Nothing to do."""
@@ -105,9 +105,9 @@ _SCHEMA: Final = """CREATE TABLE IF NOT EXISTS kohort_region (
 
 
 class SqliteStore:
-    """One file for many processes of a host. WAL and synchronous=FULL: what is committed survives a power cut.
+    """A store in one file, for many processes of a host. With WAL and synchronous=FULL a commit survives a power cut.
 
-    A connection belongs to the process that opened it; after a fork the child opens its own.
+    A connection belongs to the process that opened it, and a forked child opens its own.
     """
 
     def __init__(self, path: str | Path, *, timeout_s: float = 5.0) -> None:
@@ -159,7 +159,7 @@ class SqliteStore:
         return time.monotonic()  # one for all processes of a host
 
     def changed(self, group: str, known: bytes) -> bool:
-        return True  # to look is as cheap as to know
+        return True  # a look costs no more than a check
 
     def close(self) -> None:
         with self._lock:
@@ -183,7 +183,7 @@ class SqliteStore:
             except sqlite3.Error as problem:
                 raise CoordinatorUnavailable(
                     f"the coordinator's store failed: {problem}",
-                    hint="nothing of the write is visible; is the disk full, or the file locked or damaged?",
+                    hint="check for a full disk, and for a locked or damaged file; the write has no effect",
                     path=self.path,
                 ) from problem
 
@@ -195,7 +195,7 @@ class SqliteStore:
     def _opened(self) -> sqlite3.Connection:
         until = time.monotonic() + self._timeout_s
         with suppress(OSError), open(self.path, "ab", opener=opener):
-            pass  # states of members are in it, so only their owner reads it; SQLite would make it as the umask says
+            pass  # states of members are in it, so only its owner may read it; SQLite would apply the umask
         connection = sqlite3.connect(self.path, timeout=self._timeout_s, isolation_level=None, check_same_thread=False)
         while True:
             try:

@@ -7,7 +7,7 @@ from kohort.consistent_region.errors import ConfigurationError
 
 @dataclass(frozen=True, slots=True)
 class Periodic:
-    """So many seconds after the last one was complete, on every member's watch; the first to find it due begins."""
+    """Begins a checkpoint the given seconds after the last was complete. The first member to find it due begins it."""
 
     seconds: float
 

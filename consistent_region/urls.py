@@ -17,13 +17,13 @@ def veiled(url: str) -> str:
 
 
 def conninfo(url: str) -> dict[str, Any]:
-    """The settings that libpq reads in a URL; `sslmode=require` is added for another host unless set elsewhere.
+    """Return the settings that libpq reads in a URL.
 
-    `sslmode` in the URL, in PGSSLMODE or in a service file says otherwise: libpq's own default sends a password in the
-    clear to a server without TLS.
+    `sslmode=require` is added for another host, unless the URL, PGSSLMODE or a service file sets it. libpq's own
+    default sends a password in the clear to a server without TLS.
 
-    Raises ConfigurationError for a URL that it cannot read. Also for one in which it takes a part of a password for
-    something else, as with an unquoted @ or /: errors show host and database.
+    Raises ConfigurationError for an invalid URL. Also raises it if libpq takes part of a password for another field, as
+    with an unquoted @ or /, because errors show host and database.
     """
     import psycopg
     from psycopg.conninfo import conninfo_to_dict

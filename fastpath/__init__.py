@@ -33,7 +33,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    # A consumer never opens a segment, and mmap and pathlib take their time.
+    # A consumer never opens a segment, and the imports of mmap and pathlib take time.
     if name == "open_segment":
         from kohort.fastpath.segment import open_segment
 

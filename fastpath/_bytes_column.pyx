@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Spans in Arrow's layouts of binary.
+"""Keys or values of a slice, as Python bytes or in Arrow's binary layouts.
 
-Bytes objects are made when an item is asked for; the contiguous layout by one pass without the GIL when `contiguous` is
-called; the view layout needs no copy of the bytes at all.
+A bytes object is made when its item is read. `contiguous` makes the contiguous layout in one pass without the GIL. The
+view layout copies no bytes.
 """
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
@@ -14,7 +14,7 @@ from kohort.fastpath._memory cimport Block
 from kohort.fastpath._store cimport Run, Span, Store
 
 
-cdef struct View:  # Arrow's binary view: bytes of 12 and fewer sit in it, longer ones start at buffers[buffer][start]
+cdef struct View:  # Arrow's binary view: up to 12 bytes inline, or a start in buffers[buffer]
     int32_t size
     uint8_t prefix[4]
     int32_t buffer
@@ -42,7 +42,7 @@ cdef class BytesColumn:
 
     @property
     def nbytes(self):
-        """The sum of the sizes, nulls counting nothing."""
+        """The total size of the values in bytes. A null counts as 0."""
         cdef int64_t total = 0
         cdef Py_ssize_t i
         for i in range(self.start, self.stop):
@@ -59,7 +59,7 @@ cdef class BytesColumn:
 
     @property
     def validity(self):
-        """A bit for each record, set where it is not null, lowest bit first; None when there is no null."""
+        """A bit for each record, set if it is not null, lowest bit first. None if there is no null."""
         cdef Py_ssize_t i, count = len(self)
         cdef Span *spans = self.spans + self.start
         if not self.null_count:
@@ -71,9 +71,9 @@ cdef class BytesColumn:
         return memoryview(bits).toreadonly()
 
     def contiguous(self, *, wide=False):
-        """(offsets, data): copied end to end in one pass; offsets are int32, or int64 when `wide`; one more than records.
+        """Return (offsets, data), with the values copied end to end in one pass. There is one more offset than records.
 
-        Raises OverflowError when the bytes need `wide` offsets.
+        Offsets are int32, or int64 if `wide`. Raises OverflowError if the bytes need `wide` offsets.
         """
         cdef int64_t total = self.nbytes
         if total > 0x7FFFFFFF and not wide:
@@ -90,7 +90,8 @@ cdef class BytesColumn:
         return memoryview(offsets).toreadonly().cast("q" if wide else "i"), memoryview(data).toreadonly()
 
     def views(self):
-        """(views, buffers): Arrow's binary view layout over the buffers that were fetched; only 16 bytes a record are new."""
+        """Return (views, buffers): Arrow's binary view layout over the fetched buffers. Only 16 bytes a record are new.
+        """
         cdef Py_ssize_t count = len(self)
         cdef Block views = Block(count * sizeof(View))
         with nogil:

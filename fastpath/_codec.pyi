@@ -1,4 +1,4 @@
-"""Nodes that read and write wire fields; see _codec.pyx. A tree of them is one message in one version."""
+"""Nodes that read and write wire fields; see _codec.pyx. A tree of nodes is one message in one version."""
 
 from collections.abc import Collection
 from typing import Any

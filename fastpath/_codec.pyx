@@ -1,13 +1,13 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""Small nodes that read and write wire fields.
+"""Nodes that read and write wire fields.
 
-A message of one version is a tree of these nodes. `kohort.protocol.compiled_codec` builds it once from the construct tree of
-that message, so there is no second list of fields; the nodes know bytes and integers only. A read is a walk over
-[at, end): no node touches a byte before `_need` has said that it is there. Values come out as tuples (of the message's
-own tuple subclasses, allocated once and filled in place), strings, ints, bytes; a `records` field comes out as a
-memoryview of the frame, never a copy.
+A message of one version is a tree of these nodes. `kohort.protocol.compiled_codec` builds it once from the message's
+declaration, so there is no second list of fields. The nodes handle bytes and integers only. A read is a walk over
+[at, end): no node reads a byte before `_need` has checked the bounds. Values are tuples, strings, ints and bytes. A
+tuple is of the message's own subclass, allocated once and filled in place. A `records` field is a memoryview of the
+frame, never a copy.
 
-What bytes or values get wrong is raised as `Malformed`, which gathers the path of fields while it passes upwards.
+Invalid bytes or values are raised as `Malformed`, which collects the path of fields while it propagates.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -71,9 +71,9 @@ cdef extern from *:
     uint64_t as_bits(double) nogil
 
 class Malformed(Exception):
-    """What is wrong (`reason`), at which byte of the buffer (`offset`; None for a build), and in which field.
+    """The reason of an error, its offset in the buffer (None for a build), and its field.
 
-    `steps` is the way to the field, innermost first: names, and ints for elements of arrays.
+    `steps` is the path to the field, innermost first: names, and ints for elements of arrays.
     """
 
     def __init__(self, reason, offset=None):
@@ -89,9 +89,9 @@ cdef struct Cursor:
     const uint8_t *start
     const uint8_t *at
     const uint8_t *end
-    PyObject *frame  # a memoryview of the whole buffer, borrowed: what `records` spans are slices of
-    int64_t budget  # bytes of values that may still be made
-    PyObject *arrays[16]  # arrays of int32 that were read, borrowed from the value being read, and where they stood
+    PyObject *frame  # a memoryview of the whole buffer, borrowed: `records` values are slices of it
+    int64_t budget  # remaining memory for values, in bytes
+    PyObject *arrays[16]  # arrays of int32 that were read, borrowed from the value being read, with their offsets
     const uint8_t *arrays_at[16]
 
 
@@ -101,11 +101,11 @@ cdef int _bad(Cursor *c, const uint8_t *where, str reason) except -1:
 
 cdef inline int _need(Cursor *c, Py_ssize_t count) except -1:
     if c.end - c.at < count:
-        _bad(c, c.at, f"cut short: {count} bytes needed, {c.end - c.at} left")
+        _bad(c, c.at, f"cut short: {count} bytes required, {c.end - c.at} left")
     return 0
 
 
-cdef enum:  # bytes that CPython takes for a value, besides what it holds
+cdef enum:  # bytes of a Python object, besides its contents
     TUPLE_BYTES = 56
     STRING_BYTES = 56
     INT_BYTES = 32
@@ -118,7 +118,7 @@ cdef inline int _spend(Cursor *c, int64_t size) except -1:
     """Count the memory of a value before it is made: small elements on the wire become large objects."""
     c.budget -= size
     if c.budget < 0:
-        _bad(c, c.at, "more values than fit the memory that a response may take")
+        _bad(c, c.at, "the values take more memory than a response may")
     return 0
 
 
@@ -146,7 +146,7 @@ cdef enum:
 
 
 cdef Py_ssize_t _read_length(Cursor *c, Sized node, int width, str unit) except -2:
-    """The length before a string, bytes or array, held against the bytes that are left; NULL_LENGTH for null."""
+    """Return the length of a string, bytes or array, at most the number of remaining bytes. NULL_LENGTH for null."""
     cdef const uint8_t *start = c.at
     cdef Py_ssize_t length
     cdef uint32_t plus_one = 0
@@ -162,7 +162,7 @@ cdef Py_ssize_t _read_length(Cursor *c, Sized node, int width, str unit) except 
         length = <int32_t>load32(c.at)
         c.at += 4
     if length == NULL_LENGTH and not node.nullable:
-        _bad(c, start, "null where the version allows none")
+        _bad(c, start, "null, but the version does not allow null")
     if length < NULL_LENGTH:
         _bad(c, start, f"a negative length: {length}")
     if length > c.end - c.at:
@@ -172,12 +172,12 @@ cdef Py_ssize_t _read_length(Cursor *c, Sized node, int width, str unit) except 
 
 cdef enum Op:
     CALL  # read through the node
-    READ_INT16  # the commonest numbers are read by the struct itself, without a call
+    READ_INT16  # the most frequent number types are read by the struct itself, without a call
     READ_INT32
 
 
 cdef class Node:
-    """One field's type. Subclasses differ in `read` and `write` only."""
+    """The type of one field. Subclasses differ only in `read` and `write`."""
 
     cdef Op op
 
@@ -189,7 +189,7 @@ cdef class Node:
 
 
 cdef class Writer:
-    """A growing buffer. `reserve` makes room before anything is stored."""
+    """A growing buffer. `reserve` allocates room before anything is stored."""
 
     cdef uint8_t *data
     cdef Py_ssize_t size
@@ -238,7 +238,7 @@ cdef class Writer:
 
     cdef int put_length(self, Sized node, int width, Py_ssize_t length) except -1:
         if length > (0x7FFF if width == 2 else 0x7FFFFFFF):
-            raise Malformed(f"a length of {length} is more than the wire can say")
+            raise Malformed(f"a length of {length} is more than the length field can hold")
         if node.compact:
             return self.put_uvarint(<uint32_t>(length + 1))
         if width == 2:
@@ -249,7 +249,7 @@ cdef class Writer:
 
     cdef int put_null(self, Sized node, int width) except -1:
         if not node.nullable:
-            raise Malformed("null where the version allows none")
+            raise Malformed("null, but the version does not allow null")
         return self.put_length(node, width, NULL_LENGTH)
 
 
@@ -258,9 +258,9 @@ cdef int64_t _integer(object value, int64_t low, int64_t high, str kind) except?
     try:
         number = PyLong_AsLongLong(value if PyLong_Check(value) else PyNumber_Index(value))
     except (OverflowError, TypeError):
-        raise Malformed(f"{_shown(value)} is no {kind}") from None
+        raise Malformed(f"{_shown(value)} is not a valid {kind}") from None
     if number < low or number > high:
-        raise Malformed(f"{_shown(value)} is no {kind}")
+        raise Malformed(f"{_shown(value)} is not a valid {kind}")
     return number
 
 
@@ -357,7 +357,7 @@ cdef class Float64(Node):
 
     cdef int write(self, Writer w, object value) except -1:
         if not isinstance(value, (int, float)):
-            raise Malformed(f"{_shown(value)} is no float64")
+            raise Malformed(f"{_shown(value)} is not a valid float64")
         store64(w.reserve(8), as_bits(PyFloat_AsDouble(float(value))))
         return 0
 
@@ -370,7 +370,7 @@ cdef class Bool(Node):
 
     cdef int write(self, Writer w, object value) except -1:
         if value is not True and value is not False:
-            raise Malformed(f"a bool is needed, not {_shown(value)}")
+            raise Malformed(f"a bool is required, not {_shown(value)}")
         w.reserve(1)[0] = value is True
         return 0
 
@@ -384,7 +384,7 @@ cdef class Uuid(Node):
 
     cdef int write(self, Writer w, object value) except -1:
         if not isinstance(value, UUID):
-            raise Malformed(f"a uuid.UUID is needed, not {_shown(value)}")
+            raise Malformed(f"a uuid.UUID is required, not {_shown(value)}")
         cdef bytes raw = value.bytes
         return w.put(PyBytes_AS_STRING(raw), 16)
 
@@ -392,7 +392,7 @@ cdef class Uuid(Node):
 # ---- lengths before bytes ------------------------------------------------------------------------------------------
 
 cdef class Sized(Node):
-    """What is written as a length and then that many bytes, or as null where `nullable`."""
+    """A length and that many bytes, or null if `nullable`."""
 
     cdef bint compact
     cdef bint nullable
@@ -409,13 +409,13 @@ cdef class Text(Sized):
         if length == NULL_LENGTH:
             return None
         if length > 0x7FFF:
-            _bad(c, start, f"a string of {length} bytes; {0x7FFF} is the most")
+            _bad(c, start, f"a string of {length} bytes, more than the maximum of {0x7FFF}")
         if length:
             _spend(c, STRING_BYTES + length)
         try:
             text = PyUnicode_DecodeUTF8(<const char *>c.at, length, NULL)
         except UnicodeDecodeError as error:
-            _bad(c, start, f"no UTF-8: {error.reason}")
+            _bad(c, start, f"not valid UTF-8: {error.reason}")
         c.at += length
         return text
 
@@ -425,11 +425,11 @@ cdef class Text(Sized):
         if value is None:
             return w.put_null(self, 2)
         if not PyUnicode_Check(value):
-            raise Malformed(f"a str is needed, not {_shown(value)}")
+            raise Malformed(f"a str is required, not {_shown(value)}")
         try:
             utf8 = PyUnicode_AsUTF8AndSize(value, &length)
         except UnicodeEncodeError as error:
-            raise Malformed(f"no UTF-8: {error.reason}") from None
+            raise Malformed(f"not valid UTF-8: {error.reason}") from None
         w.put_length(self, 2, length)
         return w.put(utf8, length)
 
@@ -449,7 +449,7 @@ cdef class Blob(Sized):
         if value is None:
             return w.put_null(self, 4)
         if not isinstance(value, (bytes, bytearray, memoryview)):
-            raise Malformed(f"bytes are needed, not {_shown(value)}")
+            raise Malformed(f"bytes are required, not {_shown(value)}")
         PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
         try:
             w.put_length(self, 4, view.len)
@@ -459,7 +459,7 @@ cdef class Blob(Sized):
 
 
 cdef class Span(Blob):
-    """Record batches: read as a memoryview of the frame they arrived in."""
+    """Record batches, read as a memoryview of their frame."""
 
     cdef object read(self, Cursor *c):
         cdef Py_ssize_t length = _read_length(c, self, 4, "bytes")
@@ -472,7 +472,7 @@ cdef class Span(Blob):
 
 
 cdef class Array(Sized):
-    """A count, then that many elements; a tuple."""
+    """A count and that many elements, as a tuple."""
 
     cdef Node element
 
@@ -488,7 +488,8 @@ cdef class Array(Sized):
             return None
         _spend(c, TUPLE_BYTES + count * SLOT_BYTES)
         try:
-            # A count is the sender's promise: room for all of it is made only when bytes for all of it are here.
+            # The count is untrusted: memory for all elements is allocated only if the bytes for all of them are
+            # present.
             if count * <Py_ssize_t>sizeof(void *) <= c.end - c.at:
                 items = PyTuple_New(count)
                 PyObject_GC_UnTrack(items)
@@ -524,7 +525,8 @@ cdef class Array(Sized):
 
 
 cdef class Int32Array(Sized):
-    """Replica lists and partition numbers: most of what Metadata carries, so no call for each element."""
+    """Replica lists and partition numbers. They are most of a Metadata response, so elements are read without a call.
+    """
 
     cdef object read(self, Cursor *c):
         cdef Py_ssize_t count = _read_length(c, self, 4, "elements")
@@ -536,13 +538,13 @@ cdef class Int32Array(Sized):
         if count * 4 > c.end - c.at:
             index = (c.end - c.at) // 4
             c.at += index * 4
-            error = Malformed(f"cut short: 4 bytes needed, {c.end - c.at} left", c.at - c.start)
+            error = Malformed(f"cut short: 4 bytes required, {c.end - c.at} left", c.at - c.start)
             error.steps.append(index)
             raise error
         if count == 0:
             return ()
-        # A cluster has few different replica lists, and a partition's in-sync replicas are nearly always its replicas:
-        # one tuple can stand for all that are equal.
+        # A cluster has few different replica lists, and a partition's in-sync replicas nearly always equal its
+        # replicas. Equal lists therefore share one tuple.
         cdef uint32_t place = (load32(c.at) * 31 + load32(c.at + (count - 1) * 4) * 7 + <uint32_t>count) % 16
         seen = c.arrays[place]
         if seen != NULL and PyTuple_GET_SIZE(<tuple>seen) == count and not memcmp(c.at, c.arrays_at[place], count * 4):
@@ -581,7 +583,7 @@ cdef tuple _elements(object value):
     if value is None:
         return None
     if not isinstance(value, (tuple, list)):
-        raise Malformed(f"a tuple or a list is needed, not {_shown(value)}")
+        raise Malformed(f"a tuple or a list is required, not {_shown(value)}")
     return tuple(value)
 
 
@@ -589,16 +591,17 @@ cdef tuple _elements(object value):
 
 cdef enum Role:
     PRESENT  # this version has the field
-    DROPPED  # it lacks the field, whatever it holds
-    REFUSED  # it lacks the field, and a value other than the blank one would be lost
+    DROPPED  # the version lacks the field, and the value may be dropped
+    REFUSED  # the version lacks the field, and a value other than the blank one would be lost
 
 
 cdef class Struct(Node):
     """The fields of one version, in wire order, read into the slots of `kind`, a tuple subclass.
 
     `fields`: (slot, name, node) in wire order. `tags`: None for a classic struct, else (tag, slot, name, node) of its
-    tagged fields in order of tag. `blank`: by slot, what a version that lacks the field parses to. `refused`: names of
-    lacking fields that must be blank to be built. `missing`: the sentinel of a field that nobody gave.
+    tagged fields in order of tag. `blank`: by slot, the value of a field that the version lacks. `refused`: names of
+    fields that the version lacks and that must be blank in a build. `missing`: the sentinel of a field that was not
+    given.
     """
 
     cdef object kind
@@ -660,14 +663,14 @@ cdef class Struct(Node):
 
     cdef int claim(self, Py_ssize_t slot, object node) except -1:
         if not 0 <= slot < self.width or self.roles[slot] == PRESENT or not isinstance(node, Node):
-            raise ValueError(f"{self.kind.__name__} has no place {slot} for {node}")
+            raise ValueError(f"{self.kind.__name__} has no slot {slot} for {node}")
         self.roles[slot] = PRESENT
         return 0
 
     cdef object read(self, Cursor *c):
         cdef Py_ssize_t index
         _spend(c, self.cost)
-        # Allocated as the tuple subclass itself and filled in place: `kind(*values)` would build each value twice.
+        # Allocated as the tuple subclass and filled in place: `kind(*values)` would build each value twice.
         value = new_tuple(self.kind, self.width)
         cdef PyObject **items = (<PyTupleObject *>value).ob_item
         index = 0
@@ -716,7 +719,7 @@ cdef class Struct(Node):
                 start = c.at
                 _read_uvarint(c, &tag)
                 if tag in seen:
-                    _bad(c, start, f"tag {tag} comes twice")
+                    _bad(c, start, f"tag {tag} is repeated")
                 seen.add(tag)
                 _read_uvarint(c, &size)
                 if <Py_ssize_t>size > c.end - c.at:
@@ -730,7 +733,7 @@ cdef class Struct(Node):
                 item = (<Node>node).read(c)
                 name = None
                 if c.at != end:
-                    _bad(c, start, f"tag {tag} says {size} bytes and holds another number")
+                    _bad(c, start, f"tag {tag}: its value does not fill its size of {size} bytes")
                 _put(items + <Py_ssize_t>slot, item)
         except Malformed as error:
             if name is not None:
@@ -750,9 +753,9 @@ cdef class Struct(Node):
             item = <object>PyTuple_GET_ITEM(items, index)
             if self.roles[index] == PRESENT:
                 if item is self.missing:
-                    self.complain(index, "missing, and it has no default")
+                    self.complain(index, "no value and no default")
             elif self.roles[index] == REFUSED and item is not self.missing and item != self.blank[index]:
-                self.complain(index, "this version does not have it, and it cannot be left out")
+                self.complain(index, "the version does not have the field: the value cannot be omitted")
         index = 0
         try:
             while index < self.count:
@@ -772,11 +775,11 @@ cdef class Struct(Node):
 
     cdef tuple from_mapping(self, value):
         if not isinstance(value, Mapping):
-            raise Malformed(f"{self.kind.__name__} or a mapping is needed, not {type(value).__name__}")
+            raise Malformed(f"{self.kind.__name__} or a mapping is required, not {type(value).__name__}")
         given = dict(zip(self.names, self.kind._defaults))
         given.update(value)
         if len(given) > self.width:
-            error = Malformed(f"{self.kind.__name__} has no such field")
+            error = Malformed(f"{self.kind.__name__} has no field of this name")
             error.steps.append(next(name for name in given if name not in self.names))
             raise error
         return tuple(given.values())
@@ -799,7 +802,7 @@ cdef class Struct(Node):
 
 
 cdef int _put(PyObject **place, object item) except -1:
-    """Replace the blank in a fresh tuple, which nobody else has seen yet."""
+    """Replace the blank in a new tuple, to which there is no other reference yet."""
     cdef PyObject *old = place[0]
     Py_INCREF(item)
     place[0] = <PyObject *>item
@@ -808,7 +811,7 @@ cdef int _put(PyObject **place, object item) except -1:
 
 
 cdef class Nullable(Node):
-    """A struct that may be null: one signed byte before it says which."""
+    """A struct that may be null. Before it is one signed byte: negative for null."""
 
     cdef Node struct
 
@@ -826,9 +829,9 @@ cdef class Nullable(Node):
 
 
 def read(Node node, buffer, Py_ssize_t at=0, int64_t budget=INT64_MAX):
-    """The value that starts at `at` of a contiguous buffer, and the offset where it ends.
+    """Return the value that starts at `at` of a contiguous buffer, and the offset of its end.
 
-    Raises Malformed, also where the values would take more than `budget` bytes of memory.
+    Raises Malformed, also if the values would take more than `budget` bytes of memory.
     """
     cdef Py_buffer view
     cdef Cursor c
@@ -836,7 +839,7 @@ def read(Node node, buffer, Py_ssize_t at=0, int64_t budget=INT64_MAX):
     PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
     try:
         if not 0 <= at <= view.len:
-            raise ValueError(f"{at} is no offset into {view.len} bytes")
+            raise ValueError(f"offset {at} is outside of {view.len} bytes")
         c.start = <const uint8_t *>view.buf
         c.at = c.start + at
         c.end = c.start + view.len
@@ -850,7 +853,7 @@ def read(Node node, buffer, Py_ssize_t at=0, int64_t budget=INT64_MAX):
 
 
 def write(Node node, value):
-    """The bytes of `value`. Raises Malformed."""
+    """Return the bytes of `value`. Raises Malformed."""
     cdef Writer w = Writer()
     node.write(w, value)
     return PyBytes_FromStringAndSize(<const char *>w.data, w.size)

@@ -1,4 +1,4 @@
-# Record and RecordColumns: what a caller of decode holds.
+# Record and RecordColumns, the result of decode.
 
 cimport cython
 from libc.stdint cimport int64_t

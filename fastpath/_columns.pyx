@@ -1,8 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Records of one slice of a partition: columns that are sliced, compared, turned into Arrow and pickled, and the views
-of one record each that iterating gives.
+"""Records of one slice of a partition, as columns, and as views of single records.
 
-Bytes objects are made when a `Record` is asked for them.
+Columns are sliced, compared, converted to Arrow and pickled. Bytes objects are made when a `Record` reads them.
 """
 
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
@@ -21,10 +20,10 @@ from kohort.common.topic_partition import TopicPartition
 @cython.final
 @cython.freelist(64)
 cdef class Record:
-    """One record of a partition: a place in its columns, whose bytes are made when they are asked for.
+    """One record of a partition: an index into its columns. Its bytes objects are made when they are read.
 
-    It keeps its columns, and so the fetched buffer, alive; `bytes` taken from it do not. Equal to any record with the
-    same topic, partition, offset, timestamp, key, value and headers.
+    It keeps its columns, and so the fetched buffer, alive. `bytes` objects read from it do not. It equals any record
+    with the same topic, partition, offset, timestamp, key, value and headers.
     """
 
     @property
@@ -41,17 +40,17 @@ cdef class Record:
 
     @property
     def timestamp_ms(self):
-        """Milliseconds since the epoch, or -1 where the record has none (magic 0)."""
+        """Milliseconds since the epoch, or -1 if the record has no timestamp (magic 0)."""
         return self.columns.store.timestamps[self.index]
 
     @property
     def timestamp_type(self):
-        """"create", "append" (the broker's own clock) or "none"."""
+        """"create", "append" (the broker's clock) or "none"."""
         return _TIMESTAMP_TYPES[self.run.timestamp_type]
 
     @property
     def key(self):
-        """bytes, or None."""
+        """The key as bytes, or None."""
         cdef Span span = self.columns.store.keys[self.index]
         if span.size < 0:
             return None
@@ -59,7 +58,7 @@ cdef class Record:
 
     @property
     def value(self):
-        """bytes, or None: a tombstone."""
+        """The value as bytes, or None for a tombstone."""
         cdef Span span = self.columns.store.values[self.index]
         if span.size < 0:
             return None
@@ -67,7 +66,7 @@ cdef class Record:
 
     @property
     def headers(self):
-        """A tuple of (name, bytes or None), in the order they were written; a name may come more than once."""
+        """A tuple of (name, bytes or None), in the order of the record. A name may be repeated."""
         cdef uint32_t start = self.columns.store.headers[self.index]
         if start == NO_HEADERS:
             return ()
@@ -127,11 +126,11 @@ cdef class _Iterator:
 
 @cython.final
 cdef class RecordColumns:
-    """The records of one slice of a partition, as columns; iterating gives `Record` views.
+    """The records of one slice of a partition, as columns. Iteration yields `Record` views.
 
-    `len()` counts records. A slice `columns[a:b]` shares the same buffers. `next_offset` is where to fetch next: behind
-    everything this slice covers, also what was not returned (control and aborted batches, compacted tails).
-    Pickles by value, without the rest of the fetch that it came from.
+    `len()` counts records. A slice `columns[a:b]` shares the same buffers. `next_offset` is the offset of the next
+    fetch. It is behind everything that the slice covers, including control batches, aborted batches and compacted
+    tails. A pickle has the values of the slice alone, without the rest of its fetch.
     """
 
     def __len__(self):
@@ -151,7 +150,7 @@ cdef class RecordColumns:
         if isinstance(place, slice):
             start, stop, step = place.indices(self.stop - self.start)
             if step != 1:
-                raise ValueError("columns are sliced in steps of one")
+                raise ValueError("columns support slices with step 1 only")
             return self.part(self.start + start, self.start + max(start, stop))
         index = place
         if index < 0:
@@ -178,7 +177,7 @@ cdef class RecordColumns:
 
     @property
     def next_offsets(self):
-        """{TopicPartition: next_offset}: what `Consumer.commit` takes."""
+        """{TopicPartition: next_offset}, the argument of `Consumer.commit`."""
         return {TopicPartition(self.topic, self.partition): self.next_offset}
 
     @property
@@ -196,12 +195,12 @@ cdef class RecordColumns:
 
     @property
     def keys(self):
-        """BytesColumn."""
+        """The keys as a BytesColumn."""
         return bytes_column(self.store, self.start, self.stop, self.store.keys)
 
     @property
     def values(self):
-        """BytesColumn."""
+        """The values as a BytesColumn."""
         return bytes_column(self.store, self.start, self.stop, self.store.values)
 
     @property
@@ -219,28 +218,30 @@ cdef class RecordColumns:
 
     @property
     def headers(self):
-        """HeaderLayout, made when it is asked for; None when no record of the slice has a header."""
+        """The HeaderLayout, made at first use; None if no record of the slice has a header."""
         return header_layout(self.store, self.start, self.stop)
 
     def compact(self):
-        """The same records in buffers of their own: what keeps a few records without the whole fetch."""
+        """Return the same records in buffers of their own, so that few records do not keep the whole fetch in memory.
+        """
         return _unpickle(*_pickle(self))
 
     def __reduce__(self):
         return _unpickle, _pickle(self)
 
     def to_arrow(self, schema=None):
-        """A pyarrow.RecordBatch over the same buffers; see `kohort.fastpath.arrow.record_batch` for columns and types."""
+        """Return a pyarrow.RecordBatch over the same buffers. See `kohort.fastpath.arrow.record_batch` for columns and
+        types."""
         from kohort.fastpath.arrow import record_batch
 
         return record_batch(self, schema)
 
     def to_pandas(self, schema=None):
-        """A pandas.DataFrame, through Arrow."""
+        """Return a pandas.DataFrame, through Arrow."""
         return self.to_arrow(schema).to_pandas()
 
     def to_polars(self, schema=None):
-        """A polars.DataFrame, through Arrow; keys and values are polars' own view layout and stay where they are."""
+        """Return a polars.DataFrame, through Arrow. Keys and values have polars' view layout and are not copied."""
         from kohort.fastpath.arrow import polars_frame
 
         return polars_frame(self, schema)
@@ -267,7 +268,7 @@ cdef class RecordColumns:
 # Pickling
 # ---------------------------------------------------------------------------------------------------------------------
 cdef tuple _pickle(RecordColumns columns):
-    """The slice's own bytes, gathered: each record's key, value and headers end to end, and the columns over them."""
+    """The slice's own bytes: key, value and headers of each record end to end, and the columns over them."""
     cdef Store store = columns.store
     cdef Py_ssize_t start = columns.start, stop = columns.stop, i
     cdef Run *first = store.run_of(start)
@@ -293,7 +294,7 @@ cdef tuple _pickle(RecordColumns columns):
     if not sound:
         raise RuntimeError("the decoded buffer was changed while columns pointed into it")
     if total > 0x7FFFFFFF:
-        raise OverflowError("a slice of 2 GiB and more cannot be pickled at once; slice it")
+        raise OverflowError("a slice of 2 GiB or more cannot be pickled: slice it first")
     data = PyBytes_FromStringAndSize(NULL, total)
     keys = PyBytes_FromStringAndSize(NULL, (stop - start) * sizeof(Span))
     values = PyBytes_FromStringAndSize(NULL, (stop - start) * sizeof(Span))
@@ -372,7 +373,7 @@ cdef inline bint _within(Span span, Py_ssize_t size) noexcept:
 
 cdef RecordColumns columns_of(Store store, str topic, int partition, int64_t next_offset, tuple corrupt, bint complete):
     cdef RecordColumns columns = RecordColumns.__new__(RecordColumns)
-    if store.run_count == 0:  # so that nobody has to ask whether there is one
+    if store.run_count == 0:  # always present, so that no caller needs a check
         store.add_run(<const uint8_t *>store.source.view.buf, store.source.view.len, 0, 0)
     columns.store = store
     columns.topic = topic

@@ -1,4 +1,4 @@
-# Writer, BatchBuilder and Body: what lays batches out by columns takes from what does so record by record.
+# Writer, BatchBuilder and Body, which `_rows` shares with `_encode`.
 
 cimport cython
 from libc.stdint cimport int64_t, uint8_t, uint64_t
@@ -14,7 +14,7 @@ cdef class Writer:
     cdef int room(self, Py_ssize_t more) except -1
     cdef int nullable(self, data) except -1
 
-    # Inlined in every unit: written for each field. Zigzag; the caller made room for ten bytes.
+    # Inlined in every unit, because it is called for each field. Zigzag; the caller has reserved ten bytes.
     cdef inline void varint(self, int64_t value) noexcept:
         self.at = put_varint(<uint8_t *>self.block.data + self.at, value) - <uint8_t *>self.block.data
 

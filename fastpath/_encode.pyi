@@ -7,7 +7,7 @@ from typing_extensions import Buffer
 from kohort.fastpath.compression import Codec
 
 class RecordLike(Protocol):
-    """What `encode` reads of a record that is not a tuple."""
+    """The attributes of a record that `encode` reads."""
 
     @property
     def offset(self) -> int: ...

@@ -1,8 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Records to one batch: what Produce sends and Fetch answers.
+"""Encodes records to one batch, as in Produce requests and Fetch responses.
 
-In two steps, because a producer knows its id, epoch and sequence only when it sends: records become a `Body`, laid out
-and compressed once; `seal` puts the header before it, as often as it is sent.
+There are two steps, because a producer knows its id, epoch and sequence only when it sends. First the records are
+encoded and compressed once to a `Body`. Then `seal` puts the header before it, once for each send.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -60,7 +60,7 @@ cdef inline void put(char *p, int64_t value, int size) noexcept:
 
 @cython.final
 cdef class Body:
-    """The records of a batch, laid out and compressed, without the header; see `seal`."""
+    """The records of a batch, encoded and compressed, without the header; see `seal`."""
 
     def __len__(self):
         return len(self.payload)
@@ -70,7 +70,7 @@ cdef Body body_of(
     Block block, codec, level, Py_ssize_t count, int64_t first_offset, int64_t last_offset,
     int64_t first_timestamp_ms, int64_t max_timestamp_ms,
 ):
-    """A body of `block`, whose size is its content's."""
+    """Return a body of `block`, with the size of its content."""
     cdef Body body = Body.__new__(Body)
     body.codec = codec_of(codec)
     body.payload = block if body.codec == 0 else CODECS[body.codec].compress(block, level)
@@ -95,19 +95,20 @@ cdef class BatchBuilder:
 
     @property
     def size(self):
-        """Bytes of the records so far, not compressed."""
+        """Bytes of the records so far, before compression."""
         return self.body.at
 
     def append(self, key, value, int64_t timestamp_ms, headers=None):
-        """One more record, as in `encode`; the size it brings the batch to. What raises has changed nothing."""
+        """Append one record as `encode` does, and return the batch's size with it. An exception changes nothing."""
         self.add(self.first_offset if self.count == 0 else self.last_offset + 1, timestamp_ms, key, value, headers)
         return self.body.at
 
     def append_to(self, batch, queue, account, key, value, int64_t timestamp_ms, headers=None):
-        """As `append`; also set `batch.count` and `batch.size`, add the new bytes to `account.buffered`, and put
-        `batch` into `queue` if this is its first record.
+        """Append as `append` does, and set `batch.count` and `batch.size`.
 
-        One step: a signal handler that raises finds all of it done or nothing. `headers` is a sequence of pairs.
+        Also add the new bytes to `account.buffered`, and put `batch` into `queue` if this is its first record. All of
+        it is one step: an exception from a signal handler finds all of it done, or nothing. `headers` is a sequence of
+        pairs.
         """
         cdef Py_ssize_t before = self.body.at
         self.add(self.first_offset if self.count == 0 else self.last_offset + 1, timestamp_ms, key, value, headers)
@@ -124,7 +125,7 @@ cdef class BatchBuilder:
             self.first_offset = offset
             self.first_timestamp_ms = self.max_timestamp_ms = timestamp
         elif offset <= self.last_offset:
-            raise ValueError(f"offsets must grow: {offset} comes after {self.last_offset}")
+            raise ValueError(f"offsets must grow: {offset} follows {self.last_offset}")
         if offset - self.first_offset > 0x7FFFFFFF:
             raise ValueError(f"offset {offset} is too far from the batch's first, {self.first_offset}")
         fields.at = 0
@@ -140,7 +141,7 @@ cdef class BatchBuilder:
             pairs = tuple(headers.items() if hasattr(headers, "items") else headers)
             fields.varint(len(pairs))
             for name, content in pairs:
-                if name is None:  # a broker would refuse the whole batch, others' records with it
+                if name is None:  # a broker would reject the whole batch, with its other records
                     raise ValueError("a header without a name")
                 fields.nullable(name.encode() if isinstance(name, str) else name)
                 fields.nullable(content)
@@ -157,7 +158,7 @@ cdef class BatchBuilder:
         return 0
 
     def finish(self, codec="none", level=None):
-        """The body of all that was appended; the builder is of no more use."""
+        """Return the body of all appended records. The builder cannot be used afterwards."""
         if self.count == 0:
             raise ValueError("a batch holds at least one record")
         self.body.block.resize(self.body.at)
@@ -179,7 +180,7 @@ def seal(
     bint transactional=False,
     bint control=False,
 ):
-    """A whole batch: header, checksum and `body`. Fields as in `encode`."""
+    """Return a whole batch: header, checksum and `body`. Fields as in `encode`."""
     cdef Source source = Source(body.payload)
     cdef Py_ssize_t size = source.view.len
     cdef int64_t first_offset = body.first_offset if base_offset is None else <int64_t>base_offset
@@ -223,19 +224,19 @@ def encode(
     bint transactional=False,
     bint control=False,
 ):
-    """One record batch of magic 2 as bytes: what Produce sends and Fetch answers.
+    """Return one record batch of magic 2 as bytes, as in Produce requests and Fetch responses.
 
-    `records`: `Record`s (or RecordColumns), or tuples (key, value[, timestamp_ms[, headers]]) with keys and values as
-    bytes or None and headers as an iterable or mapping of str to bytes or None. `timestamp_ms`: for records that carry
-    none. Offsets are the `Record`s' own; with `base_offset` they are counted from there, and from 0 for tuples.
-    `codec`: "none", "gzip", "snappy", "lz4", "zstd"; `level` is the codec's own.
+    `records`: `Record`s (or RecordColumns), or tuples (key, value[, timestamp_ms[, headers]]). Keys and values are
+    bytes or None. Headers are an iterable or mapping of str to bytes or None. `timestamp_ms` is the timestamp of
+    records without one, in ms since the epoch. Offsets are those of the `Record`s. With `base_offset` they count from
+    it, and for tuples from 0. `codec`: "none", "gzip", "snappy", "lz4", "zstd". `level` is the codec's own.
 
-    Raises ValueError for no records, offsets that do not grow, headers without a name and values out of range.
+    Raises ValueError for no records, offsets that do not grow, headers without a name, and values out of range.
     """
     cdef BatchBuilder builder = BatchBuilder()
     cdef int64_t offset
     cdef bint counted = base_offset is not None
-    codec_of(codec)  # an unknown one is told of before the records are gone through
+    codec_of(codec)  # an unknown codec is rejected before the records are encoded
     for item in records:
         if isinstance(item, tuple):
             key, value, stamp, headers = item + (None, None, None, None)[len(item):]

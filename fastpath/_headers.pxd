@@ -1,4 +1,4 @@
-# The headers of one record, and those of a slice; header_span stands here because pickling walks with it, too.
+# The headers of one record, and of a slice. header_span is here because pickling uses it too.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
@@ -13,7 +13,8 @@ cdef struct HeaderTotals:
 
 
 cdef inline const uint8_t *header_span(const uint8_t *p, const uint8_t *end, HeaderTotals *totals) noexcept nogil:
-    """The end of one record's headers, added to the totals; NULL if they run past the end (the buffer was changed)."""
+    """Add one record's headers to the totals and return their end; NULL if they pass the end (the buffer was changed).
+    """
     cdef int32_t count = 0, size = 0, h
     p = varint(p, end, &count)
     for h in range(count):

@@ -1,5 +1,5 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Headers, which stay as they were written until somebody asks: of one record, or all of a slice in Arrow's layout."""
+"""The headers of one record, or of a slice in Arrow's layout. They are parsed when they are read."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t
@@ -147,14 +147,14 @@ cdef bint _is_utf8(Block names, Block offsets, int64_t count):
         (<const char *>names.data)[:names.size].decode("utf-8")
     except UnicodeDecodeError:
         return False
-    for i in range(count):  # sound end to end, but is each? None may begin inside a character.
+    for i in range(count):  # valid end to end, but is each name? No name may begin inside a character.
         if at[i] < names.size and (<uint8_t>names.data[at[i]] & 0xC0) == 0x80:
             return False
     return True
 
 
 def _repaired(names, offsets):
-    """Names that are no UTF-8 as Java reads them: with U+FFFD, three bytes, where they are broken."""
+    """Decode names that are not valid UTF-8 as Java does: U+FFFD (three bytes) for each invalid sequence."""
     parts = [bytes(names[a:b]).decode("utf-8", "replace").encode() for a, b in pairwise(offsets)]
     _fits(sum(map(len, parts)), "bytes of names")
     return memoryview(b"".join(parts)), memoryview(array("i", accumulate(map(len, parts), initial=0)))

@@ -1,4 +1,4 @@
-# Block, pooled memory; Source, somebody else's buffer that is held; view_of, bytes lent to a library for one call.
+# Block is pooled memory, Source holds another object's buffer, and view_of lends bytes to a library for one call.
 
 cimport cython
 from cpython.memoryview cimport PyMemoryView_FromMemory

@@ -1,7 +1,7 @@
 from typing_extensions import Buffer
 
 class Block:
-    """Pooled memory that speaks the buffer protocol, writable; back in the pool when its last reader lets go."""
+    """Pooled memory with the buffer protocol, writable. It returns to the pool when its last reader releases it."""
 
     size: int
     def __init__(self, size: int) -> None: ...
@@ -9,6 +9,6 @@ class Block:
     def __buffer__(self, flags: int, /) -> memoryview: ...
 
 class Source:
-    """A held buffer; nothing of it is for Python."""
+    """A held buffer. It has no Python interface."""
 
     def __init__(self, buffer: Buffer) -> None: ...

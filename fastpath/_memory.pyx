@@ -1,7 +1,8 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Memory that columns live in and point into.
+"""Memory that holds columns and record bytes.
 
-Blocks go back to a small pool when the last reader lets go: a poll loop that drops its columns keeps reusing warm pages.
+Blocks return to a small pool when their last reader releases them. A poll loop that drops its columns reuses pages that
+are already mapped.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
@@ -20,7 +21,7 @@ cdef extern from *:
     const bint POOLED "KOHORT_POOLED"
 
 cdef enum:
-    SMALLEST_CLASS = 12  # 4 KiB; below that malloc is as good
+    SMALLEST_CLASS = 12  # 4 KiB: malloc is as fast for smaller blocks
     CLASSES = 31
     POOL_DEPTH = 8
 
@@ -40,12 +41,13 @@ cdef inline int _class_of(Py_ssize_t size) noexcept nogil:
 @cython.final
 @cython.no_gc
 cdef class Block:
-    """Memory that anything speaking the buffer protocol can read and write, pooled when its last reader lets go."""
+    """Memory with the buffer protocol, readable and writable. It returns to the pool when its last reader releases it.
+    """
 
     def __cinit__(self, Py_ssize_t size):
         global _pool_bytes
         if size < 0 or size > (<Py_ssize_t>1 << 40):
-            raise MemoryError(f"no block of {size} bytes")
+            raise MemoryError(f"cannot allocate a block of {size} bytes")
         cdef int power = _class_of(size)
         self.size = size
         self.capacity = (<Py_ssize_t>1 << power) if POOLED else size
@@ -56,7 +58,7 @@ cdef class Block:
             return
         self.data = <char *>PyMem_RawMalloc(self.capacity)
         if self.data == NULL:
-            raise MemoryError(f"no block of {size} bytes")
+            raise MemoryError(f"cannot allocate a block of {size} bytes")
 
     def __dealloc__(self):
         global _pool_bytes
@@ -74,20 +76,20 @@ cdef class Block:
             PyMem_RawFree(self.data)
 
     cdef int resize(self, Py_ssize_t size) except -1:
-        """Room for `size` bytes, keeping those already there; only before anybody else holds a pointer."""
+        """Make room for `size` bytes and keep the present ones. Call it only before any other object has a pointer."""
         cdef Py_ssize_t capacity = (<Py_ssize_t>1 << _class_of(size)) if POOLED else size
         cdef char *data
         if capacity > self.capacity or not POOLED:
             data = <char *>PyMem_RawRealloc(self.data, capacity)
             if data == NULL:
-                raise MemoryError(f"no block of {size} bytes")
+                raise MemoryError(f"cannot allocate a block of {size} bytes")
             self.data = data
             self.capacity = capacity
         self.size = size
         return 0
 
     cdef void discard(self) noexcept:
-        """Back to the system instead of the pool: for a block that turned out too small."""
+        """Return the memory to the system instead of the pool, for a block that was too small."""
         PyMem_RawFree(self.data)
         self.data = NULL
         self.size = 0
@@ -100,7 +102,7 @@ cdef class Block:
 
 
 cdef class Source:
-    """A buffer of somebody else's, held for as long as columns point into it."""
+    """A buffer of another object, held while columns point into it."""
 
     def __cinit__(self, buffer):
         PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)

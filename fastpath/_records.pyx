@@ -1,11 +1,11 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Record batches to columns: the part of the data plane that touches every record.
+"""Decodes record batches to columns. This is the part of the data plane that handles every record.
 
-Two passes. First every batch's header, checksum and codec (one call into a library each), then one walk over its
-records without the GIL, which checks each length against the end before it is used and writes the columns.
+There are two passes. The first checks every batch's header, checksum and codec, with one library call each. The second
+walks over the records without the GIL. It checks each length against the end before use, and writes the columns.
 
-Beside it: `_memory` (pooled blocks), `_store` (how a record lies in columns), `_columns` (Record, RecordColumns),
-`_bytes_column` and `_headers` (Arrow's layouts), `_varint.pxd` (checked readers), `_encode` (the way back).
+Related units: `_memory` (pooled blocks), `_store` (the layout of records in columns), `_columns` (Record,
+RecordColumns), `_bytes_column` and `_headers` (Arrow's layouts), `_varint.pxd` (checked readers), `_encode` (encoding).
 
 The readable twin, on construct: `kohort/protocol/record_batch.py`. Every test of decoding runs on both.
 Format: https://kafka.apache.org/documentation/#recordbatch
@@ -30,9 +30,9 @@ cdef enum:
     COLUMNS_RECORD_BYTES = 36
     ABORT_MARKER = 0
     NO_TIMESTAMP = -1
-    ROOM_BYTES = 8 << 20  # for columns, however much a batch decompresses to
+    ROOM_BYTES = 8 << 20  # for columns, for any decompressed size of a batch
     MOST_GUESSED_RECORDS = 1 << 20  # reserved before any checksum was compared
-    MOST_BEHIND_WATERMARK = 0x7FFFFFFF  # a broker appends between reading its high watermark and reading its log
+    MOST_BEHIND_WATERMARK = 0x7FFFFFFF  # a broker may append between reading its high watermark and reading its log
 
 ctypedef enum Fault:
     FINE = 0
@@ -84,7 +84,7 @@ cdef Fault parse_records(
     Target into,
     Py_ssize_t *taken,
 ) noexcept nogil:
-    """The records of one batch of magic 2 into columns: those at `from_offset` and after, until `room` are taken."""
+    """Append the records of one batch of magic 2 to the columns, from `from_offset` on, until `room` are taken."""
     cdef const uint8_t *record_end
     cdef const uint8_t *key
     cdef int32_t length = 0, offset_delta = 0, key_size = 0, value_size = 0, header_count = 0, size = 0
@@ -102,7 +102,7 @@ cdef Fault parse_records(
         if length < LEAST_RECORD_BYTES - 1 or length > end - p:
             return LENGTH_LIES
         record_end = p + length
-        p = varlong(p + 1, record_end, &timestamp_delta)  # behind the attributes, which mean nothing yet
+        p = varlong(p + 1, record_end, &timestamp_delta)  # after the attributes, which have no meaning yet
         p = varint(p, record_end, &offset_delta)
         p = varint(p, record_end, &key_size)
         if p == NULL:
@@ -126,7 +126,7 @@ cdef Fault parse_records(
         into.values[n].size = value_size if value_size >= 0 else -1
         if value_size > 0:
             p += value_size
-        into.offsets[n] = base_offset + offset_delta  # cannot overflow: the header's sum did not
+        into.offsets[n] = base_offset + offset_delta  # cannot overflow, because the sum in the header did not
         into.timestamps[n] = append_timestamp if append else <int64_t>(<uint64_t>base_timestamp + <uint64_t>timestamp_delta)
         headers = p
         p = varint(p, record_end, &header_count)
@@ -185,7 +185,7 @@ cdef inline void read_header(const uint8_t *p, Batch *batch) noexcept nogil:
 
 
 cdef Py_ssize_t count_records(const uint8_t *p, const uint8_t *end) noexcept nogil:
-    """A first guess at the columns' room from headers that are not checked yet; `Store.reserve` makes more if needed."""
+    """Estimate the columns' size from unchecked headers. `Store.reserve` allocates more if needed."""
     cdef Py_ssize_t total = 0
     cdef int64_t size, count, most
     while end - p >= BATCH_OVERHEAD:
@@ -204,7 +204,7 @@ cdef object _crc32c_of = None
 
 
 cdef object crc32c():
-    """The library's function, found at first use."""
+    """Return the library's function, looked up at first use."""
     global _crc32c_of
     if _crc32c_of is None:
         from kohort.fastpath.checksum import crc32c_function
@@ -224,7 +224,8 @@ cdef struct Message:  # one message of magic 0 or 1
 cdef Fault parse_message(
     const uint8_t *base, const uint8_t *p, const uint8_t *end, uint8_t magic, Message *message
 ) noexcept nogil:
-    """A message of magic 0 or 1 which begins at `p` with its offset and must end at `end`; its CRC is checked before."""
+    """Read a message of magic 0 or 1 that begins at `p` with its offset and must end at `end`. Its CRC is already
+    checked."""
     cdef int32_t size
     message.offset = be64(p)
     message.attributes = p[17]
@@ -253,12 +254,12 @@ cdef Fault parse_message(
 
 
 cdef Py_ssize_t[3] LEAST_BYTES
-LEAST_BYTES[:] = [26, 34, BATCH_OVERHEAD]  # a batch that holds nothing, by magic
+LEAST_BYTES[:] = [26, 34, BATCH_OVERHEAD]  # size of an empty batch, by magic
 
 
 @cython.final
 cdef class _Decoder:
-    """One call of `decode`: what it was asked for, and how far it is."""
+    """One call of `decode`: its arguments and its progress."""
 
     cdef Store store
     cdef const uint8_t *start
@@ -266,13 +267,13 @@ cdef class _Decoder:
     cdef str topic
     cdef int partition
     cdef int64_t from_offset, next_offset, limit, high_watermark
-    cdef int64_t reached  # where the batch before ended
-    cdef int64_t held  # bytes decompressed for records that are in the columns
+    cdef int64_t reached  # end of the previous batch
+    cdef int64_t held  # bytes decompressed for records in the columns
     cdef bint full
     cdef object crc32c
     cdef list pending  # (first offset, producer id) of aborted transactions that have not begun
     cdef set aborting  # producer ids inside one
-    cdef Block block  # of the batch at hand, None where its records are in the buffer
+    cdef Block block  # of the current batch, None if its records are in the buffer
     cdef const uint8_t *data
     cdef const uint8_t *data_end
 
@@ -285,7 +286,8 @@ cdef class _Decoder:
         }
 
     cdef int64_t frame(self, const uint8_t *p, const uint8_t *end) except -1:
-        """The size of the batch at `p`; 0 for a part of one. A size or a magic that cannot be is nobody's part."""
+        """The size of the batch at `p`; 0 for part of a batch. An impossible size or magic raises, also for part of a
+        batch."""
         cdef int64_t size
         if end - p < LOG_OVERHEAD:
             return 0
@@ -301,13 +303,13 @@ cdef class _Decoder:
     cdef int check_magic(self, const uint8_t *p) except -1:
         cdef int magic = <int8_t>p[MAGIC_AT]
         if magic < 0:
-            raise self.corrupt(f"magic {magic} is no record format", be64(p))
+            raise self.corrupt(f"magic {magic} is not a record format", be64(p))
         if magic > 2:
             raise UnsupportedMagic(f"a record batch of magic {magic}, newer than any known", **self.place(be64(p)))
         return 0
 
     cdef bint is_sound(self, const uint8_t *p, const uint8_t *end) except -1:
-        """Whether a whole batch lies at `p` and its checksum matches."""
+        """Return whether a complete batch is at `p` and its checksum matches."""
         cdef int64_t size
         if end - p < LEAST_BYTES[0]:
             return False
@@ -332,11 +334,11 @@ cdef class _Decoder:
         return end + 1 if end < INT64_MAX else -1
 
     cdef int64_t behind_corrupt(self, const uint8_t *p, int64_t size, const uint8_t *end) except -1:
-        """The offset to read on from behind the corrupt batch at `p`.
+        """The offset behind the corrupt batch at `p`, at which reading goes on.
 
-        The base offset is outside of the checksum, so a corrupt batch alone moves the position by one offset only. It is
-        passed as a whole if what follows in the buffer confirms its end. It is also passed as a whole if it begins at or
-        before the position, as the batch at a position does, and its end is within the log.
+        The base offset is outside of the checksum. A corrupt batch alone therefore moves the position by one offset
+        only. The position moves past the whole batch if the next batch in the buffer confirms its end. It also does if
+        the batch begins at or before the position and ends within the log.
         """
         cdef int64_t position = self.next_offset, claimed = self.claimed_end(p, size), base_offset = be64(p), following
         p += size
@@ -354,7 +356,7 @@ cdef class _Decoder:
         return self.high_watermark >= 0 and offset - self.high_watermark > MOST_BEHIND_WATERMARK
 
     cdef int batch(self, const uint8_t *p, int64_t size) except -1:
-        """The batch at `p` into the columns; nothing is changed when it raises."""
+        """Append the batch at `p` to the columns. An exception changes nothing."""
         cdef int64_t base_offset = be64(p)
         cdef uint8_t magic = p[MAGIC_AT]
         self.check_magic(p)
@@ -382,13 +384,13 @@ cdef class _Decoder:
         if self.is_beyond(batch.next_offset):
             raise self.corrupt(_BEYOND, batch.base_offset)
         if batch.base_offset < self.reached:
-            raise self.corrupt("offsets go back behind the batch before", batch.base_offset)
+            raise self.corrupt("its offsets are below those of the batch before", batch.base_offset)
         self.reached = batch.next_offset
 
         while self.pending and self.pending[0][0] < batch.next_offset:
             self.aborting.add(self.pending.pop(0)[1])
         if batch.attributes & CONTROL_BIT:
-            # Also before `from_offset`: a marker that is passed over would leave its producer aborting for good.
+            # Also before `from_offset`: if a marker were skipped, its producer would count as aborted forever.
             if self.aborting and batch.producer_id in self.aborting and self.records(p, size, &batch, INT64_MIN):
                 key = self.store.keys[self.store.count]
                 if key.size >= 4 and be16(self.data + key.start + 2) == ABORT_MARKER:
@@ -408,9 +410,10 @@ cdef class _Decoder:
         return self.passed(batch.next_offset)
 
     cdef Py_ssize_t records(self, const uint8_t *p, int64_t size, const Batch *batch, int64_t from_offset) except -1:
-        """The records of the batch at `p`, put behind the columns' last record; how many. Their spans count from `data`.
+        """Append the records of the batch at `p` to the columns, and return their number. Their spans count from
+        `data`.
 
-        Sets `full` when there may be more of them than there is room for.
+        Sets `full` if there may be more records than there is room for.
         """
         cdef const uint8_t *records = p + BATCH_OVERHEAD
         cdef int32_t codec = batch.attributes & CODEC_MASK
@@ -421,7 +424,7 @@ cdef class _Decoder:
         cdef const uint8_t *end = p + size
         self.block = None
         self.data, self.data_end = self.start, end
-        if codec and (batch.count or records < end):  # what compaction has emptied may keep its codec
+        if codec and (batch.count or records < end):  # compaction may leave an empty batch with its codec
             self.block = self.decompressed(codec, view_of(records, end - records), batch.base_offset, 2)
             if self.block is None:
                 self.full = True
@@ -490,7 +493,7 @@ cdef class _Decoder:
         if self.is_beyond(last):
             raise self.corrupt(_BEYOND, wrapper.offset)
         if first < self.reached:
-            raise self.corrupt("offsets go back behind the batch before", wrapper.offset)
+            raise self.corrupt("its offsets are below those of the batch before", wrapper.offset)
         for i in range(n, n + found - early):
             self.store.offsets[i] = self.store.offsets[i + early]
             self.store.timestamps[i] = self.store.timestamps[i + early]
@@ -500,7 +503,7 @@ cdef class _Decoder:
         return self.passed(last + 1)
 
     cdef Py_ssize_t inner_messages(self, Block block, uint8_t magic, int64_t wrapper_offset) except -1:
-        """The messages inside a compressed one, put behind the columns' last record; how many."""
+        """Append the messages inside a compressed message to the columns, and return their number."""
         cdef const uint8_t *data = <const uint8_t *>block.data
         cdef const uint8_t *p = data
         cdef const uint8_t *end = data + block.size
@@ -545,7 +548,7 @@ cdef class _Decoder:
     cdef int keep(
         self, Py_ssize_t taken, const uint8_t *data, const uint8_t *end, Block block, int32_t timestamp_type
     ) except -1:
-        """Count `taken` records, already in their places, as the columns'."""
+        """Count `taken` records, which are already in place, as part of the columns."""
         if taken == 0:
             return 0
         cdef int32_t number = 0
@@ -564,17 +567,18 @@ cdef class _Decoder:
         return 0
 
     cdef Py_ssize_t room(self, Py_ssize_t size) noexcept:
-        """How many records of a batch of `size` bytes may be taken: columns are memory that a bomb can ask for, too."""
+        """The number of records of a batch of `size` bytes that may be taken. It limits the columns' memory for a bomb.
+        """
         cdef int64_t left = self.limit - self.held - size - self.store.count * COLUMNS_RECORD_BYTES
         return max(left, ROOM_BYTES) // COLUMNS_RECORD_BYTES
 
     cdef Block decompressed(self, int codec, source, int64_t offset, int magic):
-        """The payload in a block of its own; None when columns already hold so much that it must wait for the next call."""
+        """The payload in its own block; None if the columns are so large that it must wait for the next call."""
         cdef int64_t size
         cdef Block block
         compression = LEGACY_LZ4 if codec == 3 and magic == 0 else CODECS.get(codec)
         if compression is None:
-            raise UnsupportedCodec(f"compression codec {codec} is not one that Kafka has", **self.place(offset))
+            raise UnsupportedCodec(f"compression codec {codec} is unknown", **self.place(offset))
         try:
             size = min(max(compression.size_bound(source, self.limit), 64), self.limit)
             if self.held and self.held + size + self.store.count * COLUMNS_RECORD_BYTES > self.limit:
@@ -589,7 +593,7 @@ cdef class _Decoder:
                         name = Codec(codec).name.lower()
                         raise DecompressionLimit(
                             f"a {name} batch decompresses to more than {self.limit} bytes",
-                            hint="raise max_decompressed_bytes if the producer is trusted", **self.place(offset),
+                            hint="raise max_decompressed_bytes if such batches are expected", **self.place(offset),
                         ) from None
                     size = min(size * 2, self.limit)
                 else:
@@ -598,8 +602,8 @@ cdef class _Decoder:
             raise self.corrupt(f"{Codec(codec).name.lower()}: {error}", offset) from None
 
 
-_BEYOND = "its offsets lie far behind the response's high watermark"
-_CORRUPT_HINT = "the batch can be skipped by seeking past it, or read again from another replica"
+_BEYOND = "its offsets are far above the response's high watermark"
+_CORRUPT_HINT = "seek past the batch, or read it again from another replica"
 
 
 def decode(
@@ -613,35 +617,36 @@ def decode(
     str on_corrupt="raise",
     int64_t high_watermark=-1,
 ):
-    """The `records` of one partition of a Fetch response, or a log segment's bytes, as columns.
+    """Return the `records` of one partition of a Fetch response, or the bytes of a log segment, as columns.
 
-    `buffer`: any contiguous bytes; the columns point into it, so it must not change while they live. A partial batch at
-    the end, as brokers send it, is left for the next fetch. `from_offset`: the position; records before it are not
-    returned. `aborted`: the response's (producer_id, first_offset) pairs under read_committed; records of those
-    transactions are not returned, nor are control records ever.
+    `buffer`: any contiguous bytes. The columns point into it, so it must not change while they are in use. Brokers end
+    a response with part of a batch, which is ignored. `from_offset`: the position. Records before it are not returned.
+    `aborted`: the (producer_id, first_offset) pairs of a read_committed response. Records of those transactions are not
+    returned. Control records are never returned.
 
-    `max_decompressed_bytes` bounds what one batch may become, and with 8 MiB more all that a call takes beside `buffer`:
-    when the next batch would pass it, the columns end there, with `complete` False; call again with
-    `from_offset=columns.next_offset`.
+    `max_decompressed_bytes` limits the decompressed size of one batch. It also limits the total memory of a call beside
+    `buffer` to 8 MiB more. If the next batch would exceed it, the columns end there with `complete` False. Then call
+    again with `from_offset=columns.next_offset`.
 
-    `on_corrupt`: "raise", or "skip_batch", which goes on behind a corrupt batch and lists it in `columns.corrupt`, each
-    with its `resumed_at` offset. A batch whose length cannot be true is always raised: the next one is not found.
+    `on_corrupt`: "raise", or "skip_batch", which goes on behind a corrupt batch. `columns.corrupt` lists the skipped
+    batches with their `resumed_at` offsets. A batch with an impossible length is always raised, because the next one is
+    not found.
 
-    `high_watermark`: the partition's, from the response; -1 if unknown. A corrupt batch alone at the end of the buffer is
-    passed as a whole only up to there, and only if it begins at or before the position. Else the position moves by one
-    offset. Batches more than 2**31 - 1 offsets behind it are corrupt.
+    `high_watermark`: the partition's, from the response; -1 if unknown. A corrupt batch at the end of the buffer is
+    skipped as a whole only up to it, and only if the batch begins at or before the position. Otherwise the position
+    moves by one offset. Batches more than 2**31 - 1 offsets above it are corrupt.
 
-    Raises ValueError where `max_decompressed_bytes` is not between 1 and 2**31 - 1. Raises CorruptRecord, and its kinds
-    UnsupportedMagic, UnsupportedCodec and DecompressionLimit, carrying topic, partition and the offset of the batch;
-    `error.decoded` holds the columns that precede it.
+    Raises ValueError if `max_decompressed_bytes` is not between 1 and 2**31 - 1. Raises CorruptRecord, and its
+    subclasses UnsupportedMagic, UnsupportedCodec and DecompressionLimit, with topic, partition and the offset of the
+    batch. `error.decoded` has the columns before it.
     """
     if on_corrupt not in ("raise", "skip_batch"):
         raise ValueError(f'on_corrupt is "raise" or "skip_batch", not {on_corrupt!r}')
     if not 0 < max_decompressed_bytes <= 0x7FFFFFFF:
-        raise ValueError(f"max_decompressed_bytes is 1 to {0x7FFFFFFF}, not {max_decompressed_bytes}")
+        raise ValueError(f"max_decompressed_bytes must be between 1 and {0x7FFFFFFF}, not {max_decompressed_bytes}")
     cdef Source source = Source(buffer)
     if source.view.len > 0x7FFFFFFF:
-        raise ValueError("decode takes less than 2 GiB at once")
+        raise ValueError("decode accepts less than 2 GiB in one call")
     cdef const uint8_t *p = <const uint8_t *>source.view.buf
     cdef const uint8_t *end = p + source.view.len
     cdef int64_t size, reached

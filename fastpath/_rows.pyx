@@ -1,7 +1,7 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
-"""Columns of rows to record batches, without a Python object for any row: which partition each goes to, and its bytes.
+"""Encodes columns of rows to record batches, and computes their partitions, without a Python object for any row.
 
-What comes out is byte for byte what `_encode` makes of the same rows one by one.
+The output is byte for byte that of `_encode` for the same rows.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -19,7 +19,7 @@ cdef enum:
     NULL_ROW = -1
     CHANGED_ROW = -2
 
-_CHANGED = "the rows changed while they were read: give buffers that are not written to meanwhile"
+_CHANGED = "the rows changed while they were read: pass buffers that no thread writes to"
 
 cdef uint32_t[256] _crc32_table
 
@@ -71,17 +71,18 @@ cdef uint32_t _murmur2(const uint8_t *p, Py_ssize_t size) noexcept nogil:
 
 
 def murmur2(const uint8_t[::1] key not None):
-    """MurmurHash2 as Kafka's Java clients spread keys by it, with the sign bit taken off."""
+    """MurmurHash2 as in the default partitioner of Kafka's Java client, without the sign bit."""
     return _murmur2(&key[0] if key.shape[0] else NULL, key.shape[0]) & 0x7FFFFFFF
 
 
 @cython.final
 cdef class BytesRows:
-    """Binary values in Arrow's layout: `offsets` (int32, or int64 where `wide`) into `data`, and a bitmap of what is not
-    null. Rows are counted from `first`.
+    """Binary values in Arrow's layout: `offsets` (int32, or int64 if `wide`) into `data`, and a validity bitmap. Rows
+    are counted from `first`.
 
-    The buffers belong to others, who may change them meanwhile: each row's offsets are read once and checked where they
-    are used. Raises ValueError where offsets or bitmap are shorter than that, or offsets shrink or leave `data`.
+    The caller owns the buffers and may change them meanwhile. Each row's offsets are therefore read once and checked
+    where they are used. Raises ValueError if the offsets or the bitmap are too short, or the offsets shrink or leave
+    `data`.
     """
 
     cdef Source offsets_source, data_source, validity_source
@@ -97,7 +98,7 @@ cdef class BytesRows:
         cdef Py_ssize_t i
         cdef int64_t at, before
         if first < 0 or count < 0:
-            raise ValueError("rows are counted from 0")
+            raise ValueError("the first row must not be negative")
         self.offsets_source = Source(offsets)
         if self.offsets_source.view.len < (first + count + 1) * (8 if wide else 4):
             raise ValueError("fewer offsets than rows")
@@ -127,7 +128,7 @@ cdef class BytesRows:
         return self.count
 
     cdef inline Py_ssize_t row(self, Py_ssize_t index, const uint8_t **p) noexcept nogil:
-        """The size of a row and where it begins; NULL_ROW for null, CHANGED_ROW where the offsets are bad by now."""
+        """The size of a row and its start; NULL_ROW for null, CHANGED_ROW if the offsets have become invalid."""
         cdef int64_t start, stop
         index += self.first
         if self.valid != NULL and not self.valid[index >> 3] >> (index & 7) & 1:
@@ -147,15 +148,15 @@ cdef class BytesRows:
 def spread(
     BytesRows keys not None, int partitions, str hashing, int otherwise, Py_ssize_t start, Py_ssize_t stop,
 ):
-    """int32 for each key from `start` to `stop`: its partition by "murmur2" (Java's clients) or "crc32" (librdkafka's).
+    """Return the partition of each key from `start` to `stop` as int32, by "murmur2" (Java) or "crc32" (librdkafka).
 
-    `otherwise`: where null keys go, and with crc32 also empty ones. Raises ValueError for rows that there are none of, RuntimeError
-    where `keys` change meanwhile.
+    `otherwise`: the partition of null keys, and with crc32 also of empty keys. Raises ValueError for rows out of range,
+    RuntimeError if `keys` change meanwhile.
     """
     if partitions < 1 or hashing not in ("murmur2", "crc32"):
-        raise ValueError("spread over at least one partition, by murmur2 or crc32")
+        raise ValueError("partitions must be at least 1, and the hash murmur2 or crc32")
     if not 0 <= start <= stop <= keys.count:
-        raise ValueError("fewer rows than asked for")
+        raise ValueError("fewer rows than requested")
     cdef Block out = Block(max(stop - start, 1) * 4)
     cdef int32_t *target = <int32_t *>out.data
     cdef bint java = hashing == "murmur2"
@@ -180,10 +181,10 @@ def spread(
 
 
 def grouped(const int32_t[::1] partition_of not None, int partitions, int64_t first=0):
-    """(rows as int64, those of a partition together and in their order; where each partition begins and ends).
+    """Group rows by partition, in their order. Returns (rows as int64, start of each partition and the end).
 
-    Rows are numbered from `first`. Raises ValueError for a partition that there is none of, RuntimeError where
-    `partition_of` changes meanwhile.
+    Rows are numbered from `first`. Raises ValueError for a partition out of range, RuntimeError if `partition_of`
+    changes meanwhile.
     """
     cdef Py_ssize_t count = partition_of.shape[0], i
     cdef Block out = Block(max(count, 1) * 8), tally = Block((partitions + 1) * 8)
@@ -221,11 +222,11 @@ def lay_out(
     codec="none",
     level=None,
 ):
-    """(Body, next): as many of the rows from `start` to `stop` as fit `max_bytes` before compression, one at least.
+    """Return (Body, next) for the rows from `start` on that fit `max_bytes` before compression, at least one row.
 
-    `keys`, `values`: None for nulls only. `timestamps_ms`: a buffer of int64 by row, or None: `timestamp_ms` for all.
-    `rows`: a buffer of int64, the row's number by place, or None: places are numbers. Raises ValueError for places that
-    are no rows, RuntimeError where any of the buffers changes meanwhile.
+    `keys`, `values`: None for nulls only. `timestamps_ms`: a buffer of int64 by row, or None for `timestamp_ms` in all
+    rows. `rows`: a buffer of int64 with the row of each place, or None if places are rows. Raises ValueError for places
+    that are not rows, RuntimeError if any of the buffers changes meanwhile.
     """
     cdef Source times = None, order = None
     cdef const int64_t *stamps = NULL
@@ -242,9 +243,9 @@ def lay_out(
         order = Source(rows)
         places = <const int64_t *>order.view.buf
         if order.view.len // 8 < stop:
-            raise ValueError("fewer places than asked for")
+            raise ValueError("fewer places than requested")
     elif stop > least:
-        raise ValueError("fewer rows than asked for")
+        raise ValueError("fewer rows than requested")
     if not 0 <= start < stop:
         raise ValueError("a batch holds at least one record")
 

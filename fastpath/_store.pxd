@@ -1,4 +1,4 @@
-# Spans, the runs they belong to, and the Store that holds the columns of them.
+# Spans, their runs, and the Store, which holds columns of spans.
 
 cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
@@ -9,7 +9,7 @@ cdef extern from *:
     """
     #define KOHORT_NO_HEADERS 0xFFFFFFFFu
     """
-    const uint32_t NO_HEADERS "KOHORT_NO_HEADERS"  # in the column that says where a record's headers start
+    const uint32_t NO_HEADERS "KOHORT_NO_HEADERS"  # in the column with the starts of records' headers
 
 
 cdef struct Span:
@@ -17,7 +17,7 @@ cdef struct Span:
     int32_t size  # -1: null
 
 
-# A run of records whose spans point into one buffer and share a timestamp type: one for each batch, or a few joined.
+# A run of records with spans into one buffer and one timestamp type: one batch, or several joined batches.
 cdef struct Run:
     Py_ssize_t first  # index of its first record
     const uint8_t *data
@@ -44,7 +44,7 @@ cdef class Store:
     cdef int reserve(self, Py_ssize_t more) except -1
     cdef int add_run(self, const uint8_t *data, Py_ssize_t size, int32_t buffer, int32_t timestamp_type) except -1
 
-    # Inlined in every unit: asked for each item and each pickled record.
+    # Inlined in every unit, because it is called for each item and each pickled record.
     cdef inline Run *last_run(self) noexcept nogil:
         return self.runs + (self.run_count - 1)
 

@@ -1,4 +1,4 @@
 class Store:
-    """The columns of one decode; nothing of it is for Python."""
+    """The columns of one decode. It has no Python interface."""
 
     def __init__(self, capacity: int) -> None: ...

@@ -1,9 +1,9 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The columns of one decode, before they have a topic, a partition or a slice.
 
-A decoded record is 36 bytes in five columns: offset and timestamp (int64), key and value as *spans* (where the bytes
-start and how many there are, -1 for null), and where its headers start. A span points into the buffer that was fetched,
-or into the one that its batch was decompressed to: no key and no value is copied by `decode`.
+A decoded record takes 36 bytes in five columns. They are offset and timestamp (int64), key and value as *spans*, and
+the start of its headers. A span is a start and a size in bytes, -1 for null. It points into the fetched buffer, or into
+the buffer with the decompressed batch. `decode` copies no key and no value.
 """
 
 from cpython.mem cimport PyMem_RawFree, PyMem_RawRealloc
@@ -15,7 +15,7 @@ from kohort.fastpath._memory cimport Block
 
 @cython.final
 cdef class Store:
-    """The columns of one decode; every slice of them shares it."""
+    """The columns of one decode, shared by all its slices."""
 
     def __cinit__(self, Py_ssize_t capacity):
         self.buffers = []
@@ -68,7 +68,7 @@ cdef class Store:
             self.run_capacity = self.run_capacity * 2 + 4
             bigger = <Run *>PyMem_RawRealloc(self.runs, self.run_capacity * sizeof(Run))
             if bigger == NULL:
-                raise MemoryError("no room for another run of records")
+                raise MemoryError("cannot allocate another run of records")
             self.runs = bigger
         self.runs[self.run_count] = Run(self.count, data, size, buffer, timestamp_type)
         self.run_count += 1

@@ -1,5 +1,5 @@
-# Numbers as Kafka writes them: big-endian ones, and zigzag varints read no further than they may.
-# They stand in a .pxd because the walk over records calls them for every field: every unit inlines its own.
+# Big-endian numbers and zigzag varints of Kafka, read within bounds. They are in a .pxd because the walk over records
+# calls them for every field: every unit inlines its own.
 
 from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -18,7 +18,7 @@ cdef extern from *:
     int64_t be64 "kohort_be64"(const void *p) noexcept nogil
 
 
-# Every reader takes where it is and where it must stop, and returns where it ended: NULL when it would pass the end.
+# Every reader takes its start and its limit, and returns its end: NULL if it would pass the limit.
 cdef inline const uint8_t *varint(const uint8_t *p, const uint8_t *end, int32_t *value) noexcept nogil:
     cdef uint32_t raw, shift, byte
     if p == NULL or p >= end:

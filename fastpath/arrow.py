@@ -1,16 +1,16 @@
-"""Columns as Arrow: the same buffers under pyarrow's names. pyarrow is imported here and nowhere above.
+"""Converts columns to Arrow over the same buffers. pyarrow is imported in this module only.
 
-| column | type unless a schema asks otherwise | also |
+| column | type without a schema | also |
 |---|---|---|
 | offset | int64 | |
 | timestamp | timestamp[ms, UTC] | any unit and zone, int64 |
 | timestamp_type | int8: 0 created, 1 appended by the broker, -1 none | int32 (Spark's) |
 | key, value | binary | large_binary, binary_view, string, large_string |
-| headers | list<struct<key: string, value: binary>>, null where there are none | large_list |
+| headers | list<struct<key: string, value: binary>>, null if there are none | large_list |
 | topic | dictionary<int8, string> | string |
 | partition | int32 | any integer |
 
-Offsets, timestamps and (as binary_view) keys and values are not copied; binary copies keys and values once, end to end.
+Offsets and timestamps are not copied, nor are keys and values as binary_view. Type binary copies keys and values once.
 """
 
 from bisect import bisect_left
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 
 
 def record_batch(columns: "RecordColumns", schema: "pa.Schema | None" = None) -> "pa.RecordBatch":
-    """A pyarrow.RecordBatch of `columns`: those of `schema`, in its order and types, or all of them in the usual types.
+    """Return a pyarrow.RecordBatch of `columns`: those of `schema`, in its order and types, or all of them by default.
 
-    Raises KohortError for a column or a type that there is none of, and for the first record that does not fit one.
+    Raises KohortError for an unknown column or type, and for the first record that does not fit its type.
     """
     import pyarrow as pa
 
@@ -41,7 +41,7 @@ def record_batch(columns: "RecordColumns", schema: "pa.Schema | None" = None) ->
         build = _BUILDERS.get(field.name)
         if build is None:
             raise KohortError(
-                f"there is no column {field.name!r} in records", hint=f"the columns are {', '.join(_BUILDERS)}"
+                f"unknown column {field.name!r} in records", hint=f"the columns are {', '.join(_BUILDERS)}"
             )
         array = build(columns, field.type)
         if array.type != field.type:
@@ -49,13 +49,13 @@ def record_batch(columns: "RecordColumns", schema: "pa.Schema | None" = None) ->
                 array = array.cast(field.type)
             except (pa.ArrowNotImplementedError, pa.ArrowInvalid) as error:
                 place = _misfit(columns, array, field.type) if isinstance(error, pa.ArrowInvalid) else {}
-                raise KohortError(f"column {field.name!r} cannot be {field.type}: {error}", **place) from None
+                raise KohortError(f"column {field.name!r} cannot be of type {field.type}: {error}", **place) from None
         arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def _misfit(columns: "RecordColumns", array: "pa.Array", kind: "pa.DataType") -> dict[str, Any]:
-    """The place of the first record whose value is no `kind`."""
+    """Return the index of the first record with a value that is not a valid `kind`."""
     import pyarrow as pa
 
     def fails(rows: int) -> bool:
@@ -71,7 +71,7 @@ def _misfit(columns: "RecordColumns", array: "pa.Array", kind: "pa.DataType") ->
 
 
 def polars_frame(columns: "RecordColumns", schema: "pa.Schema | None" = None) -> "polars.DataFrame":
-    """A polars.DataFrame of `columns`; without a schema, keys and values as views, which polars takes as they are."""
+    """Return a polars.DataFrame of `columns`. Without a schema, keys and values are views, without a copy."""
     import polars
     import pyarrow as pa
 
@@ -85,7 +85,7 @@ def polars_frame(columns: "RecordColumns", schema: "pa.Schema | None" = None) ->
 
 
 def default_schema() -> "pa.Schema":
-    """The schema of `to_arrow()`."""
+    """Return the schema of `to_arrow()`."""
     import pyarrow as pa
 
     return pa.schema(

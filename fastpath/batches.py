@@ -1,4 +1,4 @@
-"""Batch headers, one by one, without touching a record: what a segment is walked and shown by."""
+"""Iterates over batch headers without reading records, to walk and to show log segments."""
 
 from collections.abc import Iterator
 from struct import Struct
@@ -28,8 +28,8 @@ class BatchInfo(NamedTuple):
     magic: int
     base_offset: int
     last_offset: int
-    codec: Codec | int  # an int where no version of Kafka has such a codec
-    record_count: int | None  # None: a wrapper's inner messages are not counted without decompressing
+    codec: Codec | int  # an int if no version of Kafka defines the codec
+    record_count: int | None  # None: counting a wrapper's inner messages needs decompression
     timestamp_type: str  # "create", "append" or "none"
     base_timestamp_ms: int
     max_timestamp_ms: int
@@ -46,10 +46,11 @@ class BatchInfo(NamedTuple):
 
 
 def batches(buffer: "Buffer", *, start: int = 0) -> Iterator[BatchInfo]:
-    """The headers in `buffer` from byte `start` on, where a batch must begin; a part of one at the end is left.
+    """Yield the headers in `buffer` from byte `start` on, where a batch must begin. Part of a batch at the end is
+    ignored.
 
-    Checksums are not looked at: see `is_sound`. Raises CorruptRecord and UnsupportedMagic where the next batch cannot
-    be found, with `offset` and `position`.
+    Checksums are not checked: see `is_sound`. Raises CorruptRecord and UnsupportedMagic if the next batch cannot be
+    found, with `offset` and `position`.
     """
     view = memoryview(buffer).cast("B")
     at = start
@@ -57,14 +58,14 @@ def batches(buffer: "Buffer", *, start: int = 0) -> Iterator[BatchInfo]:
         offset, length = _LOG_OVERHEAD.unpack_from(view, at)
         size = _LOG_OVERHEAD.size + length
         if offset == 0 and length == 0 and not any(view[at : at + 1024]):
-            return  # the rest of a file that was made to its full size before it was written
+            return  # the rest of a preallocated file
         if size < _LEAST_BYTES[0]:
             raise CorruptRecord("a batch is shorter than any header", offset=offset, position=at)
         if at + size > len(view):
             return
         magic = view[at + _MAGIC_AT]
         if magic not in _LEAST_BYTES:
-            raise UnsupportedMagic(f"a record batch of magic {magic}, none known", offset=offset, position=at)
+            raise UnsupportedMagic(f"a record batch of magic {magic}, which is unknown", offset=offset, position=at)
         if size < _LEAST_BYTES[magic]:
             raise CorruptRecord("a batch is shorter than its header", offset=offset, position=at)
         yield _batch(view, at, size) if magic == 2 else _message(view, at, size)
@@ -72,7 +73,7 @@ def batches(buffer: "Buffer", *, start: int = 0) -> Iterator[BatchInfo]:
 
 
 def is_sound(buffer: "Buffer", batch: BatchInfo) -> bool:
-    """True if the batch's checksum (of a wrapper: the outer one) matches its bytes."""
+    """Return True if the batch's checksum (of a wrapper: the outer one) matches its bytes."""
     view = memoryview(buffer).cast("B")[batch.position : batch.position + batch.size_bytes]
     if batch.magic == 2:
         return bool(_V2.unpack_from(view)[4] == crc32c_function()(view[_V2_CRC_FROM:]))

@@ -1,7 +1,7 @@
-"""CRC-32C by the crc32c package's compiled part alone.
+"""CRC-32C by the compiled part of the crc32c package alone.
 
-The package itself, when it is imported, looks its own version up in the metadata of all that is installed, and loads a
-command line: longer than joining a group takes. Nothing of that is needed to compute a checksum.
+On import, the package itself reads its version from the metadata of all installed packages, and loads a command line.
+That takes longer than joining a group, and a checksum does not need it.
 """
 
 from collections.abc import Callable
@@ -14,11 +14,11 @@ from typing import Any
 
 @cache
 def crc32c_function() -> Callable[[Any], int]:
-    """`crc32c(data, value=0)`: hardware instructions where there are any; releases the GIL."""
+    """Return `crc32c(data, value=0)`. It uses hardware instructions if present, and releases the GIL."""
     home = PathFinder.find_spec("crc32c")
     places = home.submodule_search_locations if home is not None else None
     spec = PathFinder.find_spec("_crc32c", places) if places else None
-    if spec is None or spec.loader is None:  # packaged in another way
+    if spec is None or spec.loader is None:  # another layout of the package
         module = import_module("crc32c")
     else:
         module = module_from_spec(spec)

@@ -1,12 +1,12 @@
-"""Kafka's compression codecs, each a well-kept library's, behind one shape: decompress *into* a given buffer.
+"""Kafka's compression codecs behind one interface, which decompresses *into* a given buffer.
 
-Why into: a buffer that is used again costs no page faults (two to four times the speed), and a full buffer is how a
-decompression bomb stops: nothing here can write past the memory that the caller chose to spend. The caller first asks
-`size_bound`, which walks the frame's own block headers, so that in all but hostile cases one call is enough.
+A reused buffer causes no page faults, which makes decompression two to four times as fast. A full buffer also stops a
+decompression bomb: no codec can write past the memory that the caller allocated. The caller first calls `size_bound`,
+which walks the frame's own block headers. One call of the codec is then enough, except for hostile input.
 
-cramjam does all four, and always has the last word on what is broken. Where they are installed, isal (gzip, twice as
-fast) and zstandard (a context that is kept, a third faster on batches of 16 KiB) do what they can first. Each library
-is imported inside the functions that call it: whoever starts does not wait for codecs that its topics do not use.
+cramjam supports all four codecs, and alone decides if a payload is broken. If installed, isal (gzip, twice as fast) and
+zstandard are tried first. zstandard keeps its context, which is a third faster on batches of 16 KiB. Each library is
+imported inside the functions that call it, so a start does not wait for unused codecs.
 """
 
 import contextlib
@@ -28,19 +28,19 @@ class Codec(IntEnum):
 
 
 class DoesNotFit(Exception):
-    """The target is full and there is more to come. Nobody's error: the caller grows the buffer or gives up."""
+    """The target is full, and there is more output. It is not a fault: the caller grows the buffer, or stops."""
 
 
 class Broken(ValueError):
-    """The payload is not what its codec writes; the text says what is wrong with it."""
+    """The payload is not valid for its codec. The text gives the reason."""
 
 
 class Compression(NamedTuple):
     """The functions that read and write one codec.
 
-    `size_bound(source, limit)`: no fewer bytes than `source` decompresses to, or `limit` and more when it may pass it.
-    `decompress_into(source, target)`: how many bytes were written; raises DoesNotFit or Broken.
-    `compress(source, level)`: bytes; `level` None is the codec's usual one.
+    `size_bound(source, limit)`: an upper bound of the decompressed size, or `limit` or more if the size may exceed it.
+    `decompress_into(source, target)`: the number of bytes written. Raises DoesNotFit or Broken.
+    `compress(source, level)`: bytes. `level` None is the codec's default.
     """
 
     size_bound: Callable[[memoryview, int], int]
@@ -48,7 +48,7 @@ class Compression(NamedTuple):
     compress: Callable[[Any, int | None], bytes]
 
 
-# What the libraries say when the target is full, as opposed to when the source is broken.
+# The libraries' messages for a full target, as opposed to a broken source.
 _FULL = ("failed to write whole buffer", "is smaller than required")
 
 
@@ -82,12 +82,12 @@ def _cramjam_compress(library: str) -> Callable[[Any, int | None], bytes]:
 # ---------------------------------------------------------------------------------------------------------------- gzip
 def _gzip_bound(source: memoryview, limit: int) -> int:
     # RFC 1952: the last four bytes are the size modulo 2**32 of the last member only. Each attempt that does not fit
-    # costs the whole payload again, so the first one has room for members that were not compressible.
+    # costs the whole payload again, so the first attempt has room for members that were not compressible.
     return max(int.from_bytes(source[-4:], "little"), len(source)) if len(source) >= 18 else 0
 
 
-_GZIP_PIECE_BYTES = 1 << 20  # what the library hands out at once: memory beside the target
-_GZIP_MEMBERS = 16  # each costs isal a copy of all that follows it, so more of them go to cramjam
+_GZIP_PIECE_BYTES = 1 << 20  # size of the library's output chunks, which is memory beside the target
+_GZIP_MEMBERS = 16  # isal copies all that follows each member, so payloads with more members go to cramjam
 
 _gzip_library_into = _cramjam_into("gzip")
 
@@ -100,7 +100,7 @@ def _isal_gzip_into(source: memoryview, target: Any) -> int:
     for _ in range(_GZIP_MEMBERS):
         member = igzip_lib.IgzipDecompressor(flag=igzip_lib.DECOMP_GZIP)
         while not member.eof:
-            # One byte more than fits tells a full target from an exact fit.
+            # One byte more than fits distinguishes a full target from an exact fit.
             most = min(len(room) - written + 1, _GZIP_PIECE_BYTES)
             try:
                 out = member.decompress(rest, max_length=most)
@@ -129,12 +129,12 @@ def _is_xerial(source: memoryview) -> bool:
 
 
 def _xerial_blocks(source: memoryview) -> Iterator[memoryview]:
-    # One at a time: a payload may be nothing but empty blocks, of which each would be forty times its size in a list.
+    # One at a time: a payload may have only empty blocks, and a list of them takes forty times their size.
     at = _XERIAL_HEADER_BYTES
     if len(source) < at:
         raise Broken("truncated xerial snappy header")
     while at < len(source):
-        # snappy-java concatenates whole streams; each begins with the header again.
+        # snappy-java concatenates whole streams, and each begins with the header again.
         if source[at] == XERIAL_MAGIC[0] and _is_xerial(source[at : at + 8]):
             at += _XERIAL_HEADER_BYTES
             continue
@@ -184,15 +184,15 @@ _LZ4_MAGIC = 0x184D2204
 _LZ4_BLOCK_BYTES = {4: 1 << 16, 5: 1 << 18, 6: 1 << 20, 7: 1 << 22}
 _UNCOMPRESSED_BIT = 0x80000000
 
-# Kafka's clients write independent blocks of 64 KiB without checksums (the batch has its own), and its brokers read no
-# linked ones. Such a frame's header never differs, and so neither does its checksum byte (0x82).
+# Kafka's clients write independent blocks of 64 KiB without checksums, because the batch has its own. Kafka's brokers
+# reject linked blocks. The header of such a frame is constant, and so is its checksum byte (0x82).
 _LZ4_HEADER = bytes.fromhex("04224d18 60 40 82")
 _LZ4_END_MARK = bytes(4)
 _LZ4_KAFKA_BLOCK_BYTES = 1 << 16
 
 
 def _lz4_bound(source: memoryview, limit: int) -> int:
-    """The sum of the most that each block may hold; a frame that makes no sense is left for the library to refuse."""
+    """Return the sum of the blocks' maximum sizes. The library rejects an invalid frame."""
     total, at = 0, 0
     while at + 7 <= len(source) and total < limit:
         if int.from_bytes(source[at : at + 4], "little") != _LZ4_MAGIC:
@@ -216,7 +216,7 @@ _lz4_library_into = _cramjam_into("lz4")
 
 
 def _lz4_into(source: memoryview, target: Any) -> int:
-    """Block by block where the frame is as Kafka's own clients write it: that saves the library a copy of each."""
+    """Decompress block by block if the frame is as Kafka's clients write it, which saves the library a copy of each."""
     import cramjam
 
     if source[: len(_LZ4_HEADER)] == _LZ4_HEADER:
@@ -239,11 +239,11 @@ def _lz4_into(source: memoryview, target: Any) -> int:
 
 
 def _legacy_lz4_into(source: memoryview, target: Any) -> int:
-    """A frame block by block, whatever its header's checksum: magic 0 computed it wrongly (KAFKA-3160)."""
+    """Decompress a frame block by block and ignore its header's checksum: magic 0 computed it wrongly (KAFKA-3160)."""
     import cramjam
 
     if len(source) < 7 or int.from_bytes(source[:4], "little") != _LZ4_MAGIC:
-        raise Broken("no lz4 frame")
+        raise Broken("not an lz4 frame")
     flags, block_bytes = source[4], _LZ4_BLOCK_BYTES.get(source[5] >> 4 & 7)
     if block_bytes is None or flags >> 6 != 1:
         raise Broken("unknown lz4 frame version or block size")
@@ -281,7 +281,7 @@ def _lz4_compress(source: Any, level: int | None) -> bytes:
     import cramjam
 
     view = memoryview(source).cast("B")
-    parts = [_LZ4_HEADER]  # put together here: the library's own frames link their blocks
+    parts = [_LZ4_HEADER]  # composed here, because the library's own frames have linked blocks
     for at in range(0, len(view), _LZ4_KAFKA_BLOCK_BYTES):
         plain = view[at : at + _LZ4_KAFKA_BLOCK_BYTES]
         packed = bytes(cramjam.lz4.compress_block(plain, compression=level, store_size=False))
@@ -310,9 +310,10 @@ def _zstd_bound(source: memoryview, limit: int) -> int:
 
 
 def _zstd_frame(source: memoryview, at: int, limit: int) -> tuple[int, int]:
-    """(the most that the frame at `at` may hold, where it ends) by RFC 8878; (0, `at`) where there is none.
+    """Return (maximum size, end) of the frame at `at` by RFC 8878; (0, `at`) if there is none.
 
-    The size is the content's where it is written, and else the most of every block; past `limit` nobody counts on.
+    The size is the content size if the frame has it, otherwise the sum of the blocks' maxima. Past `limit` it is not
+    exact.
     """
     if at + 5 > len(source) or int.from_bytes(source[at : at + 4], "little") != _ZSTD_MAGIC:
         return 0, at
@@ -332,12 +333,12 @@ def _zstd_frame(source: memoryview, at: int, limit: int) -> tuple[int, int]:
 
 
 _zstd_library_into = _cramjam_into("zstd")
-_ZSTD_PIECE_BYTES = 1 << 20  # above that a second copy costs more than a kept context saves, and memory too
+_ZSTD_PIECE_BYTES = 1 << 20  # above it a second copy costs more than a kept context saves, and takes memory
 _contexts = threading.local()  # a context serves one thread at a time
 
 
 def _zstandard_into(source: memoryview, target: Any) -> int:
-    # zstandard does not always notice what follows a frame, so that is seen to first.
+    # zstandard does not always notice trailing bytes, so they are checked first.
     import zstandard
 
     if len(target) <= _ZSTD_PIECE_BYTES and _zstd_frame(source, 0, _ZSTD_PIECE_BYTES)[1] == len(source):
@@ -345,9 +346,9 @@ def _zstandard_into(source: memoryview, target: Any) -> int:
             context = _contexts.zstd
         except AttributeError:
             context = _contexts.zstd = zstandard.ZstdDecompressor()
-        # What is broken, too long or several frames the other library tells apart.
+        # cramjam distinguishes a broken payload, one that is too long, and several frames.
         with contextlib.suppress(zstandard.ZstdError):
-            # This one takes the memory that a frame claims to need, before it has seen a byte of it.
+            # zstandard allocates the memory that a frame declares before it has read the frame.
             if zstandard.frame_content_size(source) <= len(target):
                 plain = context.decompress(source, max_output_size=len(target))
                 if len(plain) <= len(target):
@@ -375,11 +376,11 @@ LEGACY_LZ4 = CODECS[Codec.LZ4]._replace(decompress_into=_legacy_lz4_into)
 
 
 def codec_of(codec: "str | int | Codec") -> Codec:
-    """A codec by Kafka's own name for it ("none", "gzip", "snappy", "lz4", "zstd") or by its number."""
+    """Return a codec by Kafka's name for it ("none", "gzip", "snappy", "lz4", "zstd") or by its number."""
     if isinstance(codec, str):
         try:
             return Codec[codec.upper()]
         except KeyError:
             names = ", ".join(known.name.lower() for known in Codec)
-            raise ValueError(f"unknown codec {codec!r}: one of {names}") from None
+            raise ValueError(f"unknown codec {codec!r}: use one of {names}") from None
     return Codec(codec)

@@ -9,10 +9,10 @@ if TYPE_CHECKING:
 
 
 class CorruptRecord(KohortError):
-    """A record batch that contradicts itself or its checksum: `topic`, `partition`, `offset` and the reason.
+    """A record batch that contradicts itself or its checksum, with `topic`, `partition`, `offset` and the reason.
 
-    `decoded`: the RecordColumns of the sound batches before it, where `kohort.fastpath.decode` raised it.
-    `resumed_at`: the offset at which reading went on, where the batch was skipped (`on_corrupt="skip_batch"`).
+    `decoded`: the RecordColumns of the valid batches before it, if `kohort.fastpath.decode` raised it.
+    `resumed_at`: the offset at which reading went on, if the batch was skipped (`on_corrupt="skip_batch"`).
     """
 
     decoded: "RecordColumns | None" = None
@@ -28,4 +28,4 @@ class UnsupportedMagic(CorruptRecord):
 
 
 class DecompressionLimit(CorruptRecord):
-    """A batch that would grow past `max_decompressed_bytes`; stopped before memory does."""
+    """A batch that would exceed `max_decompressed_bytes`. Decompression stops before the memory is allocated."""

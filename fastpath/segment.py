@@ -1,11 +1,11 @@
-"""A broker's log segment, read from disk: memory-mapped, found through its indexes, useful when no broker runs.
+"""Reads a broker's log segment from disk, memory-mapped and through its indexes. No broker is needed.
 
-A partition's folder (`flights-3`) holds, for each segment, files named by its first offset: `.log` has the record
-batches as they were sent, `.index` maps offsets to positions, `.timeindex` timestamps to offsets, `.txnindex` lists
-aborted transactions. Indexes are hints: what they say is checked against the log, and without them, or where they
-are wrong, the log is walked from its start.
+A partition's folder (`flights-3`) has four files for each segment, named by its first offset. `.log` has the record
+batches as they were sent, `.index` maps offsets to positions, `.timeindex` maps timestamps to offsets, and `.txnindex`
+lists aborted transactions. Indexes are hints: they are checked against the log. If they are missing or wrong, the log
+is walked from its start.
 
-Read segments that a broker is done with, or a copy: a file that shrinks while it is mapped ends the process (SIGBUS).
+Read closed segments, or a copy: a file that shrinks while it is mapped ends the process (SIGBUS).
 """
 
 import mmap
@@ -29,7 +29,7 @@ _FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>\d+)")
 
 
 class AbortedTransaction(NamedTuple):
-    """A line of a `.txnindex`: records of `producer_id` in first_offset..last_offset were never committed."""
+    """An entry of a `.txnindex`: records of `producer_id` in first_offset..last_offset were never committed."""
 
     producer_id: int
     first_offset: int
@@ -37,16 +37,16 @@ class AbortedTransaction(NamedTuple):
 
 
 def open_segment(path: str | Path) -> "Segment":
-    """The segment at `path`, a `.log` file. Close it after use, or use it in a `with`.
+    """Open the segment at `path`, a `.log` file. Close it after use, or use it in a `with`.
 
-    Topic and partition come from the folder's name, the base offset from the file's. Raises KohortError for a file that
-    is not there or not named as a segment is.
+    Topic and partition are taken from the folder's name, the base offset from the file's. Raises KohortError if the
+    file does not exist or its name is not that of a segment.
     """
     return Segment(Path(path))
 
 
 class Segment:
-    """One open segment. `size_bytes`: of the log; `base_offset`, `topic`, `partition`: from its names."""
+    """One open segment, with `size_bytes` of its log. Its names give `base_offset`, `topic` and `partition`."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -55,7 +55,7 @@ class Segment:
         self.partition = int(folder["partition"]) if folder else -1
         if path.suffix != ".log" or not path.stem.isdigit():
             raise KohortError(
-                "a segment's file is named by its first offset", hint="like 00000000000000000000.log", path=str(path)
+                "the file name must be the segment's first offset", hint="like 00000000000000000000.log", path=str(path)
             )
         self.base_offset = int(path.stem)
         try:
@@ -67,15 +67,16 @@ class Segment:
         self._view = memoryview(self._map)
 
     def batches(self, *, from_offset: int = 0) -> Iterator[BatchInfo]:
-        """The headers of the batch that holds `from_offset`, or the first after it, and of all that follow."""
+        """Yield the headers of the batch that holds `from_offset`, or the first after it, and of all that follow."""
         return batches(self._view, start=self.position_of(from_offset))
 
     def is_sound(self, batch: BatchInfo) -> bool:
-        """True if the checksum of one of `batches` holds."""
+        """Return True if the checksum of one of `batches` is valid."""
         return is_sound(self._view, batch)
 
     def position_of(self, offset: int) -> int:
-        """The position of the batch that holds `offset`, or of the first after it; the walk's end if there is none."""
+        """Return the position of the batch with `offset`, or of the first after it; the end of the log if there is
+        none."""
         position = self._hint(offset)
         for batch in batches(self._view, start=position):
             if batch.last_offset >= offset:
@@ -84,7 +85,7 @@ class Segment:
         return position
 
     def offset_for_time(self, timestamp_ms: int) -> int | None:
-        """The first offset whose record is as late as `timestamp_ms`; None when none is."""
+        """Return the first offset with a timestamp of at least `timestamp_ms`; None if there is none."""
         start = self.base_offset
         for latest, relative in _entries(self._beside(".timeindex"), _TIME_ENTRY):
             if latest >= timestamp_ms:
@@ -101,9 +102,11 @@ class Segment:
         return None
 
     def aborted(self) -> tuple[AbortedTransaction, ...]:
-        """Transactions that were aborted in this segment or a later one of the same folder, by their `.txnindex`.
+        """Return the transactions that were aborted in this segment or a later one of the same folder, by their
+        `.txnindex`.
 
-        A marker stands in the segment where its transaction ended, so later ones tell of records in this one.
+        A marker is in the segment in which its transaction ended, so later indexes list transactions with records in
+        this one.
         """
         found = []
         for index in sorted(self.path.parent.glob("*.txnindex")):
@@ -120,10 +123,12 @@ class Segment:
         isolation: Literal["read_uncommitted", "read_committed"] = "read_uncommitted",
         on_corrupt: Literal["raise", "skip_batch"] = "raise",
     ) -> Iterator[RecordColumns]:
-        """The records from `from_offset` on, in columns of whole batches of about `max_bytes` before decompression.
+        """Yield the records from `from_offset` on, in columns of whole batches of about `max_bytes` before
+        decompression.
 
-        `isolation="read_committed"` leaves out what `aborted` lists; of a transaction that is still open, nothing says
-        so. Raises CorruptRecord, or skips a batch and lists it in `columns.corrupt`, as `kohort.fastpath.decode` does.
+        `isolation="read_committed"` excludes the transactions of `aborted`. Records of a transaction that is still open
+        are not excluded. Raises CorruptRecord, or skips a batch and lists it in `columns.corrupt`, as
+        `kohort.fastpath.decode` does.
         """
         aborted = self.aborted() if isolation == "read_committed" else ()
         start = end = self.position_of(from_offset)
@@ -136,12 +141,12 @@ class Segment:
             yield from self._decoded(start, end, from_offset, on_corrupt, aborted)
 
     def close(self) -> None:
-        """Let the file go; columns that still point into it keep it mapped until they go too."""
+        """Close the file. It remains mapped while columns point into it."""
         self._view.release()
         if isinstance(self._map, mmap.mmap):
             try:
                 self._map.close()
-            except BufferError:  # columns are alive
+            except BufferError:  # columns still point into it
                 self._map = b""
 
     def __enter__(self) -> Self:
@@ -161,7 +166,7 @@ class Segment:
         aborted: tuple[AbortedTransaction, ...] = (),
     ) -> Iterator[RecordColumns]:
         first = next(batches(self._view[start:end])).base_offset
-        # Those that ended before these bytes would hide what their producers wrote since.
+        # Transactions that ended before these bytes would hide later records of the same producers.
         open_here = [(each.producer_id, each.first_offset) for each in aborted if each.last_offset >= first]
         position, complete = from_offset, False
         while not complete:
@@ -177,7 +182,7 @@ class Segment:
             yield columns
 
     def _hint(self, offset: int) -> int:
-        """The position of a batch at or before the one that holds `offset`, by the offset index where that is sane."""
+        """Return the position of a batch at or before the one with `offset`, by the offset index if it is valid."""
         position = 0
         for relative, candidate in _entries(self._beside(".index"), _OFFSET_ENTRY):
             if self.base_offset + relative > offset or not position <= candidate < self.size_bytes:
@@ -199,7 +204,7 @@ class Segment:
 
 
 def _entries(data: bytes, entry: Struct) -> Iterator[tuple[int, ...]]:
-    """Whole entries, up to the zeros that a broker fills a growing index with."""
+    """Yield whole entries, up to the zeros with which a broker preallocates an index."""
     for at in range(0, len(data) - entry.size + 1, entry.size):
         values = entry.unpack_from(data, at)
         if at and not any(values):

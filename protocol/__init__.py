@@ -1,1 +1,1 @@
-"""Bytes <-> values: Kafka's wire, declared once. construct declares, `fastpath._codec` runs. No I/O, no clock."""
+"""Kafka's wire protocol as values. Messages are declared once and encoded by `fastpath._codec`. No I/O, no clock."""

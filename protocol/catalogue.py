@@ -1,4 +1,4 @@
-"""Every API this library declares, in key order, and how to choose a version of one."""
+"""All declared APIs in key order, and the choice of a version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kohort.protocol.errors import UnsupportedVersion
 class Api:
     """One API: its key and name, and the codecs of its two messages.
 
-    A declaration is imported when it is first asked for: a consumer needs a dozen of them, and starts sooner.
+    A declaration is imported at its first use. A consumer needs about twelve of them, so this shortens the start.
     """
 
     def __init__(self, key: int, name: str, module: str) -> None:
@@ -32,7 +32,7 @@ class Api:
 
     @property
     def versions(self) -> tuple[int, int]:
-        """(lowest, highest), both spoken."""
+        """The lowest and the highest declared version, as (lowest, highest)."""
         return self.request.versions
 
     def _message(self, direction: str) -> Message[Any]:
@@ -102,10 +102,11 @@ API = Catalogue(APIS)
 
 
 def choose_version(api_key: int | str, broker_ranges: Mapping[int, tuple[int, int]], at_most: int | None = None) -> int:
-    """The highest version that we and the broker speak, and no higher than `max_version`.
+    """Return the highest version that both kohort and the broker support, at most `max_version`.
 
-    `broker_ranges`: API key -> (lowest, highest), as the ApiVersions response gives them. Raises UnsupportedVersion,
-    which names the API and both ranges, where the two have nothing in common.
+    `broker_ranges` maps API key to (lowest, highest), as in the ApiVersions response. Raises UnsupportedVersion, with
+    the
+    API and both ranges, if there is no common version.
     """
     api = API[api_key]
     ours_low, ours_high = api.versions
@@ -113,20 +114,20 @@ def choose_version(api_key: int | str, broker_ranges: Mapping[int, tuple[int, in
         ours_high = min(ours_high, at_most)
     if api.key not in broker_ranges:
         raise UnsupportedVersion(
-            f"the broker does not speak {api.name}",
+            f"the broker does not support {api.name}",
             api=api.name,
             ours=f"{ours_low}-{ours_high}",
             broker="none",
-            hint="it may be too old, or may not offer this API on this listener",
+            hint="check the broker's version, and that the listener offers this API",
         )
     low, high = broker_ranges[api.key]
     chosen = min(ours_high, high)
     if chosen < max(ours_low, low):
         raise UnsupportedVersion(
-            f"no version of {api.name} in common with the broker",
+            f"no common version of {api.name} with the broker",
             api=api.name,
             ours=f"{ours_low}-{ours_high}",
             broker=f"{low}-{high}",
-            hint="use a broker or a release of this library nearer to the other",
+            hint="upgrade the broker, or kohort",
         )
     return chosen

@@ -17,10 +17,11 @@ T = TypeVar("T", bound=Top)
 
 
 class MessageCodec(Protocol):
-    """Reads and writes one message in one version; what is wrong comes as a WireError."""
+    """Reads and writes one message in one version. Errors are raised as WireError."""
 
     def read(self, data: Buffer, at: int, budget: int = UNBOUNDED) -> tuple[Any, int]:
-        """The value that starts at `at`, and where it ends. Compiled: `budget` bounds the values' memory."""
+        """Return the value that starts at `at`, and its end. The compiled codec limits the values' memory to `budget`
+        bytes."""
 
     def write(self, value: object) -> bytes:
         """The bytes of a typed value or a mapping."""
@@ -35,7 +36,7 @@ class Message(Generic[T]):
 
     @staticmethod
     def of(struct: type[T]) -> Message[T]:
-        """The codec of a message class; there is one per class."""
+        """Return the codec of a message class. There is one per class."""
         return cast(Message[T], _MESSAGES.setdefault(struct, Message(struct)))
 
     @property
@@ -48,28 +49,28 @@ class Message(Generic[T]):
 
     @property
     def versions(self) -> tuple[int, int]:
-        """(lowest, highest), both spoken."""
+        """The lowest and the highest declared version, as (lowest, highest)."""
         return self.struct._versions.since, self.struct._versions.until
 
     @property
     def flexible_since(self) -> int | None:
-        """The first version with compact lengths and tagged fields; None where there is none."""
+        """The first version with compact lengths and tagged fields; None if there is none."""
         return None if self.struct._flexible.until < 0 else self.struct._flexible.since
 
     def is_flexible(self, version: int) -> bool:
         return version in self.struct._flexible
 
     def parse(self, data: Buffer, version: int) -> T:
-        """The value in `data`, all of it. Raises WireError, or UnsupportedVersion."""
+        """Parse all of `data`. Raises WireError, or UnsupportedVersion."""
         value, end = self.parse_from(data, 0, version)
         if end != (size := memoryview(data).nbytes):
-            raise WireError(f"{size - end} bytes too many", api=self.name, version=version, offset=end)
+            raise WireError(f"{size - end} unread bytes at the end", api=self.name, version=version, offset=end)
         return value
 
     def parse_from(self, data: Buffer, at: int, version: int, budget: int = UNBOUNDED) -> tuple[T, int]:
-        """The value that starts at `at`, and where it ends. Offsets in errors count from the start of `data`.
+        """Return the value that starts at `at`, and its end. Offsets in errors count from the start of `data`.
 
-        Raises WireError, also where the values would take more than `budget` bytes of memory.
+        Raises WireError, also if the values would take more than `budget` bytes of memory.
         """
         return (self._codecs.get(version) or self.codec(version)).read(data, at, budget)
 
@@ -78,8 +79,7 @@ class Message(Generic[T]):
         return (self._codecs.get(version) or self.codec(version)).write(value)
 
     def codec(self, version: int) -> MessageCodec:
-        """The codec of a version, built at first use and kept: compiled, or construct where the extension is not
-        built."""
+        """Return the codec of a version, built at first use: compiled, or construct if the extension is not built."""
         if version not in self._codecs:
             try:
                 from kohort.protocol.compiled_codec import lower
@@ -90,8 +90,8 @@ class Message(Generic[T]):
         return self._codecs[version]
 
     def reference(self, version: int) -> ConstructCodec:
-        """The interpreted construct of a version, which the lowered codec must agree with."""
-        from kohort.protocol.construct_codec import interpreted  # construct takes as long to import as all else here
+        """The interpreted construct of a version. The compiled codec must give equal results."""
+        from kohort.protocol.construct_codec import interpreted  # construct takes long to import
 
         return interpreted(self.struct, self._spoken(version))
 

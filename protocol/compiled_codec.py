@@ -1,10 +1,9 @@
-"""A declaration -> a tree of the compiled nodes of `kohort.fastpath._codec`.
+"""Compiles a declaration to a tree of nodes of `kohort.fastpath._codec`.
 
-The declarations stay the single source: what stands here is one rule a part of them, and a declaration is walked once
-for each message and version, at its first use. Interpreted construct, which `construct_codec.py` makes of the same
-declarations, needs some 45 microseconds for each partition of a Metadata answer; the nodes need a quarter of one. That
-both read and write the same bytes, and refuse the same bytes at the same field, is held by
-tests/protocol/test_compiled_codec.py over every API and version.
+The declarations are the single source. This module has one rule for each kind of part. It walks a declaration once for
+each message and version, at the first use. Interpreted construct (`construct_codec.py`) takes about 45 microseconds for
+each partition of a Metadata response, and the nodes take a quarter of one. Both read and write the same bytes, and
+reject the same bytes at the same field. tests/protocol/test_compiled_codec.py checks this for every API and version.
 """
 
 from __future__ import annotations
@@ -31,21 +30,22 @@ SIZED: dict[str, type[_codec.Sized]] = {"string": _codec.Text, "bytes": _codec.B
 
 
 class LoweredCodec(NamedTuple):
-    """One message in one version, run by the extension. Its errors are those of `construct_codec.ConstructCodec`."""
+    """One message in one version, run by the extension. Its errors are equal to those of
+    `construct_codec.ConstructCodec`."""
 
     name: str
     version: int
     node: _codec.Node
 
     def read(self, data: Buffer, at: int, budget: int = UNBOUNDED) -> tuple[Any, int]:
-        """The value that starts at `at`, and where it ends. Raises WireError."""
+        """Return the value that starts at `at`, and its end. Raises WireError."""
         try:
             return _codec.read(self.node, data, at, budget)
         except _codec.Malformed as error:
             raise self._error(error) from None
 
     def write(self, value: object) -> bytes:
-        """The bytes of a typed value or a mapping. Raises WireError."""
+        """Return the bytes of a typed value or a mapping. Raises WireError."""
         try:
             return _codec.write(self.node, value)
         except _codec.Malformed as error:
@@ -53,7 +53,7 @@ class LoweredCodec(NamedTuple):
 
     def _error(self, error: _codec.Malformed) -> WireError:
         path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in reversed(error.steps))
-        hint = "raise max_frame_bytes if the cluster is that large" if "more values" in error.reason else None
+        hint = "raise max_frame_bytes if the cluster has so many topics" if "more values" in error.reason else None
         return WireError(
             error.reason,
             hint=hint,
@@ -65,12 +65,12 @@ class LoweredCodec(NamedTuple):
 
 
 def lower(type_: type[Top], version: int) -> LoweredCodec:
-    """The compiled codec of a message in a version that it has."""
+    """Return the compiled codec of a message in a version that it has."""
     return LoweredCodec(type_.__name__, version, NODES.struct(type_, version, version in type_._flexible))
 
 
 class _Nodes:
-    """The maker of compiled nodes."""
+    """Builds the compiled nodes."""
 
     def plain(self, name: str, *, flexible: bool, nullable: bool) -> _codec.Node:
         if name in FIXED:

@@ -1,6 +1,7 @@
-"""A declaration -> one construct a version, interpreted: the readable truth, and what runs without the extension.
+"""Builds an interpreted construct for each version of a declaration.
 
-`kohort wire explain` walks these trees too, so that it shows what the declarations say.
+It is the readable reference of the compiled codec, and runs if the extension is not built. `kohort wire explain` walks
+the same trees.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ TAGS = "_tags"  # the construct name of a flexible struct's tagged fields
 
 
 class Typed(construct.Adapter):  # type: ignore[misc]
-    """A construct.Struct whose values are of `type`. Its `subcon.subcons` are the fields that `version` has, in order;
-    in flexible versions the last one is named `_tags` and holds the tagged fields."""
+    """A construct.Struct with values of the class `type`. Its `subcon.subcons` are the fields of `version`, in order.
+    In
+    flexible versions the last subcon is named `_tags` and has the tagged fields.
+    """
 
     kind = "struct"
 
@@ -50,32 +53,34 @@ class Typed(construct.Adapter):  # type: ignore[misc]
         elif isinstance(obj, Mapping):
             given = dict(zip(self.type._fields, self.type._defaults, strict=True)) | dict(obj)
         else:
-            raise Malformed(f"{self.type.__name__} or a mapping is needed, not {type(obj).__name__}", path)
+            raise Malformed(f"{self.type.__name__} or a mapping is required, not {type(obj).__name__}", path)
         if len(given) > len(self.type._fields):
             extra = next(name for name in given if name not in self.type._fields)
-            raise Malformed(f"{self.type.__name__} has no such field", f"{path} -> {extra}")
+            raise Malformed(f"{self.type.__name__} has no field of this name", f"{path} -> {extra}")
         values: dict[str, Any] = {}
         for each in self.type._table:
             value = given[each.name]
             if self.version in each.versions:
                 if value is MISSING:
-                    raise Malformed("missing, and it has no default", f"{path} -> {each.name}")
+                    raise Malformed("no value and no default", f"{path} -> {each.name}")
                 values[each.name] = value
             elif not each.ignorable and value is not MISSING and value != each.zero:
                 raise Malformed(
-                    f"only versions {each.versions} have it, and it cannot be left out", f"{path} -> {each.name}"
+                    f"only versions {each.versions} have the field: the value cannot be omitted",
+                    f"{path} -> {each.name}",
                 )
         return {**values, TAGS: values}
 
 
 @functools.cache
 def struct_of(type_: type[Struct], version: int, flexible: bool) -> Typed:
-    """The construct of one struct in one version; built at first use. The declarations bound how many there are."""
+    """Return the construct of one struct in one version, built at first use. The cache has one entry for each declared
+    version."""
     return Typed(type_, version, flexible)
 
 
 class _Constructs:
-    """The maker of constructs."""
+    """Builds constructs."""
 
     def plain(self, name: str, *, flexible: bool, nullable: bool) -> construct.Construct:
         return subcon_of(name, flexible=flexible, nullable=nullable)
@@ -94,7 +99,7 @@ CONSTRUCTS: MessageBuilder[construct.Construct] = _Constructs()
 
 
 class ConstructCodec(NamedTuple):
-    """The reference: construct itself, interpreted."""
+    """The reference codec: interpreted construct."""
 
     name: str
     version: int
@@ -123,10 +128,10 @@ class ConstructCodec(NamedTuple):
 
 
 def field_path(path: str) -> str | None:
-    """construct's "(parsing) -> topics -> [3] -> name" as "topics[3].name"; None for the message itself."""
+    """Convert construct's "(parsing) -> topics -> [3] -> name" to "topics[3].name"; None for the message itself."""
     return ".".join(path.split(" -> ")[1:]).replace(".[", "[") or None
 
 
 def interpreted(type_: type[Top], version: int) -> ConstructCodec:
-    """The codec of a message in a version that it has."""
+    """Return the interpreted codec of a message in a version that it has."""
     return ConstructCodec(type_.__name__, version, struct_of(type_, version, version in type_._flexible))

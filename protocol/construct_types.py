@@ -1,10 +1,10 @@
-"""Kafka's types as construct subcons: the readable truth that the lowered codec is held against.
+"""Kafka's types as construct subcons: the readable reference of the compiled codec.
 
-The subcons are few, and each is an instance whose attributes say all there is to know: whoever walks a construct tree
-reads them and needs no source. `subcon_of` hands out the one of a type of `kohort.protocol.primitives`.
+Each subcon is an instance with all its properties as attributes, so code that walks a construct tree needs no source.
+`subcon_of` returns the subcon of a type of `kohort.protocol.primitives`.
 
-Reads are bounded: a length or a count is held against the bytes that remain before anything is allocated for it.
-What bytes or values get wrong is raised as `Malformed`, which `kohort.protocol.construct_codec` turns into a WireError.
+Reads are bounded: a length or a count is compared with the remaining bytes before anything is allocated for it.
+Invalid bytes or values are raised as `Malformed`. `kohort.protocol.construct_codec` turns it into a WireError.
 """
 
 import io
@@ -15,13 +15,13 @@ from uuid import UUID
 
 import construct
 
-MAX_STRING_BYTES = 0x7FFF  # also for compact strings, whose varint could hold more: brokers refuse longer ones
+MAX_STRING_BYTES = 0x7FFF  # also for compact strings, although their varint allows more: brokers reject longer strings
 
 Length = Literal["int16", "int32", "uvarint"]
 
 
 class Malformed(construct.ConstructError):  # type: ignore[misc]
-    """Bytes or a value that do not fit a declaration. `path` is construct's own, `offset` counts from the start."""
+    """Bytes or a value that do not match the declaration. `path` is construct's, `offset` counts from the start."""
 
     def __init__(self, reason: str, path: str, offset: int | None = None) -> None:
         super().__init__(reason, path=path)
@@ -30,7 +30,7 @@ class Malformed(construct.ConstructError):  # type: ignore[misc]
 
 
 class FieldSource(io.BytesIO):
-    """The stream that messages are parsed from; it keeps the caller's buffer, so that a span of it is no copy."""
+    """The stream that messages are parsed from. It keeps the caller's buffer, so that a slice of it is no copy."""
 
     def __init__(self, data: bytes | bytearray | memoryview) -> None:
         super().__init__(data)
@@ -38,16 +38,16 @@ class FieldSource(io.BytesIO):
 
 
 def remaining(stream: io.BytesIO) -> int:
-    """The number of bytes that are left to read."""
+    """Return the number of unread bytes."""
     with stream.getbuffer() as buffer:
         return buffer.nbytes - stream.tell()
 
 
 def take(stream: io.BytesIO, size: int, path: str) -> bytes:
-    """Exactly `size` bytes, or Malformed with the stream still where the field starts."""
+    """Return exactly `size` bytes. On Malformed the stream remains at the start of the field."""
     left = remaining(stream)
     if size > left:
-        raise Malformed(f"cut short: {size} bytes needed, {left} left", path, stream.tell())
+        raise Malformed(f"cut short: {size} bytes required, {left} left", path, stream.tell())
     return stream.read(size)
 
 
@@ -59,7 +59,7 @@ class Subcon(construct.Construct):  # type: ignore[misc]
 
 
 class Fixed(Subcon):
-    """A number of fixed size, big endian. `kind` is Kafka's name of it, `format` the struct module's."""
+    """A number of fixed size, big endian. `kind` is Kafka's name of the type, `format` the struct module's."""
 
     FORMATS: Mapping[str, str] = {
         "bool": ">?",
@@ -84,11 +84,11 @@ class Fixed(Subcon):
 
     def _build(self, obj: Any, stream: io.BytesIO, context: object, path: str) -> Any:
         if self.kind == "bool" and not isinstance(obj, bool):
-            raise Malformed(f"a bool is needed, not {obj!r}", path)
+            raise Malformed(f"a bool is required, not {obj!r}", path)
         try:
             stream.write(self.format.pack(obj))
         except struct.error:
-            raise Malformed(f"{_shown(obj)} is no {self.kind}", path) from None
+            raise Malformed(f"{_shown(obj)} is not a valid {self.kind}", path) from None
         return obj
 
     def _sizeof(self, context: object, path: str) -> int:
@@ -105,7 +105,7 @@ class Uuid(Subcon):
 
     def _build(self, obj: Any, stream: io.BytesIO, context: object, path: str) -> Any:
         if not isinstance(obj, UUID):
-            raise Malformed(f"a uuid.UUID is needed, not {_shown(obj)}", path)
+            raise Malformed(f"a uuid.UUID is required, not {_shown(obj)}", path)
         stream.write(obj.bytes)
         return obj
 
@@ -114,9 +114,10 @@ class Uuid(Subcon):
 
 
 class Varint(Subcon):
-    """A base-128 varint of `bits` (32 or 64), low groups first; zigzag coded where `signed`.
+    """A base-128 varint of `bits` (32 or 64), low groups first; zigzag-encoded if `signed`.
 
-    At most ceil(bits / 7) bytes, and the value must fit `bits`. Overlong zero padding is read, as Kafka itself does.
+    It has at most ceil(bits / 7) bytes, and the value must fit in `bits`. Overlong zero padding is accepted, as in
+    Kafka.
     """
 
     def __init__(self, bits: Literal[32, 64], *, signed: bool) -> None:
@@ -143,7 +144,7 @@ class Varint(Subcon):
     def _build(self, obj: Any, stream: io.BytesIO, context: object, path: str) -> Any:
         low, high = (-(1 << self.bits - 1), 1 << self.bits - 1) if self.signed else (0, 1 << self.bits)
         if not isinstance(obj, int) or not low <= obj < high:
-            raise Malformed(f"{_shown(obj)} is no {self.kind}", path)
+            raise Malformed(f"{_shown(obj)} is not a valid {self.kind}", path)
         left = ((obj << 1) ^ (obj >> self.bits - 1)) if self.signed else obj
         while left > 0x7F:
             stream.write(bytes((left & 0x7F | 0x80,)))
@@ -158,7 +159,7 @@ _CLASSIC_LENGTHS = {"int16": INT16, "int32": INT32}
 
 
 class Sized(Subcon):
-    """A type that begins with its length. `length`: the type of the length. `nullable`: null is allowed."""
+    """A type that begins with its length. `length` is the type of the length, and `nullable` allows null."""
 
     def __init__(self, length: Length, *, nullable: bool) -> None:
         super().__init__()
@@ -166,7 +167,8 @@ class Sized(Subcon):
         self.nullable = nullable
 
     def read_length(self, stream: io.BytesIO, path: str, unit: str = "bytes") -> int | None:
-        """The length, held against what remains; None for null. Every unit takes at least one byte."""
+        """Return the length, or None for null. It is at most the number of remaining bytes, since a unit takes one at
+        least."""
         start = stream.tell()
         if self.length == "uvarint":
             size = UVARINT._parse(stream, None, path) - 1
@@ -175,7 +177,7 @@ class Sized(Subcon):
         if size == -1:
             if self.nullable:
                 return None
-            raise Malformed("null where the version allows none", path, start)
+            raise Malformed("null, but the version does not allow null", path, start)
         if size < 0:
             raise Malformed(f"a negative length: {size}", path, start)
         if size > (left := remaining(stream)):
@@ -183,10 +185,10 @@ class Sized(Subcon):
         return size
 
     def write_length(self, size: int | None, stream: io.BytesIO, path: str) -> None:
-        """Null is written for None, and refused where the version allows none."""
+        """Write null for None. Raises Malformed if the version does not allow null."""
         if size is None:
             if not self.nullable:
-                raise Malformed("null where the version allows none", path)
+                raise Malformed("null, but the version does not allow null", path)
             size = -1
         if self.length == "uvarint":
             UVARINT._build(size + 1, stream, None, path)
@@ -205,31 +207,31 @@ class Text(Sized):
         if size is None:
             return None
         if size > MAX_STRING_BYTES:
-            raise Malformed(f"a string of {size} bytes; {MAX_STRING_BYTES} is the most", path, start)
+            raise Malformed(f"a string of {size} bytes, more than the maximum of {MAX_STRING_BYTES}", path, start)
         try:
             return take(stream, size, path).decode()
         except UnicodeDecodeError as error:
-            raise Malformed(f"no UTF-8: {error.reason}", path, start) from None
+            raise Malformed(f"not valid UTF-8: {error.reason}", path, start) from None
 
     def _build(self, obj: Any, stream: io.BytesIO, context: object, path: str) -> Any:
         if obj is None:
             self.write_length(None, stream, path)
             return obj
         if not isinstance(obj, str):
-            raise Malformed(f"a str is needed, not {_shown(obj)}", path)
+            raise Malformed(f"a str is required, not {_shown(obj)}", path)
         try:
             data = obj.encode()
         except UnicodeEncodeError as error:
-            raise Malformed(f"no UTF-8: {error.reason}", path) from None
+            raise Malformed(f"not valid UTF-8: {error.reason}", path) from None
         if len(data) > MAX_STRING_BYTES:
-            raise Malformed(f"a string of {len(data)} bytes; {MAX_STRING_BYTES} is the most", path)
+            raise Malformed(f"a string of {len(data)} bytes, more than the maximum of {MAX_STRING_BYTES}", path)
         self.write_length(len(data), stream, path)
         stream.write(data)
         return obj
 
 
 class Blob(Sized):
-    """Bytes. Where `span` is set (a `records` field) a memoryview of the frame is given instead of a copy."""
+    """Bytes. If `span` is set (a `records` field), the value is a memoryview of the frame instead of a copy."""
 
     def __init__(self, length: Length, *, nullable: bool, span: bool = False) -> None:
         super().__init__(length, nullable=nullable)
@@ -251,14 +253,14 @@ class Blob(Sized):
             self.write_length(None, stream, path)
             return obj
         if not isinstance(obj, bytes | bytearray | memoryview):
-            raise Malformed(f"bytes are needed, not {_shown(obj)}", path)
+            raise Malformed(f"bytes are required, not {_shown(obj)}", path)
         self.write_length(obj.nbytes if isinstance(obj, memoryview) else len(obj), stream, path)
         stream.write(obj)
         return obj
 
 
 class Array(Sized):
-    """A count, then as many of `subcon`; a tuple in Python."""
+    """A count and that many values of `subcon`, as a tuple."""
 
     kind = "array"
 
@@ -277,7 +279,7 @@ class Array(Sized):
             self.write_length(None, stream, path)
             return obj
         if not isinstance(obj, tuple | list):
-            raise Malformed(f"a tuple or a list is needed, not {_shown(obj)}", path)
+            raise Malformed(f"a tuple or a list is required, not {_shown(obj)}", path)
         self.write_length(len(obj), stream, path)
         for index, item in enumerate(obj):
             self.subcon._build(item, stream, context, f"{path} -> [{index}]")
@@ -285,7 +287,7 @@ class Array(Sized):
 
 
 class Nullable(Subcon):
-    """A struct that may be null: one signed byte before it, negative for null and 1 for present."""
+    """A struct that may be null. Before it is one signed byte: negative for null, 1 for present."""
 
     kind = "nullable"
 
@@ -304,7 +306,7 @@ class Nullable(Subcon):
 
 
 class Tagged(NamedTuple):
-    """One tagged field of a struct in one version: written only where the value differs from `default`."""
+    """A tagged field of a struct in one version, written only if the value differs from `default`."""
 
     tag: int
     name: str
@@ -313,10 +315,11 @@ class Tagged(NamedTuple):
 
 
 class Tags(Subcon):
-    """The tagged fields at the end of a flexible struct (KIP-482): a count, then tag, size, value of each.
+    """The tagged fields at the end of a flexible struct (KIP-482). A count precedes the tag, size and value of each
+    field.
 
-    Parses to {field name: value}; tags that no declaration knows are stepped over, a tag that comes twice and a value
-    that does not fill its size are refused.
+    Parses to {field name: value}. Unknown tags are skipped. A repeated tag, or a value that does not fill its size, is
+    Malformed.
     """
 
     kind = "tags"
@@ -338,7 +341,7 @@ class Tags(Subcon):
             start = stream.tell()
             tag = UVARINT._parse(stream, context, path)
             if tag in seen:
-                raise Malformed(f"tag {tag} comes twice", path, start)
+                raise Malformed(f"tag {tag} is repeated", path, start)
             seen.add(tag)
             size = UVARINT._parse(stream, context, path)
             if size > (left := remaining(stream)):
@@ -350,7 +353,7 @@ class Tags(Subcon):
                 continue
             values[field.name] = field.subcon._parsereport(stream, context, f"{path} -> {field.name}")
             if stream.tell() != end:
-                raise Malformed(f"tag {tag} says {size} bytes and holds another number", path, start)
+                raise Malformed(f"tag {tag}: its value does not fill its size of {size} bytes", path, start)
         return values
 
     def _build(self, obj: Any, stream: io.BytesIO, context: object, path: str) -> Any:
@@ -371,7 +374,7 @@ def _shown(value: object, limit: int = 60) -> str:
 
 
 def subcon_of(name: str, *, flexible: bool, nullable: bool) -> Subcon:
-    """The construct of a type by Kafka's name, in its classic or flexible form."""
+    """Return the construct of a type by Kafka's name, in its classic or flexible form."""
     match name:
         case "string":
             return Text("uvarint" if flexible else "int16", nullable=nullable)

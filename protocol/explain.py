@@ -1,10 +1,10 @@
-"""A frame, field by field: what each byte means, and where a malformed one stops making sense.
+"""Explains a frame field by field, and shows the fault of a malformed frame.
 
-The walk goes over the same construct trees that parse and build messages, so it shows what the declarations say and
-nothing else. Bytes that hold something of their own are opened too: headers, tagged fields, the consumer protocol
-inside JoinGroup and SyncGroup, sticky user data, and record batches down to their records.
+The walk uses the same construct trees that parse and build messages, so it shows exactly the declarations. Nested
+formats are expanded too: headers, tagged fields, the consumer protocol inside JoinGroup and SyncGroup, sticky user
+data, and record batches with their records.
 
-A walk never raises for what is on the wire: a fault becomes the last part of the tree (`Part.fault`).
+Malformed bytes raise no exception: the fault is the last part of the tree (`ExplainedPart.fault`).
 """
 
 from __future__ import annotations
@@ -42,16 +42,17 @@ from kohort.protocol.framing import (
     response_header_version,
 )
 
-MAX_RECORD_BYTES = 8 << 20  # decompressed for a look, per batch
+MAX_RECORD_BYTES = 8 << 20  # limit of decompressed bytes in one batch
 SIZE_BYTES = 4
 
 
 @dataclass(slots=True)
 class ExplainedPart:
-    """One node of the tree: bytes [`start`, `end`) of the frame, the frame's own length included.
+    """One node of the tree: bytes [`start`, `end`) of the frame, counted with the frame's length field.
 
-    Leaves have a `value`; `note` says more about it. `fault` is why reading stopped here. Parts inside compressed
-    records count their offsets from the start of the decompressed bytes, which `note` of their parent says.
+    Leaves have a `value`, and `note` explains it. `fault` is the reason why reading stopped here. Offsets of parts
+    inside
+    compressed records count from the start of the decompressed bytes. `note` of the parent states this.
     """
 
     name: str
@@ -64,17 +65,17 @@ class ExplainedPart:
     parts: list[ExplainedPart] = field(default_factory=list)
 
     def walk(self, depth: int = 0) -> Iterator[tuple[int, ExplainedPart]]:
-        """Every part with its depth, in the order of the bytes."""
+        """Yield every part with its depth, in byte order."""
         yield depth, self
         for part in self.parts:
             yield from part.walk(depth + 1)
 
     def faults(self) -> list[ExplainedPart]:
-        """The parts at which something is wrong."""
+        """Yield the parts with a fault."""
         return [part for _, part in self.walk() if part.fault]
 
     def as_dict(self) -> dict[str, Any]:
-        """For JSON: bytes become hex, uuids strings."""
+        """Return a dict for JSON: bytes are hex, UUIDs are strings."""
         shown = {"name": self.name, "kind": self.kind, "start": self.start, "end": self.end}
         if not self.parts:
             shown["value"] = _plain(self.value)
@@ -83,18 +84,18 @@ class ExplainedPart:
 
 
 class Stopped(Exception):
-    """The walk met a fault, and has put it into the tree."""
+    """The walk met a fault and added it to the tree."""
 
 
 def explain_request(frame: bytes) -> ExplainedPart:
-    """A request with its length in front. The header says which API and version the body has."""
+    """Explain a request, with its length field in front. The header gives the API and the version of the body."""
     root, stream = _root(frame)
     try:
         head = bytes(frame[SIZE_BYTES : SIZE_BYTES + 4])
         key, version = (int.from_bytes(head[at : at + 2], "big", signed=True) for at in (0, 2))
         api = API.get(key)
         if api is None:
-            _fault(root, "request", f"API key {key} is not one that kohort declares", SIZE_BYTES)
+            _fault(root, "request", f"API key {key} is unknown to kohort", SIZE_BYTES)
         root.name = f"{api.name} request v{version}"
         if not api.versions[0] <= version <= api.versions[1]:
             _fault(root, "header", f"{api.name} has versions {_range(api)}, not {version}", SIZE_BYTES + 2)
@@ -108,7 +109,7 @@ def explain_request(frame: bytes) -> ExplainedPart:
 
 
 def explain_response(frame: bytes, api_key: int | str, version: int) -> ExplainedPart:
-    """A response with its length in front. It does not say what it answers, so the caller does."""
+    """Explain a response, with its length field in front. The caller gives the API and version."""
     root, stream = _root(frame)
     api = API[api_key]
     root.name = f"{api.name} response v{version}"
@@ -117,7 +118,7 @@ def explain_response(frame: bytes, api_key: int | str, version: int) -> Explaine
         _member(root, "header", header.subcon, stream)
         if api.name == "ApiVersions" and bytes(frame[stream.tell() : stream.tell() + 2]) == b"\0\x23":
             version = 0
-            root.note = "a broker that does not know the version answers in version 0 (KIP-511)"
+            root.note = "a broker that does not support the version responds in version 0 (KIP-511)"
         _member(root, "body", api.response.reference(version).subcon, stream)
         _nothing_left(root, stream)
     except Stopped:
@@ -139,7 +140,7 @@ def _root(frame: bytes) -> tuple[ExplainedPart, FieldSource]:
 def _nothing_left(root: ExplainedPart, stream: FieldSource) -> None:
     left = root.end - stream.tell()
     if left > 0:
-        _fault(root, "rest", f"{left} bytes too many", stream.tell())
+        _fault(root, "rest", f"{left} unread bytes at the end", stream.tell())
 
 
 def _fault(parent: ExplainedPart, name: str, reason: str, at: int) -> NoReturn:
@@ -151,11 +152,11 @@ def _range(api: Api) -> str:
     return f"{api.versions[0]}-{api.versions[1]}"
 
 
-# ---- the walk: one rule a kind of subcon ---------------------------------------------------------------------------
+# ---- the walk: one rule for each kind of subcon --------------------------------------------------------------------
 
 
 def _member(parent: ExplainedPart, name: str, subcon: construct.Construct, stream: FieldSource) -> Any:
-    """Add the part that `subcon` reads next to its parent, and give its value."""
+    """Add the part that `subcon` reads as the next child of the parent, and return its value."""
     part = ExplainedPart(name, getattr(subcon, "kind", "bytes"), stream.tell())
     parent.parts.append(part)
     rule: Callable[[ExplainedPart, Any, FieldSource], Any] = _RULES.get(type(subcon), _leaf)
@@ -214,7 +215,7 @@ def _nullable(part: ExplainedPart, subcon: Nullable, stream: FieldSource) -> Any
 def _tags(part: ExplainedPart, subcon: Tags, stream: FieldSource) -> dict[str, Any]:
     part.name = "tagged fields"
     count = UVARINT._parse(stream, None, TAGS)
-    part.note = f"{count} of them"
+    part.note = f"{count} elements"
     values: dict[str, Any] = {}
     for _ in range(count):
         start = stream.tell()
@@ -230,7 +231,7 @@ def _tags(part: ExplainedPart, subcon: Tags, stream: FieldSource) -> dict[str, A
         values[known.name] = _member(part, known.name, known.subcon, stream)
         part.parts[-1].note = f"tag {tag}"
         if stream.tell() != end:
-            raise Malformed(f"tag {tag} says {size} bytes and holds another number", TAGS)
+            raise Malformed(f"tag {tag}: its value does not fill its size of {size} bytes", TAGS)
     return values
 
 
@@ -244,11 +245,11 @@ _RULES: dict[type[construct.Construct], Callable[[ExplainedPart, Any, FieldSourc
 }
 
 
-# ---- what bytes hold -----------------------------------------------------------------------------------------------
+# ---- nested formats ------------------------------------------------------------------------------------------------
 
 
 def _open_embedded(message: Message[Any], part: ExplainedPart, data: bytes) -> dict[str, Any] | None:
-    """The consumer protocol: an int16 version, then a message. None where these bytes are somebody else's."""
+    """Expand the consumer protocol: an int16 version, then a message. None if the bytes have another format."""
     inner = ExplainedPart(message.name, message.name, part.end - len(data), part.end)
     stream = FieldSource(b"\0" * inner.start + data)
     stream.seek(inner.start)
@@ -289,7 +290,7 @@ def _cooperative_sticky(data: bytes) -> str:
 
 
 def _open_records(part: ExplainedPart, data: memoryview, beside: dict[str, Any]) -> None:
-    """Batch after batch; a part of one at the end is what a broker sends when the next batch does not fit."""
+    """Expand each batch. A broker ends a response with part of a batch if the next batch does not fit."""
     start, at = part.end - len(data), 0
     while len(data) - at >= record_format.LOG_OVERHEAD_BYTES:
         size = record_format.LOG_OVERHEAD_BYTES + int.from_bytes(data[at + 8 : at + 12], "big", signed=True)
@@ -333,7 +334,7 @@ def _open_batch(batch: ExplainedPart, data: bytes) -> None:
     if codec:
         plain = _decompressed(codec, memoryview(data)[stream.tell() - batch.start :], records)
         stream = FieldSource(plain)
-        records.note = f"offsets below count in the {len(plain)} bytes that {_codec_name(codec)} gives"
+        records.note = f"offsets below count from the start of the {len(plain)} bytes that {_codec_name(codec)} gives"
     for index in range(header["count"]):
         record = ExplainedPart(f"[{index}]", "record", stream.tell(), note=f"offset {header['base_offset'] + index}")
         records.parts.append(record)
@@ -349,7 +350,7 @@ def _open_batch(batch: ExplainedPart, data: bytes) -> None:
 
 def _decompressed(codec: int, source: memoryview, part: ExplainedPart) -> bytes:
     if codec not in CODECS:
-        part.fault = f"compression codec {codec} is not one that Kafka has"
+        part.fault = f"compression codec {codec} is unknown"
         raise Stopped
     try:
         size = min(max(CODECS[codec].size_bound(source, MAX_RECORD_BYTES), 64), MAX_RECORD_BYTES)
@@ -379,7 +380,7 @@ _FLAGS = (
 
 USER_DATA: dict[str, Callable[[bytes], str]] = {"sticky": _sticky, "cooperative-sticky": _cooperative_sticky}
 
-# (struct, field) -> what opens its bytes; called with the part, its bytes and the fields read beside it.
+# (struct, field) -> function that expands the field's bytes, called with the part, its bytes and the sibling fields
 OPENERS: dict[tuple[str, str], Callable[[ExplainedPart, Any, dict[str, Any]], None]] = {
     ("JoinGroupRequestProtocol", "metadata"): _open_subscription,
     ("JoinGroupResponseMember", "metadata"): _open_subscription,

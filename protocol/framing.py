@@ -1,6 +1,6 @@
-"""Frames and headers: a four-byte length, a header that says what follows, a body.
+"""Frames and headers: a four-byte length, a header, and a body.
 
-Pure: bytes in, frames out. A length is judged as soon as its four bytes are there, before room is made for the frame.
+Pure: bytes in, frames out. A length is checked when its four bytes are read, before memory is allocated for the frame.
 """
 
 from kohort.common.errors import WireError
@@ -8,63 +8,67 @@ from kohort.protocol.codec import Message
 from kohort.protocol.primitives import int16, int32, string
 from kohort.protocol.schema import Data, Top, field
 
-MAX_FRAME_BYTES = 128 * 1024 * 1024  # a Fetch answer may exceed max_bytes by one batch; this leaves room and no more
+MAX_FRAME_BYTES = 128 * 1024 * 1024  # a Fetch response may exceed max_bytes by one batch, and this leaves room for it
 _API_VERSIONS = 18
 
 
 class RequestHeader(Data, versions="0-2", flexible="2+"):
-    """Stands before every request. Version 0 was ControlledShutdown's alone, version 2 has tagged fields."""
+    """The header of every request. Version 0 was only for ControlledShutdown, and version 2 has tagged fields."""
 
     request_api_key: int = field(int16, "0+")
-    """Which API."""
+    """The API key."""
     request_api_version: int = field(int16, "0+")
-    """Which version of it the body has."""
+    """The version of the body."""
     correlation_id: int = field(int32, "0+")
-    """Comes back in the answer."""
+    """The id that the response repeats."""
     client_id: str | None = field(string, "1+", null="1+", ignorable=True, flexible=False)
-    """Names the client in the broker's logs and quotas. Never compact: a broker must be able to read it before it knows
-    whether it understands the version."""
+    """The client id in the broker's logs and quotas. It is never compact, because a broker reads it before it knows if
+    it
+    supports the version.
+    """
 
 
 class ResponseHeader(Data, versions="0-1", flexible="1+"):
-    """Stands before every response."""
+    """The header of every response."""
 
     correlation_id: int = field(int32, "0+")
-    """That of the request which is answered."""
+    """The correlation id of the request."""
 
 
 def request_header_version(request: Message[Top], version: int) -> int:
-    """2 before a flexible request, 1 before the others."""
+    """Return 2 for a flexible request, 1 for others."""
     return 2 if request.is_flexible(version) else 1
 
 
 def response_header_version(response: Message[Top], version: int) -> int:
-    """1 before a flexible response, 0 before the others, and 0 always for ApiVersions, whose answer must be readable
-    for a client that does not know the broker yet (KIP-511)."""
+    """Return 1 for a flexible response, 0 for others. ApiVersions is always 0, because a client must be able to read
+    its
+    response before it knows the broker's versions (KIP-511).
+    """
     return 1 if response.is_flexible(version) and response.key != _API_VERSIONS else 0
 
 
 def frame(*parts: bytes) -> bytes:
-    """The parts as one frame, its length first."""
+    """Return the parts as one frame, with its length first."""
     return b"".join((sum(map(len, parts)).to_bytes(4, "big"), *parts))
 
 
 class Unframer:
-    """Cuts a byte stream into frames; holds at most one unfinished frame.
+    """Cuts a byte stream into frames. It holds at most one incomplete frame.
 
-    `push(data)` gives the frames that are complete with it, without their lengths. Raises WireError for a length below
-    `min_bytes` (a header's least) or above `max_frame_bytes`; the stream is of no use afterwards.
+    `push(data)` returns the frames that `data` completes, without their lengths. Raises WireError for a length below
+    `min_bytes` (the minimum of a header) or above `max_frame_bytes`. The stream cannot be used afterwards.
     """
 
     def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES, min_bytes: int = 4) -> None:
         self.max_frame_bytes = max_frame_bytes
         self.min_bytes = min_bytes
-        self.offset = 0  # of the next unread byte, counted from the start of the stream
+        self.offset = 0  # offset of the next unread byte, counted from the start of the stream
         self._pending = bytearray()
         self._needed: int | None = None  # the current frame's size, once known
 
     def push(self, data: bytes | bytearray | memoryview) -> list[bytes]:
-        """The frames that `data` completes, in order. They are copies: `data` may be written over."""
+        """Return the frames that `data` completes, in order. They are copies, so the caller may overwrite `data`."""
         frames: list[bytes] = []
         rest = memoryview(data).cast("B")
         while len(rest):
@@ -90,14 +94,16 @@ class Unframer:
 
     def _judge(self, size: int) -> int:
         if size < self.min_bytes:
-            raise WireError(f"a frame of {size} bytes; {self.min_bytes} is the least", offset=self.offset)
+            raise WireError(f"a frame of {size} bytes; {self.min_bytes} is the minimum", offset=self.offset)
         if size > self.max_frame_bytes:
             hint = (
-                "is this port TLS, or no Kafka at all?" if size > 1 << 30 or size >> 24 in (0x15, 0x16, 0x48) else None
+                "use TLS (security_protocol), or the port of a Kafka listener"
+                if size > 1 << 30 or size >> 24 in (0x15, 0x16, 0x48)
+                else None
             )
             raise WireError(
                 f"a frame of {size} bytes; the limit is {self.max_frame_bytes}",
                 offset=self.offset,
-                hint=hint or "raise max_frame_bytes if such answers are expected",
+                hint=hint or "raise max_frame_bytes if such responses are expected",
             )
         return size

@@ -1,8 +1,7 @@
-"""The consumers' bytes inside the group protocol: subscription, assignment, and user data of the sticky assignors.
+"""The consumer protocol inside the group protocol: subscription, assignment, and user data of the sticky assignors.
 
-The embedded consumer protocol has its own version, an int16 in front, and a rule of its own for growth: a reader takes
-what it knows of a newer version and leaves the rest, since versions only ever add fields at the end (KIP-429). A
-version below the reader's highest simply has fewer fields.
+The consumer protocol has its own version, an int16 in front. Versions only add fields at the end (KIP-429). A reader
+therefore reads the fields that it knows of a newer version, and ignores the rest. An older version has fewer fields.
 """
 
 from __future__ import annotations
@@ -31,55 +30,56 @@ class Subscription(Data, versions="0-3"):
     """The data that a member sends to the leader."""
 
     topics: tuple[str, ...] = field([string], "0+")
-    """The topics it wants to read."""
+    """The subscribed topics."""
     user_data: bytes | None = field(bytes_, "0+", null="0+", default=None)
-    """Whatever its assignor wants to tell."""
+    """The assignor's own data."""
     owned_partitions: tuple[TopicPartitions, ...] = field([TopicPartitions], "1+", ignorable=True)
-    """What it owns while it rejoins (KIP-429)."""
+    """The partitions that the member owns while it rejoins (KIP-429)."""
     generation_id: int = field(int32, "2+", default=-1, ignorable=True)
-    """The generation in which it came to own that; -1 where it was in none (KIP-792)."""
+    """The generation in which `owned_partitions` were assigned; -1 if there is none (KIP-792)."""
     rack_id: str | None = field(string, "3+", null="3+", default=None, ignorable=True)
-    """Its rack, or null (KIP-881)."""
+    """The member's rack, or null (KIP-881)."""
 
 
 class Assignment(Data, versions="0-3"):
     """The data that the leader sends to a member. Every version has the same fields."""
 
     assigned_partitions: tuple[TopicPartitions, ...] = field([TopicPartitions], "0+")
-    """What it shall own."""
+    """The partitions that the member owns from now on."""
     user_data: bytes | None = field(bytes_, "0+", null="0+", default=None)
-    """Whatever the assignor wants it to know."""
+    """The assignor's own data."""
 
 
 class StickyUserData(Data, versions="0-1"):
-    """The `user_data` of the sticky assignor's subscriptions (no version in front)."""
+    """The `user_data` in the sticky assignor's subscriptions (without a version)."""
 
     previous_assignment: tuple[TopicPartitions, ...] = field([TopicPartitions], "0+")
-    """What the member owned in the last generation it knows of."""
+    """The partitions of the last generation that the member was in."""
     generation: int = field(int32, "1+", default=-1, ignorable=True)
-    """That generation; -1 where it is unknown."""
+    """The number of that generation; -1 if unknown."""
 
 
 class CooperativeStickyUserData(Data, versions="0"):
     """The `user_data` of the cooperative-sticky assignor. The owned partitions are in the subscription itself."""
 
     generation: int = field(int32, "0+", default=-1)
-    """The generation in which they came to own it; -1 where it is unknown."""
+    """The generation in which the owned partitions were assigned; -1 if unknown."""
 
 
 T = TypeVar("T", Subscription, Assignment)
 
 
 def build_subscription(value: Subscription, version: int = HIGHEST_VERSION) -> bytes:
-    """The bytes of JoinGroup's `metadata`. Raises WireError, or UnsupportedVersion."""
+    """Return the bytes of JoinGroup's `metadata`. Raises WireError, or UnsupportedVersion."""
     return _build(Message.of(Subscription), value, version)
 
 
 def parse_subscription(data: Buffer) -> Subscription:
     """Parse a member's subscription of any version. Raises WireError.
 
-    Some clients say version 1 or higher and stop after version 0's fields; they are taken for what they sent, since
-    one odd member must not keep a leader from assigning to all the others.
+    Some clients declare version 1 or higher, but send only the fields of version 0. Their subscriptions are accepted,
+    so
+    that one such member does not block the assignment of all others.
     """
     try:
         return _parse(Message.of(Subscription), data)
@@ -93,25 +93,24 @@ def parse_subscription(data: Buffer) -> Subscription:
 
 
 def build_assignment(value: Assignment, version: int = HIGHEST_VERSION) -> bytes:
-    """The bytes of SyncGroup's `assignment`. Raises WireError, or UnsupportedVersion."""
+    """Return the bytes of SyncGroup's `assignment`. Raises WireError, or UnsupportedVersion."""
     return _build(Message.of(Assignment), value, version)
 
 
 def parse_assignment(data: Buffer) -> Assignment:
-    """Parse an assignment of any version. No bytes at all mean that nothing is assigned. Raises WireError."""
+    """Parse an assignment of any version. Empty bytes mean an empty assignment. Raises WireError."""
     return _parse(Message.of(Assignment), data) if len(data) else Assignment()
 
 
 def build_sticky(value: StickyUserData) -> bytes:
-    """The sticky assignor's user data, in version 1."""
+    """Return the sticky assignor's user data, in version 1."""
     return Message.of(StickyUserData).build(value, 1)
 
 
 def parse_sticky(data: Buffer) -> StickyUserData:
-    """The sticky assignor's user data of either version. Raises WireError.
+    """Parse the sticky assignor's user data of either version. Raises WireError.
 
-    Nothing in the bytes says which version they are: version 1 only has four bytes more. So the newer is tried first,
-    as Kafka's own assignor does.
+    The bytes have no version. Version 1 only has four bytes more. As in Kafka's own assignor, version 1 is tried first.
     """
     message = Message.of(StickyUserData)
     try:
@@ -121,12 +120,12 @@ def parse_sticky(data: Buffer) -> StickyUserData:
 
 
 def build_cooperative_sticky(value: CooperativeStickyUserData) -> bytes:
-    """The cooperative-sticky assignor's user data."""
+    """Return the cooperative-sticky assignor's user data."""
     return Message.of(CooperativeStickyUserData).build(value, 0)
 
 
 def parse_cooperative_sticky(data: Buffer) -> CooperativeStickyUserData:
-    """The cooperative-sticky assignor's user data. Raises WireError."""
+    """Parse the cooperative-sticky assignor's user data. Raises WireError."""
     return Message.of(CooperativeStickyUserData).parse(data, 0)
 
 
@@ -143,13 +142,15 @@ def _parse(message: Message[T], data: Buffer) -> T:
     known = min(version, HIGHEST_VERSION)
     value, end = message.parse_from(data, 2, known)
     if version <= HIGHEST_VERSION and end != len(data):
-        raise WireError(f"{len(data) - end} bytes too many", api=message.name, version=version, offset=end)
+        raise WireError(f"{len(data) - end} unread bytes at the end", api=message.name, version=version, offset=end)
     return value
 
 
 def read_assignment(data: bytes) -> frozenset[TopicPartition]:
-    """The partitions of a SyncGroup response. Raises WireError, also for no bytes at all: a leader that assigns nothing
-    says so, and a response without even a version is a bug of the leader or the coordinator."""
+    """Parse the partitions of a SyncGroup response. Raises WireError, also for empty bytes: an empty assignment still
+    has a
+    version, so empty bytes show a defect of the leader or the coordinator.
+    """
     if len(data) < 2:
         raise WireError(f"an assignment of {len(data)} bytes", api="SyncGroup", path="assignment")
     return frozenset(

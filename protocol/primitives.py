@@ -1,18 +1,19 @@
-"""Kafka's types by name: what a declaration's table is written in.
+"""Kafka's types by name, for use in declarations.
 
-A type (`int32`, `string`, `records`, ...) has a *classic* form (lengths as int16 or int32, -1 for null) and a
-*flexible* one (lengths as unsigned varints holding length + 1, 0 for null; KIP-482). `kohort.protocol.construct_types`
-gives both as readable construct subcons, `kohort.protocol.compiled_codec` as compiled nodes.
+A type (`int32`, `string`, `records`, ...) has a *classic* and a *flexible* form. Classic lengths are int16 or int32,
+with -1 for null. Flexible lengths are unsigned varints of length + 1, with 0 for null (KIP-482).
+`kohort.protocol.construct_types` has both as readable construct subcons, `kohort.protocol.compiled_codec` as compiled
+nodes.
 """
 
 from typing import NamedTuple
 from uuid import UUID
 
-ZERO_UUID = UUID(int=0)  # Kafka has no null uuid: all zeros stands for "none"
+ZERO_UUID = UUID(int=0)  # Kafka has no null uuid: all zeros means "none"
 
 
 class WireType(NamedTuple):
-    """A type of the protocol by Kafka's name, with the value that stands for "nothing said" (`zero`)."""
+    """A type of the protocol by Kafka's name. `zero` is its default value."""
 
     name: str
     zero: object

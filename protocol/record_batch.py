@@ -1,15 +1,15 @@
-"""Record batches of magic 0, 1 and 2, read and written: the readable truth that `kohort.fastpath` is held against.
+"""Reads and writes record batches of magic 0, 1 and 2: the readable reference of `kohort.fastpath`.
 
-A partition's records are a row of *batches*, declared in `record_format.py`.
+A partition's records are a sequence of *batches*, declared in `record_format.py`.
 
-- Magic 2 (Kafka 0.11 on): one header for all records, CRC-32C over everything behind it; records as varints and deltas.
-  Records are compressed together, the header is not. Control batches (transaction markers) hold no data.
-- Magic 0 and 1: each message stands alone with its own CRC-32. Compressed messages are one wrapper message whose value
-  is a compressed row of messages. Magic 1 adds a timestamp and numbers the inner messages from 0; the wrapper carries
-  the offset of the last one.
+- Magic 2 (since Kafka 0.11): one header for all records, and a CRC-32C of everything behind the checksum. Records have
+  varints and deltas. They are compressed together, without the header. Control batches (transaction markers) have no
+  user records.
+- Magic 0 and 1: each message has its own CRC-32. Compressed messages are the value of one wrapper message. Magic 1 adds
+  a timestamp. Its inner messages are numbered from 0, and the wrapper has the offset of the last one.
 
-`decode` and `encode` say what reading and writing mean, in plain Python and at its speed; tests run the same cases on
-this and on the Cython of `kohort.fastpath`.
+`decode` and `encode` define reading and writing in plain Python. Tests run the same cases on this module and on the
+Cython of `kohort.fastpath`.
 Format: https://kafka.apache.org/documentation/#messageformat
 """
 
@@ -79,14 +79,14 @@ class Decoded:
 
 
 class _Lie(Exception):
-    """A batch that contradicts itself; becomes a CorruptRecord where topic and partition are known."""
+    """A batch that contradicts itself. It is raised as CorruptRecord with the topic and the partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Batch:
-    """One batch as read: its range of offsets, and what decides whether its records are given to anybody."""
+    """One batch as read: its range of offsets, and the fields that decide if its records are returned."""
 
-    read: Callable[[], Sequence[PlainRecord]]  # a batch that is not wanted is not read beyond its checksum
+    read: Callable[[], Sequence[PlainRecord]]  # a batch that is not returned is not read beyond its checksum
     base_offset: int
     next_offset: int
     producer_id: int = -1
@@ -107,7 +107,7 @@ def decode(
 ) -> Decoded:
     """Decode as `kohort.fastpath.decode` does, in plain Python: same arguments, same records, same errors."""
     if not 0 < max_decompressed_bytes <= INT32_MAX:
-        raise ValueError(f"max_decompressed_bytes is 1 to {INT32_MAX}, not {max_decompressed_bytes}")
+        raise ValueError(f"max_decompressed_bytes must be between 1 and {INT32_MAX}, not {max_decompressed_bytes}")
     view = memoryview(buffer).cast("B")
     pending = sorted((first, producer) for producer, first in aborted)
     aborting: set[int] = set()
@@ -121,14 +121,14 @@ def decode(
             with place.of_faults():
                 batch = _read_batch(frame, place, max_decompressed_bytes)
                 if _is_beyond(batch.next_offset, high_watermark):
-                    raise _Lie("its offsets lie far behind the response's high watermark")
+                    raise _Lie("its offsets are far above the response's high watermark")
                 if batch.base_offset < reached:
-                    raise _Lie("offsets go back behind the batch before")
+                    raise _Lie("its offsets are below those of the batch before")
                 reached = batch.next_offset
                 while pending and pending[0][0] < batch.next_offset:
                     aborting.add(pending.pop(0)[1])
                 if batch.control:
-                    # Also before `from_offset`: a marker passed over would leave its producer aborting for good.
+                    # Also before `from_offset`: if a marker were skipped, its producer would count as aborted forever.
                     if batch.producer_id in aborting and _is_abort_marker(batch.read()):
                         aborting.discard(batch.producer_id)
                 elif batch.next_offset > from_offset and not (batch.transactional and batch.producer_id in aborting):
@@ -160,12 +160,12 @@ class _Place(NamedTuple):
         }
 
     def corrupt(self, reason: str) -> CorruptRecord:
-        hint = "the batch can be skipped by seeking past it, or read again from another replica"
+        hint = "seek past the batch, or read it again from another replica"
         return CorruptRecord(f"corrupt record batch: {reason}", hint=hint, **self.names())
 
     @contextmanager
     def of_faults(self) -> Iterator[None]:
-        """Whatever the bytes get wrong inside is a CorruptRecord here."""
+        """Context manager that raises invalid bytes as CorruptRecord."""
         try:
             yield
         except Malformed as error:
@@ -175,7 +175,8 @@ class _Place(NamedTuple):
 
 
 def _frame(view: memoryview, place: _Place) -> memoryview | None:
-    """The bytes of the first batch; None for none or for a part. A length or magic that cannot be is no part."""
+    """Return the bytes of the first batch, or None for no batch or part of one. Raises on an impossible length or
+    magic."""
     if len(view) < LOG_OVERHEAD_BYTES:
         return None
     length = INT32.parse(view[8:12])
@@ -192,7 +193,7 @@ def _frame(view: memoryview, place: _Place) -> memoryview | None:
 def _magic(frame: memoryview, place: _Place) -> int:
     magic: int = INT8.parse(frame[MAGIC_AT : MAGIC_AT + 1])
     if magic < 0:
-        raise place.corrupt(f"magic {magic} is no record format")
+        raise place.corrupt(f"magic {magic} is not a record format")
     if magic > 2:
         raise UnsupportedMagic(f"a record batch of magic {magic}, newer than any known", **place.names())
     return magic
@@ -216,7 +217,7 @@ def _read_v2(frame: memoryview, place: _Place, limit: int) -> _Batch:
     def read() -> list[PlainRecord]:
         payload = frame[BATCH_HEADER_BYTES:]
         if not header.count and not payload:
-            return []  # what compaction has emptied may keep its codec
+            return []  # compaction may leave an empty batch with its codec
         return _records_v2(header, _decompressed(header.attributes & CODEC_MASK, payload, limit, place), place)
 
     return _Batch(
@@ -264,7 +265,7 @@ def _record_bytes(stream: io.BytesIO) -> bytes:
 
 
 def _whole(struct: Struct, data: bytes) -> Any:
-    """`struct` out of all of `data`."""
+    """Parse all of `data` as `struct`."""
     stream = io.BytesIO(data)
     value = struct.parse_stream(stream)
     if stream.read(1):
@@ -273,7 +274,7 @@ def _whole(struct: Struct, data: bytes) -> Any:
 
 
 def _wrapped(timestamp: int) -> int:
-    # Java's longs wrap, and a delta that makes one wrap is legal on the wire.
+    # Java's longs wrap, and a delta that overflows is legal on the wire.
     return (timestamp + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -350,7 +351,7 @@ def _decompressed(codec: int, source: memoryview, limit: int, place: _Place, mag
         return bytes(source)
     compression = CODECS.get(codec)
     if compression is None:
-        raise UnsupportedCodec(f"compression codec {codec} is not one that Kafka has", **place.names())
+        raise UnsupportedCodec(f"compression codec {codec} is unknown", **place.names())
     if codec == Codec.LZ4 and magic == 0:
         compression = LEGACY_LZ4
     size = min(max(compression.size_bound(source, limit), 64), limit)
@@ -362,7 +363,7 @@ def _decompressed(codec: int, source: memoryview, limit: int, place: _Place, mag
             if size >= limit:
                 name = Codec(codec).name.lower()
                 text = f"a {name} batch decompresses to more than {limit} bytes"
-                hint = "raise max_decompressed_bytes if the producer is trusted"
+                hint = "raise max_decompressed_bytes if such batches are expected"
                 raise DecompressionLimit(text, hint=hint, **place.names()) from None
             size = min(size * 2, limit)
 
@@ -377,7 +378,7 @@ def _is_beyond(offset: int, high_watermark: int) -> bool:
 
 
 def _is_sound(view: memoryview) -> bool:
-    """True if `view` begins with a whole batch whose checksum matches."""
+    """Return True if `view` begins with a complete batch with a valid checksum."""
     if len(view) < LEAST_BYTES[0] or view[MAGIC_AT] > 2:
         return False
     magic, size = view[MAGIC_AT], INT32.parse(view[8:12]) + LOG_OVERHEAD_BYTES
@@ -389,7 +390,7 @@ def _is_sound(view: memoryview) -> bool:
 
 
 def _claimed_end(frame: memoryview) -> int:
-    """The offset behind a corrupt batch by its own header; -1 if the header contradicts itself."""
+    """Return the offset behind a corrupt batch by its own header; -1 if the header contradicts itself."""
     end = int(INT64.parse(frame[:8]))
     if frame[MAGIC_AT] == 2 and len(frame) >= BATCH_HEADER_BYTES:
         header = BATCH_HEADER.parse(bytes(frame[:BATCH_HEADER_BYTES]))
@@ -401,7 +402,7 @@ def _claimed_end(frame: memoryview) -> int:
 
 
 def _behind_corrupt(frame: memoryview, rest: memoryview, position: int, reached: int, high_watermark: int) -> int:
-    """The offset to read on from behind a corrupt batch; see the twin."""
+    """Return the offset behind a corrupt batch, at which reading goes on. See the twin."""
     claimed, base_offset = _claimed_end(frame), int(INT64.parse(frame[:8]))
     if len(rest) >= 8:
         following = int(INT64.parse(rest[:8]))
@@ -418,7 +419,7 @@ Headers = Iterable[tuple[str, bytes | None]]
 
 
 class NewRecord(NamedTuple):
-    """A record before a batch numbers it."""
+    """A record before its batch assigns an offset delta."""
 
     key: bytes | None
     value: bytes | None
@@ -469,7 +470,7 @@ def encode(
 
 
 def build_record(record: NewRecord, timestamp_delta: int, offset_delta: int) -> bytes:
-    """A record of magic 2 with its length."""
+    """Return a record of magic 2 with its length."""
     pairs = [{"key": name.encode(), "value": value} for name, value in record.headers]
     body = RECORD.build(
         {
@@ -485,7 +486,8 @@ def build_record(record: NewRecord, timestamp_delta: int, offset_delta: int) -> 
 
 
 def build_batch(payload: bytes, **fields: Any) -> bytes:
-    """A batch of magic 2 around `payload`, its fields as told (BATCH_HEADER's names), its length and checksum true."""
+    """Return a batch of magic 2 around `payload`, with `fields` (names of BATCH_HEADER) and a valid length and
+    checksum."""
     header = {
         "base_offset": 0,
         "length": BATCH_HEADER_BYTES - LOG_OVERHEAD_BYTES + len(payload),
@@ -515,7 +517,7 @@ def encode_messages(
     base_offset: int = 0,
     log_append_time_ms: int | None = None,
 ) -> bytes:
-    """Messages of magic 0 or 1, as brokers before 0.11 stored them; compressed ones inside one wrapper."""
+    """Return messages of magic 0 or 1, as brokers before 0.11 stored them. Compressed messages have one wrapper."""
     new = [NewRecord(*record) for record in records]
     number = codec_of(codec)
     relative = magic == 1 and number != Codec.NONE
@@ -552,7 +554,7 @@ def build_message(
     timestamp: int | None = None,
     attributes: int = 0,
 ) -> bytes:
-    """One message of magic 0 or 1 with its offset, size and CRC-32."""
+    """Return one message of magic 0 or 1 with its offset, size and CRC-32."""
     fields = {"crc": 0, "magic": magic, "attributes": attributes, "timestamp": timestamp, "key": key, "value": value}
     covered = MESSAGES[magic].build(fields)[UINT32.size :]
     body = UINT32.build(zlib.crc32(covered)) + covered

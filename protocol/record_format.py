@@ -1,8 +1,8 @@
 """The formats of batches and records, magic 0, 1 and 2, as construct declarations.
 
-Each begins with its base offset (int64) and its length (int32), and has its format, the *magic*, in byte 16, so that a
-reader knows where it ends before it knows what it is. `record_batch.py` reads and writes through these, and
-`wire explain` shows batches through them.
+Each begins with its base offset (int64) and its length (int32). Byte 16 has its format, the *magic*, so a reader knows
+the end before it knows the format. `record_batch.py` reads and writes with these declarations, and `wire explain` shows
+batches with them.
 Format: https://kafka.apache.org/documentation/#messageformat
 """
 
@@ -20,11 +20,11 @@ CODEC_MASK, APPEND_TIME_BIT, TRANSACTIONAL_BIT, CONTROL_BIT = 0x07, 0x08, 0x10, 
 LOG_OVERHEAD_BYTES = 12
 MAGIC_AT = 16
 BATCH_HEADER_BYTES = 61  # of magic 2
-LEAST_BYTES = {0: 26, 1: 34, 2: BATCH_HEADER_BYTES}  # a batch that holds nothing, by magic
+LEAST_BYTES = {0: 26, 1: 34, 2: BATCH_HEADER_BYTES}  # size of an empty batch, by magic
 
 
 class SizedBytes(Subcon):
-    """A size and that many bytes; any negative size is null, as for Kafka's own reader, unless `nullable` is False."""
+    """A size and that many bytes. A negative size is null, as in Kafka's own reader, unless `nullable` is False."""
 
     def __init__(self, size: Subcon, *, nullable: bool = True) -> None:
         super().__init__()
@@ -46,7 +46,7 @@ class SizedBytes(Subcon):
 
 
 class Counted(Subcon):
-    """A varint count and that many of `one`. Each takes at least `least_bytes`, which bounds a lying count."""
+    """A varint count and that many values of `one`. Each takes at least `least_bytes`, which limits a false count."""
 
     def __init__(self, one: Struct, *, least_bytes: int) -> None:
         super().__init__()

@@ -1,26 +1,26 @@
-"""One declaration of a message -> typed frozen values, and one codec per version.
+"""Turns the declaration of a message into a class of typed frozen values, with one codec for each version.
 
-A message is a class whose body is the table of its fields, in the order in which they stand on the wire:
+A message is a class. Its body is the table of its fields, in wire order:
 
     class HeartbeatRequest(Request, key=12, versions="0-4", flexible="4+"):
         group_id: str = field(string, "0+")
         \"""The group.\"""
         group_instance_id: str | None = field(string, "3+", null="3+", default=None)
-        \"""The static member's own name (KIP-345), or null for a dynamic member.\"""
+        \"""The group instance id of a static member (KIP-345), or null for a dynamic member.\"""
 
-`made` walks a declaration in one version with a `Maker`: `construct_codec.py` has the one that makes a construct of it,
-the readable truth, and `compiled_codec.py` the one that makes the compiled nodes which run.
+`made` walks a declaration in one version with a `MessageBuilder`. The builder of `construct_codec.py` makes the
+readable construct reference. The builder of `compiled_codec.py` makes the compiled nodes.
 
-The class is a real tuple subclass without a `__dict__`: the lowered codec fills it with `tuple.__new__` and nothing
-else. People build it by keyword and read it by name. `Message.of(HeartbeatRequest)` is its codec.
+The class is a tuple subclass without a `__dict__`. The compiled codec fills it with `tuple.__new__` alone. Callers
+construct values by keyword and read fields by name. `Message.of(HeartbeatRequest)` is the codec.
 
-Rules that hold for every message:
+Rules for every message:
 
-- A request's field without a default must be given wherever the version has the field, unless it is tagged; a
-  response's field without one is its type's zero. `MISSING` stands for "not given" until a version is known.
-- A field outside the version is left out when it is at its default or `ignorable`, refused otherwise; after a parse it
-  holds its default.
-- `tag` and `tagged` put a field behind the others (KIP-482): it is written only when it differs from its default.
+- A request's field without a default must be given if the version has the field, unless it is tagged. A response's
+  field without a default is its type's zero. `MISSING` means "not given" until a version is known.
+- A field that the version lacks is omitted if it has its default or is `ignorable`, and rejected otherwise. After a
+  parse it has its default.
+- `tag` and `tagged` put a field behind the others (KIP-482). It is written only if it differs from its default.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from kohort.protocol.primitives import WireType
 if TYPE_CHECKING:
 
     class _Shape:
-        """To a type checker a value has its fields only; that it is a tuple is between us and the codecs."""
+        """Base of values for type checkers, which see the fields only. The codecs know that a value is a tuple."""
 else:
     _Shape = tuple
 
@@ -46,7 +46,7 @@ FOREVER = 32767  # versions are int16
 
 
 class Missing(enum.Enum):
-    """Stands in a value for a field that was not given and has no default."""
+    """The placeholder of a field that was not given and has no default."""
 
     MISSING = enum.auto()
 
@@ -58,7 +58,7 @@ MISSING = Missing.MISSING
 
 
 class Versions(NamedTuple):
-    """A closed range of versions; empty where `until` < `since`. Written as Kafka does: "0+", "2-4", "7", or ""."""
+    """A closed range of versions; empty if `until` < `since`. Written as in Kafka: "0+", "2-4", "7", or ""."""
 
     since: int
     until: int
@@ -85,22 +85,22 @@ class Versions(NamedTuple):
 
 
 class Field(NamedTuple):
-    """One line of a message's table."""
+    """One row of a message's table."""
 
     name: str
     of: WireType | type[Struct]
     array: bool
     versions: Versions
     nullable: Versions
-    default: Any  # MISSING where the declaration gives none
+    default: Any  # MISSING if the declaration has no default
     ignorable: bool
     tag: int | None
     tagged: Versions
-    flexible: bool  # False: keeps its classic form even in flexible versions
+    flexible: bool  # False: the field is classic in flexible versions too
 
     @property
     def zero(self) -> Any:
-        """The value of the field after a parse of a version without it."""
+        """The field's value after a parse of a version without it."""
         if self.default is not MISSING:
             return self.default
         if self.array:
@@ -115,7 +115,7 @@ class Field(NamedTuple):
         return self.tag
 
     def made(self, by: MessageBuilder[Made], version: int, flexible: bool) -> Made:
-        """The result of `by` for this field in one version."""
+        """Return the result of the builder `by` for this field in one version."""
         flexible = flexible and self.flexible
         nullable = version in self.nullable
         if isinstance(self.of, WireType):
@@ -131,22 +131,23 @@ class MessageBuilder(Protocol[Made]):
     """The interface of the builders that turn a declaration's fields into a codec; see `Field.made`."""
 
     def plain(self, name: str, *, flexible: bool, nullable: bool) -> Made:
-        """Of a type of `kohort.protocol.primitives`, by its name."""
+        """Build a type of `kohort.protocol.primitives`, by its name."""
 
     def array(self, element: Made, *, flexible: bool, nullable: bool) -> Made:
-        """Of a count and as many elements."""
+        """Build a count and that many elements."""
 
     def nullable(self, struct: Made) -> Made:
-        """Of a struct that may be null."""
+        """Build a struct that may be null."""
 
     def struct(self, type_: type[Struct], version: int, flexible: bool) -> Made:
-        """Of a struct: what `members` gives."""
+        """Build a struct from the result of `members`."""
 
 
 def members(
     type_: type[Struct], by: MessageBuilder[Made], version: int, flexible: bool
 ) -> tuple[list[tuple[int, Field, Made]], list[tuple[int, Field, Made]]]:
-    """A struct's fields in one version, then its tagged ones: (place in the value, field, what was made of it) each."""
+    """Return a struct's fields in one version, then its tagged fields, as (index in the value, field, builder's
+    result)."""
     found: tuple[list[tuple[int, Field, Made]], list[tuple[int, Field, Made]]] = ([], [])
     for slot, each in enumerate(type_._table):
         if version in each.versions:
@@ -165,10 +166,11 @@ def field(
     tagged: str = "",
     flexible: bool = True,
 ) -> Any:
-    """A line of the table: type ([type] for an array) and the versions that have it; what it means stands below it.
+    """One row of the table: a type ([type] for an array), and the versions that have the field. Its docstring follows
+    it.
 
-    `null`: versions in which it may be null. `ignorable`: left out in silence by versions that lack it, whatever its
-    value. `tag`, `tagged`: its tag, and the versions in which it is a tagged field. `flexible=False`: never compact.
+    `null`: versions in which it may be null. `ignorable`: versions without the field omit it for any value. `tag` and
+    `tagged`: its tag, and the versions in which it is a tagged field. `flexible=False`: never compact.
     """
     return Field(
         name="",
@@ -189,11 +191,11 @@ def field(
 # ------------------------------------------------------------------------------------------------------------------
 
 
-# Field specifiers are left out on purpose: to a type checker every field then has a default, which is the truth at
-# the time of construction; which ones a version asks for is known only when it is built.
+# Field specifiers are omitted on purpose. To a type checker every field then has a default, which is correct at
+# construction. The required fields depend on the version, which is known only when the bytes are built.
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class StructMeta(type):
-    """Turns a table of fields into a tuple subclass with one getter a field."""
+    """Turns a table of fields into a tuple subclass with one getter for each field."""
 
     _required: bool
 
@@ -209,19 +211,19 @@ class StructMeta(type):
             "_fields": tuple(each.name for each in fields),
             "_table": fields,
             "_zeros": tuple(each.zero for each in fields),
-            # A tagged field may always be left out: that is what tags are for.
+            # A tagged field may always be omitted: this is the purpose of tags.
             "_defaults": tuple(each.default if required and each.tag is None else each.zero for each in fields),
         }
         return super().__new__(mcs, name, bases, body, **how)
 
 
 class Struct(_Shape, metaclass=StructMeta):
-    """A frozen value with named fields. The members that start with an underscore are those of a named tuple."""
+    """A frozen value with named fields. Members with a leading underscore are those of a named tuple."""
 
     _fields: ClassVar[tuple[str, ...]]
     _table: ClassVar[tuple[Field, ...]]
-    _zeros: ClassVar[tuple[Any, ...]]  # what a parse gives for fields that the version lacks
-    _defaults: ClassVar[tuple[Any, ...]]  # what construction gives for fields left out
+    _zeros: ClassVar[tuple[Any, ...]]  # values after a parse of a version without the fields
+    _defaults: ClassVar[tuple[Any, ...]]  # values of fields that the constructor did not get
     _required: ClassVar[bool] = False
 
     if not TYPE_CHECKING:
@@ -237,7 +239,7 @@ class Struct(_Shape, metaclass=StructMeta):
 
     @classmethod
     def _make(cls, values: Iterable[Any]) -> Self:
-        """From the values of all fields, in order."""
+        """Construct a value from all fields, in order."""
         made = tuple(values)
         if len(made) != len(cls._fields):
             raise TypeError(f"{cls.__name__} has {len(cls._fields)} fields, not {len(made)}")
@@ -252,7 +254,7 @@ class Struct(_Shape, metaclass=StructMeta):
         return dict(zip(self._fields, cast(tuple[Any, ...], self), strict=True))
 
     def _replace(self, **changes: Any) -> Self:
-        """The same value with some fields changed."""
+        """Return the same value with some fields changed."""
         return type(self)(**self._asdict() | changes)
 
     def __repr__(self) -> str:
@@ -271,7 +273,7 @@ class ResponsePart(Struct):
 
 
 class Top(Struct):
-    """A message: what stands alone on the wire."""
+    """A message: a complete request, response or data structure."""
 
     _key: ClassVar[int | None]
     _versions: ClassVar[Versions]
@@ -299,7 +301,7 @@ class Data(Top):
 
 @functools.cache
 def first_version(type_: type[Struct], name: str) -> int:
-    """The first version of the message in which `type_`, it or a part of it, has the field `name`."""
+    """Return the first version of the message in which `type_`, or a part of it, has the field `name`."""
     return next(each.versions.since for each in type_._table if each.name == name)
 
 

@@ -1,7 +1,7 @@
-"""Both directions of one connection as seen from outside: byte streams in, explained frames out.
+"""Decodes both directions of one connection: byte streams in, explained frames out.
 
-For captures and proxies, which see what a client and a broker say without being either. Responses do not say what they
-answer, so requests are remembered by correlation id until their answer comes.
+It serves captures and proxies, which are neither client nor broker. A response does not name its API, so requests are
+kept by correlation id until their responses arrive.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class DecodedMessage:
 
 @dataclass(slots=True)
 class Conversation:
-    """One connection. After a stream that cannot be cut into frames, that direction says no more."""
+    """One connection. After a stream that cannot be cut into frames, its direction decodes nothing more."""
 
     _open: dict[int, tuple[int, int]] = field(default_factory=dict)  # correlation id -> API key, version
     _requests: Unframer | None = field(default_factory=Unframer)
     _responses: Unframer | None = field(default_factory=Unframer)
 
     def request_bytes(self, data: bytes) -> list[DecodedMessage]:
-        """Take bytes of the client; returns the requests that they complete."""
+        """Feed bytes of the client. Returns the requests that they complete."""
         if self._requests is None:
             return []
         try:
@@ -45,7 +45,7 @@ class Conversation:
             return [_broken("request", data, error)]
 
     def response_bytes(self, data: bytes) -> list[DecodedMessage]:
-        """Take bytes of the broker; returns the responses that they complete."""
+        """Feed bytes of the broker. Returns the responses that they complete."""
         if self._responses is None:
             return []
         try:
@@ -55,7 +55,7 @@ class Conversation:
             return [_broken("response", data, error)]
 
     def unanswered(self) -> list[str]:
-        """Requests whose answer never came, oldest first."""
+        """Return the requests without a response, oldest first."""
         return [f"{API[key].name} v{version}, correlation id {number}" for number, (key, version) in self._open.items()]
 
     def _request(self, body: bytes) -> DecodedMessage:
@@ -71,7 +71,7 @@ class Conversation:
         number = int.from_bytes(body[:4], "big", signed=True)
         asked = self._open.pop(number, None)
         if asked is None:
-            fault = f"correlation id {number} answers no request that was seen"
+            fault = f"correlation id {number} matches no captured request"
             return DecodedMessage(
                 "response", frame, ExplainedPart("response", "frame", 0, len(frame), body, fault=fault)
             )

@@ -1,7 +1,7 @@
-"""A wire tape: every frame of a client as JSON lines, without its secrets, to be read and played again.
+"""A wire tape: every frame of a client as JSON lines, without its secrets, for reading and replay.
 
-One line a frame: time, node, connection, direction, what it is, and the frame itself in base64. The bytes of SASL
-exchanges are emptied before a line is made; the frame stays one that can be parsed, and the line says `scrubbed`.
+Each line has the time, node, connection, direction, API, and the frame in base64. The bytes of SASL exchanges are
+removed before a line is written. Such a frame can still be parsed, and its line has `scrubbed`.
 """
 
 from __future__ import annotations
@@ -33,8 +33,10 @@ _LEAST_BYTES = 8  # the size, and a response's correlation id
 class Taped(NamedTuple):
     """One frame on a tape.
 
-    `time_s`: seconds since the tape began. `node`: the broker's address. `connection`: counts the connections of the
-    client. `version`: of the body, also for a response, which does not carry it. `frame`: with its length in front.
+    `time_s`: seconds since the start of the tape. `node`: the broker's address. `connection`: the number of the
+    client's
+    connection. `version`: the body's version, also for a response, which does not carry it. `frame`: with its length in
+    front.
     """
 
     time_s: float
@@ -49,11 +51,11 @@ class Taped(NamedTuple):
 
 
 class TapeError(KohortError):
-    """A line of a tape that is none; says which line."""
+    """A line that is not a valid line of a wire tape, with its number."""
 
 
 def line(taped: Taped) -> str:
-    """The JSON line, with its end, of a frame whose secrets are taken out first."""
+    """Return the JSON line of a frame, with its newline. Secrets are removed first."""
     clean = scrub(taped)
     document = clean._asdict() | {"frame": base64.b64encode(clean.frame).decode(), "time_s": round(clean.time_s, 6)}
     if not clean.scrubbed:
@@ -62,7 +64,7 @@ def line(taped: Taped) -> str:
 
 
 def read(lines: Iterable[str]) -> Iterator[Taped]:
-    """The frames of a tape. Raises TapeError for a line that is no frame."""
+    """Yield the frames of a tape. Raises TapeError for an invalid line."""
     for number, text in enumerate(lines, start=1):
         if not text.strip():
             continue
@@ -71,24 +73,24 @@ def read(lines: Iterable[str]) -> Iterator[Taped]:
             taped = Taped(**document | {"frame": base64.b64decode(document["frame"], validate=True)})
             _check(taped)
         except (ValueError, KeyError, TypeError, binascii.Error) as error:
-            raise TapeError(f"this is no line of a wire tape: {error}", line=number) from None
+            raise TapeError(f"invalid line of a wire tape: {error}", line=number) from None
         yield taped
 
 
 def _check(taped: Taped) -> None:
-    """Raises ValueError or TypeError for what no frame could be found in: whoever reads a tape relies on it."""
+    """Raise ValueError or TypeError for fields that no recorded frame can have, so that readers can rely on them."""
     if not isinstance(taped.api, str) or taped.api not in API:
-        raise ValueError(f"there is no API {taped.api!r} here")
+        raise ValueError(f"unknown API {taped.api!r}")
     if taped.direction not in get_args(Direction):
-        raise ValueError(f"{taped.direction!r} is no direction")
+        raise ValueError(f"{taped.direction!r} is not a direction")
     if not isinstance(taped.version, int) or not isinstance(taped.time_s, int | float):
-        raise TypeError("version and time_s are numbers")
+        raise TypeError("version and time_s must be numbers")
     if len(taped.frame) < _LEAST_BYTES:
         raise ValueError(f"a frame of {len(taped.frame)} bytes")
 
 
 def codecs(taped: Taped) -> tuple[Message[Any], int, Message[Any]]:
-    """The codec of the frame's header, that header's version, and the codec of its body."""
+    """Return the codec of the frame's header, that header's version, and the codec of its body."""
     api = API[taped.api]
     if taped.direction == "request":
         return Message.of(RequestHeader), request_header_version(api.request, taped.version), api.request
@@ -96,13 +98,14 @@ def codecs(taped: Taped) -> tuple[Message[Any], int, Message[Any]]:
 
 
 def body_version(taped: Taped) -> int:
-    """The version the body is in: the request's, but for ApiVersions' refusal, which is in version 0 (KIP-511)."""
+    """Return the version of the body: the request's, or 0 for an ApiVersions response with UNSUPPORTED_VERSION
+    (KIP-511)."""
     refusal = taped.direction == "response" and taped.api == "ApiVersions" and taped.frame[8:10] == b"\0\x23"
     return 0 if refusal else taped.version
 
 
 def scrub(taped: Taped) -> Taped:
-    """The same frame with the bytes of a SASL exchange emptied; any other frame as it is."""
+    """Return the frame with the bytes of a SASL exchange removed. Other frames are returned unchanged."""
     secret = SECRET_FIELD.get(taped.api)
     if secret is None:
         return taped
@@ -119,14 +122,14 @@ def scrub(taped: Taped) -> Taped:
 
 
 def value(taped: Taped) -> Any:
-    """The typed value of the frame's body. Raises WireError."""
+    """Return the typed value of the frame's body. Raises WireError."""
     header, header_version, body = codecs(taped)
     _, at = header.parse_from(taped.frame, _SIZE_BYTES, header_version)
     return body.parse(memoryview(taped.frame)[at:], body_version(taped))
 
 
 def difference(taped: Taped) -> str | None:
-    """The difference between a frame and its value written again; None if the bytes are equal."""
+    """Describe the difference between a frame and its re-encoded value; None if the bytes are equal."""
     header, header_version, body = codecs(taped)
     try:
         head, at = header.parse_from(taped.frame, _SIZE_BYTES, header_version)
@@ -134,4 +137,4 @@ def difference(taped: Taped) -> str | None:
         again = frame(header.build(head, header_version), body.build(value, body_version(taped)))
     except WireError as error:
         return str(error)
-    return None if again == taped.frame else "written otherwise than it was read"
+    return None if again == taped.frame else "re-encoded to other bytes"

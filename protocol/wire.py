@@ -1,8 +1,8 @@
-"""One connection's conversation, without the connection: requests to bytes, bytes to answers.
+"""The sans-IO state of one connection: requests to bytes, bytes to responses.
 
-Kafka answers the requests of one connection in the order in which they were sent. So the next answer must carry the
-oldest open correlation id; anything else means that the two sides no longer talk about the same thing, and no answer
-may then be handed to anybody (B-03).
+Kafka responds to the requests of one connection in the order in which they were sent. The next response must therefore
+have the oldest open correlation id. Any other id means that the stream is out of step, and no response is returned
+(B-03).
 """
 
 from __future__ import annotations
@@ -49,10 +49,11 @@ class _Open(NamedTuple):
 
 
 class WireConnection:
-    """Sans-IO: one per connection, never reused for another.
+    """Sans-IO protocol of one connection, never reused for another.
 
-    `send` gives the bytes to write; `receive` takes the bytes read and gives the answers complete with them. After a
-    WireError from `receive` the conversation is dead: close the socket, for every open request is in doubt.
+    `send` returns the bytes to write. `receive` takes the bytes read and returns the responses that they complete.
+    After a
+    WireError from `receive` the connection cannot be used: close the socket. The outcome of open requests is unknown.
     """
 
     def __init__(self, client_id: str | None, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
@@ -64,13 +65,13 @@ class WireConnection:
 
     @property
     def open_requests(self) -> int:
-        """The number of responses still to come."""
+        """The number of open requests, whose responses have not arrived."""
         return len(self._open)
 
     def send(self, api_key: int | str, version: int, value: Top | Mapping[str, object]) -> tuple[int, bytes]:
-        """(correlation id, the bytes to write). Raises WireError where the value does not fit the version.
+        """Return (correlation id, bytes to write). Raises WireError if the value does not fit the version.
 
-        A Produce request with acks=0 is never answered, and opens none.
+        A Produce request with acks=0 has no response and is not counted as open.
         """
         if self._dead is not None:
             raise self._dead
@@ -92,7 +93,7 @@ class WireConnection:
         return correlation_id, frame(header, body)
 
     def receive(self, data: bytes | bytearray | memoryview) -> list[ReceivedResponse]:
-        """The answers that `data` completes, in order. Raises WireError, and then is dead."""
+        """Return the responses that `data` completes, in order. A WireError ends the connection."""
         if self._dead is not None:
             raise self._dead
         try:
@@ -102,10 +103,10 @@ class WireConnection:
             raise
 
     def receive_frame(self, body: bytes | memoryview, budget: int = UNBOUNDED) -> ReceivedResponse:
-        """The answer in one whole frame, without its length, cut out by the caller. Nothing is copied: `records` are
-        views into `body`, which must not change while they live. Raises WireError, and then is dead.
+        """Return the response in one complete frame, which the caller has cut out without its length.
 
-        `budget`: the most memory (bytes) that the values may take.
+        Nothing is copied: `records` are views into `body`, which must not change while they are in use. `budget` is the
+        maximum memory of the values, in bytes. A WireError ends the connection.
         """
         if self._dead is not None:
             raise self._dead
@@ -117,13 +118,13 @@ class WireConnection:
 
     def _answer(self, data: bytes | memoryview, budget: int = UNBOUNDED) -> ReceivedResponse:
         if not self._open:
-            raise WireError("an answer that nobody asked for", correlation_id=_correlation_id(data))
+            raise WireError("a response without an open request", correlation_id=_correlation_id(data))
         expected = self._open[0]
         api = API[expected.api_key]
         got = _correlation_id(data)
         if got != expected.correlation_id:
             raise WireError(
-                f"an answer with correlation id {got} where {expected.correlation_id} is due",
+                f"a response with correlation id {got}, expected {expected.correlation_id}",
                 api=api.name,
                 version=expected.version,
                 correlation_id=got,
@@ -132,11 +133,13 @@ class WireConnection:
         _, at = _RESPONSE_HEADER.parse_from(data, 0, header_version)
         version = expected.version
         if api.key == _API_VERSIONS and version > 0 and data[at : at + 2] == _UNSUPPORTED_VERSION.to_bytes(2, "big"):
-            # The broker does not know the version asked in, and says so in version 0 (KIP-511).
+            # The broker does not support the request's version, and responds in version 0 (KIP-511).
             version = 0
         value, end = api.response.parse_from(data, at, version, budget)
         if end != len(data):
-            raise WireError(f"{len(data) - end} bytes too many", api=api.response.name, version=version, offset=end)
+            raise WireError(
+                f"{len(data) - end} unread bytes at the end", api=api.response.name, version=version, offset=end
+            )
         self._open.popleft()
         return ReceivedResponse(expected.correlation_id, api.key, version, value)
 

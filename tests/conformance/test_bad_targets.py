@@ -49,7 +49,7 @@ def reach(address: str) -> None:
 def test_nothing_listens() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    with pytest.raises(TargetUnreachable, match="nothing answers"):
+    with pytest.raises(TargetUnreachable, match="cannot connect"):
         reach(f"127.0.0.1:{port}")
 
 
@@ -120,7 +120,7 @@ def test_no_right_to_make_topics_rules_out_what_needs_them() -> None:
         async def run() -> dict[str, tuple[CheckVerdict, str]]:
             target = await BrokerUnderTest.reach(broker.bootstrap)
             await target.prepare()
-            target.topics, target.topic_error = (), "CreateTopics says TOPIC_AUTHORIZATION_FAILED"
+            target.topics, target.topic_error = (), "CreateTopics failed: TOPIC_AUTHORIZATION_FAILED"
             from kohort.conformance.runner import plan
 
             laid = plan(target, CHECKS, timing=False)
@@ -130,7 +130,7 @@ def test_no_right_to_make_topics_rules_out_what_needs_them() -> None:
         known = asyncio.run(run())
         assert known["F1"] == (
             CheckVerdict.NOT_APPLICABLE,
-            "no topic could be made: CreateTopics says TOPIC_AUTHORIZATION_FAILED",
+            "no topic could be created: CreateTopics failed: TOPIC_AUTHORIZATION_FAILED",
         )
         assert "B4" not in known
 
@@ -149,7 +149,7 @@ def test_a_broker_that_dies_ends_the_run_early() -> None:
                 threading.Thread(target=broker.close).start()
 
         report = await conduct(target, CHECKS, selection=Selection.of("B*", CHECKS), timing=False, on_result=count)
-        assert report.ended_early == "the broker stopped answering"
+        assert report.ended_early == "the broker stopped responding"
         assert report.left_behind
         assert report.counts[CheckVerdict.PASS] >= 10
         return report.exit_code
@@ -181,7 +181,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         assert main(["conformance", "compare", str(output) + ".json", str(output) + ".json", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["cells"] == []
     assert main([*common, "--only", "D3a"]) == 3
-    assert "nothing answers" in capsys.readouterr().err
+    assert "cannot connect" in capsys.readouterr().err
     assert main([*common, "--only", "Z9"]) == 2
     assert main(["conformance"]) == 2
     assert main(["conformance", "list"]) == 0

@@ -151,7 +151,7 @@ def test_a_line_of_backticks_does_not_end_its_fence() -> None:
     assert markdown.fenced(["a", "`````"]) == ["``````text", "a", "`````", "``````"]
 
 
-@pytest.mark.parametrize("text", ["", "it takes a cluster of two brokers or more", "group.version=1", "127 of 9: x."])
+@pytest.mark.parametrize("text", ["", "requires a cluster of two or more brokers", "group.version=1", "127 of 9: x."])
 def test_plain_sentences_stay_as_they_are(text: str) -> None:
     assert markdown.inline(text) == (text if not text[:1].isdigit() else f"`{text}`")
 

@@ -38,7 +38,7 @@ DIFFERENCES = (
     ),
     Difference(
         "ours",
-        "offsets go back behind the batch before",
+        "its offsets are below those of the batch before",
         "Java's reader takes batches in any order; a log never holds them so (B-11)",
     ),
     Difference(

@@ -143,7 +143,7 @@ def test_a_conversation_pairs_answers_with_requests_however_the_bytes_are_cut() 
     assert find(response.part, "error_code").note == "REBALANCE_IN_PROGRESS"
     assert seen.unanswered() == ["Heartbeat v3, correlation id 1"]
     (stranger,) = seen.response_bytes(answer)
-    assert "answers no request" in str(stranger.part.fault)
+    assert "matches no captured request" in str(stranger.part.fault)
 
 
 def test_a_stream_that_is_no_kafka_is_one_fault_and_then_silence() -> None:
