@@ -48,9 +48,10 @@ class Credentials(NamedTuple):
         return self.mechanism in ("OAUTHBEARER", "GSSAPI")
 
     def conversation(self, nonce: str, token: "Token | KerberosTicket | None" = None) -> Conversation:
-        """The messages to send in SaslAuthenticate; raises AuthenticationFailed for a server that proves nothing.
+        """The messages to send in SaslAuthenticate. Raises AuthenticationFailed if the server does not prove its
+        identity.
 
-        Where the broker refuses, `Refused` is thrown in, and what comes out says why.
+        If the broker rejects a message, `LoginRefused` is thrown in, and the resulting error has the reason.
         """
         if token is not None:
             return token.conversation()
@@ -66,20 +67,22 @@ class Credentials(NamedTuple):
         client.username, client.password = _AsTyped(self.username), _AsTyped(self.password)
         server_first = yield client.get_client_first().encode()
         try:
-            client.set_server_first(server_first.decode())  # our nonce in front of its own, 4096 iterations or more
+            client.set_server_first(
+                server_first.decode()
+            )  # the client nonce in front of the server's, 4096 iterations or more
         except (ScramException, UnicodeDecodeError) as problem:
-            raise self._unsound(f"the server's part of SCRAM is not sound: {cut(str(problem))}") from None
+            raise self._unsound(f"invalid SCRAM message of the server: {cut(str(problem))}") from None
         if int(client.iterations) > MOST_ITERATIONS:
-            raise self._unsound(f"the server's part of SCRAM is not sound: {client.iterations} iterations")
+            raise self._unsound(f"invalid SCRAM message of the server: {client.iterations} iterations")
         server_final = yield client.get_client_final().encode()
         try:
             client.set_server_final(server_final.decode())
         except (ScramException, UnicodeDecodeError):
-            raise self._unsound("the server did not prove that it knows the password") from None
+            raise self._unsound("the server did not prove that it has the password") from None
 
     def _unsound(self, text: str) -> AuthenticationFailed:
         return AuthenticationFailed(
-            text, hint="somebody else may be answering in the broker's place", mechanism=self.mechanism
+            text, hint="check the broker's address: another server may respond in its place", mechanism=self.mechanism
         )
 
 
@@ -93,7 +96,7 @@ def bearer(token: "Token") -> Conversation:
     challenge = yield ("n,,\1" + "".join(f"{name}={value}\1" for name, value in pairs.items()) + "\1").encode()
     if not challenge:
         return
-    # A token that is not taken is answered with the reasons, in JSON; the error comes only after this (RFC 7628 3.2.3).
+    # The response to a rejected token has the reasons, in JSON. The error comes only after this (RFC 7628 3.2.3).
     said = _reasons(challenge)
     try:
         yield b"\1"
