@@ -5,8 +5,10 @@ T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 
 class Guard:
-    """A lock that knows its owner. `reentered` makes the error for a thread that acquires what it owns: that is a
-    signal handler which has interrupted the owner."""
+    """A lock with an owner. `reentered` makes the error for a thread that acquires the lock that it owns.
+
+    Such a thread runs a signal handler that has interrupted the owner.
+    """
 
     def __init__(self, reentered: Callable[[], BaseException]) -> None: ...
     @property
@@ -25,8 +27,10 @@ class Bell:
     def wait(self, seen: int, timeout_s: float) -> bool: ...
 
 class Door:
-    """Lets one thread in at a time, as often as it visits. `elsewhere` makes the error for another thread; `look` is
-    called before the outermost visit ends."""
+    """Admits one thread at a time. A thread may visit repeatedly.
+
+    `elsewhere` makes the error for another thread. `look` is called before the outermost visit ends.
+    """
 
     handed: Any
     look: Callable[[], object] | None

@@ -27,7 +27,8 @@ cdef double LONGEST_WAIT_S = 4e6  # the longest that every platform's lock takes
 
 
 cdef bint _acquired(PyThread_type_lock lock, double timeout_s) except -1:
-    """Acquire a lock; raises what a signal handler raises meanwhile, without the lock. Negative: without end."""
+    """Acquire a lock; raises the exception of a signal handler that runs meanwhile, without the lock. Negative: no
+    time-out."""
     cdef PyLockStatus status = PyThread_acquire_lock_timed(lock, 0, 0)
     cdef double until, left = timeout_s
     if status == PY_LOCK_ACQUIRED:
@@ -49,8 +50,10 @@ cdef bint _acquired(PyThread_type_lock lock, double timeout_s) except -1:
 
 @cython.final
 cdef class Guard:
-    """A lock that knows its owner. `reentered` makes the error for a thread that acquires what it owns: that is a
-    signal handler which has interrupted the owner."""
+    """A lock with an owner. `reentered` makes the error for a thread that acquires the lock that it owns.
+
+    Such a thread runs a signal handler that has interrupted the owner.
+    """
 
     cdef PyThread_type_lock lock
     cdef unsigned long owner
@@ -84,7 +87,7 @@ cdef class Guard:
         return self.owner == PyThread_get_thread_ident()
 
     def run(self, function, *args):
-        """Call `function` with the lock held, and return its value. The lock is released whatever is raised."""
+        """Call `function` with the lock held, and return its value. The lock is released after any exception."""
         self.acquire()
         try:
             return function(*args)
@@ -131,7 +134,7 @@ cdef class Bell:
         self.waiters = []
 
     def ring(self):
-        """Wake all that wait; from any thread, and from a signal handler."""
+        """Wake all waiting threads. It may be called from any thread, and from a signal handler."""
         cdef _Waiter waiter
         cdef list none = []
         self.rings += 1
@@ -140,7 +143,8 @@ cdef class Bell:
             waiter.wake()
 
     def wait(self, unsigned long seen, double timeout_s):
-        """Sleep until `rings` differs from `seen`; False after `timeout_s` seconds. Raises what a handler raises."""
+        """Sleep until `rings` differs from `seen`; False after `timeout_s` seconds. Raises the exception of a signal
+        handler."""
         cdef _Waiter waiter
         if self.rings != seen:
             return True
@@ -159,10 +163,10 @@ cdef class Bell:
 
 @cython.final
 cdef class Door:
-    """Lets one thread in at a time, as often as it visits. `elsewhere` makes the error for another thread; `look` is
-    called before the outermost visit ends.
+    """Admits one thread at a time. A thread may visit repeatedly.
 
-    `handed` is what a visit left behind (`Visit.handed`) and nothing has settled yet.
+    `elsewhere` makes the error for another thread. `look` is called before the outermost visit ends. `handed` is the
+    `Visit.handed` of a visit that is not settled yet.
     """
 
     cdef unsigned long owner
@@ -180,7 +184,7 @@ cdef class Door:
             raise self.elsewhere()
 
     def visit(self):
-        """Enter. The visit lasts until it is left; a visit that is dropped is left."""
+        """Enter. The visit lasts until it is left. A dropped visit is left."""
         cdef Visit visit = Visit.__new__(Visit)
         self.check()
         self.owner = PyThread_get_thread_ident()
@@ -206,7 +210,7 @@ cdef class Visit:
         self.leave()
 
     def leave(self):
-        """End the visit; nothing if it has ended."""
+        """End the visit. It has no effect if the visit has ended."""
         cdef Door door = self.door
         if door is None:
             return
@@ -233,8 +237,11 @@ cdef class Visit:
 
 
 def keep_result(outcome, function, argument):
-    """Call `function(argument)` and store what it returns as `outcome.answer`, in one step: the value of a call that ends
-    with a signal pending is lost. `outcome.returned` is then True, unless the answer has yet to be awaited."""
+    """Call `function(argument)` and store the result as `outcome.answer`, in one step.
+
+    Otherwise the result of a call that ends with a pending signal would be lost. `outcome.returned` is then True,
+    unless the result must still be awaited.
+    """
     answer = function(argument)
     outcome.answer = answer
     outcome.returned = not hasattr(type(answer), "__await__")

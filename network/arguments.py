@@ -9,7 +9,7 @@ from kohort.common import TopicPartition
 from kohort.fastpath import Record, RecordColumns
 
 LONGEST_S = 2_000_000.0
-"""The longest wait (23 days): a longer one counts as this, since selectors take no more milliseconds than an int32."""
+"""The longest wait (23 days). Longer waits are cut to it, because selectors take int32 milliseconds."""
 
 HOOKS = ("on_revoked", "on_assigned", "on_lost")
 
@@ -32,7 +32,7 @@ def fits_the_wire(name: str) -> bool:
 
 
 def unsendable(text: str) -> str:
-    """The reason why no request can carry `text`; empty where one can."""
+    """Return the reason why no request can carry `text`; empty if one can."""
     try:
         size = len(text.encode())
     except UnicodeEncodeError as error:
@@ -41,8 +41,11 @@ def unsendable(text: str) -> str:
 
 
 def name_given(name: str, field: str, *, empty: bool = False) -> str:
-    """A name that a request carries, of a group, a member, a resource. Raises TypeError for what is no str,
-    ValueError for an empty one, unless `empty` allows it, and for one that no request can carry; both name `field`."""
+    """Return a valid name of a group, a member or a resource.
+
+    Raises TypeError for a value that is not a str. Raises ValueError for an empty name, unless `empty` allows it, and
+    for a name that no request can carry. Both name `field`.
+    """
     if not isinstance(name, str):
         raise TypeError(f"{field} is a str, not {name!r}")
     if not name and not empty:
@@ -53,7 +56,7 @@ def name_given(name: str, field: str, *, empty: bool = False) -> str:
 
 
 def names_given(names: Iterable[str], field: str) -> tuple[str, ...]:
-    """Raises TypeError for a lone string, whose letters are never meant, and as `name_given`."""
+    """Return valid names. Raises TypeError for a single string in place of a list, and the errors of `name_given`."""
     if isinstance(names, str):
         raise TypeError(f"{field} is a list of names, not one string; write [{names!r}]")
     if not isinstance(names, Iterable):
@@ -69,7 +72,7 @@ def topic_given(topic: str) -> str:
     if not isinstance(topic, str):
         raise TypeError(f"a topic's name is a str, not {topic!r}")
     if reason := unsendable(topic):
-        raise ValueError(f"no topic can have this name: {topic[:80]!r}: {reason}")
+        raise ValueError(f"invalid topic name: {topic[:80]!r}: {reason}")
     return topic
 
 
@@ -93,8 +96,7 @@ def partition_given(partition: tuple[str, int]) -> TopicPartition:
 
 
 def each_partition(partitions: object) -> list[TopicPartition]:
-    """Partitions in their order. Raises TypeError for one partition in the place of several, and as
-    `partition_given`."""
+    """Return partitions in order. Raises TypeError for a single partition, and the errors of `partition_given`."""
     if isinstance(partitions, TopicPartition) or _is_pair(partitions):
         raise TypeError(f"a list of partitions is needed, not one partition; write [{partitions!r}]")
     if isinstance(partitions, str):
@@ -116,8 +118,10 @@ def partitions_given(partitions: Iterable[TopicPartition] | None) -> frozenset[T
 
 
 def mapping_given(values: object, what: str) -> Mapping[TopicPartition, Any]:
-    """Values by partition. Raises TypeError that names `what` they are, and what to write for those things that are
-    most often given instead."""
+    """Return values by partition. Raises TypeError with the name `what`.
+
+    The error has the correct expression for the most frequent mistakes.
+    """
     if isinstance(values, Mapping):
         return values
     if isinstance(values, RecordColumns):
@@ -131,7 +135,8 @@ def mapping_given(values: object, what: str) -> Mapping[TopicPartition, Any]:
 
 
 def times_given(times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Times (ms since 1970) by partition. Raises TypeError for what is no int, ValueError for a negative one."""
+    """Return times (ms since 1970) by partition. Raises TypeError if a value is not an int, ValueError if it is
+    negative."""
     times = {}
     for one, time in mapping_given(times_ms, "times (ms since 1970)").items():
         try:
@@ -145,10 +150,10 @@ def times_given(times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, 
 
 
 def seconds_given(timeout_s: float, **strange: object) -> float:
-    """A time-out (s): at most LONGEST_S, which infinity counts as too; a negative one counts as 0.
+    """Return a time-out (s) between 0 and LONGEST_S. Infinity is LONGEST_S, and a negative number is 0.
 
-    `strange`: keyword arguments that the call does not have. Raises TypeError for those and for what is no number,
-    ValueError for NaN.
+    `strange`: unknown keyword arguments of the call. Raises TypeError for them, and for a value that is not a number.
+    Raises ValueError for NaN.
     """
     for name, value in strange.items():
         hint = (
@@ -194,13 +199,13 @@ def callback_given(callback: Callable[..., object] | None, field: str) -> None:
 
 
 def _is_async(function: object) -> bool:
-    from inspect import iscoroutinefunction  # only for those who give functions: a consumer starts without it
+    from inspect import iscoroutinefunction  # imported here, because most consumers are created without functions
 
     return iscoroutinefunction(function) or iscoroutinefunction(getattr(type(function), "__call__", None))  # noqa: B004
 
 
 def ends_given(until: Mapping[TopicPartition, int], partitions: frozenset[TopicPartition]) -> dict[TopicPartition, int]:
-    """Raises ValueError for an end of what is not among `partitions`."""
+    """Raise ValueError for an end whose partition is not among `partitions`."""
     ends = {partition_given(one): _offset_number(offset) for one, offset in mapping_given(until, "offsets").items()}
     if strange := sorted(ends.keys() - partitions):
         raise ValueError(f"`until` names a partition that is not to be read: {strange[0]}")
@@ -225,7 +230,7 @@ def _offset_number(offset: object) -> int:
 
 
 def epoch_given(leader_epoch: int) -> int:
-    """Raises ValueError for what no leader has; -1: it is not known."""
+    """Return a valid leader epoch; -1 means unknown. Raises ValueError for an invalid one."""
     try:
         leader_epoch = index(leader_epoch)
     except TypeError:

@@ -1,7 +1,7 @@
-"""Trying again, as values: how long to wait, and what has been tried. Chance and time come in as arguments.
+"""Retries as values: the delay and the failed attempts. Randomness and time are arguments.
 
-Waiting grows exponentially and is blurred by jitter, so that a thousand members that lost one broker together do not
-come back together (KIP-580).
+Delays grow exponentially and have jitter, so that a thousand members that lost one broker do not reconnect at the same
+moment (KIP-580).
 """
 
 from typing import NamedTuple
@@ -17,7 +17,7 @@ class Backoff(NamedTuple):
     jitter: float = 0.2
 
     def delay_s(self, failures: int, chance: float) -> float:
-        """Seconds to wait after `failures` failures in a row (1 is the first); `chance` is in [0, 1)."""
+        """Seconds to wait after `failures` failures in a row (1 is the first). `chance` is random, in [0, 1)."""
         if failures <= 0:
             return 0.0
         # 2 ** 1000 does not fit a float; past 30 doublings every backoff is at its ceiling anyway.

@@ -1,8 +1,8 @@
 """One connection to one broker, without the socket.
 
 It covers the handshake, requests in flight, their deadlines and responses. The driver calls `opened` when bytes can
-flow, `outgoing` to write, `received` for each whole frame, `overdue` at each turn, `closed` at the end. Every
-`PendingRequest` has exactly one outcome, whatever happens.
+flow, `outgoing` to write, `received` for each whole frame, `overdue` at each turn, and `closed` at the end. Every
+`PendingRequest` has exactly one outcome.
 """
 
 from collections import deque
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 UNSUPPORTED_VERSION = 35
 ILLEGAL_SASL_STATE = 34
-PART_OF_LIFETIME = 0.85  # of a session, as Apache Kafka's client: then who we are is proved again
+PART_OF_LIFETIME = 0.85  # of a session, as Apache Kafka's client; then the client authenticates again
 OF_A_LOGIN = frozenset({"SaslHandshake", "SaslAuthenticate"})
 LOGIN_FRAME_BYTES = {"ApiVersions": 1 << 16, "SaslHandshake": 1 << 20, "SaslAuthenticate": 1 << 20}
 LOGIN_BUDGET_BYTES = 4 << 20
@@ -100,7 +100,7 @@ class BrokerConnection:
         self.nonce = nonce
         self.tokens = tokens
         self.stage = Stage.OPENING
-        self.served = False  # whether something that was asked on it has been answered
+        self.served = False  # True after the first response to a request of the core
         self._wire = WireConnection(client_id, max_frame_bytes=max_frame_bytes)
         self._waiting: deque[tuple[PendingRequest, float]] = deque()
         self._held: deque[PendingRequest] = deque()
@@ -114,9 +114,9 @@ class BrokerConnection:
         self._reauthenticate_at = inf
         self._session_s = 0.0
         self._token: Token | KerberosTicket | None = None
-        self._token_since: float | None = None  # a token is wanted since then
+        self._token_since: float | None = None  # the time since which a token is wanted
 
-    # --- asking
+    # --- requests
 
     def send(self, ask: PendingRequest, now: float) -> None:
         """Send when the connection is ready. The time-out begins now, or when the broker's throttle time ends."""
@@ -136,7 +136,7 @@ class BrokerConnection:
             self._authenticate(now)
 
     def outgoing(self) -> list[bytes]:
-        """Frames to write, in order; they are given once."""
+        """Return the frames to write, in order. Each is returned once."""
         out, self._out = self._out, []
         return out
 
@@ -148,7 +148,7 @@ class BrokerConnection:
     def load(self) -> int:
         return len(self._in_flight) + len(self._waiting) + len(self._held)
 
-    # --- answers
+    # --- responses
 
     def received(self, frame: memoryview, now: float) -> list[tuple[PendingRequest, RequestResult]]:
         """The outcomes that a frame brings. WireError: the stream is broken, and the connection must be closed."""
@@ -157,7 +157,7 @@ class BrokerConnection:
         answer = self._wire.receive_frame(frame[LENGTH_BYTES:], self._budget(len(frame)))
         sent = self._in_flight.pop(answer.correlation_id)
         if sent.request.done is not _nobody:
-            # Also while we prove ourselves again: what was asked before is still answered, in its order.
+            # Also during a re-authentication: earlier requests still get their responses, in order.
             self.served = True
             self._throttle.on_response(answer.value, now, self.endpoint)
             outcomes.append((sent.request, ResponseReceived(answer.value, sent.version)))
@@ -196,7 +196,7 @@ class BrokerConnection:
         """The time (monotonic s) at which `overdue` must be called."""
         waits = [sent.deadline for sent in self._in_flight.values()] + [limit for _ask, limit in self._waiting]
         if self.stage in (Stage.OPENING, Stage.AUTHENTICATING, Stage.CHECKING_API_VERSIONS):
-            if self._token_since is None:  # else its keeper wakes us, and sees to it that this ends
+            if self._token_since is None:  # otherwise the token source wakes the connection and limits the wait
                 waits.append(self._ready_by)
         elif self._may_prove_again:
             waits.append(self._reauthenticate_at)
@@ -220,14 +220,19 @@ class BrokerConnection:
             return None
         place: dict[str, Any] = {"host": self.endpoint.host, "port": self.endpoint.port}
         if self._token_since is not None and self.stage is not Stage.READY:
-            return TokenUnavailable("no token came in time", hint="what makes them takes longer than requests may")
+            return TokenUnavailable(
+                "no token within connection_setup_timeout_ms",
+                hint="check the token source, or raise connection_setup_timeout_ms",
+            )
         if self.stage is not Stage.READY:
-            return ConnectionFailed("no answer while connecting", hint="is this a Kafka broker's port?", **place)
+            return ConnectionFailed(
+                "no response while connecting", hint="check that the port is a Kafka listener", **place
+            )
         names = sorted({sent.request.api for sent in self._in_flight.values()})
-        return ConnectionFailed(f"no answer to {', '.join(names) or 'a request'} in time", **place)
+        return ConnectionFailed(f"no response to {', '.join(names) or 'a request'} in time", **place)
 
     def closed(self, error: KohortError, *, timed_out: bool = False) -> list[tuple[PendingRequest, RequestResult]]:
-        """The connection is over: what waited for it gets its outcome."""
+        """End the connection: all waiting requests get an outcome."""
         self.stage = Stage.ENDED
         asks = [sent.request for sent in self._in_flight.values()] + [ask for ask, _limit in self._waiting]
         asks += self._held
@@ -246,7 +251,7 @@ class BrokerConnection:
         self._put("ApiVersions", version, correlation_id, frame, now)
 
     def _versions_answered(self, answer: ApiVersionsResponse, version: int, now: float) -> None:
-        # KIP-511: a broker that does not know our version of ApiVersions says so in the form of version 0.
+        # KIP-511: a broker that does not support the version of ApiVersions responds in version 0.
         if answer.error_code == UNSUPPORTED_VERSION and version != 0:
             self._send_api_versions(0, now)
             return
@@ -278,7 +283,7 @@ class BrokerConnection:
         self._send_own("SaslHandshake", SaslHandshakeRequest(mechanism=self.credentials.mechanism), now)
 
     def _seek_token(self, now: float) -> KohortError | None:
-        """Go on if there is a token; an error: there will be none for this connection."""
+        """Authenticate if there is a token. Returns the error if there will be none for this connection."""
         assert self.tokens is not None
         assert self._token_since is not None
         renewing = self.stage is Stage.READY
@@ -294,15 +299,15 @@ class BrokerConnection:
     def _no_handshake(self, answer: SaslHandshakeResponse, place: dict[str, Any]) -> KohortError:
         assert self.credentials is not None
         if answer.error_code == ILLEGAL_SASL_STATE and self._authentications:
-            return ConnectionFailed("the broker does not have this session renewed now", **place)
+            return ConnectionFailed("the broker does not allow the session to be renewed now", **place)
         if answer.error_code == ILLEGAL_SASL_STATE:
             return AuthenticationFailed(
-                "nobody logs in on this port", hint="another port, or security_protocol without SASL", **place
+                "the listener does not use SASL", hint="use another port, or security_protocol without SASL", **place
             )
         offers = cut(scrubbed(", ".join(sorted(answer.mechanisms)), self.credentials.secrets)) or "nothing"
         return AuthenticationFailed(
             f"the broker does not offer {self.credentials.mechanism}",
-            hint=f"it offers {offers}; sasl_mechanism is not changed on a broker's word",
+            hint=f"set sasl_mechanism to one of the broker's: {offers}",
             **place,
         )
 
@@ -315,7 +320,9 @@ class BrokerConnection:
             text, hint = f"the broker refused the credentials: {why}", CHECK_PASSWORD
         elif self.tokens.refused(self._token, now):
             return ConnectionFailed(
-                f"the broker takes this {self._token.noun} no longer: {why}", hint="a new one is asked for", **place
+                f"the broker does not accept this {self._token.noun} any more: {why}",
+                hint="a new one is requested",
+                **place,
             )
         else:
             text, hint = f"the broker refused the {self._token.noun}: {why}", self._token.check
@@ -353,7 +360,7 @@ class BrokerConnection:
         correlation_id, frame = self._wire.send(api, version, request)
         ask = PendingRequest(api, request, _nobody, -1.0)
         self._in_flight[correlation_id] = _InFlight(ask, version, self._ready_by)
-        self._out.append(frame)  # never on the tape, and neither is its answer
+        self._out.append(frame)  # never on the tape, nor is its response
 
     def _flush(self, now: float) -> None:
         while self._waiting:
@@ -375,7 +382,7 @@ class BrokerConnection:
             self.tape("request", api, version, correlation_id, frame, now)
 
     def _keep_answer(self, frame: memoryview, now: float) -> None:
-        """Before it is parsed: a frame that cannot be is the one that people will want to see."""
+        """Put a response on the tape before it is parsed, so that an invalid frame is on it."""
         correlation_id = int.from_bytes(frame[LENGTH_BYTES : LENGTH_BYTES + 4], "big", signed=True)
         sent = self._in_flight.get(correlation_id)
         if self.tape is not None and sent is not None and sent.request.api not in OF_A_LOGIN:
@@ -383,21 +390,21 @@ class BrokerConnection:
 
 
 def _nobody(_outcome: RequestResult, _now: float) -> None:
-    """The callback of requests that the connection sends for itself, such as ApiVersions."""
+    """The callback of the connection's own requests, for example ApiVersions."""
 
 
 def explained(error: KohortError, first_bytes: bytes, endpoint: Endpoint, *, answered: bool) -> KohortError:
-    """The most likely reason for a broken beginning: only one side speaks TLS."""
+    """Return the likely reason for an invalid first response: only one side uses TLS."""
     if len(first_bytes) >= 2 and first_bytes[0] == TLS_ALERT and first_bytes[1] == TLS_MAJOR:
         return ConnectionFailed(
-            "the broker speaks TLS on this port",
+            "the broker's listener uses TLS",
             hint='set security_protocol="SSL" (or "SASL_SSL")',
             host=endpoint.host,
             port=endpoint.port,
         )
     if isinstance(error, FrameTooLarge | WireError) and not answered:
         return ConnectionFailed(
-            f"what answers on this port does not speak Kafka's protocol: {error.message}",
+            f"the server does not use Kafka's protocol: {error.message}",
             hint="check host, port and security_protocol",
             host=endpoint.host,
             port=endpoint.port,

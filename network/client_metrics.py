@@ -7,7 +7,7 @@ WINDOW_S: Final = 30.0
 
 
 class Counters:
-    """Counters of a client; only consumers use all of them. Counters only ever grow."""
+    """Counters of a client, which only grow. Some are used by consumers only."""
 
     polls: int = 0
     hooks: int = 0

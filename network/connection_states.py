@@ -45,7 +45,7 @@ class ConnectionStates:
         )
 
     def answered(self, endpoint: Endpoint, ranges: VersionRanges | None = None) -> None:
-        """`ranges`: what is spoken there, if it is known."""
+        """Record a response. `ranges`: the supported versions, if known."""
         self._attempts.pop(endpoint, None)
         self._late.discard(endpoint)
         if ranges is not None:
@@ -65,22 +65,24 @@ class ConnectionStates:
         self._late.add(endpoint)
 
     def offering(self, api_key: int) -> Endpoint | None:
-        """An address with a response and no failure since, which speaks an API that not every broker offers."""
+        """Return an address that supports an optional API, has responded, and has not failed since."""
         return next((endpoint for endpoint, ranges in self._ranges.items() if api_key in ranges), None)
 
     def may_try(self, endpoint: Endpoint, now: float) -> bool:
         return self._attempts.get(endpoint, FRESH).may_try(now)
 
     def pick(self, known: Iterable[Endpoint], now: float, but: Collection[Endpoint] = ()) -> Endpoint | None:
-        """The address that failed least and may be called now, or None; none of `but`.
+        """Return the address with the fewest failures that may be called now, without those of `but`; None if there is
+        none.
 
-        Among equals, addresses that have responded come first: their versions are known, and others may be silent.
+        Among equals, addresses that have responded come first, because their versions are known and others may not
+        respond.
         """
         candidates = list(known)
         if not candidates or (self.rebootstrap and all(self._attempts.get(one, FRESH).failures for one in candidates)):
             candidates += self.bootstrap
         ready = [one for one in candidates if one not in but and self.may_try(one, now)]
-        # Where none has answered any will do; chance spreads a thousand clients over the brokers.
+        # Without any response, the choice is random, which spreads a thousand clients over the brokers.
         return min(ready, key=lambda one: (self._troubles(one), one not in self._ranges, self.chance()), default=None)
 
     def _troubles(self, endpoint: Endpoint) -> int:

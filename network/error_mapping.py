@@ -18,9 +18,9 @@ def topic_error(topic: str, code: int) -> KohortError:
     if code == TOPIC_AUTHORIZATION:
         return AuthorizationFailed("not allowed to read the topic", hint="grant READ and DESCRIBE on it", topic=topic)
     if code == INVALID_TOPIC:
-        return UnknownTopic("no topic can have this name", topic=topic)
+        return UnknownTopic("invalid topic name", topic=topic)
     if code == UNKNOWN_TOPIC:
-        return UnknownTopic("no such topic", hint="check its name, or create it; polling on waits for it", topic=topic)
+        return UnknownTopic("no such topic", hint="check its name, or create it; later polls wait for it", topic=topic)
     return BrokerError(code, api="Metadata", topic=topic)
 
 

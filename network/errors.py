@@ -1,13 +1,13 @@
 """Errors that any client raises: settings, connections, login, topics.
 
-Each says what happened, where (`error.place`) and what to do (`error.hint`).
+Each has a message, the place (`error.place`) and the remedy (`error.hint`).
 """
 
 from kohort.common.errors import KohortError
 
 
 class ConfigError(KohortError):
-    """A setting that is unknown, of the wrong type or out of its bounds; raised when the consumer is made."""
+    """A setting that is unknown, of the wrong type or out of its bounds. Raised when the client is created."""
 
 
 class ConcurrentUseError(KohortError):
@@ -15,7 +15,7 @@ class ConcurrentUseError(KohortError):
 
 
 class ForkError(KohortError):
-    """A consumer made before a fork was used in the child, whose sockets are the parent's."""
+    """A client that was created before a fork was used in the child. Its sockets belong to the parent."""
 
 
 class IllegalState(KohortError):
@@ -27,11 +27,11 @@ class OperationTimeout(KohortError):
 
 
 class ConnectionFailed(KohortError):
-    """No broker could be reached: `host`, `port`, and the reason for the last attempt."""
+    """No broker could be reached. `host` and `port` are of the last attempt, the message has its reason."""
 
 
 class TlsError(ConnectionFailed):
-    """The TLS handshake failed, or one side speaks TLS and the other does not. Never retried in the clear."""
+    """The TLS handshake failed, or only one side uses TLS. Never retried in plaintext."""
 
 
 class AuthenticationFailed(ConnectionFailed):
@@ -53,7 +53,7 @@ class TicketUnavailable(TokenUnavailable):
 
 
 class FrameTooLarge(KohortError):
-    """A broker announced a frame longer than `max_frame_bytes` (or shorter than nothing); nothing was allocated."""
+    """A broker announced a frame longer than `max_frame_bytes`, or of negative length. Nothing was allocated."""
 
 
 class UnknownTopic(KohortError):
@@ -61,12 +61,12 @@ class UnknownTopic(KohortError):
 
 
 class AuthorizationFailed(KohortError):
-    """The principal may not do this: `topic` or `group` says on what."""
+    """The principal lacks an authorization: `topic` or `group` is the resource."""
 
 
 class CommitFailed(KohortError):
-    """Offsets were not committed, of one partition or more: `commit_log()` says of which, and which were stored.
+    """Offsets of one or more partitions were not committed. `commit_log()` lists them, and those that were stored.
 
-    After losing the group (session expired, `max_poll_interval_ms` exceeded, fenced) the partitions may already be
-    someone else's, and the commit must not be tried again.
+    After losing the group (session expired, `max_poll_interval_ms` exceeded, fenced) another member may own the
+    partitions, and the commit must not be retried.
     """

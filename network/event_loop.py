@@ -1,7 +1,7 @@
-"""Threads that drive: each waits for the sockets of the drivers that it was given, and gives them their turns.
+"""Threads that run drivers: each waits for the sockets of its drivers, and gives them turns.
 
-The first `MOST_LOOPS` drivers of a process have a thread each. More share these: a thousand threads that one rebalance
-wakes at once would all wait for the GIL, and that wait costs more than what they have to do.
+The first `MOST_LOOPS` drivers of a process have a thread each. More drivers share these threads. If one rebalance woke
+a thousand threads at once, all would wait for the GIL, and the wait would cost more than their work.
 """
 
 import contextlib
@@ -36,11 +36,11 @@ class Turned(Protocol):
 
     def log_fields(self) -> Mapping[str, object]: ...
     def turn(self, ready: Ready) -> float:
-        """Do what is to be done; when (monotonic seconds) that is due again by itself."""
+        """Do the due work. Returns the time (monotonic seconds) of the next due work."""
         ...
 
     def over(self, defect: BaseException | None) -> None:
-        """There are no more turns: let go of every socket."""
+        """Called after the last turn: close every socket."""
         ...
 
 
@@ -49,7 +49,7 @@ class EventLoop:
 
     def __init__(self) -> None:
         self.selector = selectors.DefaultSelector()
-        self.load = 0  # drivers that it has; changes under _placing
+        self.load = 0  # number of drivers; changes under _placing
         self._due: dict[Turned, float] = {}
         self._rung: deque[Turned] = deque()
         self._asleep = False
@@ -65,8 +65,8 @@ class EventLoop:
     def wakeup(self, driver: Turned) -> None:
         """Give `driver` a turn soon."""
         self._rung.append(driver)
-        if self._asleep:  # it looks at `_rung` once more after it has set this
-            with contextlib.suppress(OSError):  # full: it is ringing already; closed: there is nobody to wake
+        if self._asleep:  # the loop looks at `_rung` again after it has set `_asleep`
+            with contextlib.suppress(OSError):  # full: a wake-up is pending already; closed: the thread has ended
                 self._bell_in.send(b"!")
 
     @property
@@ -78,7 +78,7 @@ class EventLoop:
         """Wait until a driver has ended, and for the thread if that was its last."""
         until = time.monotonic() + timeout_s
         if self.is_current or not self._thread.is_alive():
-            return  # it would wait for itself; or, in a forked child, for a thread that is not there
+            return  # it would wait for itself or, in a forked child, for a thread that does not exist
         if driver.ended.wait(timeout_s) and not self.load:
             self._thread.join(max(0.0, until - time.monotonic()))
 
@@ -124,7 +124,7 @@ class EventLoop:
 
     def _give_turn(self, driver: Turned, ready: Ready) -> None:
         if driver.ended.is_set():
-            return  # it was rung for once more
+            return  # woken again after its end
         speaks_for(driver.log_fields)
         defect: BaseException | None = None
         try:
@@ -140,7 +140,7 @@ class EventLoop:
         self._due.pop(driver, None)
         try:
             driver.over(defect)
-        except BaseException:  # who shares this thread has done nothing wrong
+        except BaseException:  # other drivers of this thread must go on
             log.exception("a driver ended in disorder")
         _leave(self)
         driver.ended.set()

@@ -1,8 +1,8 @@
 """Buffers for a socket's bytes: one scratch buffer for small frames, one block for each large frame.
 
-A large frame is received once and never copied: slices of it are decoded in place, and columns point into it. Its
-memory comes from fastpath's pool and goes back when the last view of it is gone. So no slice can change under its
-reader, however long it is kept. In the steady state nothing is allocated and no page is touched first.
+A large frame is received once and never copied. Its slices are decoded in place, and columns point into it. Its memory
+comes from fastpath's pool and returns there with its last view, so it cannot change under a reader. In the steady state
+nothing is allocated and no page is touched first.
 """
 
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class FrameReader:
 
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
-        self.limit = max_frame_bytes  # of the next frame; the channel lowers it until the login is over
+        self.limit = max_frame_bytes  # of the next frame; the channel lowers it until the login is complete
         self._scratch = bytearray(SCRATCH_BYTES)
         self._fill = 0
         self._large: memoryview | None = None
@@ -71,7 +71,7 @@ class FrameReader:
         raise FrameTooLarge(
             f"a frame of {length} bytes was announced",
             hint=(
-                "raise max_frame_bytes if such responses are wanted"
+                "raise max_frame_bytes if such responses are expected"
                 if length > self.limit == self.max_frame_bytes
                 else "is this a Kafka broker?"
             ),

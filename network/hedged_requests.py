@@ -7,17 +7,17 @@ from kohort.network.connection_states import ConnectionStates
 from kohort.network.requests import Endpoint, NoResponse, PendingRequest, RequestResult
 
 ELSEWHERE_S: Final = 2.0
-"""A broker that takes so long is not alone with the question any more: it goes to the next one, too."""
+"""After this time without a response a request is also sent to the next broker."""
 
 
 class Picks(Protocol):
-    """Returns the address to send to now, none of `but`; None if there is no such address."""
+    """Returns the address to send to now, without those of `but`; None if there is none."""
 
     def __call__(self, now: float, but: Collection[Endpoint] = ()) -> Endpoint | None: ...
 
 
 class _HedgedRequest:
-    """`asked`: the addresses used so far. `waiting`: those with a response outstanding; None: the driver's choice."""
+    """`asked`: the addresses used so far. `waiting`: those with a response outstanding. None is the driver's choice."""
 
     __slots__ = ("ask", "asked", "next_at", "until", "waiting")
 

@@ -22,10 +22,10 @@ FIELDS: Final[Mapping[str, object]] = {
     "partition": -1,
     "event": "",
 }
-"""What every record has, and what stands for "none"."""
+"""The fields of every record, with their values for "none"."""
 
 SHOWN: Final = ("client_id", "transactional_id", "group", "member", "generation")
-"""What is written behind the text as well, if there is such; topic and partition are in the text where they matter."""
+"""Fields that are also appended to the text if set. Texts that concern a topic or partition name it themselves."""
 
 LOGGERS: Final = (
     "kohort.consumer",
@@ -56,7 +56,7 @@ class WhoFilter(logging.Filter):
         text = " ".join(f"{name}={value}" for name, value in named if value != FIELDS[name])
         try:
             message = record.getMessage()
-        except Exception:  # its handlers complain of it where logging does; here it would end a driver
+        except Exception:  # the handler's failure is logging's matter, and must not end a driver
             return True
         if not text or message.endswith(f"[{text}]"):
             return True

@@ -1,7 +1,7 @@
 """The known state of the cluster: brokers, topics, partitions, leaders. Replaced on each response.
 
-A view never loses data because a response was empty or incomplete. Brokers that restart may respond with no brokers,
-unknown leaders or no partitions for a moment. Acting on that would stop everything (B-18).
+A view never loses data because a response was empty or incomplete. Restarting brokers may respond with no brokers,
+unknown leaders or no partitions for a moment. A client that used such a response would stop (B-18).
 """
 
 import uuid
@@ -32,7 +32,7 @@ class BrokerNode(NamedTuple):
 
 
 class PartitionView(NamedTuple):
-    """The leader of a partition and its epoch; `leader` is NO_NODE while there is none."""
+    """The leader of a partition and its epoch. `leader` is NO_NODE if there is none."""
 
     leader: int
     leader_epoch: int
@@ -178,7 +178,7 @@ def _topic(answer: MetadataResponseTopic, known: TopicView | None) -> TopicView 
             continue
         before = known.partitions.get(number) if known else None
         if before is not None and 0 <= partition.leader_epoch < before.leader_epoch:
-            partitions[number] = before  # an answer from a broker that has not heard of the election yet
+            partitions[number] = before  # a response of a broker that has not learned of the election yet
             continue
         partitions[number] = PartitionView(
             partition.leader_id, partition.leader_epoch, partition.replica_nodes, partition.offline_replicas
@@ -198,10 +198,10 @@ class TopicInfo(NamedTuple):
 
 
 class TopicsChanged(NamedTuple):
-    """A Metadata response: every topic it knew. Send it after each refresh, changed or not.
+    """A Metadata response with every topic that it has. Send it after each refresh, changed or not.
 
     `complete`: the request was for all topics, so a topic not in `topics` does not exist. Otherwise `asked` names the
-    requested topics. One of those that is not in `topics` does not exist (yet).
+    requested topics. A requested topic that is not in `topics` does not exist (yet).
     """
 
     topics: Mapping[str, TopicInfo]

@@ -1,4 +1,4 @@
-"""Keeps one `ClusterView` fresh: decides when to request metadata, and of which topics. No I/O, no clock."""
+"""Keeps one `ClusterView` fresh: decides the time and the topics of Metadata requests. No I/O, no clock."""
 
 from collections.abc import Iterable
 from typing import NamedTuple
@@ -20,7 +20,7 @@ from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic,
 class WantedTopics(NamedTuple):
     """The topics whose metadata the member needs: `names`, or all of the cluster if `all_topics`.
 
-    `attempt` grows when the known metadata is known to be old.
+    `attempt` grows when the known metadata turns out to be old.
     """
 
     names: frozenset[str] = frozenset()
@@ -88,7 +88,7 @@ class MetadataRefresher:
                 del self._transient[topic]
 
     def add_all_topics(self) -> None:
-        """Requests all topics as they are now; an older response does not count."""
+        """Request all topics as they are now. An older response does not count."""
         self._all_topics_users += 1
         self._stale = True
 
@@ -142,7 +142,7 @@ class MetadataRefresher:
 
     def _covers(self) -> bool:
         if self._names_in_response is None:
-            # Whatever existed then is known. What is wanted and was not there may have come since.
+            # All topics of that time are known. A missing topic may have been created since.
             return self.names <= self.view.topics.keys()
         return not self._all_topics and self.names <= self._names_in_response
 
@@ -154,7 +154,7 @@ class MetadataRefresher:
         self._names_in_response = asked
         self._forget_unwatched()
         self.answered_at = now
-        # A topic that is not there (yet) or has no leader is asked about again, ever more slowly.
+        # A topic that is missing or has no leader is requested again, with growing delays.
         missing = self.missing() if asked is None else self.missing() & asked
         if unready := missing | self._leaderless():
             self._stale = True
@@ -176,7 +176,7 @@ class MetadataRefresher:
         self._attempts = self._attempts.failed(now, self.backoff, chance)
 
     def missing(self) -> frozenset[str]:
-        """Topics that are wanted by name and not in the view."""
+        """The topics that are wanted by name and missing from the view."""
         return frozenset(self.names - self.view.topics.keys()) if self.answered_at > float("-inf") else frozenset()
 
     def _leaderless(self) -> frozenset[str]:
@@ -197,7 +197,7 @@ def _by_name(name: str) -> MetadataRequestTopic:
 
 
 def topics_changed(view: ClusterView, asked: frozenset[str] | None) -> TopicsChanged:
-    """The event for the group's state machine from a view; `asked` as in `ClusterView.updated`."""
+    """Return the event for the group's state machine from a view. `asked`: as in `ClusterView.updated`."""
     topics = {name: _info(view, topic) for name, topic in view.topics.items()}
     return TopicsChanged(topics, complete=asked is None, asked=asked or frozenset())
 

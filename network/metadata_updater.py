@@ -114,7 +114,7 @@ class MetadataUpdater:
         self._anybody.send(ask, now)
 
     def pick(self, now: float, but: Collection[Endpoint] = ()) -> Endpoint | None:
-        """An address for a request to any broker; none of `but`."""
+        """Return an address for a request to any broker, without those of `but`."""
         return self._core.endpoints.pick(self._known(), now, but)
 
     def _request_metadata(self, now: float) -> None:
@@ -123,15 +123,16 @@ class MetadataUpdater:
             self.send_to_any(PendingRequest("Metadata", request, self._on_response, self._core.request_s), now)
 
     def _hedge_after_s(self) -> float:
-        """So that at the start several addresses get their turn."""
+        """The delay before the request is hedged. It is shorter at the start, so that several addresses are tried in
+        time."""
         if self._core.endpoints.ever_answered:
             return ELSEWHERE_S
         return min(ELSEWHERE_S, self._core.config.bootstrap_timeout_ms / 4000)
 
     def _on_response(self, outcome: RequestResult, now: float) -> None:
         core = self._core
-        # Without brokers it comes from one that is starting and has not been told of the cluster: that topics are not
-        # in it, or called unknown, says nothing of them.
+        # A response without brokers comes from a broker that is starting. Its missing or unknown topics have no
+        # meaning.
         if isinstance(outcome, ResponseReceived) and outcome.value.brokers:
             self._on_metadata(believable(outcome.value, outcome.version), now)
             return

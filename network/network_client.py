@@ -1,8 +1,8 @@
-"""The only sockets and the only clock of a client; its turns are given by a thread (`event_loop.py`).
+"""The only sockets and the only clock of a client. A thread (`event_loop.py`) gives the turns.
 
-A turn: hand in what sockets brought, let the core decide under the lock, write what it owes, say when the next is due.
-User code never runs here and never holds the lock, so nothing a user does delays a heartbeat; a name that takes long
-to resolve does so on a thread of its own, for the same reason.
+A turn passes the received responses to the core and polls the core under the lock. It writes the core's requests, and
+returns the time of the next turn. User code never runs here and never holds the lock, so it cannot delay a heartbeat.
+For the same reason names are resolved on a separate thread.
 """
 
 import contextlib
@@ -83,7 +83,7 @@ Made = TypeVar("Made", bound=Driven, covariant=True)
 
 
 class CoreFactory(Protocol[Made]):
-    """Makes what is driven, out of chance (numbers in [0, 1)) and the time at which it begins."""
+    """Creates the core from a source of random numbers in [0, 1) and the start time."""
 
     def __call__(self, *, chance: Callable[[], float], started: float) -> Made: ...
 
@@ -102,10 +102,10 @@ class _Change(Generic[C, T]):
 
 
 class Driver(Generic[C]):
-    """Owns the sockets. `lock` guards `core`; `wakeup` makes the thread look at it again.
+    """Owns the sockets. `lock` guards `core`. `wakeup` makes the thread poll it again.
 
     `bell` rings when the core has updates. A caller reads the core by `lock.run`, and changes it by `execute`, which no
-    signal handler can cut in two.
+    signal handler can interrupt.
     """
 
     def __init__(self, config: ClientConfig, core: CoreFactory[C]) -> None:
@@ -154,7 +154,7 @@ class Driver(Generic[C]):
         return time.time_ns() // 1_000_000
 
     def run_parallel(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
-        """Run jobs that let go of the GIL on as many threads as there are cores; what they return, in order."""
+        """Run jobs that release the GIL on as many threads as there are cores. Returns their results, in order."""
         if self._helpers is None:
             self._helpers = Helpers(min(os.cpu_count() or 1, MOST_HELPERS), "kohort-decoder")
         return self._helpers.run(jobs)
@@ -170,7 +170,9 @@ class Driver(Generic[C]):
         A signal handler that raises meanwhile ends the wait only: the change is made whole all the same. Raises
         ConcurrentUseError in a handler that has interrupted the owner of the lock.
         """
-        if self._loop is not None and self._loop.is_current:  # a finalizer that runs there; it would wait for itself
+        if (
+            self._loop is not None and self._loop.is_current
+        ):  # a finalizer that runs on the driver's thread would wait for itself
             return self.lock.run(change, self.core)
         return self.enqueue(change).result()
 
@@ -207,7 +209,7 @@ class Driver(Generic[C]):
             self._helpers.stop()
 
     def stop(self, timeout_s: float) -> None:
-        """Take no more turns and close every socket."""
+        """Give no more turns, and close every socket."""
         self.stop_soon()
         if self._loop is not None:
             self._loop.join(self, timeout_s)
@@ -234,7 +236,7 @@ class Driver(Generic[C]):
         return self.core.log_fields()
 
     def turn(self, ready: Ready) -> float:
-        """Read the sockets, poll the core, send its requests. Returns the next turn's time; 0.0 is at once."""
+        """Read the sockets, poll the core, send its requests. Returns the time of the next turn; 0.0 is at once."""
         if self.chore is not None:
             while not self.lock.run(self.chore):
                 pass
@@ -303,7 +305,7 @@ class Driver(Generic[C]):
         while self._tokens_made:
             made = self._tokens_made.popleft()
             if isinstance(made, KohortError):
-                log.warning("no new proof of who we are: %s", made)
+                log.warning("no new credentials: %s", made)
             tokens.came(made, now)
 
     def _owe_token(self, tokens: "TokenRefresher | TicketCache", now: float) -> None:
@@ -348,7 +350,7 @@ class Driver(Generic[C]):
             error = self.core.endpoints.last_error
             refused = self.core.fatal if isinstance(self.core.fatal, AuthenticationFailed) else None
             if refused is not None and endpoint is not None and (outgoing.purpose, endpoint) not in self._channels:
-                # As if it had failed again, without knocking: a name that is tried too often is locked.
+                # Counted as a failure without a connection, because too many failed logins lock an account.
                 self.core.endpoints.failed(endpoint, refused, now)
                 return [(outgoing.request, NoResponse(refused))]
         if endpoint is None:
@@ -369,8 +371,10 @@ class Driver(Generic[C]):
         return outcomes
 
     def _give_up(self, channel: Channel) -> list[tuple[PendingRequest, RequestResult]]:
-        """Close a channel without responses; that does not count against its broker."""
-        error = ConnectionFailed("given up: no answer came by it", **_place(channel.endpoint))
+        """Close a channel without responses. It does not count as a failure of its broker."""
+        error = ConnectionFailed(
+            "the connection was closed after a request without a response", **_place(channel.endpoint)
+        )
         outcomes = channel.connection.closed(error)
         self._forget(channel)
         with self.lock:
@@ -398,7 +402,7 @@ class Driver(Generic[C]):
             self._tls(),
             config.receive_buffer_bytes,
             config.send_buffer_bytes,
-            answered=connection.ranges is not None,  # then a broker has answered there before
+            answered=connection.ranges is not None,  # a broker has responded at this address before
         )
         self._channels[line, endpoint] = channel
         if _is_address(endpoint.host):
@@ -430,7 +434,7 @@ class Driver(Generic[C]):
         self.wakeup()
 
     def _look_after(self, channel: Channel, now: float) -> list[tuple[PendingRequest, RequestResult]]:
-        """Whatever a channel needs at each turn: addresses that came, bytes to write, time that is up."""
+        """Do a channel's work of a turn: resolved addresses, bytes to write, deadlines."""
         for one, found in [pair for pair in self._resolved if pair[0] is channel]:
             self._resolved.remove((one, found))
             if isinstance(found, KohortError):
@@ -441,13 +445,13 @@ class Driver(Generic[C]):
                 return self._end(channel, ended.error)
         try:
             error = channel.connection.overdue(now)
-        except KohortError as refused:  # a token has come, and the broker has no login to show it to
+        except KohortError as refused:  # a token arrived, and the broker rejects the login
             return self._end(channel, refused)
         if error is not None:
             return self._end(channel, error, timed_out=True)
         try:
             if now >= channel.address_deadline:
-                channel.call_next(ConnectionFailed("no answer while connecting", **_place(channel.endpoint)), now)
+                channel.call_next(ConnectionFailed("no response while connecting", **_place(channel.endpoint)), now)
             channel.write()
         except Ended as ended:
             return self._end(channel, ended.error)
@@ -461,10 +465,11 @@ class Driver(Generic[C]):
             outcomes = channel.on_event(mask, now)
             channel.write()
         except Ended as ended:
-            # Good answers may stand before what ended the connection; their asks wait for nothing else (B-02).
+            # Valid responses may precede the error that ended the connection, and their requests get no other outcome
+            # (B-02).
             return outcomes + ended.outcomes + self._end(channel, ended.error)
         if channel.connection.stage is Stage.READY and channel.connection.served:
-            self._is_ready(channel)  # also a port on which one must log in says which versions it speaks
+            self._is_ready(channel)  # a listener with SASL also responds to ApiVersions
         self._watch(channel)
         return outcomes + channel.connection.refused_versions()
 
@@ -501,9 +506,9 @@ class Driver(Generic[C]):
         with self.lock:
             self.core.counters.connections_ended += 1
             if isinstance(error, AuthenticationFailed):
-                self.core.fail(error)  # who tries again with what was refused is locked out in the end
+                self.core.fail(error)  # retries with rejected credentials could lock the account
             elif self._unreported(error, was_ready):
-                self.core.put_error(error)  # asking again may bring the same, and somebody has to know
+                self.core.put_error(error)  # a retry may fail in the same way, and the caller must learn of it
             if not idle:
                 self.core.endpoints.failed(channel.endpoint, error, self.now())
             if channel.line is ConnectionPurpose.GROUP and not outcomes:
@@ -555,7 +560,7 @@ def _keeper(
 
 
 def run_in_thread(name: str, work: Callable[..., None], *given: object) -> None:
-    """Let `work` take its time on a thread of its own; here, where there are no more, as at the interpreter's end."""
+    """Run `work` on a new thread, or on this one if no thread can be started, as at the interpreter's end."""
     try:
         threading.Thread(target=work, args=given, name=name, daemon=True).start()
     except RuntimeError:
@@ -584,7 +589,7 @@ def _is_address(host: str) -> bool:
 
 
 def _addresses(endpoint: Endpoint) -> list[Address]:
-    # As bytes, a name is not passed through IDNA, whose tables nobody needs who writes ASCII.
+    # A name in bytes is not passed through IDNA, whose tables ASCII names do not need.
     host = endpoint.host.encode() if endpoint.host.isascii() else endpoint.host
     found = socket.getaddrinfo(host, endpoint.port, type=socket.SOCK_STREAM)
     return [(int(family), address) for family, _kind, _protocol, _name, address in found]

@@ -69,10 +69,10 @@ R = TypeVar("R")
 CONSUMER_REPLICA_ID = -1
 FIRST_VERSION_OF_MANY_GROUPS = first_version(OffsetFetchRequest, "groups")
 FIRST_VERSION_OF_STABLE = first_version(OffsetFetchRequest, "require_stable")
-# Before, an answer was a list of where segments begin.
+# Before, a response was a list of base offsets of segments.
 FIRST_VERSION_OF_ONE_OFFSET = first_version(ListOffsetsPartitionResponse, "offset")
 FIRST_VERSIONS_OF_TIMESTAMPS = {-3: 7, -4: 8, -5: 9}  # the newest record (KIP-734), local (KIP-405) and tiered ends
-FIRST_VERSION_FOR_CONSUMERS = 3  # of OffsetForLeaderEpoch: from it on who may describe a topic may ask
+FIRST_VERSION_FOR_CONSUMERS = 3  # of OffsetForLeaderEpoch: from it on it needs DESCRIBE on the topic only
 
 
 class ListFailure(NamedTuple):
@@ -84,9 +84,10 @@ class ListFailure(NamedTuple):
 def list_offsets_request(
     wanted: Iterable[tuple[TopicPartition, int, int]], *, read_committed: bool, timeout_ms: int
 ) -> Callable[[int], ListOffsetsRequest]:
-    """`wanted`: (partition, timestamp, current leader epoch). Raises UnsupportedVersion for too old versions.
+    """Return the request for `wanted`: (partition, timestamp, current leader epoch).
 
-    A broker that does not know a special timestamp takes it for a time and responds with the log's start.
+    Raises UnsupportedVersion if the versions are too old: a broker would treat an unknown special timestamp as a time,
+    and respond with the log's start.
     """
     topics: dict[str, list[ListOffsetsPartition]] = {}
     least = FIRST_VERSION_OF_ONE_OFFSET
@@ -102,7 +103,7 @@ def list_offsets_request(
         timeout_ms=timeout_ms,
     )
 
-    return _since(least, request, "the broker is too old to be asked for such an offset", api="ListOffsets")
+    return _since(least, request, "the broker does not support this special timestamp", api="ListOffsets")
 
 
 def listed_offsets(response: ListOffsetsResponse) -> dict[TopicPartition, ListedOffset | ListFailure]:
@@ -196,7 +197,7 @@ def offset_for_leader_epoch_request(asks: Iterable[EpochAsk]) -> Callable[[int],
         topics=tuple(OffsetForLeaderTopic(topic=name, partitions=tuple(ps)) for name, ps in topics.items()),
     )
 
-    why = "the broker tells only other brokers where epochs end"
+    why = "the broker supports OffsetForLeaderEpoch for other brokers only"
     return _since(FIRST_VERSION_FOR_CONSUMERS, request, why, api="OffsetForLeaderEpoch")
 
 
@@ -221,7 +222,8 @@ def _since(least: int, request: R, why: str, *, api: str) -> Callable[[int], R]:
 
 
 def commit_request(identity: ConsumerGroupMetadata, offsets: Offsets) -> OffsetCommitRequest:
-    """The request that commits `offsets` as `identity`; a group without members lets one in that has no generation."""
+    """Return the request that commits `offsets` as `identity`. A group without members accepts a commit without a
+    generation."""
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for partition, found in sorted(offsets.items()):
         topics.setdefault(partition.topic, []).append(

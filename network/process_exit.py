@@ -1,5 +1,8 @@
-"""At the interpreter's end: a consumer that was not closed leaves, so that its group need not wait for it, and what a
-producer sent gets a little time to be acknowledged."""
+"""The interpreter's end: an open consumer leaves its group, and a producer's records get a short time for
+acknowledgement.
+
+The group need not wait for the session timeout then.
+"""
 
 import atexit
 import contextlib
@@ -25,8 +28,11 @@ class Closable(Protocol):
 def warn_unclosed(
     kind: str, client_id: str, group: str | None, driver: "Driver[Any]", stop: Callable[[], None] | None = None
 ) -> None:
-    """For `__del__` of a client that was not closed: ResourceWarning, and its driver stops, by `stop` if that is given.
-    Nothing in a forked child, whose driver is its parent's."""
+    """Warn with ResourceWarning of a client that was not closed, and stop its driver, by `stop` if given. For
+    `__del__`.
+
+    It does nothing in a forked child, because the driver belongs to the parent.
+    """
     if driver.pid != os.getpid():
         return
     of = f" of group {group!r}" if group else ""
@@ -49,7 +55,7 @@ def _close_all() -> None:
 
 @contextmanager
 def on_sigterm(act: Callable[[], object]) -> Iterator[None]:
-    """SIGTERM calls `act` while this is open, on the main thread only; elsewhere signals are left alone."""
+    """SIGTERM calls `act` while this is open, on the main thread only. On other threads signals are not handled."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -36,7 +36,7 @@ class Promise(Generic[T]):
         return self._done
 
     def set_result(self, value: T) -> None:
-        """Give the value; wake all that wait."""
+        """Set the value, and wake all waiting threads."""
         self._value = value
         self._settle()
 
@@ -102,11 +102,11 @@ class Flag:
         return self._promise.done()
 
     def set(self) -> None:
-        """Wake all that wait; call what was given to `then`."""
+        """Wake all waiting threads, and call the functions given to `then`."""
         self._promise.set_result(None)
 
     def wait(self, timeout_s: float | None = None) -> bool:
-        """Wait until it is set; False if that is not within `timeout_s` seconds."""
+        """Wait until it is set. Returns False after `timeout_s` seconds."""
         try:
             self._promise.result(timeout_s)
         except TimeoutError:
@@ -125,7 +125,7 @@ def run_uninterrupted(function: Callable[[*Ts], T], *args: *Ts) -> T:
     promise: Promise[T] = Promise()
     try:
         _thread.start_new_thread(promise.give, (function, *args))
-    except RuntimeError:  # the interpreter ends, and starts no more threads
+    except RuntimeError:  # the interpreter is ending, and starts no more threads
         return function(*args)
     return promise.result()
 

@@ -1,7 +1,7 @@
-"""Requests whose shape, not only their fields, changed between versions: from what is meant to what a version can say.
+"""Converts requests whose shape, not only their fields, changed between versions.
 
-The machine fills in everything it means. Kafka's definitions then mark most later fields as ignorable, and the codec
-drops those by itself; three requests replaced one field by another, which only this knows.
+The machine sets all fields. Kafka's definitions mark most later fields as ignorable, and the codec drops those itself.
+Three requests replaced one field by another, which this module converts.
 """
 
 from collections.abc import Mapping
@@ -39,12 +39,13 @@ def fit(request: Any, version: int) -> Any:
     if kind in REPLACED:
         text, many = REPLACED[kind]
         return request._replace(**({many: ()} if version < first_version(kind, many) else {text: ""}))
-    # KIP-848: "" removes a pattern. A version without patterns has none to remove; a pattern itself cannot be left out.
+    # KIP-848: "" removes a pattern. A version without patterns has none to remove, but a pattern itself must not be
+    # dropped.
     if getattr(request, "subscribed_topic_regex", None) == "" and version < first_version(
         kind, "subscribed_topic_regex"
     ):
         return request._replace(subscribed_topic_regex=None)
-    # KIP-516: v13 has ids for names; by name a topic made anew would be forgotten together with the old one.
+    # KIP-516: v13 has topic ids. By name, a re-created topic would be removed from the session with the old one.
     if kind is FetchRequest and version < first_version(ForgottenTopic, "topic_id") and request.forgotten_topics_data:
         return _without_what_is_told(request)
     return request

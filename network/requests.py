@@ -59,8 +59,8 @@ class PendingRequest(NamedTuple):
 class ConnectionPurpose(Enum):
     """The connection to a broker that a request uses. The coordinator's is separate (G-02).
 
-    Fetch requests have their own, since a Fetch that waits at the broker holds up everything behind it. Metrics have
-    their own, since the plugin that takes them may be slow.
+    Fetch requests have their own, because a Fetch that waits at the broker delays all requests behind it. Metrics have
+    their own, because the broker's metrics plugin may be slow.
     """
 
     CONTROL = "control"
@@ -70,9 +70,9 @@ class ConnectionPurpose(Enum):
 
 
 class UnsentRequest(NamedTuple):
-    """A request, its connection and its address; None: any broker.
+    """A request, its connection and its address; None means any broker.
 
-    `use_new_connection`: by a new connection, while the existing one is closed.
+    `use_new_connection`: close the existing connection and open a new one.
     """
 
     purpose: ConnectionPurpose

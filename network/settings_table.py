@@ -120,9 +120,9 @@ class Settings(Frozen):
 
 
 def by_our_names(properties: Mapping[str, Any], table: Mapping[str, Setting]) -> dict[str, Any]:
-    """Properties by Kafka's names under ours, what is text with the type of its setting; nothing is checked yet.
+    """Return properties by kohort's names, with text converted to the type of its setting. Values are not checked.
 
-    Raises ConfigError for a name that `table` does not have, and for text that cannot be of its type.
+    Raises ConfigError for a name that `table` does not have, and for text that cannot be converted.
     """
     ours = {}
     for name, value in properties.items():
@@ -140,7 +140,7 @@ def _nearest(name: str, known: Iterable[str], *, cutoff: float = 0.6) -> str | N
 
 
 def unknown(name: str, known: Iterable[str], noun: str) -> ConfigError:
-    # A mistyped name is most often one of ours or one of Kafka's, whichever way the user came.
+    # A mistyped name is most often close to one of kohort's or Kafka's names, in either method of creation.
     ours = name.replace(".", "_") if noun == "setting" else name
     nearest = _CALLED.get(ours) if noun == "setting" else None
     nearest = nearest or _nearest(ours, known, cutoff=0.5)
@@ -191,7 +191,7 @@ def _check_str(setting: Setting, value: Any) -> str:
 
 
 def _check_sent(setting: Setting, value: Any) -> str:
-    """Raises ConfigError for what no request can carry. NUL separates fields in SASL PLAIN, and nothing means it."""
+    """Raise ConfigError for text that no request can carry. NUL is invalid: it separates fields in SASL PLAIN."""
     text = _check_str(setting, value)
     reason = unsendable(text) or (f"it has a NUL at {text.index(NUL)}" if NUL in text else "")
     if reason and setting.secret:
@@ -267,15 +267,15 @@ def from_text(setting: Setting, text: str) -> Any:
 
 
 def split_address(address: str) -> tuple[str, int]:
-    """("host", port) of "host:port", "[::1]:port"; a listener's "PLAINTEXT://" in front is taken off.
+    """Return ("host", port) of "host:port" or "[::1]:port". A listener's "PLAINTEXT://" in front is removed.
 
-    Raises ConfigError if there is no port, or none that a socket could use.
+    Raises ConfigError if there is no port, or an invalid one.
     """
     bare = address.rpartition("://")[2].strip()
-    if "@" in bare:  # as in the URLs of databases; what stands before it may be a password
+    if "@" in bare:  # as in database URLs; the text before it may contain a password
         raise ConfigError(
             f"not a broker's address: {'...@' + bare.rpartition('@')[2]!r}",
-            hint='"host:port"; who logs in is said by sasl_username and sasl_password',
+            hint='use "host:port", and set sasl_username and sasl_password for a login',
         )
     host, colon, port = bare.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")

@@ -16,9 +16,11 @@ Keep = Callable[[Direction, str, int, int, bytes, float], None]
 
 
 class Tape:
-    """Appends to `path`; lines are written whole, so a tape of a process that was killed ends at a line's end or in one
-    torn line, and on a full disk it ends there. Used by the driver's thread alone. `started`: monotonic seconds that
-    count as 0."""
+    """Appends to `path`. Used by the driver's thread only.
+
+    Lines are written whole. The tape of a killed process therefore ends with a line or one incomplete line, and on a
+    full disk it ends there. `started`: monotonic seconds that count as 0.
+    """
 
     def __init__(self, path: str, started: float) -> None:
         self._started = started
@@ -41,7 +43,7 @@ class Tape:
         return keep
 
     def close(self) -> None:
-        with suppress(OSError):  # what a full disk did not take is tried again, and no news
+        with suppress(OSError):  # the rest after a full disk is tried again, without another message
             self._file.close()
 
     def _write(self, text: str) -> None:

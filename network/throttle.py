@@ -1,8 +1,8 @@
 """Client-side throttling (KIP-219): requests wait for the `throttle_time_ms` of the last response.
 
-Since KIP-219 a broker responds at once and reads nothing more of the connection until the time is up. A request sent
-meanwhile only fills buffers and runs into its time-out. Membership is the exception: a heartbeat in the broker's socket
-is read when the broker reads again, but one that waits here may come too late.
+Since KIP-219 a broker responds at once and reads nothing more from the connection until the time has passed. A request
+sent meanwhile only fills buffers and times out. Group membership is the exception: a heartbeat in the broker's socket
+is read when the broker reads again, but a heartbeat that waits in the client may come too late.
 """
 
 import logging
@@ -11,7 +11,7 @@ from typing import Any, Final
 log = logging.getLogger("kohort.connections")
 
 LONGEST_S: Final = 30.0
-"""What is believed at most. Brokers ask for a few quota windows of a second; for more only a defect or a lie asks."""
+"""The maximum throttle time. Brokers request a few quota windows of a second, so a longer time is a defect."""
 
 NEVER_HELD: Final = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat"})
 
@@ -30,7 +30,7 @@ class Throttle:
             self.until = max(self.until, now + min(wanted_s, LONGEST_S))
         if wanted_s > LONGEST_S and not self._told:
             self._told = True
-            log.warning("%s asks for %.0f s of silence: it gets %.0f s at a time", broker, wanted_s, LONGEST_S)
+            log.warning("%s requested a throttle time of %.0f s, limited to %.0f s", broker, wanted_s, LONGEST_S)
 
     def holds(self, api: str, now: float) -> bool:
         """True if a request has to wait."""

@@ -1,4 +1,4 @@
-"""One socket of a connection: connecting, TLS, frames in and out; never blocks. Used by the driver only."""
+"""One socket of a connection: connecting, TLS, frames in and out. It never blocks. Used by the driver only."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ if TYPE_CHECKING:
 READS_AT_ONCE = 64
 
 DEAD_AFTER_30_S = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
-"""When a connection that answers nothing at all is over: a join or a long fetch may wait for minutes by right, and what
-is left of a connection whose path has gone would else be found out two hours later (B-25). Linux's names and units."""
+"""The keepalive that ends a dead connection after 30 s, by Linux's names and units (B-25).
 
-WANTS_CERTIFICATE = "does it want a client's certificate of an authority that it trusts (ssl_cert_path, ssl_key_path)?"
+A JoinGroup or a long Fetch may wait for minutes, so a missing response is no sign of a dead connection. The default
+keepalive would need two hours.
+"""
+
+WANTS_CERTIFICATE = "set ssl_cert_path and ssl_key_path if the broker requires a client certificate"
 
 Address = tuple[int, Any]  # family, sockaddr
 
 
 class Ended(Exception):
-    """The socket is of no more use, because of `error`. `outcomes`: results from before, not yet reported."""
+    """The socket ended with `error`. `outcomes`: earlier results, not yet reported."""
 
     def __init__(self, error: KohortError, outcomes: Sequence[tuple[PendingRequest, RequestResult]] = ()) -> None:
         super().__init__(str(error))
@@ -62,7 +65,7 @@ class Channel:
         self.answered = answered
         self.addresses: deque[Address] = deque()
         self.sock: socket.socket | None = None
-        self.watched: socket.socket | None = None  # the one that the selector knows
+        self.watched: socket.socket | None = None  # the socket registered at the selector
         self.events = 0
         self.address_deadline = float("inf")
         self._address_s = 0.0
@@ -83,7 +86,7 @@ class Channel:
         self.call_next(ConnectionFailed("the name has no address", **self._place()), now)
 
     def call_next(self, error: KohortError, now: float) -> None:
-        """Call the next address; Ended(error) when none is left."""
+        """Connect to the next address. Raises Ended(error) if none is left."""
         self._drop_socket()
         while self.addresses:
             family, address = self.addresses.popleft()
@@ -127,7 +130,7 @@ class Channel:
         host = self.endpoint.host
         try:
             self.sock = self.tls.wrap_socket(self.sock, server_hostname=host, do_handshake_on_connect=False)
-        except (OSError, ValueError) as problem:  # gone again already; or no name that a certificate can be for
+        except (OSError, ValueError) as problem:  # the peer has closed already, or the name cannot be in a certificate
             self.call_next(self._failed(problem), now)
             return
         self._shaking_hands = True
@@ -170,7 +173,7 @@ class Channel:
     # --- both ways
 
     def on_event(self, mask: int, now: float) -> list[tuple[PendingRequest, RequestResult]]:
-        """Handles a socket that is ready for `mask`. Returns the requests' outcomes; raises Ended."""
+        """Handle a socket that is ready for `mask`. Returns the requests' outcomes. Raises Ended."""
         if self.sock is None:
             return []
         if self._shaking_hands:
@@ -247,19 +250,19 @@ class Channel:
         if self.answered:
             login = None
             if self.connection.credentials is None and not self.connection.served:
-                login = 'does one have to log in on this port (security_protocol="SASL_SSL" or "SASL_PLAINTEXT")?'
+                login = 'set security_protocol="SASL_SSL" or "SASL_PLAINTEXT" if the listener uses SASL'
             return ConnectionFailed("the broker closed the connection", hint=login, **self._place())
         hint = (
-            "is this port TLS, or not Kafka at all?"
+            'set security_protocol="SSL" if the listener uses TLS, and check the port'
             if self.tls is None
-            else f"is this port Kafka's? {WANTS_CERTIFICATE}"
+            else f"check the port; {WANTS_CERTIFICATE}"
         )
-        error = ConnectionFailed("the connection was closed before anything was answered", hint=hint, **self._place())
+        error = ConnectionFailed("the connection was closed before the first response", hint=hint, **self._place())
         return explained(error, self.reader.first_bytes(), self.endpoint, answered=False)
 
     def _failed(self, problem: OSError | ValueError) -> KohortError:
         if is_secure(self.sock) and isinstance(problem, OSError) and (alert := alerted(problem)) is not None:
-            # In TLS 1.3 a broker may judge our certificate when we believe that we are in.
+            # In TLS 1.3 the broker may reject the client's certificate after the client has completed the handshake.
             return TlsError(f"the broker ended TLS: {alert}", hint=WANTS_CERTIFICATE, **self._place())
         reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else str(problem)
         hint = WANTS_CERTIFICATE if is_secure(self.sock) and not self.answered else None

@@ -53,7 +53,7 @@ class LoweredCodec(NamedTuple):
 
     def _error(self, error: _codec.Malformed) -> WireError:
         path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in reversed(error.steps))
-        hint = "raise max_frame_bytes if the cluster has so many topics" if "more values" in error.reason else None
+        hint = "raise max_frame_bytes if the cluster has so many topics" if "more memory" in error.reason else None
         return WireError(
             error.reason,
             hint=hint,

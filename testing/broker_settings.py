@@ -27,7 +27,7 @@ SASL_MECHANISMS: Final = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512")
 
 @dataclass(frozen=True, slots=True)
 class NodeLayout:
-    """One node: its id, its folder, its ports by listener, and what the PROXIED listener says its port is."""
+    """One node: its id, its folder, its ports by listener, and the advertised port of the PROXIED listener."""
 
     node_id: int
     folder: Path
@@ -90,7 +90,7 @@ def node_properties(
         # Groups of tests are born and die in a second.
         "group.initial.rebalance.delay.ms": "0",
         "group.min.session.timeout.ms": "100",
-        # Members of KIP-848 groups are told of a change at their next heartbeat: by default 5 s later.
+        # Members of KIP-848 groups get a change at their next heartbeat, by default after up to 5 s.
         "group.consumer.min.heartbeat.interval.ms": "100",
         "group.consumer.heartbeat.interval.ms": "500",
         "group.consumer.min.session.timeout.ms": "1000",
@@ -118,7 +118,7 @@ def node_properties(
     if security.acls:
         properties |= {
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-            # The plaintext listener knows nobody's name; brokers and the test's own set-up come through it.
+            # The plaintext listener does not authenticate. Brokers and the test's own set-up use it.
             "super.users": "User:ANONYMOUS",
             "allow.everyone.if.no.acl.found": "false",
         }

@@ -1,4 +1,4 @@
-"""A cache folder per user for downloads, and a lock so that two processes never download the same thing at once."""
+"""A cache folder per user for downloads, and a lock so that two processes never download the same file at once."""
 
 import fcntl
 import os

@@ -12,14 +12,14 @@ from typing import Final
 from kohort.testing import supervisor
 
 KILLED_TIMEOUT_S: Final = 120.0
-"""Even SIGKILL waits for what a process has under way in the kernel, such as an fsync on a busy disk."""
+"""Even SIGKILL waits for a running system call, for example an fsync on a busy disk."""
 
 
 class Supervised:
-    """`command`, started under `supervisor.py` in `folder`, what it prints appended to `log`, of both its outputs.
-    Where this process dies, `remove_if_orphaned` is removed with it.
+    """Runs `command` under `supervisor.py` in `folder`, with both outputs appended to `log`.
 
-    `pid`: the command's own, 0 where not even its supervisor could be started: then `running` is False.
+    If this process dies, `remove_if_orphaned` is removed with the command. `pid`: the command's own, or 0 if its
+    supervisor could not be started. `running` is False then.
     """
 
     def __init__(

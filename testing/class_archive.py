@@ -1,8 +1,9 @@
-"""A faster start: the JVM's own archive of the classes that a broker loads, made once a version and Java.
+"""A faster start: the JVM's own archive of the classes that a broker loads, made once for each version and Java.
 
-A broker's start is mostly the JVM reading and checking some 10,000 classes; from an archive (class data sharing) it
-maps them. Measured on two cores: one broker 2.7 s without, 1.6 s with. The JVM checks that an archive fits before it
-uses one and starts without it otherwise, so that a stale archive costs time and nothing else.
+A broker's start is mostly the JVM reading and checking some 10,000 classes. With an archive (class data sharing) the
+JVM maps them instead. Measured on two cores, one broker starts in 2.7 s without an archive and in 1.6 s with it. The
+JVM checks an archive before it uses it, and starts without it if it does not fit. A stale archive therefore only costs
+time.
 """
 
 import hashlib
@@ -15,10 +16,10 @@ from kohort.testing.jdk import java
 
 
 def archive_options(version: str, jars: Sequence[Path], prime: Callable[[list[str]], None] | None = None) -> list[str]:
-    """JVM options that use the archive. Where there is none yet, `prime` is called once to make it, if given.
+    """Return JVM options that use the archive. If there is none yet, `prime` is called once to make it.
 
-    `prime` has to run a broker with the given options and to end it in order (SIGTERM). Its errors are not raised;
-    the start of the wanted broker will show them.
+    `prime` must run a broker with the given options and end it cleanly (SIGTERM). Its errors are not raised, because
+    the start of the real broker shows them.
     """
     made_of = "\n".join([str(java().resolve()), *map(str, jars)])
     name = f"kafka-{version}-{hashlib.sha256(made_of.encode()).hexdigest()[:16]}.jsa"

@@ -13,9 +13,9 @@ DOWNLOAD_TIMEOUT_S = 300.0
 
 
 def unpacked(name: str, packages: tuple[str, ...]) -> Path:
-    """The root of a tree with `packages`, and with whatever they need that is not installed here; made once.
+    """Return the root of a tree with `packages` and their missing dependencies, made once.
 
-    Raises PackagesUnavailable where there is no apt, or it knows no such packages.
+    Raises PackagesUnavailable if there is no apt, or a package is unknown.
     """
     root = cache_dir() / "debian" / name
     with locked(root.with_suffix(".lock")):
@@ -37,7 +37,9 @@ def _unpack(packages: tuple[str, ...], root: Path) -> None:
     files = re.findall(r"^'\S+' (\S+\.deb) ", planned, re.MULTILINE)
     versions = [unquote(file).split("_")[:2] for file in files]
     if not versions:
-        raise PackagesUnavailable("apt has nothing to download", hint=f"is {packages[0]} installed, but not whole?")
+        raise PackagesUnavailable(
+            "apt has nothing to download", hint=f"check that {packages[0]} is completely installed"
+        )
     _run(["apt-get", "download", *(f"{package}={version}" for package, version in versions)], archives)
     for archive in sorted(archives.glob("*.deb")):
         _run(["dpkg-deb", "--extract", str(archive), str(root)], archives)

@@ -3,7 +3,7 @@
     with FaultProxy("127.0.0.1:9092") as proxy:
         consumer = Consumer(proxy.address, ...)
         proxy.add(Latency(50, jitter_ms=20))
-        proxy.add(Reset(), direction=TO_CLIENT, api="OffsetCommit", times=1)    # done, and its answer lost
+        proxy.add(Reset(), direction=TO_CLIENT, api="OffsetCommit", times=1)    # done, and its response lost
 
 A broker sends its own address to clients in Metadata and FindCoordinator, and they would bypass the proxy. So use it
 with a broker that advertises the proxy: `ProxiedCluster` does both ends.
@@ -58,7 +58,7 @@ class SeenFrame(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Laid:
-    """A fault in force; `remove()` ends it. `hits` counts the frames it was laid on."""
+    """A fault in force. `remove()` ends it. `hits` counts the frames that it affected."""
 
     fault: Fault
     direction: frozenset[Direction]
@@ -119,7 +119,7 @@ class FaultProxy:
         api: int | str | None = None,
         times: int | None = None,
     ) -> Laid:
-        """Lay `fault` on every frame that begins from now on (or the next `times`), of `api` (key or name) or all."""
+        """Apply `fault` to every frame that begins from now on (or the next `times`), of `api` (key or name) or all."""
         key = None if api is None else API[api].key
         laid = Laid(fault, direction, key, times, _list=self._laid)
         self._laid.append(laid)
@@ -200,7 +200,7 @@ class FaultProxy:
         try:
             await asyncio.gather(there, back)
         except asyncio.CancelledError:
-            pass  # a task that ends as cancelled would be reported by asyncio's streams as a fault of theirs
+            pass  # a task that ends as cancelled would be logged by asyncio's streams as an error
         finally:
             connection.end(reset=False)
             del self._connections[number]
@@ -289,7 +289,7 @@ class _Delivery:
         self._closed = False
 
     async def write(self, piece: Piece, faults: tuple[Fault, ...]) -> bool:
-        """True if the stream goes on after this piece."""
+        """Return True if the stream stays open after this piece."""
         if piece.first:
             self._sent_of_frame = 0
         data = piece.data

@@ -1,7 +1,7 @@
-"""Faults that a FaultProxy can inject into a stream: plain values, each one kind.
+"""Faults that a FaultProxy can inject into a stream: plain values, one class for each kind.
 
-A fault is laid on bytes of one direction or both, on every frame or on those of one API, for ever or for the first
-few frames. Bytes that several faults match suffer all of them.
+A fault applies to the bytes of one direction or both, to every frame or to those of one API, for ever or for the first
+frames. Several faults may apply to the same bytes.
 """
 
 from dataclasses import dataclass
@@ -78,7 +78,7 @@ class HalfClose:
 
 @dataclass(frozen=True, slots=True)
 class BlackHole:
-    """Takes bytes and delivers none; connections stay open. Laid on one direction it is a one-way partition."""
+    """Takes bytes and delivers none; connections stay open. In one direction it is a one-way partition."""
 
 
 Fault = Latency | Bandwidth | Slice | Reset | Limit | HalfClose | BlackHole

@@ -1,8 +1,8 @@
 """Assigns passing bytes to the request or response that they belong to, without holding a frame back.
 
-Requests carry their API key in their first bytes; responses carry only the correlation id, so a connection's two
-trackers share one table. A stream that is no Kafka (TLS, say) is noticed by its first absurd frame size and passed on
-as pieces that belong to no API.
+Requests have their API key in their first bytes. Responses have only the correlation id, so a connection's two trackers
+share one table. A stream of another protocol (for example TLS) is recognised by its first impossible frame size. It is
+passed on as pieces without an API.
 """
 
 import struct

@@ -1,10 +1,11 @@
-"""Apache Kafka's jars, and Spark's connector to it, resolved once a version and kept in the user's cache.
+"""Apache Kafka's jars, and Spark's Kafka connector, resolved once for each version and kept in the user's cache.
 
-The resolver is the Ivy jar that PySpark ships, so a user needs only pip and a Java. One resolution brings the
-broker, the command-line tools and one slf4j binding. Ivy checks each download against the repository's own checksum.
-The sha256 of every jar must be the one in `jar_checksums.py`, when the set is fetched and at each later use: a
-mirror cannot add or replace a jar, and neither can a process that writes to the cache. A set of a version without
-pins is refused, unless KOHORT_UNPINNED_JARS=1; such a set is compared with the sums of its first download.
+The resolver is the Ivy jar that PySpark ships, so a user needs only pip and Java. One resolution brings the broker, the
+command-line tools and one slf4j binding. Ivy checks each download against the repository's own checksum.
+
+When the set is fetched, and at each later use, the sha256 of every jar must be the one in `jar_checksums.py`. A mirror,
+or a process that writes to the cache, can therefore not add or replace a jar. A version without pins is rejected,
+unless KOHORT_UNPINNED_JARS=1. Such a set is compared with the checksums of its first download.
 
 A set is resolved beside its final place and renamed into it under a lock: other processes see a whole set or none.
 """
@@ -61,7 +62,7 @@ _IVY_MODULE = """<ivy-module version="2.0">
 """
 # Up to 3.9 the broker loads a log4j 1 class at its start without declaring it.
 _RELOAD4J = '<dependency org="ch.qos.reload4j" name="reload4j" rev="1.2.25" conf="default->default"/>'
-# PySpark brings Spark, Hadoop, Scala and slf4j itself; a second copy of theirs would be loaded beside the first.
+# PySpark brings Spark, Hadoop, Scala and slf4j. Second copies would be loaded beside the first.
 _CONNECTOR_MODULE = """<ivy-module version="2.0">
   <info organisation="kohort" module="spark-connector"/>
   <configurations><conf name="default"/></configurations>
@@ -78,7 +79,7 @@ _CONNECTOR_MODULE = """<ivy-module version="2.0">
 
 @dataclass(frozen=True, slots=True)
 class _Recipe:
-    """A set of jars: who they are to a reader, in the cache, to Ivy, and the one without which it is no such set."""
+    """A set of jars: its display name, its cache key, its Ivy module, and the jar without which it is incomplete."""
 
     title: str
     slug: str
@@ -92,9 +93,9 @@ class _Recipe:
 
 
 def classpath(version: str = DEFAULT_VERSION) -> list[Path]:
-    """Every jar that a broker of `version` and its command-line tools need; fetched at the first call.
+    """Return all jars that a broker of `version` and its command-line tools need, fetched at the first call.
 
-    Raises JarsUnavailable (no PySpark to borrow Ivy from, no network, no such version) and JdkMissing.
+    Raises JarsUnavailable (no PySpark with Ivy, no network, unknown version) and JdkMissing.
     """
     return list(_verified(_broker(_checked(version, "Apache Kafka")), cache_dir()))
 
@@ -274,7 +275,7 @@ def _reason(said: list[str]) -> str:
         for line in said:
             if needle in line:
                 return line.strip(" \t:*")
-    return said[-1] if said else "Ivy said nothing"
+    return said[-1] if said else "Ivy printed nothing"
 
 
 def _proxy_options() -> list[str]:

@@ -17,9 +17,9 @@ _HINT = (
 
 
 def java() -> Path:
-    """The `java` to run: that of JAVA_HOME if set, else the first on PATH; at least Java 17.
+    """Return the `java` to run: that of JAVA_HOME if set, else the first on PATH. It is at least Java 17.
 
-    Raises JdkMissing, which says what to install.
+    Raises JdkMissing, with the installation command.
     """
     return _checked(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
 

@@ -18,7 +18,7 @@ def ask(address: str, api_key: int, version: int, body: bytes, *, timeout_s: flo
         answer = _exactly(connection, size)
     (correlation_id,) = struct.unpack_from(">i", answer)
     if correlation_id != _CORRELATION_ID:
-        raise ConnectionError(f"answer to request {correlation_id}, which was never sent")
+        raise ConnectionError(f"response to request {correlation_id}, which was never sent")
     return answer[4:]
 
 
@@ -33,6 +33,6 @@ def _exactly(connection: socket.socket, size: int) -> bytes:
     while len(parts) < size:
         part = connection.recv(size - len(parts))
         if not part:
-            raise ConnectionError("closed before the answer was whole")
+            raise ConnectionError("closed before the response was complete")
         parts += part
     return bytes(parts)

@@ -1,13 +1,13 @@
-"""Real Apache Kafka for tests and demos, without Docker: a broker, or a cluster, of a version of your choice.
+"""Real Apache Kafka for tests and demos, without Docker: a broker or a cluster of any version.
 
     with RealBroker(version="3.9.1") as broker:
         broker.bootstrap            # "127.0.0.1:21734"
         broker.kill(); broker.start()
 
-Everything runs in KRaft mode with a modest heap, on free ports of the loopback interface, in a scratch folder that is
-removed at the end. The JVM compiles quickly and optimizes little (`-XX:TieredStopAtLevel=1`, which halves the processor
-time of a start); where the broker's own speed matters, pass `jvm_options=OPTIMIZING`. A broker outlives neither the
-`with` block nor this process, however that ends.
+Brokers run in KRaft mode with a small heap, on free ports of the loopback interface, in a scratch folder that is
+removed at the end. The JVM compiles quickly and optimizes little (`-XX:TieredStopAtLevel=1`), which halves the
+processor time of a start. If the broker's own speed matters, pass `jvm_options=OPTIMIZING`. A broker ends with the
+`with` block, and with this process, however that ends.
 """
 
 import shutil
@@ -39,7 +39,7 @@ from kohort.testing.ports import free_ports
 from kohort.testing.tls import make_tls_files
 
 OPTIMIZING = ("-XX:TieredStopAtLevel=4",)
-START_TIMEOUT_S = 150.0  # brokers that start beside other work take their time; one that has ended is told at once
+START_TIMEOUT_S = 150.0  # brokers that start beside other work are slow; the end of one is reported at once
 _START_TRIES = 3
 _PRIME_TIMEOUT_S = 60.0
 _ARCHIVING = "ArchiveClassesAtExit"
@@ -48,15 +48,15 @@ _ARCHIVING = "ArchiveClassesAtExit"
 class RealCluster:
     """`count` brokers of Apache Kafka `version`, each also a controller, started at once or by `start()`.
 
-    `tls=True` adds a TLS listener (`bootstrap_tls`, `ca_file`); `users` (name to password) adds a SASL listener that
-    takes PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 (`bootstrap_sasl`); both together add `bootstrap_sasl_tls`.
-    `acls=True` denies named users whatever no ACL allows; the plaintext listener stays free of rules.
-    `properties` go into every server.properties and win over ours; `plugins` are jars, or folders of classes, that they
-    may name; `racks` says where each node stands. `proxy_ports` (one a node) adds a listener whose advertised port is
-    the given one, for a proxy that forwards to `behind_proxy(node)`. `ports` fixes the plaintext ports.
-    `folder` keeps data and logs after the end; a scratch folder is removed.
+    `tls=True` adds a TLS listener (`bootstrap_tls`, `ca_file`). `users` (name to password) adds a SASL listener for
+    PLAIN, SCRAM-SHA-256 and SCRAM-SHA-512 (`bootstrap_sasl`). Both together add `bootstrap_sasl_tls`. `acls=True`
+    denies named users all operations that no ACL allows. The plaintext listener has no ACLs. `properties` go into every
+    server.properties and override the defaults. `plugins` are jars, or folders of classes, that they may name. `racks`
+    has the rack of each node. `proxy_ports` (one for each node) adds a listener with the given advertised port, for a
+    proxy that forwards to `behind_proxy(node)`. `ports` fixes the plaintext ports. `folder` keeps data and logs after
+    the end. Without it a scratch folder is used and removed.
 
-    Raises JdkMissing, JarsUnavailable or BrokerStartError. Safe to use several at a time.
+    Raises JdkMissing, JarsUnavailable or BrokerStartError. Several clusters can run at a time.
     """
 
     def __init__(
@@ -175,7 +175,7 @@ class RealCluster:
 
     def _addresses(self, listener: str) -> str:
         if not self.nodes or listener not in self.nodes[0].layout.ports:
-            raise BrokerStartError(f"no {listener} listener is up", hint="ask for it when the broker is made")
+            raise BrokerStartError(f"the cluster has no {listener} listener", hint="pass its option to the constructor")
         return ",".join(node.layout.address(listener) for node in self.nodes)
 
     def _build(self) -> None:

@@ -170,7 +170,7 @@ class RealKdc:
 
     def _admin(self, query: str) -> None:
         said = self._run("kadmin.local", "-r", self.realm, "-q", query)
-        # It tells of failures, and succeeds.
+        # It reports failures, and still exits with 0.
         if "while " in said:
             raise KdcStartError(f"kadmin {query.split()[0]} failed: {said.strip()[-500:]}")
 

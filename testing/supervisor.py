@@ -24,11 +24,11 @@ def _let_pass(number: int, frame: object) -> None:
 def main(asker: int, folder: str, command: list[str]) -> int:
     """Returns the command's exit code, or 1 after it was killed because the starting process died."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        # A terminal's Ctrl-C is the asker's to handle. A function, since an ignored signal would stay ignored in the
-        # child, which has to hear SIGTERM.
+        # A terminal's Ctrl-C is for the starting process. A function, because an ignored signal would stay ignored in
+        # the child, which needs SIGTERM.
         signal.signal(number, _let_pass)
-    # Our own output is a pipe of which the asker reads one line: what is printed into it would one day wait for ever,
-    # as a JVM does, all of it, that was asked for its threads.
+    # The output is a pipe of which the starting process reads one line. A full pipe would block a JVM that prints its
+    # threads.
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True)
     print(child.pid, flush=True)
     while child.poll() is None:

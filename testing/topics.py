@@ -84,7 +84,7 @@ def _describe(address: str, topic: str, timeout_s: float) -> tuple[dict[int, str
         (port, rack_size) = struct.unpack_from(">ih", answer, at)
         nodes[node] = f"{host}:{port}"
         at += 6 + max(rack_size, 0)
-    at += 8  # controller, count of topics: one was asked for
+    at += 8  # controller, number of topics: one was requested
     at += 2  # its error: unknown topics list no partitions
     at += 2 + struct.unpack_from(">h", answer, at)[0] + 1
     (count,) = struct.unpack_from(">i", answer, at)
@@ -99,9 +99,9 @@ def _describe(address: str, topic: str, timeout_s: float) -> tuple[dict[int, str
 
 
 def kafka_tool(main_class: str, *arguments: str, version: str = jars.DEFAULT_VERSION, stdin: str = "") -> str:
-    """Run one of Apache Kafka's command-line tools by its Java class; returns its standard output.
+    """Run one of Apache Kafka's command-line tools by its Java class, and return its standard output.
 
-    Raises BrokerStateError with what the tool said when it ends with an error.
+    Raises BrokerStateError with the tool's output if it fails.
     """
     needed = jars.classpath(version)
     classpath = os.pathsep.join(str(jar) for jar in needed)

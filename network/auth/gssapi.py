@@ -17,7 +17,7 @@ from kohort.network.errors import AuthenticationFailed, TicketUnavailable
 
 NO_LAYER: Final = 1  # RFC 4752 3.1: bit masks of security layers; Kafka's framing has room for none
 OFFER_BYTES: Final = 4
-PATIENCE: Final = Backoff(500, 10_000)  # between questions to a KDC, or looks at a cache, that has nothing for us
+PATIENCE: Final = Backoff(500, 10_000)  # between requests to a KDC, or looks at a cache, without a ticket
 
 
 class Context(Protocol):
@@ -33,15 +33,15 @@ class Context(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class KerberosTicket:
-    """A login that has begun: the first token for the broker, and the context that reads the response. Serves once."""
+    """A started login: the first token for the broker, and the context that reads the response. It can be used once."""
 
     context: Context = field(repr=False)
     first: bytes = field(repr=False)
 
     noun: ClassVar[str] = "Kerberos ticket"
     check: ClassVar[str] = (
-        "the broker's log says why: are all clocks within five minutes, and is the key in the broker's keytab the one "
-        "that the KDC has of its service?"
+        "see the broker's log; check that all clocks agree within five minutes, and that the broker's keytab has the "
+        "current key of its service"
     )
 
     def conversation(self) -> Conversation:
@@ -51,30 +51,30 @@ class KerberosTicket:
             challenge = yield message
             if self.context.complete:
                 break
-            message = self.context.step(challenge)  # which also checks that the broker knows its own key
+            message = self.context.step(challenge)  # which also checks that the broker has its service's key
         offer = self.context.unwrap(challenge)
         if len(offer) != OFFER_BYTES:
             raise AuthenticationFailed(
-                "the server's part of GSSAPI is not sound: no offer of security layers",
-                hint="somebody else may be answering in the broker's place",
+                "invalid GSSAPI message of the server: no offer of security layers",
+                hint="check the broker's address: another server may respond in its place",
                 mechanism="GSSAPI",
             )
         if not offer[0] & NO_LAYER:
             raise AuthenticationFailed(
-                "the broker insists on a security layer of SASL",
-                hint='Kafka\'s own brokers do not; security_protocol="SASL_SSL" protects the connection',
+                "the broker requires a SASL security layer",
+                hint='use security_protocol="SASL_SSL", and no security layer on the broker',
                 mechanism="GSSAPI",
             )
         yield self.context.wrap(bytes([NO_LAYER, 0, 0, 0]))
 
 
 Source = Callable[[str, bool], KerberosTicket | KohortError]
-"""Makes a ticket for a host; the flag says that what was kept until now is not to be used any more."""
+"""Creates a ticket for a host. The flag is true if cached tickets must not be used any more."""
 
 
 @dataclass(slots=True, eq=False)
 class TicketSource:
-    """The ticket source of one connection: the part of a TicketCache that a connection knows."""
+    """The tickets of one connection, from a TicketCache."""
 
     desk: "TicketCache"
     host: str
@@ -102,9 +102,10 @@ class TicketSource:
 
 @dataclass(slots=True, eq=False)
 class TicketCache:
-    """The tickets of one client, fetched one at a time. All times are monotonic seconds; the driver's thread only.
+    """The tickets of one client, requested one at a time. Times are monotonic seconds. Used by the driver's thread
+    only.
 
-    `keeps`: whether what the KDC gave is kept by us, so that we may forget it: a broker's key may have changed since.
+    `keeps`: true if kohort caches the KDC's tickets, and can therefore drop them after a broker's key has changed.
     """
 
     source: Source
@@ -127,7 +128,7 @@ class TicketCache:
         return TicketSource(self, host)
 
     def wanted(self, window: TicketSource, now: float, since: float, *, renewing: bool) -> KohortError | None:
-        """A connection waits since `since`; an error: it need not."""
+        """Register a connection that has waited since `since`. Returns the error if it need not wait."""
         if not renewing and self._error is not None and (self._ended or not self._attempts.may_try(now)):
             self._leave(window)
             return self._error
@@ -142,7 +143,7 @@ class TicketCache:
         self._leave(window)
         return TicketUnavailable(
             f"no Kerberos ticket came within {self.timeout_s:g} s",
-            hint="does the KDC answer that krb5.conf names? connection_setup_timeout_ms gives it more time",
+            hint="check the KDC of krb5.conf, or raise connection_setup_timeout_ms",
             host=window.host,
         )
 
@@ -191,7 +192,7 @@ class TicketCache:
 
     @property
     def _ended(self) -> bool:
-        """True after a refusal: no more requests are made."""
+        """True after a final refusal: there are no more requests."""
         return isinstance(self._error, AuthenticationFailed)
 
     def _leave(self, window: TicketSource) -> None:

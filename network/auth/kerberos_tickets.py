@@ -20,7 +20,7 @@ INSTALL: Final = (
     'pip install "kohort[kerberos]": built from source, so it needs a compiler '
     "and krb5's headers (Debian: libkrb5-dev)"
 )
-NEW_TICKET: Final = "kinit gets a new one; or give sasl_kerberos_keytab, which needs nobody for that"
+NEW_TICKET: Final = "run kinit, or set sasl_kerberos_keytab"
 
 
 class _Meaning(NamedTuple):
@@ -29,35 +29,34 @@ class _Meaning(NamedTuple):
     passes: bool = False
 
 
-_NO_CACHE: Final = _Meaning(
-    "there is no Kerberos ticket", f"kinit gets one; {NEW_TICKET.partition('; ')[2]}", passes=True
-)
+_NO_CACHE: Final = _Meaning("there is no Kerberos ticket", NEW_TICKET, passes=True)
 _EXPIRED: Final = _Meaning("the Kerberos ticket has expired", NEW_TICKET, passes=True)
-_NO_KDC: Final = _Meaning("no KDC can be reached", "check krb5.conf (KRB5_CONFIG), and that the KDC is up", passes=True)
+_NO_KDC: Final = _Meaning("no KDC can be reached", "check krb5.conf (KRB5_CONFIG), and that the KDC runs", passes=True)
 _NO_KEY: Final = _Meaning(
     "the keytab has no key of the principal",
-    "klist -k shows whose it has: sasl_kerberos_keytab, sasl_kerberos_principal",
+    "run `klist -k` to list the keytab's principals; check sasl_kerberos_keytab and sasl_kerberos_principal",
 )
 _OLD_KEY: Final = _Meaning(
-    "the keytab's key is not the principal's", "it is older than the one that the KDC has: export it anew"
+    "the keytab's key is not the principal's", "export the keytab again: the KDC has a newer key"
 )
 _CLOCK: Final = _Meaning(
-    "this machine's clock and the KDC's are too far apart", "set them right: five minutes are allowed"
+    "this machine's clock and the KDC's are too far apart",
+    "set the clocks; at most five minutes of difference are allowed",
 )
 # MIT krb5's numbers less their base (krb5_err.et, in the order of RFC 4120 7.5.9 up to 127).
 KRB5_BASE: Final = -1765328384
 _MEANINGS: Mapping[int, _Meaning] = MappingProxyType(
     {
-        1: _Meaning("the principal has expired", "ask who runs the KDC"),
-        2: _Meaning("the broker's service principal has expired", "ask who runs the KDC"),
-        6: _Meaning("the KDC does not know the client's principal", "check sasl_kerberos_principal, and the realm"),
+        1: _Meaning("the principal has expired", "contact the administrator of the KDC"),
+        2: _Meaning("the broker's service principal has expired", "contact the administrator of the KDC"),
+        6: _Meaning("the client's principal is unknown to the KDC", "check sasl_kerberos_principal, and the realm"),
         7: _Meaning(
-            "the KDC does not know the broker's service principal",
+            "the broker's service principal is unknown to the KDC",
             "it is sasl_kerberos_service_name/HOST, with the host that bootstrap or advertised.listeners names (or "
             "what krb5.conf makes of it: dns_canonicalize_hostname, rdns)",
         ),
-        18: _Meaning("the principal is locked or has been revoked", "ask who runs the KDC"),
-        23: _Meaning("the principal's password has expired", "kpasswd"),
+        18: _Meaning("the principal is locked or has been revoked", "contact the administrator of the KDC"),
+        23: _Meaning("the principal's password has expired", "change it with kpasswd"),
         24: _OLD_KEY,
         31: _OLD_KEY,
         32: _EXPIRED,
@@ -72,13 +71,13 @@ _MEANINGS: Mapping[int, _Meaning] = MappingProxyType(
     }
 )
 
-# RFC 2744 3.9.1: what the interface above it says, where the mechanism says nothing that we know.
+# RFC 2744 3.9.1: error codes of GSS-API itself, used if the mechanism's code is unknown.
 ROUTINE_ERRORS: Final = 0xFF << 16
 NO_CREDENTIALS: Final = 7 << 16
 CREDENTIALS_EXPIRED: Final = 11 << 16
 
-# What is kept of a keytab's tickets is shared by all clients of this process, one at a time; and how often it was
-# thrown away.
+# The cached tickets of a keytab are shared by all clients of this process, one at a time, with the number of times they
+# were dropped.
 _locks: defaultdict[tuple[str | None, str | None], threading.Lock] = defaultdict(threading.Lock)
 _lives: defaultdict[tuple[str | None, str | None], int] = defaultdict(int)
 
@@ -89,8 +88,8 @@ def check(config: SecurityConfig) -> None:
 
     if config.sasl_kerberos_keytab is not None and config.sasl_kerberos_ccache is not None:
         raise ConfigError(
-            "sasl_kerberos_keytab and sasl_kerberos_ccache are two places for one thing",
-            hint="a keytab's tickets are kept in memory",
+            "sasl_kerberos_keytab and sasl_kerberos_ccache exclude each other",
+            hint="omit sasl_kerberos_ccache: a keytab's tickets are kept in memory",
             setting="sasl_kerberos_ccache",
         )
     if find_spec("gssapi") is None:
@@ -156,7 +155,7 @@ def _credentials(config: SecurityConfig, cache: str) -> Any:
 
 
 class _Context:
-    """The library's context with bytes in and bytes out, and with our errors."""
+    """The library's context with bytes in and bytes out. It raises kohort's errors."""
 
     def __init__(self, context: Any, service: str) -> None:
         self._context = context
@@ -186,7 +185,7 @@ class _Context:
         except gssapi.exceptions.GSSError as problem:
             raise AuthenticationFailed(
                 f"the server did not prove that it is {self._service}: {_said(problem)}",
-                hint="somebody else may be answering in the broker's place",
+                hint="check the broker's address: another server may respond in its place",
                 mechanism="GSSAPI",
             ) from None
 
@@ -205,11 +204,12 @@ def explained(problem: Any, config: SecurityConfig, service: str) -> KohortError
     if meaning is None:
         meaning = {NO_CREDENTIALS: _NO_CACHE, CREDENTIALS_EXPIRED: _EXPIRED}.get(problem.maj_code & ROUTINE_ERRORS)
     if meaning is _NO_CACHE and config.sasl_kerberos_keytab is not None:
-        # The interface says "no credentials" of every failure of a keytab's; a number of its own is another reason.
+        # GSS-API reports "no credentials" for every failure of a keytab. Another number of the mechanism is another
+        # reason.
         meaning = _NO_KEY if number == 0 or number in _MEANINGS else None
     if meaning is None:
         return AuthenticationFailed(
-            f"Kerberos gives no ticket: {_said(problem)}", hint="kinit and kvno may say more", **place
+            f"no Kerberos ticket: {_said(problem)}", hint="run kinit and kvno for details", **place
         )
     kind = TicketUnavailable if meaning.passes else AuthenticationFailed
     return kind(f"{meaning.text} ({_said(problem)})", hint=meaning.hint, **place)

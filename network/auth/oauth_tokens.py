@@ -1,8 +1,8 @@
 """Bearer tokens from the user's function or an OpenID Connect issuer.
 
-The issuer is called with client credentials (RFC 6749 4.4). Called on a separate thread, and may take long. The result
-is a token or one error. AuthenticationFailed means that a retry is of no use. The one request, a form sent by POST
-without redirections, is made by the standard library. Tokens are checked by the brokers only.
+The issuer is called with client credentials (RFC 6749 4.4), on a separate thread, because it may take long. The result
+is a token or one error. AuthenticationFailed means that a retry cannot succeed. The one request, a form sent by POST
+without redirections, is made by the standard library. Only brokers check tokens.
 """
 
 import os
@@ -24,7 +24,7 @@ MOST_ANSWER_BYTES = 1 << 20
 LATEST_S = 1e11  # in the year 5138
 TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
-_TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750; what else it held could change the message around it
+_TOKEN = re.compile(r"[A-Za-z0-9\-._~+/]+=*")  # RFC 6750; any other character could change the message around the token
 _NAME = re.compile(r"[A-Za-z]+")
 _VALUE = re.compile(r"[\x21-\x7e \t\r\n]+")
 
@@ -62,10 +62,12 @@ def _check_endpoint(config: SecurityConfig, url: str) -> None:
     except ValueError:
         host = user = None
     if not host or user is not None or parts.scheme not in ("http", "https"):
-        raise ConfigError(f"{setting} is not a URL to ask", hint="https://HOST/PATH, without a user", setting=setting)
+        raise ConfigError(
+            f"{setting} is not a valid URL", hint="use https://HOST/PATH, without a user", setting=setting
+        )
     if parts.scheme == "http" and host not in LOOPBACK:
         raise ConfigError(f"{setting} would carry the client's secret in the clear", hint="https://", setting=setting)
-    # Others may write to the settings; the deployment alone sets the environment.
+    # Settings may come from other users, but only the deployment sets the environment.
     deployed = os.environ.get(ALLOWED_URLS)
     if deployed is not None and url not in [one.strip() for one in deployed.split(",")]:
         raise ConfigError(
@@ -156,7 +158,7 @@ def _left_s(value: str, expires_at: float | None, wall_ms: int) -> float | None:
 
 
 def _believed(seconds: float | None) -> float | None:
-    """JSON has NaN and numbers that no clock reaches, by which the driver would wait for ever, not at all, or end."""
+    """Limit the seconds of a JSON response. NaN and extreme numbers would end the driver, or make its waits wrong."""
     return None if seconds is None or seconds != seconds else float(max(-LATEST_S, min(seconds, LATEST_S)))
 
 
@@ -193,7 +195,11 @@ def _from_endpoint(config: SecurityConfig, wall_ms: Callable[[], int]) -> Token 
     answered = _object(body)
     value = answered.get("access_token")
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
-        return AuthenticationFailed("the token endpoint's answer holds no bearer token", hint="is it one?", url=url)
+        return AuthenticationFailed(
+            "the response of the token endpoint has no bearer token",
+            hint="check sasl_oauth_token_endpoint_url",
+            url=url,
+        )
     lifetime_s = answered.get("expires_in")
     if isinstance(lifetime_s, str) and lifetime_s.isdecimal():
         lifetime_s = int(lifetime_s)
@@ -259,7 +265,7 @@ def _said_no(config: SecurityConfig, url: str, problem: "HTTPError") -> KohortEr
             answered = {}
     said = ": ".join(str(answered[name]) for name in ("error", "error_description") if name in answered)
     said = cut(scrubbed(said, _secrets(config)))
-    text = f"the token endpoint answered {problem.code}{f' ({said})' if said else ''}"
+    text = f"the token endpoint responded with {problem.code}{f' ({said})' if said else ''}"
     if problem.code in TEMPORARY:
         return TokenUnavailable(text, url=url)
     if 300 <= problem.code < 400:

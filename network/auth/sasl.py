@@ -56,7 +56,7 @@ class Credentials(NamedTuple):
     def conversation(self, nonce: str, token: Proof | None = None) -> Conversation:
         """The messages to send in SaslAuthenticate; raises AuthenticationFailed for a server that proves nothing.
 
-        Where the broker refuses, `Refused` is thrown in, and what comes out says why.
+        If the broker rejects a message, `LoginRefused` is thrown in, and the resulting error has the reason.
         """
         if token is not None:
             return token.conversation()
@@ -72,20 +72,22 @@ class Credentials(NamedTuple):
         client.username, client.password = _AsTyped(self.username), _AsTyped(self.password)
         server_first = yield client.get_client_first().encode()
         try:
-            client.set_server_first(server_first.decode())  # our nonce in front of its own, 4096 iterations or more
+            client.set_server_first(
+                server_first.decode()
+            )  # the client nonce in front of the server's, 4096 iterations or more
         except (ScramException, UnicodeDecodeError) as problem:
-            raise self._unsound(f"the server's part of SCRAM is not sound: {cut(str(problem))}") from None
+            raise self._unsound(f"invalid SCRAM message of the server: {cut(str(problem))}") from None
         if int(client.iterations) > MOST_ITERATIONS:
-            raise self._unsound(f"the server's part of SCRAM is not sound: {client.iterations} iterations")
+            raise self._unsound(f"invalid SCRAM message of the server: {client.iterations} iterations")
         server_final = yield client.get_client_final().encode()
         try:
             client.set_server_final(server_final.decode())
         except (ScramException, UnicodeDecodeError):
-            raise self._unsound("the server did not prove that it knows the password") from None
+            raise self._unsound("the server did not prove that it has the password") from None
 
     def _unsound(self, text: str) -> AuthenticationFailed:
         return AuthenticationFailed(
-            text, hint="somebody else may be answering in the broker's place", mechanism=self.mechanism
+            text, hint="check the broker's address: another server may respond in its place", mechanism=self.mechanism
         )
 
 

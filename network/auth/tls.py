@@ -35,8 +35,8 @@ _Stamp = tuple[int, int, int] | None
 class Certificates:
     """The TLS context of new connections, made of the current files or of those that last worked.
 
-    Client certificates may live for days only, so replaced files need no restart (KIP-651). A file that is half
-    written, or whose key has not come yet, changes nothing. It is read again later.
+    Client certificates may be valid for days only, so replaced files need no restart (KIP-651). An incomplete file, or
+    one with a missing key, has no effect, and is read again later.
     """
 
     def __init__(self, config: ClientConfig) -> None:
@@ -56,7 +56,7 @@ class Certificates:
         try:
             self.context = tls_context(self._config)
         except ConfigError as error:
-            return Notice("tls_files_unusable", f"{error}; new connections use what was there before")
+            return Notice("tls_files_unusable", f"{error}; new connections use the previous files")
         return Notice("tls_files_renewed", "the TLS files have changed: new connections use them")
 
     def _look(self) -> tuple[_Stamp, ...]:
@@ -106,7 +106,7 @@ def tls_context(config: SecurityConfig) -> ssl.SSLContext | None:
     """
     if not _is_tls(config):
         return None
-    import ssl  # OpenSSL takes longer to load than a broker to answer, and plaintext needs none of it
+    import ssl  # OpenSSL takes longer to load than a broker to respond, and plaintext needs none of it
 
     if config.ssl_context is not None:
         if not isinstance(config.ssl_context, ssl.SSLContext):
@@ -141,7 +141,7 @@ def _unusable(setting: str, error: OSError, hint: str, path: str | None) -> Conf
 
 
 def is_secure(sock: object) -> TypeGuard[ssl.SSLSocket]:
-    """True if a socket speaks TLS."""
+    """True if a socket uses TLS."""
     return hasattr(sock, "do_handshake")
 
 
@@ -153,7 +153,7 @@ def must_wait(problem: OSError) -> bool:
 
 
 def alerted(problem: OSError) -> str | None:
-    """The reason that a TLS peer gave for its end; None if the error is not of TLS."""
+    """Return the reason of a TLS alert; None if the error is not a TLS error."""
     import ssl
 
     return problem.reason or str(problem) if isinstance(problem, ssl.SSLError) else None

@@ -15,8 +15,10 @@ from kohort.network.auth.sasl import Conversation, LoginRefused
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.errors import AuthenticationFailed, TokenUnavailable
 
-PART_OF_LIFE = 0.8  # of a token, as Apache Kafka's client; below the part of a session after which it is proved again
-PATIENCE = Backoff(1_000, 60_000)  # between questions to an issuer that has no answer: nobody is to be locked out
+PART_OF_LIFE = (
+    0.8  # of a token, as Apache Kafka's client; below the part of a session after which it is authenticated again
+)
+PATIENCE = Backoff(1_000, 60_000)  # between requests to an issuer that does not respond, so that no account is locked
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,9 +30,7 @@ class Token:
     extensions: Mapping[str, str] = field(default_factory=dict)
 
     noun: ClassVar[str] = "token"
-    check: ClassVar[str] = (
-        "issuer, audience, scope and expiry of a token are checked by the broker: its log says what is wrong"
-    )
+    check: ClassVar[str] = "see the broker's log; the broker checks issuer, audience, scope and expiry of a token"
 
     def conversation(self) -> Conversation:
         """The messages to send in SaslAuthenticate (RFC 7628)."""
@@ -72,10 +72,10 @@ class TokenRefresher:
         return self
 
     def take(self, now: float, since: float, *, session_s: float | None = None) -> Token | KohortError | None:
-        """The token to prove oneself with, wanted since `since`; None: wait; an error: there is none now.
+        """Return the token to authenticate with, wanted since `since`; None: wait; an error: there is none now.
 
-        `session_s`: to renew a session that was as long, and which still has some time to wait, without errors, for a
-        token that lasts. The rest of an old one would have it prove itself again and again, ever sooner.
+        `session_s`: the length of the session to renew. A renewal waits for a fresh token, without errors, while the
+        session has time left. An old token would make the session shorter with each renewal.
         """
         lasts = session_s is None or self._expires_at - now >= session_s
         if self._token is not None and now < self._fresh_until and lasts:
@@ -111,7 +111,7 @@ class TokenRefresher:
     def next_request(self, now: float) -> bool:
         """True if a token must be requested now."""
         if isinstance(self._error, AuthenticationFailed) or self._asked_at is not None:
-            return False  # who was refused is not asked again, and who is slow not a second time
+            return False  # no retry after a refusal, and no second request to a slow issuer
         return self._attempts.may_try(now) and (self._wanted or (self._renewable and now >= self._fresh_until))
 
     def asked(self, now: float) -> Callable[[], Token | KohortError]:
@@ -153,7 +153,7 @@ class TokenRefresher:
     def _late(self) -> TokenUnavailable:
         return TokenUnavailable(
             f"no token came within {self.timeout_s:g} s",
-            hint="sasl_oauth_token, or the token endpoint, does not answer; sasl_oauth_timeout_ms gives it more time",
+            hint="check sasl_oauth_token or the token endpoint, or raise sasl_oauth_timeout_ms",
         )
 
 

@@ -1,17 +1,17 @@
-"""A broker that speaks real bytes and does what a test says.
+"""A broker that uses real bytes and that tests control.
 
     with FakeBroker(topics={"payments": 2}) as broker:
         broker.produce("payments", 0, [(b"key", b"value")])
         broker.control("Heartbeat", lambda call: Answer(HeartbeatResponse(error_code=27)), times=1)
         consumer = Consumer(broker.bootstrap, group="billing")
 
-It implements the classic group protocol in full and that of KIP-848, keeps logs in memory, and has the given number
-of nodes, each with its own port. Every request is kept in `calls`. The head of each handler's file (`handlers/`)
-lists what its API leaves out. There is no authentication, TLS, disk or replication.
+It implements the classic group protocol in full and that of KIP-848. It keeps logs in memory, and has the given number
+of nodes, each with its own port. Every request is kept in `calls`. The head of each handler's file (`handlers/`) lists
+the omissions of its API. There is no authentication, TLS, disk or replication.
 
 It runs one thread of its own. Every method may be called from any thread. A control may call all of them except
-`start_node` and `close`, which have to wait. Requests of one connection are handled one after the other, as in a
-real broker: while a JoinGroup is parked, its connection is silent.
+`start_node` and `close`, which wait. Requests of one connection are handled in order, as in a real broker: while a
+JoinGroup is parked, its connection gets no responses.
 """
 
 from __future__ import annotations
@@ -59,11 +59,11 @@ _READ_BYTES = 64 << 10
 
 
 class FakeBroker:
-    """See the head of this file.
+    """A broker for tests; see the head of this file.
 
-    `topics`: name to number of partitions. `nodes`: how many brokers the cluster shows. `versions`: API key or name to
-    the (lowest, highest) version spoken, or None to hide the API; it narrows what each handler can do. `settings`: the
-    coordinator's. `max_frame_bytes`: a longer request closes its connection.
+    `topics`: name to number of partitions. `nodes`: the number of brokers in the cluster. `versions`: API key or name
+    to the supported (lowest, highest) version, or None to hide the API. It narrows the versions of the handlers.
+    `settings`: the coordinator's. `max_frame_bytes`: a longer request closes its connection.
     """
 
     def __init__(
@@ -261,7 +261,7 @@ class FakeBroker:
     def _do(self, work: Callable[[], T]) -> T:
         """Run `work` on the fake's thread and wait for it."""
         if threading.current_thread() is self._thread:
-            return work()  # asked by a control: to wait for oneself is to wait for ever
+            return work()  # called by a control: it would wait for itself for ever
 
         async def run() -> T:
             return work()
@@ -290,8 +290,8 @@ class FakeBroker:
             except (WireError, UnsupportedVersion) as error:
                 self.faults.append(f"connection {number}: {error}")
             except (OSError, asyncio.CancelledError):
-                pass  # a task that ends as cancelled would be reported by asyncio's streams as a fault of theirs
-            except Exception as error:  # of a control most likely, such as a test's own assertion; asyncio logs it
+                pass  # a task that ends as cancelled would be logged by asyncio's streams as an error
+            except Exception as error:  # most likely of a control, for example a test's own assertion; asyncio logs it
                 self.faults.append(f"connection {number}: {error!r}")
                 raise
             finally:
@@ -305,7 +305,7 @@ class FakeBroker:
         while data := await reader.read(_READ_BYTES):
             for body in frames.push(data):
                 working = asyncio.ensure_future(self._answer(node, number, body, writer))
-                # A client that goes away while its answer is parked must not leave a task behind.
+                # A client that disconnects while its response is parked must not leave a task behind.
                 gone = asyncio.ensure_future(_closed(reader))
                 await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
                 gone.cancel()
@@ -317,7 +317,7 @@ class FakeBroker:
                     return
 
     async def _answer(self, node: int, connection: int, body: bytes, writer: asyncio.StreamWriter) -> bool:
-        """True if the connection goes on."""
+        """Return True if the connection stays open."""
         api_key, version = struct.unpack_from(">hh", body)
         if api_key not in API or api_key not in self._versions:
             raise WireError(f"a request with API key {api_key}, which is not offered")
@@ -448,7 +448,7 @@ def _end(writer: asyncio.StreamWriter, reset: bool) -> None:
 def _narrowed(
     handlers: Mapping[int, Handler], wanted: Mapping[int | str, tuple[int, int] | None]
 ) -> dict[int, tuple[int, int]]:
-    """The versions offered: what each handler can do, within what a test wants to be spoken."""
+    """The supported versions: those of each handler, limited by the test's `versions`."""
     able = {key: handler.VERSIONS for key, handler in handlers.items()}
     offered = {key: versions for key, versions in able.items() if key not in UNASKED}
     for api, versions in wanted.items():

@@ -101,7 +101,7 @@ class FakeCluster:
         return topic if topic is not None and topic.topic_id == topic_id else None
 
     def partition(self, topic: FakeTopic | None, number: int) -> FakePartition | None:
-        """None where there is no such partition."""
+        """The partition, or None if it does not exist."""
         if topic is None or not 0 <= number < len(topic.partitions):
             return None
         return topic.partitions[number]

@@ -1,12 +1,12 @@
 """KIP-848 as a coordinator implements it: a machine without socket, thread or clock, beside that of classic groups.
 
-Every call brings `now` (seconds, any origin); heartbeats also bring the topics as they are. Nothing is parked: each
+Every call brings `now` (seconds, any origin). Heartbeats also bring the current topics. Nothing is parked: each
 response is sent at once.
 
-Not done: groups that members of both protocols are in (a group changes its kind only while it is empty), RE2 (patterns
-are Python's), planning by racks, commits of an epoch that is over for partitions that stayed (KIP-1251), authorization,
-loading states. While the next plan is put off (KIP-1263, `group_consumer_assignment_interval_ms`), a member that
-changes its subscription keeps its target; Kafka takes away at once what is not subscribed to any more.
+Omissions: groups with members of both protocols (a group changes its type only while it is empty), RE2 (patterns are
+Python's), assignment by racks, commits of a past epoch for partitions that stayed (KIP-1251), authorization, and
+loading states. While the next assignment is delayed (KIP-1263, `group_consumer_assignment_interval_ms`), a member that
+changes its subscription keeps its target. Kafka removes unsubscribed topics at once.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class ConsumerCoordinator:
         topics: Mapping[str, GroupTopic],
         now: float,
     ) -> ConsumerGroupHeartbeatResponse:
-        """ConsumerGroupHeartbeat: a join, a report, a leave, whichever it is."""
+        """ConsumerGroupHeartbeat: a join, a report or a leave."""
         try:
             _check(request, version)
             if request.member_epoch < 0:
@@ -101,7 +101,7 @@ class ConsumerCoordinator:
         return _epoch_error(self.groups[group_id], member_id, epoch)
 
     def expire(self, now: float) -> None:
-        """Remove members that were silent for a session, or did not give partitions back in time."""
+        """Remove members without a heartbeat for a session, or that did not revoke partitions in time."""
         for group in self.groups.values():
             for member in [each for each in group.members.values() if _due(each) <= now]:
                 _remove(group, member)
@@ -131,7 +131,7 @@ class ConsumerCoordinator:
             )
         member = self._member(group, request, now) if joins else _known(group, request)
         owned = _places(request.topic_partitions)
-        if not joins:  # whoever was here before may begin again
+        if not joins:  # a former member may join again
             _check_epoch(member, request.member_epoch, owned)
         before = member.topics, member.assigned
         self.groups[request.group_id] = group
@@ -257,20 +257,19 @@ def _known(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Fake
 
 
 def _check_epoch(member: FakeConsumerMember, epoch: int, owned: Places | None) -> None:
-    """Accepts the previous epoch from a member that owns no more than it should. The last response may have been
-    lost."""
+    """Accept the previous epoch from a member that owns no more than its target. The last response may be lost."""
     if epoch == member.epoch:
         return
     if epoch > member.epoch or epoch != member.previous_epoch or owned is None or not owned <= member.assigned:
         raise HeartbeatRefused(
-            codes.FENCED_MEMBER_EPOCH, f"epoch {epoch}; the member's is {member.epoch}. It must join anew."
+            codes.FENCED_MEMBER_EPOCH, f"epoch {epoch}; the member's is {member.epoch}. It must join again."
         )
 
 
 def _update(
     member: FakeConsumerMember, request: ConsumerGroupHeartbeatRequest, client_id: str, topics: Mapping[str, GroupTopic]
 ) -> None:
-    """Take over what a heartbeat says; what it leaves out is as before."""
+    """Apply a heartbeat. Fields that it omits are unchanged."""
     member.instance_id = request.instance_id if request.instance_id is not None else member.instance_id
     member.client_id = client_id
     member.rack_id = request.rack_id if request.rack_id is not None else member.rack_id

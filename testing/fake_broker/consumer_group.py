@@ -26,7 +26,7 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.testing.fake_broker.group import Committed
 
 LEFT_FOR_A_WHILE = -2
-#: The coordinator's assignors, the default first, and whose plans they are.
+#: Kafka's name of each coordinator assignor, the default first, with kohort's assignor for its plans.
 ASSIGNORS: Mapping[str, str] = {"uniform": "sticky", "range": "range"}
 
 
@@ -116,7 +116,7 @@ class ConsumerGroup:
 
     @property
     def assignor(self) -> str:
-        """The assignor that most members want; the default where none of them says."""
+        """The assignor that most members request, or the default if none does."""
         wanted = Counter(member.assignor for member in self.members.values() if member.assignor is not None)
         return max(wanted, key=lambda name: wanted[name]) if wanted else next(iter(ASSIGNORS))
 
@@ -152,8 +152,8 @@ class ConsumerGroup:
         self.target_epoch = self.epoch
 
     def reconcile(self, member: FakeConsumerMember, owned: Places | None, now: float) -> None:
-        """Bring a member as near to its target as the others allow; `owned`: what it says it owns, None for nothing
-        new."""
+        """Bring a member as near to its target as other members allow. `owned`: its reported partitions, None if
+        unchanged."""
         if member.has_reached(self.target_epoch):
             return
         if member.revoking and (owned is None or owned & member.revoking):

@@ -151,7 +151,8 @@ class GroupCoordinator:
         return codes.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING else codes.NONE
 
     def expire(self, now: float) -> None:
-        """Do what is due by `now`: forget silent members and unused ids, end rebalances whose time is up."""
+        """Do the work due by `now`: remove members without heartbeats and unused ids, end rebalances past their
+        deadline."""
         for group in list(self.groups.values()):
             for member_id in [each for each, deadline in group.pending.items() if deadline <= now]:
                 del group.pending[member_id]
@@ -221,7 +222,7 @@ class GroupCoordinator:
         changed = [*member.protocols.items()] != [*protocols_of(request).items()]  # their order is the member's vote
         leads_stable = group.state is GroupState.STABLE and member.member_id == group.leader
         if group.state is not GroupState.PREPARING and not changed and not leads_stable:
-            # It has not seen the answer to its join, or rejoins without a reason: the generation stands.
+            # It has not received its last response, or rejoins without a reason: the generation is unchanged.
             _touch(member, now)
             reply(_joined(group, member))
             return
@@ -258,7 +259,7 @@ class GroupCoordinator:
         group.unsynced = {fresh if member_id == before else member_id for member_id in group.unsynced}
         if group.state is GroupState.STABLE and group.vote() == group.protocol:
             if led and version < 9:
-                # Before it could be told to leave the assignment alone, it was told that another led (KIP-814).
+                # The lost response named another leader, so this member did not learn of skip_assignment (KIP-814).
                 reply(_joined(group, old)._replace(leader=before, members=()))
             else:
                 reply(_joined(group, old, skip_assignment=led))
@@ -301,7 +302,7 @@ class GroupCoordinator:
                 if member.instance_id is None:  # a static member has its session timeout to come back
                     self._forget(group, member)
             if group.members and all(member.joining is None for member in group.members.values()):
-                group.deadline = now + _rebalance_timeout_s(group)  # no generation without anybody in it
+                group.deadline = now + _rebalance_timeout_s(group)  # no generation is empty
                 return
             self._begin(group, now)
         elif group.state in (GroupState.COMPLETING, GroupState.STABLE):

@@ -56,7 +56,7 @@ class FakeMember:
     syncing: SyncReply | None = None
 
     def update(self, request: JoinGroupRequest) -> None:
-        """Take over what a rejoin says."""
+        """Apply the fields of a rejoin."""
         self.session_timeout_s = request.session_timeout_ms / 1000
         self.rebalance_timeout_s = rebalance_timeout_s(request)
         self.protocols = protocols_of(request)

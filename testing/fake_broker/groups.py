@@ -25,7 +25,7 @@ class Groups:
         self._undecided: dict[tuple[str, int], dict[TopicPartition, Committed]] = {}
 
     def of(self, group_id: str) -> FakeGroup | ConsumerGroup | None:
-        """The group of this name, whichever kind it is."""
+        """The group of this name, of either type."""
         return self.consumer.groups.get(group_id) or self.classic.groups.get(group_id)
 
     def all(self) -> list[FakeGroup | ConsumerGroup]:

@@ -54,7 +54,7 @@ class Instead:
 
 @dataclass(frozen=True, slots=True)
 class Raw:
-    """Write these bytes in place of a response, whatever they are; a frame needs its own length. State stays."""
+    """Write these bytes instead of a response. A frame needs its own length. The state is unchanged."""
 
     data: bytes
 
@@ -112,7 +112,7 @@ class Control:
     _list: list[Control] = field(default_factory=list, repr=False)
 
     def remove(self) -> None:
-        """Removes it: it is called no more."""
+        """Remove it: it is not called any more."""
         if self in self._list:
             self._list.remove(self)
 

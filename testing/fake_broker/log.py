@@ -50,7 +50,7 @@ class FakeLog:
         self.end = base_offset + last_delta + 1
 
     def append_raw(self, data: bytes, *, records: int) -> None:
-        """Take bytes that need not be a batch at all, standing for `records` offsets: what a damaged disk serves."""
+        """Append bytes that need not be a batch, as `records` offsets: the contents of a damaged disk."""
         self._batches.append(StoredBatch(self.end, self.end + records - 1, -1, data))
         self.end += records
 
@@ -80,10 +80,10 @@ class FakeLog:
         self.end = max(self.start, self._batches[-1].last_offset + 1 if self._batches else self.start)
 
     def epoch_end(self, epoch: int, *, newest: int) -> tuple[int, int]:
-        """(the newest epoch that is not above `epoch`, the offset behind its last batch); (-1, -1): not yet begun.
+        """Return (the newest epoch not above `epoch`, its end offset); (-1, -1): not yet begun.
 
-        `newest`: the leader's own epoch, which ends where the log does. Of an epoch that left nothing, or nothing that
-        retention has not taken, all that can be said is that it ended before what there is: no truncation.
+        `newest`: the leader's own epoch, which ends at the log end. An epoch whose records are all deleted by
+        retention, or that wrote none, ended before the log start, so there is no truncation.
         """
         if epoch >= newest:
             return (newest, self.end) if epoch == newest else (-1, -1)

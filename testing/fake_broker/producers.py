@@ -32,7 +32,7 @@ class Producers:
             return codes.INVALID_PRODUCER_EPOCH, -1
         taken = self._taken.get(batch.producer_id)
         if not taken:
-            return codes.NONE, -1  # whoever is new, or forgotten, may begin with any number
+            return codes.NONE, -1  # a new or forgotten producer may begin with any number
         newest = taken[-1]
         if batch.producer_epoch < newest.epoch:
             return codes.INVALID_PRODUCER_EPOCH, -1

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorSettings:
-    """The broker's side of the bargain, in the names of its own settings; a member waits less than on a broker."""
+    """The coordinator's settings, by Kafka's names. Delays are shorter than on a broker."""
 
     group_min_session_timeout_ms: int = 100
     group_max_session_timeout_ms: int = 1_800_000

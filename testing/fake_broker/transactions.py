@@ -1,9 +1,9 @@
 """Transactions as their coordinator implements them (KIP-98): a machine without socket, thread or clock.
 
-Calls bring `now` (seconds, any origin). Whatever ends a transaction (EndTxn, a producer that begins anew, its timeout)
-ends it at once: `settle` is called with it, writes the markers, and applies or drops the offsets.
-Not done: KIP-890's second version (partitions that come by Produce alone, an epoch for each transaction), two-phase
-commit, the ends of epochs, authorization.
+Calls bring `now` (seconds, any origin). A transaction ends at once, by EndTxn, by a new InitProducerId, or by its
+timeout: `settle` is called with it, writes the markers, and applies or drops the offsets.
+Not done: KIP-890's second version (partitions added by Produce alone, an epoch for each transaction), two-phase commit,
+exhausted epochs, authorization.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ MAX_TIMEOUT_MS: Final = 900_000
 class Transactional:
     """One transactional id: its producer, and its open transaction, if any.
 
-    `before`: the epoch that was bumped last, for a producer that lost the response with the bump; `committed`: how
-    the last transaction ended, for a producer that lost that response.
+    `before`: the last bumped epoch, for a producer that lost the response with the bump. `committed`: the outcome of
+    the last transaction, for a producer that lost that response.
     """
 
     producer_id: int

@@ -1,4 +1,4 @@
-"""A seeded world for consistent regions: what is under test is the region's own code, and your state with it.
+"""A seeded simulation of consistent regions, which runs the region's own code and the user's state.
 
     def count(record, state):
         key = record.key.decode()
@@ -11,9 +11,9 @@
     for seed in range(1000):
         Simulation(seed, state=DictState, handler=count, verify=verify).run()
 
-Processes of members are killed (also inside the handler and inside the store's transaction), stopped, cut off,
-started twice, or never come back; the store refuses, or loses a response; partitions are added; everything is
-interleaved. All of it, and time, follows from the seed, so that whatever a seed finds it finds again.
+Processes of members are killed (also inside the handler and inside the store's transaction), stopped, isolated, started
+twice, or never restarted. The store rejects calls, or loses responses. Partitions are added. All steps are interleaved.
+Everything, including time, follows from the seed, so a seed always gives the same run.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,8 +29,11 @@ from kohort.testing.simulation.world import UnderTest, run
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """The outcome of a run: `faults` that were made, complete `checkpoints`, `deaths` of processes, `resets` of the
-    region, `virtual_s` from beginning to end, and `trace`, a digest of every event in order."""
+    """The outcome of a run: `faults` that were injected, complete `checkpoints`, `deaths` of processes, `resets` of the
+    region.
+
+    `virtual_s` is the duration. `trace` is a digest of every event in order.
+    """
 
     seed: int
     members: int
@@ -46,13 +49,13 @@ class History:
 class Simulation:
     """One history of a region of three or four members, from `seed`.
 
-    `state`, `handler`, `verify` (all or none): a `StateHandle`'s constructor, the function called with each record,
-    and the check at every complete checkpoint. `verify(states, records)` gets the snapshot of each member and the
-    records that all of them together must hold, each exactly once. `steps`: the duration of the faults, some 30
-    virtual ms each; by default 60 to 400, by the seed. `hand_over`: True if assignment is COOPERATIVE, and
-    partitions change hands without a reset.
+    `state`, `handler`, `verify` (all or none): a `StateHandle`'s constructor, the function called with each record, and
+    the check at every complete checkpoint. `verify(states, records)` gets the snapshot of each member, and the records
+    that all of them together must have, each exactly once. `steps`: the duration of the faults, some 30 virtual ms
+    each, by default 60 to 400 by the seed. `hand_over`: True selects COOPERATIVE assignment, and partitions move
+    without a reset.
 
-    Whatever is given, the invariants I1 to I14 are checked after every step.
+    The invariants I1 to I14 are checked after every step in any case.
     """
 
     def __init__(
@@ -75,7 +78,7 @@ class Simulation:
             raise ConfigurationError("state, handler and verify go together")
 
     def run(self) -> History:
-        """Raises Violation (its text names the invariant, the time and the seed), and whatever `verify` raises."""
+        """Run the history. Raises Violation (with invariant, time and seed), and the exceptions of `verify`."""
         world = run(self.seed, self.steps, self._under_test, hand_over=self.hand_over)
         return History(
             seed=self.seed,

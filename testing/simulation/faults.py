@@ -84,7 +84,7 @@ class FlakyStore(MemoryStore):
             raise Killed
         if chance.random() < faults.store_after:
             self.world.faults_done += 1
-            raise CoordinatorUnavailable("the answer was lost")
+            raise CoordinatorUnavailable("the response was lost")
 
     @contextmanager
     def read(self) -> Iterator["FlakyStore"]:

@@ -25,7 +25,7 @@ class Violation(BaseException):
 
 
 class SimRecord(NamedTuple):
-    """A record of the simulated log; key and value follow from where it stands."""
+    """A record of the simulated log. Key and value follow from its position."""
 
     topic: str
     partition: int
@@ -128,7 +128,7 @@ class SimGroup:
         cooperative = self.world.settings.hand_over
         same = self.target.keys() == set(members) and sum(map(len, self.target.values())) == len(partitions)
         if not (cooperative and same and self.world.chance.random() < 0.9):
-            self.world.chance.shuffle(members)  # whoever leads may plan anything
+            self.world.chance.shuffle(members)  # any leader may return any assignment
             self.target = {member: frozenset(partitions[place :: len(members)]) for place, member in enumerate(members)}
         self.plan = self.target
         if cooperative:  # what another has still is not given yet (KIP-429)
@@ -142,7 +142,7 @@ class SimGroup:
 
 
 class SimConsumer:
-    """The parts of `kohort.Consumer` that a region sees: hooks inside poll, positions, and nothing of a past epoch."""
+    """The part of `kohort.Consumer` that a region uses: hooks inside poll, positions, and no record of a past epoch."""
 
     def __init__(self, world: "World", member: str) -> None:
         self.world = world

@@ -1,9 +1,9 @@
-"""Many histories, on all processors, and where it stopped last time.
+"""Runs many histories on all processors, and resumes a stopped run.
 
     python -m kohort.testing.simulation --seeds 100000 --resume out/sim.jsonl
 
-Every chunk of seeds that is done is a line of the file; a run with the same file goes on from there, if the code is
-still the same. Exits with 1 if any history violates an invariant.
+Every finished chunk of seeds is a line of the file. A run with the same file continues from there, if the code is
+unchanged. Exits with 1 if any history violates an invariant.
 """
 
 import argparse

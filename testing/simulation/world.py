@@ -106,7 +106,7 @@ class Node:
             self.started = True
             self.conductor.subscribed()
             if self.world.faults.static and self.consumer.member in self.world.group.plan:
-                # A static member comes back to what it had; no rebalance tells the others.
+                # A static member gets its former assignment back, without a rebalance of the others.
                 self.world.note(f"{self.name} is back")
         self.conductor.turn(0.0)
 
@@ -217,7 +217,7 @@ class World:
         deadline = self.now + SETTLED_WITHIN_S
         steps, asked_at = 0, 0.0
         while not self.settled() or self.checkpoints < LEAST_CHECKPOINTS:
-            # Whoever asks for checkpoints without a pause leaves no time for records.
+            # A member that requests checkpoints without a pause leaves no time for records.
             if isinstance(self.settings.trigger, OperatorDriven) and self.now >= asked_at:
                 asked_at = self.now + 1.0
                 for node in self.nodes.values():

@@ -223,7 +223,7 @@ def test_without_the_extension_the_twin_is_used(monkeypatch: pytest.MonkeyPatch)
 
 def test_a_class_that_nobody_reads_is_an_error_not_a_hang(core: ModuleType) -> None:
     one = array("i", [1])
-    with pytest.raises(ValueError, match="nobody to read"):
+    with pytest.raises(ValueError, match="no member may read"):
         core.balance(array("i", [3]), array("i", [0]), array("i"), array("i"), array("i"), one)
 
 

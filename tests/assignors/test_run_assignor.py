@@ -53,13 +53,13 @@ def test_a_good_plan_may_be_a_plain_mapping(tmp_path: Path) -> None:
 
 WRONG: dict[str, tuple[Any, str]] = {
     "twice": ({**GOOD, "a": [("t", 0), ("t", 1)]}, r"given twice.*topic=t, partition=1"),
-    "missing": ({"a": [("t", 0)], "b": [("u", 0)]}, r"for nobody.*topic=t, partition=1"),
+    "missing": ({"a": [("t", 0)], "b": [("u", 0)]}, r"without an owner.*topic=t, partition=1"),
     "a stranger": ({"a": [("t", 0), ("u", 0)], "b": [("t", 1)]}, r"does not subscribe.*topic=u, partition=0, member=a"),
     "not in the group": ({**GOOD, "c": []}, r"not in the group.*member=c"),
     "no such partition": ({**GOOD, "a": [("t", 0), ("t", 7)]}, r"partition=7"),
     "not a mapping": (None, r"it raised \w+Error"),
     "not partitions": ({"a": [1]}, r"it raised \w+Error"),
-    "a plan of another group": (Plan.of(two_members(), {}), r"for nobody"),
+    "a plan of another group": (Plan.of(two_members(), {}), r"without an owner"),
 }
 
 
@@ -91,7 +91,7 @@ def test_an_exception_of_the_users_is_the_cause(tmp_path: Path) -> None:
 
 def test_a_folder_that_cannot_be_written_does_not_hide_the_refusal(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("in the way")
-    with pytest.raises(PlanError, match="for nobody") as refused:
+    with pytest.raises(PlanError, match="without an owner") as refused:
         make_plan(Users(lambda group: {}), two_members(), replay_dir=tmp_path / "file")
     assert "replay" not in refused.value.place
 
@@ -106,7 +106,7 @@ def test_a_cooperative_plan_must_not_give_away_what_is_held(tmp_path: Path) -> N
     patient = Users(lambda group: {"a": [], "b": [("t", 1), ("u", 0)]}, Rebalance.COOPERATIVE)
     assert list(make_plan(patient, group, replay_dir=tmp_path)["a"]) == []
     forgetful = Users(lambda group: {"b": [("u", 0)]}, Rebalance.COOPERATIVE)
-    with pytest.raises(PlanError, match=r"for nobody.*partition=1"):
+    with pytest.raises(PlanError, match=r"without an owner.*partition=1"):
         make_plan(forgetful, group, replay_dir=tmp_path)
 
 

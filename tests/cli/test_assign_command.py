@@ -162,7 +162,7 @@ def test_a_saved_group_is_simulated_from_where_it_is(capsys: pytest.CaptureFixtu
         (["--bootstrap", "127.0.0.1:1", "--group", "g"], "cannot reach the broker"),
         (["--topic", "t"], "NAME:PARTITIONS"),
         ([*SIX, "-a", "stiky"], "did you mean 'sticky'"),
-        ([*SIX, "-a", "lag"], "nobody told"),
+        ([*SIX, "-a", "lag"], "the lag is unknown"),
         ([*SIX, "-e", "jion"], "did you mean 'join'"),
         ([*SIX, "-e", "leave:nobody"], "no member 'nobody'"),
         ([*SIX, "-e", "grow:t:3"], "grows to more"),

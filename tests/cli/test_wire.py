@@ -144,7 +144,7 @@ def test_a_file_of_bytes_is_no_tape(
     path = tmp_path / "capture.pcap"
     path.write_bytes(b"\xd4\xc3\xb2\xa1\n")
     assert main([*command, str(path)]) == 1
-    assert "no line of a wire tape" in capsys.readouterr().err
+    assert "invalid line of a wire tape" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("nested", ["[" * 200_000, '{"a":' * 100_000])

@@ -58,7 +58,7 @@ def test_a_web_server_is_no_broker() -> None:
         connection.recv(1024)
         connection.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
-    with server(serve) as address, pytest.raises(TargetUnreachable, match="no Kafka broker"):
+    with server(serve) as address, pytest.raises(TargetUnreachable, match="not a Kafka broker"):
         reach(address)
 
 

@@ -152,7 +152,7 @@ def test_broker_that_loads_in_no_time_is_not_judged_on_loading() -> None:
     with FakeBroker() as broker:
         found = judged(broker, Puppeteer(broker), "A10*")
     assert {result.verdict for result in found.values()} == {CheckVerdict.NOT_APPLICABLE}
-    assert "before anybody could ask" in found["A10a"].reason
+    assert "before the first request" in found["A10a"].reason
 
 
 @pytest.mark.parametrize(

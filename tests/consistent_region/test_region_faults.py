@@ -506,7 +506,7 @@ def test_partitions_that_nobody_has_any_more_are_named() -> None:
     hand.revoked()
     hand.assigned(P0, generation=7)
     hand.consumer.mates = [GroupMemberDescription("id-1", name, "/10.0.0.1", frozenset({P0}))]
-    with pytest.raises(UnreadError, match=r"partitions=t-1\); a topic that was deleted"):
+    with pytest.raises(UnreadError, match=r"partitions=t-1\); subscribe to the topic again"):
         hand.turn(1_000)
     assert hand.member.state is RegionState.FAILED
 

@@ -235,7 +235,7 @@ def test_a_database_that_is_down_is_one_error_and_the_next_life_commits(postgres
         books.complete.append((effects.snapshot(positions(1)), 1))
         postgres.kill()
         try:
-            with pytest.raises(RegionError, match=r"database refused.*member=m"):
+            with pytest.raises(RegionError, match=r"database rejected.*member=m"):
                 effects.completed()
         finally:
             postgres.start()

@@ -138,7 +138,7 @@ def test_something_else_than_kafka_is_told_apart() -> None:
         consumer.assign([TopicPartition("t", 0)])
         error = poll_until_error(consumer)
     assert isinstance(error, ConnectionFailed)
-    assert "does not speak Kafka's protocol" in str(error)
+    assert "does not use Kafka's protocol" in str(error)
 
 
 @pytest.mark.proves("B-01")
@@ -165,7 +165,7 @@ def test_a_plaintext_client_on_a_tls_port_is_told_so() -> None:
         consumer.assign([TopicPartition("t", 0)])
         error = poll_until_error(consumer)
     assert isinstance(error, ConnectionFailed)
-    assert "speaks TLS" in str(error)
+    assert "listener uses TLS" in str(error)
     assert error.hint is not None
     assert "SSL" in error.hint
 

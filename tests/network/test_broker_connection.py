@@ -150,7 +150,7 @@ def test_a_connection_that_does_not_open_is_overdue_too() -> None:
 def test_what_a_broken_beginning_means() -> None:
     frame = FrameTooLarge("a frame of 352518912 bytes was announced")
     tls = explained(frame, b"\x15\x03\x03\x00\x02\x02\x46", HERE, answered=False)
-    assert "speaks TLS" in str(tls)
+    assert "listener uses TLS" in str(tls)
     other = explained(frame, b"HTTP/1.1", HERE, answered=False)
-    assert "does not speak Kafka's protocol" in str(other)
+    assert "does not use Kafka's protocol" in str(other)
     assert explained(frame, b"", HERE, answered=True) is frame

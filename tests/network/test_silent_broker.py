@@ -90,7 +90,7 @@ def test_where_all_are_silent_the_start_ends_as_it_did() -> None:
     with (
         silent(2) as addresses,
         Consumer(addresses, bootstrap_timeout_ms=800, connection_setup_timeout_ms=700) as consumer,
-        pytest.raises(KohortError, match=r"no answer while connecting.*reached in 0\.8 s .*tried: 2"),
+        pytest.raises(KohortError, match=r"no response while connecting.*reached in 0\.8 s .*tried: 2"),
     ):
         consumer.topics(timeout_s=30)
 

@@ -64,7 +64,9 @@ def test_a_claimed_length_takes_no_memory_before_its_bytes_come() -> None:
     assert not unframer.is_between_frames
 
 
-@pytest.mark.parametrize(("answer", "kind"), [(b"\x15\x03\x03\x00\x02\x02\x0a", "TLS"), (b"HTTP/1.1 400", "Kafka listener")])
+@pytest.mark.parametrize(
+    ("answer", "kind"), [(b"\x15\x03\x03\x00\x02\x02\x0a", "TLS"), (b"HTTP/1.1 400", "Kafka listener")]
+)
 def test_another_protocol_on_the_port_is_recognised(answer: bytes, kind: str) -> None:
     with pytest.raises(WireError) as raised:
         Unframer().push(answer)

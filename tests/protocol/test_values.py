@@ -88,12 +88,12 @@ class TestDefaults:
         assert message.build(FindCoordinatorRequest(key="g"), 0) == b"\0\1g"
         assert message.build(FindCoordinatorRequest(coordinator_keys=("g",)), 4) == b"\0\2\2g\0"
         for value, wrong in (
-            (FindCoordinatorRequest(key_type=1), "missing"),
-            (FindCoordinatorRequest(key="g"), "left out"),
+            (FindCoordinatorRequest(key_type=1), "no value"),
+            (FindCoordinatorRequest(key="g"), "omitted"),
         ):
             with pytest.raises(WireError, match=wrong) as raised:
                 message.build(value, 4)
-            path = {"missing": "coordinator_keys", "left out": "key"}[wrong]
+            path = {"no value": "coordinator_keys", "omitted": "key"}[wrong]
             assert raised.value.place == {"api": "FindCoordinatorRequest", "version": 4, "path": path}
 
     def test_fields_that_a_version_lacks_come_back_at_their_defaults(self) -> None:

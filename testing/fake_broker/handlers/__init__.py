@@ -82,4 +82,4 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
 )
 
 UNASKED: frozenset[int] = frozenset({get_telemetry_subscriptions.KEY, push_telemetry.KEY})
-"""Offered only where a test asks for them, as by brokers only with a plugin."""
+"""Offered only if a test enables them, as by brokers only with a plugin."""

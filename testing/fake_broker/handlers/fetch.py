@@ -1,8 +1,8 @@
-"""Fetch (1), versions 4-18: waits for `min_bytes` up to `max_wait_ms`; topics by name, from version 13 on by id.
+"""Fetch (1), versions 4-18: waits for `min_bytes` up to `max_wait_ms`. Version 13 and later name topics by id.
 
-The first batch is returned whole however small the limits are (KIP-74). read_committed readers stop at the last
-stable offset, and receive the aborted transactions. Transactions that a test appends as bytes count for neither. Not
-done: fetch sessions (the session id is always 0, so clients send every partition each time), truncation by epoch,
+The first batch is returned whole for any limit (KIP-74). read_committed readers stop at the last stable offset, and
+receive the aborted transactions. Transactions that a test appends as bytes count for neither.
+Not done: fetch sessions (the session id is always 0, so clients send every partition each time), truncation by epoch,
 followers.
 """
 

@@ -63,7 +63,7 @@ def _offset(log: FakeLog, timestamp_ms: int) -> tuple[int, int]:
 
 
 def leader_error(work: Work, partition: FakePartition | None, known_epoch: int) -> int:
-    """The error code for `partition` and a client that knows `known_epoch` (-1: none); 0 if this node leads it."""
+    """Return the error code of `partition` for a client with `known_epoch` (-1: none); 0 if this node leads it."""
     if partition is None:
         return codes.UNKNOWN_TOPIC_OR_PARTITION
     if partition.leader != work.call.node:

@@ -1,6 +1,6 @@
 """Metadata (3), versions 0-13: nodes, topics by name or id, leaders and their epochs.
 
-Not done: making topics by asking for them, authorized operations, racks, replicas other than the leader.
+Not done: automatic creation of topics, authorized operations, racks, replicas other than the leader.
 """
 
 from kohort.protocol.apis.metadata import (

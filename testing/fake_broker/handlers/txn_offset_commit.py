@@ -45,7 +45,7 @@ def _error(work: Work, request: TxnOffsetCommitRequest) -> int:
     transactions = work.cluster.transactions
     error = transactions.error(name, request.producer_id, request.producer_epoch)
     if error == codes.PRODUCER_FENCED:
-        return codes.INVALID_PRODUCER_EPOCH  # those who keep offsets know of epochs only
+        return codes.INVALID_PRODUCER_EPOCH  # commits use epochs only
     if not error and not transactions.has_group(name, group_id):
         return codes.INVALID_TXN_STATE
     return error or work.groups.transaction_error(

@@ -248,7 +248,7 @@ def test_a_port_with_a_login_and_one_without_are_told_apart(guarded: RealBroker)
         sasl_password="s3cret",
     ) as consumer:
         consumer.assign([TopicPartition("open", 0)])
-        with pytest.raises(AuthenticationFailed, match="nobody logs in on this port") as told:
+        with pytest.raises(AuthenticationFailed, match="the listener does not use SASL") as told:
             poll_until(consumer, lambda: False)
         assert told.value.hint is not None
         assert "without SASL" in told.value.hint
@@ -320,7 +320,7 @@ SALT = b"s=QSXCR+Q6sek8bf92"
 def test_scram_refuses_a_foreign_nonce_a_cheap_key_and_what_it_cannot_read(server: bytes) -> None:
     talk = Credentials("SCRAM-SHA-256", "user", "pencil").conversation("mine")
     next(talk)
-    with pytest.raises(AuthenticationFailed, match="not sound"):
+    with pytest.raises(AuthenticationFailed, match="invalid SCRAM message"):
         talk.send(server)
 
 

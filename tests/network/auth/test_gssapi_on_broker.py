@@ -203,7 +203,12 @@ def test_where_there_is_no_ticket_each_reason_is_one_error_with_its_cure(house: 
     house.kdc.keytab("carol")
     cases: list[tuple[dict[str, Any], type[KohortError], str, str]] = [
         (without_keytab(house), TicketUnavailable, "there is no Kerberos ticket", "kinit"),
-        (by_keytab(house, sasl_kerberos_keytab=str(stale)), AuthenticationFailed, "key is not", "export it anew"),
+        (
+            by_keytab(house, sasl_kerberos_keytab=str(stale)),
+            AuthenticationFailed,
+            "key is not",
+            "export the keytab again",
+        ),
         (by_keytab(house, sasl_kerberos_keytab=str(tmp_path / "none")), AuthenticationFailed, "no key", "klist -k"),
         (
             by_keytab(house, sasl_kerberos_principal=f"dave@{house.kdc.realm}"),
@@ -214,7 +219,7 @@ def test_where_there_is_no_ticket_each_reason_is_one_error_with_its_cure(house: 
         (
             by_keytab(house, sasl_kerberos_service_name="kafkaesque"),
             AuthenticationFailed,
-            "does not know the broker's service",
+            "broker's service principal is unknown",
             "sasl_kerberos_service_name",
         ),
     ]
@@ -303,4 +308,4 @@ def test_commands_log_in_by_a_file_of_properties(
     assert "topic" in json.dumps(json.loads(capsys.readouterr().out))
     file.write_text(file.read_text().replace("name=kafka", "name=kafkaesque"))
     assert main(command) != 0
-    assert "does not know the broker's service principal" in capsys.readouterr().err
+    assert "broker's service principal is unknown" in capsys.readouterr().err
