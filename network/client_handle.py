@@ -50,11 +50,11 @@ class ClientHandle(Generic[C]):
         driver.check_same_process()
         until: float | None = None
         while True:
-            driver.check()
             seen = driver.bell.rings
             found = driver.lock.run(look)
             if found is not None:
                 return found
+            driver.check()
             if before_wait is not None:
                 driver.execute(before_wait)
             now = driver.now()
