@@ -5,7 +5,6 @@ one public call and limits its time.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from functools import partial
 from math import inf
 from typing import Any, Final, TypeVar
@@ -15,7 +14,7 @@ from kohort.admin.admin_core import READS, AdminCore, AdminRequest
 from kohort.common import KohortError
 from kohort.network.backoff import FRESH
 from kohort.network.client_handle import ClientHandle
-from kohort.network.errors import ConnectionFailed, OperationTimeout
+from kohort.network.errors import OperationTimeout
 from kohort.network.network_client import Driver
 from kohort.network.promise import Promise
 from kohort.network.requests import Endpoint
@@ -87,14 +86,9 @@ class RequestDriver:
         A read-only request is sent to another broker if one cannot be reached. Any other request is sent only to
         brokers that have responded before.
         """
-        question = AdminRequest(api, request, None, at_most)
-        if api in READS:
-            for _ in range(self._others()):
-                with suppress(ConnectionFailed):
-                    return self.all([question])[0]
-        else:
+        if api not in READS:
             self.brokers()
-        return self.all([question])[0]
+        return self.all([AdminRequest(api, request, None, at_most)])[0]
 
     def of_controller(self, api: str, request: Any, *, codes: Callable[[Any], Sequence[int]]) -> Any:
         """The response of a broker that may change the cluster.
@@ -149,10 +143,6 @@ class RequestDriver:
         """
         self._attempts = self._attempts.failed(self._now(), self._core.backoff, self._core.chance())
         return self._attempts.not_before < min(self._until, self._started + within_s)
-
-    def _others(self) -> int:
-        """The number of other brokers to try if one cannot be reached."""
-        return max(len(self._core.metadata.view.brokers), len(self.config.bootstrap)) - 1
 
     def _coordinator(self, group: str) -> Endpoint:
         not_before, until = self._attempts.not_before, self._until
