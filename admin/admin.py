@@ -6,6 +6,7 @@ from typing import Any, Self, cast
 
 from kohort.admin import cluster, groups, offsets, request_driver, topics
 from kohort.admin.admin_config import AdminConfig
+from kohort.admin.admin_core import AdminCore
 from kohort.admin.request_driver import RequestDriver
 from kohort.common import KohortError, TopicPartition
 from kohort.network.arguments import (
@@ -66,7 +67,7 @@ class Admin:
         request_driver.end(self._driver)
 
     def __del__(self) -> None:
-        driver: Driver[request_driver.AdminCore] | None = self.__dict__.get("_driver")
+        driver: Driver[AdminCore] | None = self.__dict__.get("_driver")
         if driver is not None and not driver.stopping:
             warn_unclosed("admin", driver.config.client_id, None, driver)
 

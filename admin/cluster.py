@@ -4,8 +4,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from kohort.admin.admin_core import AdminRequest
 from kohort.admin.describe_configs import BROKER, TOPIC, describe_configs
-from kohort.admin.request_driver import AdminRequest, RequestDriver
+from kohort.admin.request_driver import RequestDriver
 from kohort.admin.topics import metadata
 from kohort.common import KohortError
 from kohort.common.version import __version__

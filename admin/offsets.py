@@ -5,8 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from kohort.admin.admin_core import AdminRequest
 from kohort.admin.groups import GroupNotEmpty
-from kohort.admin.request_driver import AdminRequest, RequestDriver
+from kohort.admin.request_driver import RequestDriver
 from kohort.admin.topics import Leaders
 from kohort.common import KohortError, TopicPartition
 from kohort.network.error_mapping import offset_error
@@ -101,7 +102,7 @@ def listed(asker: RequestDriver, wanted: Mapping[TopicPartition, int]) -> dict[T
                 elif BrokerError(outcome.code).retriable:
                     coming.add(partition)
         left = {one: left[one] for one in left if one in coming}
-        if left and not asker.pause():
+        if left and not asker.retry():
             break
     return found
 

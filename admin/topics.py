@@ -142,7 +142,7 @@ def describe_topic(asker: RequestDriver, topic: str) -> TopicDescription:
     while True:
         answer = asker.one("DescribeConfigs", describe_configs(TOPIC, [topic]))
         result = first_of(answer.results, "DescribeConfigs", topic=topic)
-        if result.error_code != UNKNOWN_TOPIC or not asker.pause():  # the broker may not know a new topic yet
+        if result.error_code != UNKNOWN_TOPIC or not asker.retry():  # the broker may not know a new topic yet
             break
     own = {one.name: one.value for one in result.configs if _is_own(one)}
     return _described(found, own)
@@ -157,11 +157,11 @@ def once_led(asker: RequestDriver, topic: str) -> Any:
     while True:
         found = first_of(metadata(asker, [topic]).topics, "Metadata", topic=topic)
         if found.error_code == UNKNOWN_TOPIC:
-            again = asker.pause(UNKNOWN_TOPIC_GRACE_S)
+            again = asker.retry(UNKNOWN_TOPIC_GRACE_S)
         elif found.error_code:
-            again = found.error_code == LEADER_NOT_AVAILABLE and asker.pause()
+            again = found.error_code == LEADER_NOT_AVAILABLE and asker.retry()
         else:
-            again = any(map(_awaits_leader, found.partitions)) and asker.pause()
+            again = any(map(_awaits_leader, found.partitions)) and asker.retry()
         if again:
             continue
         if found.error_code:

@@ -10,16 +10,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import SelectionError
 from kohort.protocol.catalogue import API
 from kohort.protocol.schema import Versions
 
-if TYPE_CHECKING:
-    from kohort.conformance.check_context import CheckContext
-
-Probe = Callable[["CheckContext"], Awaitable[None]]
+Probe = Callable[[CheckContext], Awaitable[None]]
 
 
 class CheckKind(Enum):
@@ -73,6 +70,11 @@ class Check:
         rule = Versions.of(self.versions)
         found = tuple(v for v in range(max(low, ours_low), min(high, ours_high) + 1) if v in rule)
         return found[-1:] if self.once else found
+
+    @property
+    def is_timed(self) -> bool:
+        """True if it waits for a timer of the broker's."""
+        return self.kind is CheckKind.TIMING
 
     @property
     def section(self) -> str:

@@ -6,11 +6,10 @@ import asyncio
 import itertools
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from kohort.conformance.broker_client import Access, BrokerClient
 from kohort.conformance.broker_under_test import ANSWER_TIMEOUT_S, BrokerUnderTest, Topic
-from kohort.conformance.check import Check, CheckKind
 from kohort.conformance.errors import Blocked, Failed, NotApplicable
 from kohort.conformance.frame_log import Frame
 from kohort.conformance.member import CheckMember
@@ -26,10 +25,21 @@ _ANYWHERE = frozenset({"ApiVersions", "FindCoordinator", "Metadata", "CreateTopi
 T = TypeVar("T")
 
 
+class CheckTraits(Protocol):
+    """The parts of a `Check` that its runs use."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def subject(self) -> str: ...
+    @property
+    def is_timed(self) -> bool: ...
+
+
 class CheckContext:
     """The context of one run of one check. `version` is the subject's, `group` is unique to it."""
 
-    def __init__(self, target: BrokerUnderTest, check: Check, version: int, serial: int) -> None:
+    def __init__(self, target: BrokerUnderTest, check: CheckTraits, version: int, serial: int) -> None:
         self.target = target
         self.check = check
         self.version = version
@@ -59,7 +69,7 @@ class CheckContext:
     @property
     def patience_s(self) -> float:
         """The time-out (s) of a response that depends on other members. It covers the usual delay of a first join."""
-        return 30.0 if self.check.kind is CheckKind.TIMING else 8.0 + self.target.first_join_s
+        return 30.0 if self.check.is_timed else 8.0 + self.target.first_join_s
 
     @property
     def topic(self) -> Topic:

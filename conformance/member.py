@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from kohort.common.errors import WireError
+from kohort.conformance.broker_under_test import BrokerUnderTest
 from kohort.conformance.errors import Blocked, NoAnswer, PeerClosed
 from kohort.protocol.errors import error_name
 from kohort.protocol.membership import Subscription, build_subscription
-
-if TYPE_CHECKING:
-    from kohort.conformance.check_context import CheckContext
 
 REBALANCE_MS = 60_000
 MEMBER_ID_REQUIRED = 79
@@ -26,6 +24,24 @@ def subscribe(*topics: str, user_data: bytes | None = None) -> bytes:
 SUBSCRIPTION = subscribe("nothing-to-read")
 
 
+class RequestContext(Protocol):
+    """The parts of a `CheckContext` that a member uses."""
+
+    target: BrokerUnderTest
+
+    @property
+    def patience_s(self) -> float: ...
+    def version_of(self, api: str) -> int: ...
+    async def ask(
+        self,
+        api: str,
+        values: Mapping[str, object] | None = None,
+        *,
+        version: int | None = None,
+        timeout_s: float = ...,
+    ) -> Any: ...
+
+
 @dataclass
 class CheckMember:
     """A scripted classic member.
@@ -33,7 +49,7 @@ class CheckMember:
     The plain calls return the broker's response. `enter` and `settle` are for set-ups, and raise Blocked.
     """
 
-    scene: CheckContext = field(repr=False)
+    scene: RequestContext = field(repr=False)
     group: str
     id: str = ""
     instance: str | None = None

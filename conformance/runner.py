@@ -106,15 +106,15 @@ async def play(
             return
         if dead.is_set():
             return
-        result = profile.judge(await _judge(CheckContext(target, check, version, next(serial))))
+        result = profile.judge(await _judge(check, CheckContext(target, check, version, next(serial))))
         if result.verdict in (CheckVerdict.FAIL, CheckVerdict.BLOCKED) and not await _alive(target):
             dead.set()
         results.append(result)
         on_result(result)
 
     rough = [cell for cell in laid.cells if Need.OPERATOR in cell[0].needs]
-    quick = [cell for cell in laid.cells if cell[0].kind is not CheckKind.TIMING and cell not in rough]
-    waiting = [cell for cell in laid.cells if cell[0].kind is CheckKind.TIMING and cell not in rough]
+    quick = [cell for cell in laid.cells if not cell[0].is_timed and cell not in rough]
+    waiting = [cell for cell in laid.cells if cell[0].is_timed and cell not in rough]
 
     async def every_cell() -> None:
         for cells, gated in ((quick, True), (waiting, False)):
@@ -206,9 +206,9 @@ async def conduct(
     )
 
 
-async def _judge(scene: CheckContext) -> Result:
+async def _judge(check: Check, scene: CheckContext) -> Result:
     """Run one check. Any exception becomes a result, also one from a bug in the check."""
-    check, started = scene.check, time.monotonic()
+    started = time.monotonic()
     verdict, reason, what, expected, observed = CheckVerdict.PASS, "", "", "", ""
     try:
         async with asyncio.timeout(check.limit_s):

@@ -37,11 +37,19 @@ class CoordinatorNode(NamedTuple):
         return Endpoint(self.host, self.port)
 
 
+class LookupFailure(NamedTuple):
+    """The error of the last attempt, and the time (monotonic s) of the next one."""
+
+    error: KohortError
+    retry_at: float
+
+
 @dataclass(slots=True)
 class _Lookup:
     node: CoordinatorNode | None = None
     in_flight: bool = False
     attempts: Attempts = FRESH
+    failure: LookupFailure | None = None
 
 
 class CoordinatorFinder:
@@ -78,6 +86,11 @@ class CoordinatorFinder:
         lookup = self._lookups.get((kind, key))
         return None if lookup is None else lookup.node
 
+    def failure(self, kind: CoordinatorKind, key: str) -> LookupFailure | None:
+        """The failure of the last attempt, if it failed."""
+        lookup = self._lookups.get((kind, key))
+        return None if lookup is None else lookup.failure
+
     def lost(self, endpoint: Endpoint) -> None:
         """Forget a broker that is not the coordinator or was not reached.
 
@@ -98,10 +111,14 @@ class CoordinatorFinder:
 
         def done(outcome: RequestResult, when: float) -> None:
             lookup.in_flight = False
-            lookup.node, error = _result(outcome, kind, key)
-            lookup.attempts = FRESH if lookup.node else lookup.attempts.failed(when, self._backoff, self._chance())
-            if error is not None:
-                self._refused(kind, key, error)
+            found = _result(outcome, kind, key)
+            if isinstance(found, CoordinatorNode):
+                lookup.node, lookup.attempts, lookup.failure = found, FRESH, None
+                return
+            lookup.attempts = lookup.attempts.failed(when, self._backoff, self._chance())
+            lookup.failure = LookupFailure(found, lookup.attempts.not_before)
+            if isinstance(outcome, SendFailed) or (isinstance(found, BrokerError) and not found.retriable):
+                self._refused(kind, key, found)
 
         lookup.in_flight = True
         self._send_to_any(
@@ -109,17 +126,11 @@ class CoordinatorFinder:
         )
 
 
-def _result(
-    outcome: RequestResult, kind: CoordinatorKind, key: str
-) -> tuple[CoordinatorNode | None, KohortError | None]:
-    """The coordinator in a response, or the error that no retry cures."""
-    if isinstance(outcome, SendFailed):
-        return None, outcome.error
+def _result(outcome: RequestResult, kind: CoordinatorKind, key: str) -> CoordinatorNode | KohortError:
     if not isinstance(outcome, ResponseReceived):
-        return None, None
+        return outcome.error
     answer: FindCoordinatorResponse = outcome.value
     one = answer.coordinators[0] if answer.coordinators else answer
     if not one.error_code:
-        return CoordinatorNode(one.node_id, one.host, one.port), None
-    error = BrokerError(one.error_code, one.error_message, api="FindCoordinator", **{kind.place: key})
-    return None, None if error.retriable else error
+        return CoordinatorNode(one.node_id, one.host, one.port)
+    return BrokerError(one.error_code, one.error_message, api="FindCoordinator", **{kind.place: key})

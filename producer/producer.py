@@ -17,6 +17,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.fastpath._encode import Body
 from kohort.fastpath._rows import grouped, lay_out, spread
 from kohort.network.arguments import seconds_given
+from kohort.network.client_handle import ClientHandle
 from kohort.network.errors import OperationTimeout, UnknownTopic
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.network_client import Driver
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Producer")
-LONGEST_WAIT_S = 1.0  # interval at which a waiting call checks that the driver is running
 ROWS_AT_ONCE = 1 << 16  # rows that are partitioned together
 
 
@@ -85,6 +85,7 @@ class Producer:
         self._block: weakref.ref[_Block[Self]] | None = None  # block of the open transaction
         self._driver = driver = Driver(config, partial(ProducerCore, config))
         driver.core.wake, driver.core.stop = driver.wakeup, driver.stop_soon
+        self._handle = ClientHandle(driver)
         driver.start()
         OPEN.add(self)
 
@@ -106,10 +107,10 @@ class Producer:
         Waits at most `max_block_ms` for room or for the topic; then raises BufferFull or OperationTimeout. Raises
         UnknownTopic, RecordTooLarge, IllegalState outside a transaction, TransactionAborted after its failure.
         """
-        driver = self._own()
+        self._check()
+        driver = self._driver
         stamp = driver.wall_ms() if timestamp_ms is None else timestamp_ms
         pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers) if headers else None
-        self._check()
         offer = driver.core.append
         taken = driver.lock.run(offer, topic, key, value, pairs, partition, stamp, driver.now())
         if taken is None:
@@ -125,7 +126,7 @@ class Producer:
         no Python object is created per row. Rows of a partition keep their order. Waits and raises as `send`.
         """
         batches: list[ProducerBatch] = []
-        for rows in rows_of(data, self._own().wall_ms()):
+        for rows in rows_of(data, self._driver.wall_ms()):
             if rows.headers is not None:
                 batches += self._send_each(topic, rows, partition)
             else:
@@ -218,7 +219,6 @@ class Producer:
         Raises the first failure that no delivery has raised, and OperationTimeout after `timeout_s` seconds.
         """
         timeout_s = None if timeout_s is None else seconds_given(timeout_s)
-        self._own()
         self._check()
         self._flush(timeout_s)
 
@@ -242,8 +242,8 @@ class Producer:
         timeout_s = seconds_given(timeout_s)
         if self._shut:
             return
-        driver = self._own()
-        fatal = driver.lock.run(lambda: driver.core.fatal)  # raises at once in a handler that interrupted a lock holder
+        driver = self._driver
+        fatal = self._handle.read(lambda core: core.fatal)  # raises at once in a handler that interrupted a lock holder
         try:
             if self._config.transactional_id is not None:
                 if fatal is None or not self._closed:
@@ -273,13 +273,11 @@ class Producer:
     @property
     def buffered_bytes(self) -> int:
         """Bytes of records that are neither acknowledged nor failed."""
-        driver = self._own()
-        return driver.lock.run(lambda: driver.core.accumulator.buffered)
+        return self._handle.read(lambda core: core.accumulator.buffered)
 
     def metrics(self) -> dict[str, int]:
         """Counters of requests and connections, and the buffered bytes."""
-        driver = self._own()
-        return driver.lock.run(driver.core.metrics)
+        return self._handle.read(ProducerCore.metrics)
 
     # --- transactions
 
@@ -331,8 +329,8 @@ class Producer:
         if not isinstance(group, ConsumerGroupMetadata):
             raise TypeError(f"group is consumer.group_metadata(), not {group!r}")
         patience_s = self._seconds(timeout_s)
-        driver = self._own()
         self._check()
+        driver = self._driver
         order = driver.execute(lambda core: core.transactions.order(checked, group))
         self._wait(lambda: order.done, patience_s)
         if order.error is not None:
@@ -350,8 +348,8 @@ class Producer:
 
     def _open(self, timeout_s: float | None = None) -> None:
         """Begin a transaction."""
-        driver = self._own()
         self._check()
+        driver = self._driver
         if self._block is not None and self._block() is None and self._state is TxnState.OPEN:
             self.abort(timeout_s)  # its block was interrupted, and has not ended it
         self._wait(lambda: self._state not in (TxnState.IDENTIFYING, TxnState.ABORTING), self._seconds(timeout_s))
@@ -363,8 +361,8 @@ class Producer:
 
     def _end(self, what: Callable[[ProducerCore], None], timeout_s: float | None) -> None:
         patience_s = self._seconds(timeout_s)
-        driver = self._own()
         self._check()
+        driver = self._driver
         driver.execute(what)
         self._wait(lambda: driver.core.transactions.settled, patience_s)
 
@@ -384,12 +382,9 @@ class Producer:
     def _seconds(self, timeout_s: float | None) -> float:
         return self._config.max_block_ms / 1000 if timeout_s is None else seconds_given(timeout_s)
 
-    def _own(self) -> Driver[ProducerCore]:
-        """The driver, after a check for a forked child, in which its lock may be held for ever."""
-        self._driver.check_same_process()
-        return self._driver
-
     def _check(self) -> None:
+        """Raises ForkError, ProducerClosed, or the defect that ended the driver."""
+        self._driver.check_same_process()
         if self._closed:
             raise ProducerClosed("the producer is closed")
         self._driver.check()
@@ -399,24 +394,13 @@ class Producer:
 
         Meanwhile linger_ms is ignored.
         """
-        driver = self._driver
-        until: float | None = None
-        while True:
-            self._check()
-            seen = driver.bell.rings
-            found = driver.lock.run(attempt)
-            if found is not None:
-                return found
-            driver.execute(lambda core: core.press(topic))
-            now = driver.now()
-            if until is None:
-                until = now + self._config.max_block_ms / 1000
-            if now >= until:
-                raise driver.lock.run(self._too_late, topic)
-            driver.bell.wait(seen, min(until - now, LONGEST_WAIT_S))
+        self._check()
+        found = self._handle.wait_for(attempt, self._config.max_block_ms / 1000, lambda core: core.press(topic))
+        if found is None:
+            raise self._handle.read(lambda core: self._too_late(core, topic))
+        return found
 
-    def _too_late(self, topic: str) -> KohortError:
-        core = self._driver.core
+    def _too_late(self, core: ProducerCore, topic: str) -> KohortError:
         if topic not in core.metadata.view.topics:
             return OperationTimeout(
                 f"nothing is known of the topic after {self._config.max_block_ms} ms",
@@ -431,21 +415,13 @@ class Producer:
         )
 
     def _wait(self, reached: Callable[[], bool], timeout_s: float | None) -> None:
-        driver = self._own()
-        until = inf if timeout_s is None else driver.now() + seconds_given(timeout_s)
-        while True:
-            seen = driver.bell.rings
-            if driver.lock.run(self._reached, reached):
-                return
-            left = until - driver.now()
-            if left <= 0:
-                raise OperationTimeout("not settled in time", hint="it may still succeed")
-            driver.bell.wait(seen, min(left, LONGEST_WAIT_S))
+        timeout_s = inf if timeout_s is None else seconds_given(timeout_s)
+        if self._handle.wait_for(lambda: self._reached(reached) or None, timeout_s) is None:
+            raise OperationTimeout("not settled in time", hint="it may still succeed")
 
     def _reached(self, reached: Callable[[], bool]) -> bool:
         if reached():
             return True
-        self._driver.check()
         if self._driver.core.fatal is not None:
             raise self._driver.core.fatal
         return False

@@ -4,13 +4,10 @@ import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from kohort.consistent_region.errors import CoordinatorUnavailable
 from kohort.consistent_region.store import MemoryStore
-
-if TYPE_CHECKING:
-    from kohort.testing.simulation.world import World
 
 
 class Killed(BaseException):
@@ -65,10 +62,23 @@ class Faults:
                 setattr(self, name, 0.0)
 
 
+class StoreWorld(Protocol):
+    """The parts of a world that its store uses."""
+
+    faults: Faults
+    chance: random.Random
+    now: float
+    outage_until: float
+    faults_done: int
+
+    def interleave(self) -> None: ...
+    def check_store(self) -> None: ...
+
+
 class FlakyStore(MemoryStore):
     """Refuses, loses a response, or kills the calling node."""
 
-    def __init__(self, world: "World") -> None:
+    def __init__(self, world: StoreWorld) -> None:
         super().__init__()
         self.world = world
 

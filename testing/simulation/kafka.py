@@ -3,16 +3,15 @@
 from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from random import Random
+from typing import Any, NamedTuple, Protocol
 from uuid import UUID
 
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.errors import RegionError
 from kohort.consistent_region.offsets import RegionPosition
+from kohort.consistent_region.settings import RegionSettings
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceCause, RebalanceHooks, RebalanceReason, Revoked
-
-if TYPE_CHECKING:
-    from kohort.testing.simulation.world import World
 
 TOPIC = "t"
 CAUSE = RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS)
@@ -76,11 +75,25 @@ class SimLog:
         return offsets[bisect_left(offsets, start) : bisect_left(offsets, stop)]
 
 
+class KafkaWorld(Protocol):
+    """The parts of a world that its group and its consumers use."""
+
+    now: float
+    chance: Random
+    settings: RegionSettings
+    cut_until: dict[str, float]
+    log: SimLog
+
+    @property
+    def group(self) -> "SimGroup": ...
+    def serial(self) -> int: ...
+
+
 @dataclass(slots=True)
 class SimGroup:
     """The group's coordinator: EAGER, or COOPERATIVE where partitions are handed over; sessions by virtual time."""
 
-    world: "World"
+    world: KafkaWorld
     generation: int = 0
     seen: dict[str, float] = field(default_factory=dict)
     joined: set[str] = field(default_factory=set)
@@ -144,7 +157,7 @@ class SimGroup:
 class SimConsumer:
     """The part of `kohort.Consumer` that a region uses: hooks inside poll, positions, and no record of a past epoch."""
 
-    def __init__(self, world: "World", member: str) -> None:
+    def __init__(self, world: KafkaWorld, member: str) -> None:
         self.world = world
         self.member = member
         self.hooks: RebalanceHooks | None = None

@@ -145,7 +145,7 @@ class World:
         self.log = SimLog(self.chance.randint(1, 6))
         self.group = SimGroup(self)
         self.first_partitions = len(self.log.offsets)
-        self.store = FlakyStore(self)
+        self.store: FlakyStore = FlakyStore(self)
         self.outage_until = 0.0
         self.cut_until: dict[str, float] = {}
         self.owners: dict[tuple[int, int, TopicPartition], str] = {}
@@ -156,10 +156,10 @@ class World:
         self._checked = b""
         self._committed: dict[TopicPartition, int] = {}
         self._trace = hashlib.sha256()
-        self.records_a_turn = self.chance.choice([1, 3, 100])
+        self.records_a_turn: int = self.chance.choice([1, 3, 100])
         trigger: Trigger = (Periodic(0.5), Periodic(3.0), OperatorDriven(5))[self.chance.randrange(3)]
         self.commit_point = self.chance.choice(["checkpoint_complete", "checkpoint_complete", "drain"])
-        self.settings = RegionSettings(
+        self.settings: RegionSettings = RegionSettings(
             trigger=trigger,
             commit_point=self.commit_point,  # type: ignore[arg-type]
             max_poll_records=self.chance.choice([1, 10]),
@@ -168,9 +168,9 @@ class World:
             look_interval_s=self.chance.choice([0.05, 0.5]),
             hand_over=hand_over,
         )
-        self.lease_s = self.chance.choice([2.0, 6.0])
+        self.lease_s: float = self.chance.choice([2.0, 6.0])
         kind = self.chance.choice(["beginning", "end", "default"])
-        self.start = StartPosition(kind)  # type: ignore[arg-type]
+        self.start: StartPosition = StartPosition(kind)  # type: ignore[arg-type]
         for partition in self.log.offsets:
             for _ in range(self.chance.randint(0, 8)):
                 self.log.append(partition, self.chance.choice([0, 0, 0, 1, 3]))

@@ -10,7 +10,9 @@ from kohort.common import KohortError, TopicPartition
 from kohort.network.errors import ForkError, OperationTimeout
 from kohort.protocol.apis.create_topics import CreatableTopicResult, CreateTopicsResponse
 from kohort.protocol.apis.delete_topics import DeletableTopicResult, DeleteTopicsResponse
+from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
 from kohort.protocol.apis.list_groups import ListedGroup, ListGroupsResponse
+from kohort.protocol.apis.offset_fetch import OffsetFetchResponse
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter, Answer, Delay, Drop
@@ -65,7 +67,7 @@ def test_a_broker_before_3_0_is_not_asked_for_the_newest_record() -> None:
     ):
         fake.produce("topic", 0, [(None, b"0")])
         assert admin.end_offsets([PLACE]) == {PLACE: 1}
-        with pytest.raises(UnsupportedVersion, match="too old"):
+        with pytest.raises(UnsupportedVersion, match="does not support"):
             admin.newest_ms([PLACE])
 
 
@@ -157,3 +159,26 @@ def test_groups_of_a_broker_that_still_loads_them_are_waited_for(code: int) -> N
                 break
         assert isinstance(raised.value, BrokerError)
         assert raised.value.code == code
+
+
+def test_a_coordinator_is_looked_up_again_until_there_is_one() -> None:
+    absent = FindCoordinatorResponse(error_code=15)
+    with (
+        FakeBroker(topics={"topic": 1}, versions={"FindCoordinator": (0, 3)}) as fake,
+        Admin(fake.bootstrap, default_api_timeout_ms=1_500) as admin,
+    ):
+        fake.control("FindCoordinator", lambda _call: Answer(absent), times=2)
+        assert admin.committed("group") == {}
+        fake.control("FindCoordinator", lambda _call: Answer(absent))
+        with pytest.raises(BrokerError) as raised:
+            admin.committed("group")
+        assert raised.value.code == 15
+
+
+def test_a_broker_that_is_not_the_coordinator_any_more_is_looked_up_again() -> None:
+    moved = OffsetFetchResponse(error_code=16)
+    with FakeBroker(topics={"topic": 1}, versions={"OffsetFetch": (1, 7)}) as fake, Admin(fake.bootstrap) as admin:
+        fake.commit("group", {PLACE: 3})
+        fake.control("OffsetFetch", lambda _call: Answer(moved), times=1)
+        assert admin.committed("group")[PLACE].offset == 3
+        assert len(fake.calls_of("FindCoordinator")) == 2

@@ -1,0 +1,208 @@
+"""The admin without sockets, thread and clock, which are in the driver."""
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from kohort.admin.admin_config import AdminConfig
+from kohort.common import KohortError
+from kohort.network.backoff import Backoff
+from kohort.network.client_metrics import Counters
+from kohort.network.connection_states import ConnectionStates
+from kohort.network.error_mapping import group_error
+from kohort.network.errors import ConnectionFailed
+from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind
+from kohort.network.metadata_refresh import MetadataRefresher
+from kohort.network.metadata_updater import MetadataUpdater
+from kohort.network.promise import Promise
+from kohort.network.request_versions import fit
+from kohort.network.requests import (
+    ConnectionPurpose,
+    Endpoint,
+    NoResponse,
+    PendingRequest,
+    PollResult,
+    RequestResult,
+    ResponseReceived,
+    SendFailed,
+    UnsentRequest,
+)
+from kohort.protocol.errors import BrokerError
+
+READS: Final = frozenset({"DescribeConfigs", "Metadata"})
+"""Read-only APIs that any broker serves, so that they may be sent to several."""
+
+
+class AdminRequest(NamedTuple):
+    """A request, its API and its destination.
+
+    `request`: the typed value, or a function of the version that makes it. `endpoint` None: any broker.
+    """
+
+    api: str
+    request: Any
+    endpoint: Endpoint | None = None
+    at_most: int | None = None
+
+
+class _CoordinatorWanted(NamedTuple):
+    group: str
+    until: float
+    promise: Promise[Endpoint]
+
+
+class AdminCore:
+    """Passes requests to the driver, and results to their callers, by promises.
+
+    It sends no requests of its own, except for the first addresses of the brokers.
+    """
+
+    def __init__(self, config: AdminConfig, *, chance: Callable[[], float], started: float) -> None:
+        self.config = config
+        self.chance = chance
+        self.started = started
+        self.has_updates = False
+        self.counters = Counters()
+        self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self.endpoints = ConnectionStates.of(config, chance)
+        self.metadata = MetadataRefresher(self.backoff, config.metadata_max_age_ms / 1000)
+        self.cluster = MetadataUpdater(self, frozenset)
+        self._finder = CoordinatorFinder(
+            self.cluster.send_to_any, self.request_s, self.backoff, chance, self._no_coordinator
+        )
+        self._outgoing: list[UnsentRequest] = []
+        self._delayed: list[tuple[float, Callable[[float], None]]] = []
+        self._waiting: set[Promise[Any]] = set()
+        self._of_groups: list[_CoordinatorWanted] = []
+        self._of_brokers: list[Promise[Mapping[int, Endpoint]]] = []
+        self._fatal: KohortError | None = None
+
+    def log_fields(self) -> Mapping[str, object]:
+        """The fields of log lines of the driver's thread."""
+        return {"client_id": self.config.client_id}
+
+    def poll(self, now: float, wall_ms: int) -> PollResult:
+        self.cluster.poll(now)
+        due = [step for at, step in self._delayed if at <= now]
+        self._delayed = [one for one in self._delayed if one[0] > now]
+        for step in due:
+            step(now)
+        self._find_coordinators(now)
+        self._find_brokers()
+        outgoing, self._outgoing = tuple(self._outgoing), []
+        wakes = [
+            *self.cluster.next_poll_at(now),
+            *self._finder.next_poll_at(),
+            *(at for at, _step in self._delayed),
+        ]
+        return PollResult(outgoing, min((wake for wake in wakes if wake is not None and wake > now), default=None))
+
+    @property
+    def fatal(self) -> KohortError | None:
+        return self._fatal
+
+    @property
+    def request_s(self) -> float:
+        return self.config.request_timeout_ms / 1000
+
+    def send(self, line: ConnectionPurpose, endpoint: Endpoint | None, ask: PendingRequest) -> None:
+        self._outgoing.append(UnsentRequest(line, endpoint, ask))
+
+    # --- called for the user's thread, by the driver's
+
+    def ask(self, question: AdminRequest, not_before: float) -> Promise[Any]:
+        """Send one request at a time (monotonic s) or later; the promise has the response or the error."""
+        promise: Promise[Any] = self._promise()
+        self._delayed.append((not_before, partial(self._send, question, promise)))
+        return promise
+
+    def coordinator(self, group: str, not_before: float, until: float) -> Promise[Endpoint]:
+        """Look up a group's coordinator, not before a time, and with retries until another (monotonic s)."""
+        wanted = _CoordinatorWanted(group, until, self._promise())
+        self._delayed.append((not_before, lambda _now: self._look_up(wanted)))
+        return wanted.promise
+
+    def brokers(self) -> Promise[Mapping[int, Endpoint]]:
+        """Every broker in metadata, by id, once there is metadata."""
+        promise: Promise[Mapping[int, Endpoint]] = self._promise()
+        self._of_brokers.append(promise)
+        return promise
+
+    def fail(self, error: KohortError) -> None:
+        """End the admin: all promises get the error."""
+        self._fatal = self._fatal or error
+        waiting, self._waiting = self._waiting, set()
+        for promise in waiting:
+            promise.set_exception(self._fatal)
+
+    def put_error(self, error: KohortError) -> None:
+        """Ignore errors that do not belong to a request."""
+
+    # --- inner
+
+    def _promise(self) -> Promise[Any]:
+        promise: Promise[Any] = Promise()
+        if self._fatal is None:
+            self._waiting.add(promise)
+        else:
+            promise.set_exception(self._fatal)
+        return promise
+
+    def _keep(self, promise: Promise[Any], value: object) -> None:
+        """Set the value or the error, unless the admin has ended before."""
+        if promise in self._waiting:
+            self._waiting.discard(promise)
+            if isinstance(value, KohortError):
+                promise.set_exception(value)
+            else:
+                promise.set_result(value)
+
+    def _send(self, question: AdminRequest, promise: Promise[Any], now: float) -> None:
+        def done(outcome: RequestResult, _now: float) -> None:
+            self._keep(promise, _value_or_error(question.api, outcome))
+
+        request = question.request
+        made = request if callable(request) else lambda version: fit(request, version)
+        ask = PendingRequest(question.api, made, done, self.request_s, question.at_most)
+        if question.endpoint is None and question.api in READS:
+            self.cluster.send_to_any(ask, now)
+        else:
+            self.send(ConnectionPurpose.CONTROL, question.endpoint, ask)
+
+    def _look_up(self, wanted: _CoordinatorWanted) -> None:
+        known = self._finder.known(CoordinatorKind.GROUP, wanted.group)
+        if known is not None:
+            self._finder.lost(known.endpoint)  # it may be another one since, and nothing here would notice
+        self._of_groups.append(wanted)
+
+    def _find_coordinators(self, now: float) -> None:
+        for group, until, promise in self._of_groups:
+            found = self._finder.of(CoordinatorKind.GROUP, group, now)
+            failure = self._finder.failure(CoordinatorKind.GROUP, group)
+            if found is not None:
+                self._keep(promise, found.endpoint)
+            elif failure is not None and failure.retry_at >= until:
+                self._keep(promise, failure.error)
+        self._of_groups = [one for one in self._of_groups if not one.promise.done()]
+
+    def _no_coordinator(self, _kind: CoordinatorKind, group: str, error: KohortError) -> None:
+        for wanted in self._of_groups:
+            if wanted.group == group:
+                self._keep(wanted.promise, group_error(error.code, group) if isinstance(error, BrokerError) else error)
+
+    def _find_brokers(self) -> None:
+        known = {node: Endpoint(one.host, one.port) for node, one in self.metadata.view.brokers.items()}
+        if known:
+            for promise in self._of_brokers:
+                self._keep(promise, known)
+            self._of_brokers = []
+
+
+def _value_or_error(api: str, outcome: RequestResult) -> object:
+    match outcome:
+        case ResponseReceived(value):
+            return value
+        case SendFailed(error):
+            return error
+        case NoResponse(error):
+            return ConnectionFailed(f"no answer to {api}: {error.message}", hint=error.hint, **error.place)
