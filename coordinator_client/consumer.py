@@ -9,7 +9,8 @@ from uuid import UUID
 from kohort.assignors import Assignor
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.consumer_core import ConsumerCore, Handed, Offer
+from kohort.coordinator_client.consumer_core import ConsumerCore
+from kohort.coordinator_client.fetch.fetch_collector import Handed, Offer
 from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import HookCall, RebalanceHooks
@@ -455,7 +456,7 @@ class Consumer(ConsumerBase):
                 elif (offer := session.gather(most_slices)).columns:
                     return offer
                 elif offer.items:
-                    session.skip_batch(offer)
+                    session.collector.skip_batch(offer)
                 else:
                     session.driver.check()
                     if not session.wait(until, seen):
