@@ -194,7 +194,9 @@ class ConsumerBase:
         with self._session.acquire(catch_up=False):
             deadline = self._deadline(None)
             planned = self._session.read(lambda core: core.commits.planned(offsets, allow_rewind=allow_rewind))
-            self._session.driver.enqueue(lambda core: core.commits.queue(planned, deadline=deadline, on_done=on_done))
+            self._session.driver.enqueue(
+                lambda core: core.commits.put_planned(planned, deadline=deadline, on_done=on_done)
+            )
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """The group identity of this member, present or last. Offsets of records it read are fenced by it (KIP-447)."""
@@ -280,7 +282,7 @@ class ConsumerBase:
 
     def commit_log(self) -> tuple[LedgerEntry, ...]:
         """The last commits: when (s, monotonic), under which generation, what, and how each ended."""
-        return self._session.read(lambda core: tuple(core.committer.ledger))
+        return self._session.read(lambda core: tuple(core.commits.queue.ledger))
 
     # --- inner
 

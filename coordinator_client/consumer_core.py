@@ -48,7 +48,6 @@ from kohort.coordinator_client.log_events import Telling
 from kohort.coordinator_client.metrics.telemetry_reporter import TelemetryReporter
 from kohort.coordinator_client.offset_reset import OffsetReset, ResetKind, ResetPolicy
 from kohort.coordinator_client.offsets.auto_commit import AutoCommitState
-from kohort.coordinator_client.offsets.commit_queue import CommitQueue
 from kohort.coordinator_client.offsets.commit_requests import CommitRequestManager
 from kohort.coordinator_client.offsets.group_lag import Backlogs
 from kohort.coordinator_client.offsets.offset_lookups import OffsetsRequestManager
@@ -102,7 +101,6 @@ class ConsumerCore:
         self.book = AutoCommitState(config.auto_commit_interval_ms / 1000 if config.enable_auto_commit else None)
         self.positions = Positions(ResetPolicy.of(config.auto_offset_reset), gone=lambda p: self.commits.log_gone(p))
         self.fetcher = Fetcher(config)
-        self.committer = CommitQueue(config.group or "", self.backoff, self.metadata)
         self.marks = PauseMarks()
         self.subscription: Subscription | None = None
         self.told_to_read = False  # subscribe and assign say it, even of nothing
@@ -159,7 +157,6 @@ class ConsumerCore:
         self.commits = CommitRequestManager(
             context,
             self.cluster,
-            self.committer,
             self.book,
             self.positions,
             topic_ids=self.topic_ids,
@@ -232,7 +229,7 @@ class ConsumerCore:
 
     def _step_member(self, now: float) -> list[float | None]:
         if self.member is None:
-            self.committer.complete(None, now, self.chance())
+            self.commits.queue.complete(None, now, self.chance())
             self._polls([], now)
             self._caller_events.clear()
             self._socket_events.clear()
@@ -242,21 +239,27 @@ class ConsumerCore:
         self._caller_events, self._socket_events = [], []
         for event in events:
             self.member.step(event, now)
+        before = self.view
+        if self.commits.queue.has_response:
+            self.view = self.member.view()  # how an error is handled depends on what the member made of it
+            self.commits.queue.complete(self.view, now, self.chance())
+            settled, self._socket_events = self._socket_events, []
+            for event in settled:  # a join that waits for this commit begins in this turn
+                self.member.step(event, now)
         ready = self.member.ready(now)
-        if self.view is None or ready.view.state is not self.view.state or ready.hook != self._hook:
+        if before is None or ready.view.state is not before.state or ready.hook != self._hook:
             self.has_updates = True
-        elif self.view.ownership_deadline <= now < ready.view.ownership_deadline:
+        elif before.ownership_deadline <= now < ready.view.ownership_deadline:
             self.has_updates = True  # what was kept back may be shown again
         self.view = ready.view
         if ready.view.fatal is not None:
             self.has_updates = True
-        self.committer.complete(ready.view, now, self.chance())
         self._hook = ready.hook
         # Until its hook has run, what is to go is still ours, and the coordinator takes commits of it. Only where there
         # is none to take them must the caller not wait for one: the hook waits for the caller.
         hook_waits = ready.hook is not None and ready.hook.serial != self._hook_taken
         if hook_waits and ready.view.coordinator is None:
-            self.committer.release_blocked(
+            self.commits.queue.release_blocked(
                 RebalanceInProgress("the group is rebalancing", hint="poll, then commit again what is still owned"), now
             )
         if ready.commit is not None:
@@ -394,7 +397,7 @@ class ConsumerCore:
         return frozenset(partition.topic for partition in self.manual)
 
     def _needs_coordinator(self) -> bool:
-        return len(self.committer) > 0 or self.questions.needs_coordinator or self.positions.needs_committed
+        return len(self.commits.queue) > 0 or self.questions.needs_coordinator or self.positions.needs_committed
 
     def _partitions_being_committed(self) -> Set[TopicPartition]:
         """Partitions whose committed offset must not be read yet, since a commit is not settled.
@@ -402,7 +405,7 @@ class ConsumerCore:
         With manual assignment a partition may be removed and assigned again at once. Not used for a group member. Its
         commit may wait for the next generation, and fails if the partition was revoked meanwhile.
         """
-        return self.committer.partitions if self.manual else frozenset()
+        return self.commits.queue.partitions if self.manual else frozenset()
 
     def _report(self, notice: Notice) -> None:
         self.notices.append(notice)
@@ -447,7 +450,7 @@ class ConsumerCore:
             rebalances=self.member.timeline.rebalances if self.member is not None else (),
             visible=self.visible,
             paused=len(self.marks.paused(self.visible)),
-            commits_waiting=len(self.committer),
+            commits_waiting=len(self.commits.queue),
         )
         return metrics_of(sources, now)
 
@@ -557,7 +560,7 @@ class ConsumerCore:
         if self._fatal is not None and not self.endpoints.ever_answered:
             return True
         member_ended = self.member is None or (self.view is not None and self.view.state is MemberState.CLOSED)
-        return member_ended and not len(self.committer) and self.pushing.ended
+        return member_ended and not len(self.commits.queue) and self.pushing.ended
 
     # --- hooks
 
