@@ -15,7 +15,8 @@ from kohort.assignors import Assignor
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer import ALL, ConsumerBase, Offsets
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.consumer_core import ConsumerCore, Handed, Offer
+from kohort.coordinator_client.consumer_core import ConsumerCore
+from kohort.coordinator_client.fetch.fetch_collector import Handed, Offer
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
@@ -185,7 +186,7 @@ class AsyncConsumer(ConsumerBase):
             elif (offer := session.gather(most_slices)).columns:
                 return offer
             elif offer.items:
-                session.skip_batch(offer)
+                session.collector.skip_batch(offer)
             else:
                 session.driver.check()
                 if not await self._wait(until):

@@ -9,7 +9,8 @@ from uuid import UUID
 from kohort.assignors import Assignor
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.consumer_core import ConsumerCore, Handed, Offer
+from kohort.coordinator_client.consumer_core import ConsumerCore
+from kohort.coordinator_client.fetch.fetch_collector import Handed, Offer
 from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import HookCall, RebalanceHooks
@@ -193,7 +194,9 @@ class ConsumerBase:
         with self._session.acquire(catch_up=False):
             deadline = self._deadline(None)
             planned = self._session.read(lambda core: core.commits.planned(offsets, allow_rewind=allow_rewind))
-            self._session.driver.enqueue(lambda core: core.commits.queue(planned, deadline=deadline, on_done=on_done))
+            self._session.driver.enqueue(
+                lambda core: core.commits.put_planned(planned, deadline=deadline, on_done=on_done)
+            )
 
     def group_metadata(self) -> ConsumerGroupMetadata:
         """The group identity of this member, present or last. Offsets of records it read are fenced by it (KIP-447)."""
@@ -279,7 +282,7 @@ class ConsumerBase:
 
     def commit_log(self) -> tuple[LedgerEntry, ...]:
         """The last commits: when (s, monotonic), under which generation, what, and how each ended."""
-        return self._session.read(lambda core: tuple(core.committer.ledger))
+        return self._session.read(lambda core: tuple(core.commits.queue.ledger))
 
     # --- inner
 
@@ -455,7 +458,7 @@ class Consumer(ConsumerBase):
                 elif (offer := session.gather(most_slices)).columns:
                     return offer
                 elif offer.items:
-                    session.skip_batch(offer)
+                    session.collector.skip_batch(offer)
                 else:
                     session.driver.check()
                     if not session.wait(until, seen):

@@ -10,10 +10,9 @@ metadata, commits, offsets, fetches. What is asked of brokers lives in `consumer
 `offset_lookups.py` and `commit_requests.py`.
 """
 
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence, Set
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from collections.abc import Callable, Mapping, Set
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kohort.assignors import Assignor
@@ -22,7 +21,7 @@ from kohort.coordinator_client.consumer_config import Config
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
 from kohort.coordinator_client.errors import RebalanceInProgress
-from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch, written_ms
+from kohort.coordinator_client.fetch.fetch_buffer import written_ms
 from kohort.coordinator_client.fetch.fetch_requests import FetchRequestManager
 from kohort.coordinator_client.fetch.fetcher import Fetcher, recreated
 from kohort.coordinator_client.group.classic_member import ClassicMember
@@ -49,14 +48,13 @@ from kohort.coordinator_client.log_events import Telling
 from kohort.coordinator_client.metrics.telemetry_reporter import TelemetryReporter
 from kohort.coordinator_client.offset_reset import OffsetReset, ResetKind, ResetPolicy
 from kohort.coordinator_client.offsets.auto_commit import AutoCommitState
-from kohort.coordinator_client.offsets.commit_queue import CommitQueue
 from kohort.coordinator_client.offsets.commit_requests import CommitRequestManager
 from kohort.coordinator_client.offsets.group_lag import Backlogs
 from kohort.coordinator_client.offsets.offset_lookups import OffsetsRequestManager
 from kohort.coordinator_client.offsets.positions import Position, Positions
 from kohort.coordinator_client.sensors import Sensors
 from kohort.coordinator_client.subscription_state import AssignedPartitions, PauseMarks, Start, Subscription
-from kohort.fastpath import RecordColumns
+from kohort.fastpath import CorruptRecord
 from kohort.network._guard import Door
 from kohort.network.backoff import Backoff
 from kohort.network.client_metrics import Counters
@@ -85,62 +83,6 @@ from kohort.network.requests import (
 if TYPE_CHECKING:
     from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
 
-MOST_AT_ONCE: Final = 64
-"""Slices that a caller looks at while it holds the lock once: heartbeats wait for that, at the longest."""
-
-
-class DecodedFetch(NamedTuple):
-    """A slice's columns, or its error; `corrupt`: batches that were skipped and not counted yet."""
-
-    slice_: CompletedFetch
-    columns: RecordColumns | None
-    corrupt: int = 0
-    error: KohortError | None = None
-
-
-class Item(NamedTuple):
-    """A slice that is handed over up to `next_offset`. `rest` is what is left of it. `misled`: what follows it was
-    fetched from where a corrupt batch claimed to end, which is not where reading goes on."""
-
-    slice_: CompletedFetch
-    rest: CompletedFetch | None
-    next_offset: int
-    timestamp_ms: int | None
-    records: int
-    misled: bool = False
-
-
-class Offer:
-    """The slices that a poll gathers.
-
-    `columns`: for the user. `items`: the sources of `columns`. `kept`: slices that were decoded and kept.
-    """
-
-    def __init__(self) -> None:
-        self.columns: list[RecordColumns] = []
-        self.items: list[Item] = []
-        self.kept: list[DecodedFetch] = []
-        self.errors: list[DecodedFetch] = []
-        self.corrupt = 0
-        self.outlived = False
-
-
-class Handed:
-    """The slices that a poll has returned and the core has not moved behind yet. `settled` items of it are done.
-
-    `outlived`: the leader of a slice is none any more. The new one is asked before anything follows it.
-    """
-
-    __slots__ = ("corrupt", "items", "outlived", "records", "settled", "slices")
-
-    def __init__(self, offer: Offer) -> None:
-        self.items = tuple(offer.items)
-        self.settled = 0
-        self.slices = len(self.items)
-        self.records = sum(item.records for item in self.items)
-        self.corrupt = offer.corrupt
-        self.outlived = offer.outlived
-
 
 class ConsumerCore:
     """See the module. `chance` gives numbers in [0, 1); `has_updates` is set when a poll that waits should look
@@ -159,16 +101,13 @@ class ConsumerCore:
         self.book = AutoCommitState(config.auto_commit_interval_ms / 1000 if config.enable_auto_commit else None)
         self.positions = Positions(ResetPolicy.of(config.auto_offset_reset), gone=lambda p: self.commits.log_gone(p))
         self.fetcher = Fetcher(config)
-        self.committer = CommitQueue(config.group or "", self.backoff, self.metadata)
         self.marks = PauseMarks()
         self.subscription: Subscription | None = None
         self.told_to_read = False  # subscribe and assign say it, even of nothing
         self.member: MemberBase | None = None
         self.view: MemberView | None = None
         self.visible: frozenset[TopicPartition] = frozenset()
-        self.last_timestamps: dict[TopicPartition, int] = {}
         self.door = Door(_elsewhere)
-        self.most_at_once = 0  # slices that were looked at under one hold of the lock
         self.tells_gaps = False
         self.untold: deque[OffsetReset] = deque()
         self.notices: deque[Any] = deque(maxlen=1_000)
@@ -218,7 +157,6 @@ class ConsumerCore:
         self.commits = CommitRequestManager(
             context,
             self.cluster,
-            self.committer,
             self.book,
             self.positions,
             topic_ids=self.topic_ids,
@@ -230,7 +168,7 @@ class ConsumerCore:
             context, self.fetcher, self.positions, lambda partition: partition in self.allowed
         )
         self.pushing = TelemetryReporter(context, self.metrics)
-        self._context = context
+        self.context = context
         self.log_fields = self.telling.log_fields  # whose the log lines of the driver's thread are
         self._outgoing: list[UnsentRequest] = []
         self._job: BackgroundJob | None = None
@@ -291,7 +229,7 @@ class ConsumerCore:
 
     def _step_member(self, now: float) -> list[float | None]:
         if self.member is None:
-            self.committer.complete(None, now, self.chance())
+            self.commits.queue.complete(None, now, self.chance())
             self._polls([], now)
             self._caller_events.clear()
             self._socket_events.clear()
@@ -301,21 +239,27 @@ class ConsumerCore:
         self._caller_events, self._socket_events = [], []
         for event in events:
             self.member.step(event, now)
+        before = self.view
+        if self.commits.queue.has_response:
+            self.view = self.member.view()  # how an error is handled depends on what the member made of it
+            self.commits.queue.complete(self.view, now, self.chance())
+            settled, self._socket_events = self._socket_events, []
+            for event in settled:  # a join that waits for this commit begins in this turn
+                self.member.step(event, now)
         ready = self.member.ready(now)
-        if self.view is None or ready.view.state is not self.view.state or ready.hook != self._hook:
+        if before is None or ready.view.state is not before.state or ready.hook != self._hook:
             self.has_updates = True
-        elif self.view.ownership_deadline <= now < ready.view.ownership_deadline:
+        elif before.ownership_deadline <= now < ready.view.ownership_deadline:
             self.has_updates = True  # what was kept back may be shown again
         self.view = ready.view
         if ready.view.fatal is not None:
             self.has_updates = True
-        self.committer.complete(ready.view, now, self.chance())
         self._hook = ready.hook
         # Until its hook has run, what is to go is still ours, and the coordinator takes commits of it. Only where there
         # is none to take them must the caller not wait for one: the hook waits for the caller.
         hook_waits = ready.hook is not None and ready.hook.serial != self._hook_taken
         if hook_waits and ready.view.coordinator is None:
-            self.committer.release_blocked(
+            self.commits.queue.release_blocked(
                 RebalanceInProgress("the group is rebalancing", hint="poll, then commit again what is still owned"), now
             )
         if ready.commit is not None:
@@ -397,7 +341,6 @@ class ConsumerCore:
                 self.positions.drop(partition)
                 self.fetcher.forget(partition)
                 self.book.drop(partition)
-                self.last_timestamps.pop(partition, None)
             for partition, owned in assignment.items():
                 if partition not in self.positions:
                     offset, epoch = (None, NO_EPOCH) if owned.start is None else owned.start
@@ -454,7 +397,7 @@ class ConsumerCore:
         return frozenset(partition.topic for partition in self.manual)
 
     def _needs_coordinator(self) -> bool:
-        return len(self.committer) > 0 or self.questions.needs_coordinator or self.positions.needs_committed
+        return len(self.commits.queue) > 0 or self.questions.needs_coordinator or self.positions.needs_committed
 
     def _partitions_being_committed(self) -> Set[TopicPartition]:
         """Partitions whose committed offset must not be read yet, since a commit is not settled.
@@ -462,11 +405,17 @@ class ConsumerCore:
         With manual assignment a partition may be removed and assigned again at once. Not used for a group member. Its
         commit may wait for the next generation, and fails if the partition was revoked meanwhile.
         """
-        return self.committer.partitions if self.manual else frozenset()
+        return self.commits.queue.partitions if self.manual else frozenset()
 
     def _report(self, notice: Notice) -> None:
         self.notices.append(notice)
         self.telling.noticed(notice)
+
+    def batch_skipped(self, partition: TopicPartition, skipped: CorruptRecord) -> None:
+        """Report a corrupt batch that was skipped."""
+        text = f"skipped: {skipped}; reading goes on at offset {skipped.resumed_at}"
+        self.notices.append(Notice("batch_skipped", text))
+        self.telling.batch_skipped(partition, text)
 
     def notify(self) -> None:
         """Make a waiting poll look again."""
@@ -488,20 +437,20 @@ class ConsumerCore:
 
     @property
     def request_s(self) -> float:
-        return self._context.request_s
+        return self.context.request_s
 
     def metrics(self, now: float) -> "ConsumerMetrics":
         """All metrics at `now`."""
         from kohort.coordinator_client.metrics.metrics_table import MetricsSources, metrics_of  # for those who look
 
         sources = MetricsSources(
-            self._context,
+            self.context,
             self.fetcher,
             self.positions,
             rebalances=self.member.timeline.rebalances if self.member is not None else (),
             visible=self.visible,
             paused=len(self.marks.paused(self.visible)),
-            commits_waiting=len(self.committer),
+            commits_waiting=len(self.commits.queue),
         )
         return metrics_of(sources, now)
 
@@ -557,7 +506,7 @@ class ConsumerCore:
         moved = [one for one in partitions if self.fetcher.until.get(one) != until.get(one)]
         self.fetcher.until = dict(until)
         for partition in moved:
-            self.refetch(partition)  # what was cut off at the old end has been fetched already
+            self.fetcher.refetch(partition, self.positions)  # what was cut off at the old end has been fetched already
 
     @property
     def owes_loss(self) -> bool:
@@ -611,7 +560,7 @@ class ConsumerCore:
         if self._fatal is not None and not self.endpoints.ever_answered:
             return True
         member_ended = self.member is None or (self.view is not None and self.view.state is MemberState.CLOSED)
-        return member_ended and not len(self.committer) and self.pushing.ended
+        return member_ended and not len(self.commits.queue) and self.pushing.ended
 
     # --- hooks
 
@@ -656,129 +605,11 @@ class ConsumerCore:
         if not self.manual:
             self.visible = partitions
 
-    # --- records
-
-    def next_slices(
-        self, partitions: Sequence[TopicPartition], most: int, now: float
-    ) -> list[tuple[CompletedFetch, int]]:
-        """The next slice of each of these partitions, at most `MOST_AT_ONCE`, up to `most` slices; none once membership
-        is uncertain. Each with the offset to decode from. Nothing moves: they stay parked until they are settled."""
-        found: list[tuple[CompletedFetch, int]] = []
-        if not self._certain(now):
-            return found
-        self._looks_at(len(partitions))
-        for partition in partitions:
-            slice_ = self.fetcher.next_slice(partition, self.positions, self.allowed)
-            if slice_ is not None:
-                found.append((slice_, max(slice_.start, self.positions.state(partition).offset)))
-                if len(found) == most:
-                    break
-        return found
-
-    def _looks_at(self, slices: int) -> None:
-        if slices > self.most_at_once:
-            self.most_at_once = slices
-
-    def _certain(self, now: float) -> bool:
+    def is_certain(self, now: float) -> bool:
         """True if membership is certain; a process that slept may own nothing any more (B-33)."""
         return self.view is None or self.subscription is None or now < self.view.ownership_deadline
 
-    def is_current(self, slice_: CompletedFetch) -> bool:
-        """True if nothing has voided a slice: no seek, no revocation, no other owner in between."""
-        return self.positions.is_current(slice_.partition, slice_.serial)
-
-    def select(self, decoded: Sequence[DecodedFetch], offer: Offer, most: int, room: float, now: float) -> float:
-        """Add to `append` what may be handed over of these, at most `MOST_AT_ONCE`; the room that is left. Pure, but
-        for `append`: the rest stays parked, for fetches go on behind it, and what is dropped here would be skipped."""
-        self._looks_at(len(decoded))
-        for one in decoded:
-            slice_ = one.slice_
-            if room <= 0 or len(offer.columns) >= most or not self._is_next(slice_, now):
-                offer.kept.append(one)
-                continue
-            if one.columns is None:
-                offer.errors.append(one)
-                continue
-            part, rest = one.columns, None
-            end = self.fetcher.until.get(slice_.partition)
-            if end is not None and part.next_offset >= end:
-                part = part[: bisect_left(part.offsets, end)]
-            elif not part.complete:
-                rest = slice_._replace(start=part.next_offset)
-            if len(part) > room:
-                later = part[int(room) :]
-                part = part[: int(room)]
-                rest = slice_._replace(start=part.next_offset)
-                offer.kept.append(DecodedFetch(rest, later))
-            last_ms = part.timestamps_ms[-1] if len(part) else None
-            misled = rest is None and bool(part.corrupt) and part.next_offset != slice_.end
-            offer.items.append(Item(slice_, rest, part.next_offset, last_ms, len(part), misled))
-            offer.corrupt += one.corrupt
-            offer.outlived = offer.outlived or self.is_outlived(slice_)
-            if len(part) or part.corrupt:
-                offer.columns.append(part)
-                room -= len(part)
-        return room
-
-    def _is_next(self, slice_: CompletedFetch, now: float) -> bool:
-        """The slice may be shown now: not paused, of a certain membership, and what its partition goes on with."""
-        return (
-            slice_.partition in self.allowed
-            and self._certain(now)
-            and self.is_current(slice_)
-            and self.fetcher.parked.first(slice_.partition) is slice_
-        )
-
-    def settle(self, handed: Handed) -> bool:
-        """Move behind what was handed over, at most `MOST_AT_ONCE` slices; whether that was all. It may be interrupted
-        and done again at any place."""
-        if self.door.handed is not handed:
-            return True
-        stop = handed.settled + MOST_AT_ONCE
-        items = handed.items[handed.settled : stop]
-        self._looks_at(len(items))
-        for item in items:
-            self._settle(item)
-        handed.settled = stop
-        if stop < len(handed.items):
-            return False
-        counters = self.counters
-        # No calls from here on: it is counted once.
-        counters.slices += handed.slices
-        counters.records += handed.records
-        counters.corrupt_batches += handed.corrupt
-        self.door.handed = None
-        return True
-
-    def _settle(self, item: Item) -> None:
-        slice_ = item.slice_
-        partition = slice_.partition
-        state = self.positions.get(partition)
-        if state is not None and state.serial == slice_.serial:
-            if item.next_offset > state.offset:
-                self.positions.consumed(
-                    partition, slice_.serial, item.next_offset, slice_.leader_epoch, slice_.leader_epoch_at_fetch
-                )
-            if item.timestamp_ms is not None:
-                self.last_timestamps[partition] = item.timestamp_ms
-            if item.misled:
-                self.refetch(partition)
-        self.fetcher.parked.remove(slice_, item.rest)
-
-    def settled(self) -> bool:
-        """Settle a part of what was handed over last; whether nothing is left of it."""
-        handed = self.door.handed
-        return handed is None or self.settle(handed)
-
-    def is_outlived(self, slice_: CompletedFetch) -> bool:
-        """True if the leader that gave a slice is none any more: the new one is asked before anything follows it."""
-        known = self.metadata.view.partition(slice_.partition)
-        return known is not None and slice_.leader_epoch_at_fetch < known.leader_epoch
-
-    def refetch(self, partition: TopicPartition) -> None:
-        """A slice could not be decoded: what follows it is given up, and fetched again from the position."""
-        self.fetcher.drop(partition)
-        self.positions.invalidate(partition)
+    # --- errors
 
     @property
     def error_is_due(self) -> bool:
@@ -875,14 +706,17 @@ class ConsumerCore:
         return partition not in self.positions and partition in self.assignment
 
     def waiting_since_ms(self, partition: TopicPartition) -> int | None:
-        """The time (ms) at which the next record was written, as well as is known without reading it: from the
-        head of what
-        is fetched, else the timestamp of the last record that was returned, which is no later. None: nothing is known.
+        """The time (ms) at which the next record was written; None if it is not known.
+
+        It is read from the head of what is fetched. Without that it is the timestamp of the last record that was
+        returned, which is not later.
         """
         first = self.fetcher.parked.first(partition)
         if first is not None and first.start == self.positions.known_position(partition):
             return written_ms(first.records)
-        return last if (last := self.last_timestamps.get(partition, -1)) >= 0 else None  # -1: the record has none
+        return (
+            last if (last := self.positions.last_timestamps.get(partition, -1)) >= 0 else None
+        )  # -1: the record has none
 
     @property
     def identity(self) -> ConsumerGroupMetadata:
@@ -906,7 +740,6 @@ class ConsumerCore:
 
     def _sought(self, partition: TopicPartition) -> None:
         self.fetcher.drop(partition)
-        self.last_timestamps.pop(partition, None)
 
 
 def _elsewhere() -> ConcurrentUseError:

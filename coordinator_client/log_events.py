@@ -69,6 +69,10 @@ class Telling:
         fields = {**self.log_fields(), **whose, "event": notice.kind}
         log.log(LEVELS.get(notice.kind, logging.INFO), "%s: %s", notice.kind, notice.text, extra=fields)
 
+    def batch_skipped(self, partition: TopicPartition, text: str) -> None:
+        """Log a corrupt batch that was skipped."""
+        log.warning("%s", text, extra=self.of(partition))
+
     def gaps(self, gaps: Iterable[OffsetReset]) -> None:
         """Positions that were chosen: a warning where there was one that could not be kept."""
         for gap in gaps:

@@ -1,35 +1,30 @@
-"""The common part of both faces: guard a consumer's use, find out what is due in a poll, decode outside the lock."""
+"""The common part of both faces: guard a consumer's use, find out what is due in a poll."""
 
-import logging
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kohort.assignors import get_all as assignors_of
-from kohort.common import KohortError, TopicPartition
+from kohort.common import KohortError
 from kohort.coordinator_client.consumer_config import Config
-from kohort.coordinator_client.consumer_core import MOST_AT_ONCE, ConsumerCore, DecodedFetch, Handed, Offer
+from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.errors import CallbackError, ConsumerClosed, WakeupError
-from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch
+from kohort.coordinator_client.fetch.fetch_collector import FetchCollector, Offer
 from kohort.coordinator_client.health import Health, health_of
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offset_reset import OffsetReset
-from kohort.fastpath import CorruptRecord, RecordColumns, decode
+from kohort.fastpath import RecordColumns
 from kohort.network._guard import Visit
 from kohort.network.errors import ConcurrentUseError
 from kohort.network.network_client import Driver
-from kohort.network.notices import Notice
 from kohort.network.process_exit import warn_unclosed
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
 
-log = logging.getLogger("kohort.consumer")
-
 T = TypeVar("T")
 
 HOOK_GRACE_S = 2.0
-SIDE_BY_SIDE_BYTES = 1 << 18  # less is decoded before another thread has woken up
 
 
 class HookOutcome:
@@ -68,8 +63,18 @@ class PollLoop:
         assignors = tuple(assignors_of(config.assignors)) if config.group else ()
         self.config = config
         self.driver = Driver(config, partial(ConsumerCore, config, assignors))
-        self.core: ConsumerCore = self.driver.core
-        self.driver.chore = self.core.settled
+        self.core = core = self.driver.core
+        self.collector = FetchCollector(
+            self.driver,
+            self.core.context,
+            self.core.fetcher,
+            self.core.positions,
+            self.core.door,
+            allowed=lambda: core.allowed,
+            is_certain=self.core.is_certain,
+            on_skipped=self.core.batch_skipped,
+        )
+        self.driver.chore = self.collector.settle_step
         self.driver.on_notice = self.core.notices.append
         self.core.tells_gaps = on_reset is not None
         self.hooks = RebalanceHooks()
@@ -83,7 +88,6 @@ class PollLoop:
         self.parting = False  # a close has begun
         self._observer: Observer | None = None
         self._wakeup = False
-        self._decoded: dict[TopicPartition, DecodedFetch] = {}
         self.closed = False  # only `close` may be called any more
         self.begun = True
         self.driver.start()
@@ -137,17 +141,8 @@ class PollLoop:
     def read(self, what: Callable[[ConsumerCore], T]) -> T:
         """Run `what`, which changes nothing. Raises ForkError in a forked child."""
         self.driver.check_same_process()
-        self._settle()
+        self.collector.settle()
         return self.driver.lock.run(what, self.core)
-
-    def _settle(self) -> None:
-        """Move behind what earlier polls returned."""
-        handed: Handed | None = self.core.door.handed
-        if handed is not None:
-            while not self.driver.lock.run(self.core.settle, handed):
-                pass
-            if handed.outlived:
-                self.driver.wakeup()
 
     def health(self) -> Health:
         """The health of this consumer; from any thread."""
@@ -178,7 +173,7 @@ class PollLoop:
             raise ConcurrentUseError(
                 "poll was called inside poll, as by a signal handler", hint="in a handler call only wakeup()"
             )
-        self._settle()
+        self.collector.settle()
         self.driver.lock.run(lambda: self.core.polled(self.driver.now(), handled=handled))
         if self.core.owes_loss:
             self.driver.wakeup()  # else the machine hears of it at its next turn, which is soon enough
@@ -205,7 +200,7 @@ class PollLoop:
 
         Raises errors that are due, and WakeupError once.
         """
-        self._settle()
+        self.collector.settle()
         self.core.has_updates = False
         if self.error is None and self._wakeup:
             self.error = WakeupError("wakeup() was called")
@@ -314,88 +309,13 @@ class PollLoop:
     # --- records
 
     def gather(self, most: int) -> Offer:
-        """The slices that a poll returns now, at most `most` slices and `max_poll_records`, decoded without the lock.
-
-        Nothing is taken: it is with the user when the visit has `handed` it. A batch that cannot be decoded is an error
-        where the position is; the sound ones before it are handed over first. Its error is raised by this call, or by a
-        later poll if there is something to return.
-        """
-        core, run = self.core, self.driver.lock.run
-        offer = Offer()
-        room = float(self.config.max_poll_records or "inf")
-        for chunk in self._line(most):
-            slices = run(core.next_slices, chunk, most - len(offer.columns), self.driver.now())
-            if not slices:
-                continue
-            if core.fetcher.held_back:
-                self.driver.wakeup()  # there is room for the next fetch, which goes out while these are decoded
-            room = run(core.select, self._decode(slices), offer, most, room, self.driver.now())
-            if room <= 0 or len(offer.columns) >= most or most == 1:
-                break
-        if offer.kept or self._decoded:
-            self._decoded = {one.slice_.partition: one for one in offer.kept}
-        if offer.errors:
-            self._refused(offer)
+        """The slices that a poll returns now, at most `most`; see `FetchCollector.collect`."""
+        offer = self.collector.collect(most)
         if self._observer is not None and offer.columns:
             self._observer.poll_brought(offer.columns)
         return offer
 
-    def _line(self, most: int) -> Iterator[list[TopicPartition]]:
-        """The partitions that have anything, by their turns, in chunks that are looked at while the lock is held once.
-        For one slice the line is not copied: what may not be shown leaves it as it is looked at."""
-        run, parked = self.driver.lock.run, self.core.fetcher.parked
-        if most > 1:
-            line = run(parked.line)
-            for at in range(0, len(line), MOST_AT_ONCE):
-                yield line[at : at + MOST_AT_ONCE]
-            return
-        before: list[TopicPartition] = []
-        while (line := run(parked.line, MOST_AT_ONCE)) != before:
-            yield line
-            before = line
-
-    def skip_batch(self, offer: Offer) -> None:
-        """Move behind what has nothing for the user: control batches, records of aborted transactions."""
-        self.core.door.handed = Handed(offer)
-        self._settle()
-
-    def _refused(self, offer: Offer) -> None:
-        """A slice that cannot be decoded is fetched again, and its error raised, now or by the next poll."""
-        first = offer.errors[0].error
-        assert first is not None
-
-        def refetch(core: ConsumerCore) -> None:
-            for one in offer.errors:
-                if core.fetcher.parked.first(one.slice_.partition) is one.slice_:
-                    core.refetch(one.slice_.partition)
-            if offer.columns:
-                core.put_error(first)
-
-        self.call(refetch)
-        if not offer.columns:
-            raise first
-
-    def _decode(self, slices: Sequence[tuple[CompletedFetch, int]]) -> list[DecodedFetch]:
-        """Each slice's columns, or what is wrong with it; large ones side by side: decoding lets go of the GIL."""
-        known = [self._decoded.get(slice_.partition) for slice_, _offset in slices]
-        decoded = [
-            one if one is not None and one.slice_ is slice_ else None
-            for one, (slice_, _offset) in zip(known, slices, strict=True)
-        ]
-        due = [place for place, one in enumerate(decoded) if one is None]
-        jobs = [partial(_decode_or_error, *slices[place], self.config) for place in due]
-        if len(jobs) > 1 and sum(len(slices[place][0].records) for place in due) >= SIDE_BY_SIDE_BYTES:
-            fresh = self.driver.run_parallel(jobs)
-        else:
-            fresh = [job() for job in jobs]
-        for place, one in zip(due, fresh, strict=True):
-            decoded[place] = one
-            if one.corrupt and one.columns is not None:
-                for skipped in one.columns.corrupt:
-                    text = f"skipped: {skipped}; reading goes on at offset {skipped.resumed_at}"
-                    log.warning("%s", text, extra=self.core.telling.of(one.slice_.partition))
-                    self.core.notices.append(Notice("batch_skipped", text))
-        return [one for one in decoded if one is not None]
+    # --- waiting
 
     def reached(self, what: Callable[[ConsumerCore], bool]) -> bool:
         """True if the core is there, or never will be since its driver has ended."""
@@ -434,37 +354,3 @@ def _retire(driver: Driver[ConsumerCore]) -> None:
     """Have the driver leave the group and end. By a finalizer, on any thread, under any lock."""
     driver.core.retired = driver.stop_soon
     driver.wakeup()
-
-
-def _decode_or_error(slice_: CompletedFetch, offset: int, config: Config) -> DecodedFetch:
-    try:
-        columns = _decode(slice_, offset, config)
-    except KohortError as error:
-        before = error.decoded if isinstance(error, CorruptRecord) else None
-        if before is None or before.next_offset <= offset:
-            return DecodedFetch(slice_, None, error=error)
-        columns = before  # the error is met again, first, by the poll that goes on behind these
-    return DecodedFetch(slice_, columns, len(columns.corrupt))
-
-
-def _decode(slice_: CompletedFetch, offset: int, config: Config) -> RecordColumns:
-    partition = slice_.partition
-    columns = decode(
-        slice_.records,
-        topic=partition.topic,
-        partition=partition.partition,
-        from_offset=offset,
-        aborted=slice_.aborted,
-        on_corrupt=config.on_corrupt,
-        high_watermark=slice_.high_watermark,
-        max_decompressed_bytes=config.max_decompressed_bytes,
-    )
-    if slice_.end == slice_.start and not len(columns) and columns.next_offset <= slice_.start:
-        raise CorruptRecord(
-            "the broker answered with bytes that hold no whole batch",
-            hint="raise max_partition_fetch_bytes if the batch is larger",
-            topic=partition.topic,
-            partition=partition.partition,
-            offset=slice_.start,
-        )
-    return columns

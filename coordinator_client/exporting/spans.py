@@ -79,7 +79,7 @@ class ConsumerSpans:
 
     def look(self) -> None:
         """Create spans of commits and rebalances that have ended since the last call."""
-        ledger = self._session.read(lambda core: tuple(core.committer.ledger))
+        ledger = self._session.read(lambda core: tuple(core.commits.queue.ledger))
         if ledger and ledger[-1] is not self._last_commit:
             known = [place for place, entry in enumerate(ledger) if entry is self._last_commit]
             self._last_commit = ledger[-1]

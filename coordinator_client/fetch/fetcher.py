@@ -441,6 +441,11 @@ class Fetcher:
         self.parked.drop(partition)
         self._ahead.pop(partition, None)
 
+    def refetch(self, partition: TopicPartition, positions: Positions) -> None:
+        """Drop what was fetched of a partition, and fetch again from its position."""
+        self.drop(partition)
+        positions.invalidate(partition)
+
     def forget(self, partition: TopicPartition) -> None:
         """Remove all state of a partition that is no longer assigned."""
         self.drop(partition)

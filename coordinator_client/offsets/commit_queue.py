@@ -31,6 +31,7 @@ from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata import NO_TOPIC_ID
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.offset_requests import Offsets, commit_request
+from kohort.network.promise import Promise
 from kohort.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
@@ -43,7 +44,7 @@ UNKNOWN_MEMBER = 25
 AUTHORIZATION_CODES = frozenset({29, 30})
 LEDGER_LENGTH = 1_000
 
-Finished = Callable[[KohortError | None], None]
+OnDone = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KohortError | None], object]
 
 
 class LedgerEntry(NamedTuple):
@@ -68,6 +69,9 @@ class Commit:
     - `epochs`: the assignment epochs at the call.
     - `topic_ids`: ids of topics that were read; metadata may no longer have them.
     - `order`: the serial of the state machine's CommitOrder that it serves; `identity` is then fixed.
+    - `late_at`: for auto-commit, the time (monotonic s) at which to report that it is not stored yet.
+    - `on_done`: the callback of the user.
+    - `promise`: it ends when the commit is settled.
     - `number`: its sequence number among the users' commits.
     - `adrift`: the partitions whose log was replaced since.
     - `errors`, `refused`: the error and the error code of each partition that was not committed.
@@ -78,22 +82,25 @@ class Commit:
         wanted: Offsets,
         epochs: Mapping[TopicPartition, int],
         deadline: float,
-        finished: Finished,
         *,
         identity: ConsumerGroupMetadata | None = None,
         order: int | None = None,
         blocking: bool = False,
         topic_ids: Mapping[str, UUID] = MappingProxyType({}),
+        late_at: float | None = None,
+        on_done: OnDone | None = None,
     ) -> None:
         self.wanted = wanted
         self.offsets = dict(wanted)
         self.epochs = epochs
         self.deadline = deadline
-        self.finished = finished
         self.identity = identity
         self.order = order
         self.blocking = blocking
         self.topic_ids = topic_ids
+        self.late_at = late_at
+        self.on_done = on_done
+        self.promise: Promise[None] = Promise()
         self.number = 0
         self.sent: ConsumerGroupMetadata | None = None
         self.sent_at: float | None = None
@@ -186,16 +193,24 @@ class CommitQueue:
 
     `ready_requests` returns the request to send now, and `on_response` takes its response. `complete` settles it, after
     the state machine has processed the errors. `expire` fails commits past their deadline. A commit is settled when
-    each of its partitions is. Offsets of a partition are sent in the order of the calls; partitions do not wait for
-    each other. The cost of a call depends only on the number of partitions and of commits that it settles.
+    each of its partitions is. `on_settled` then receives it with its first error. Offsets of a partition are sent in
+    the order of the calls; partitions do not wait for each other. The cost of a call depends only on the number of
+    partitions and of commits that it settles.
     """
 
-    def __init__(self, group_id: str, backoff: Backoff, metadata: MetadataRefresher) -> None:
+    def __init__(
+        self,
+        group_id: str,
+        backoff: Backoff,
+        metadata: MetadataRefresher,
+        on_settled: Callable[[Commit, KohortError | None], None],
+    ) -> None:
         self.group_id = group_id
         self.backoff = backoff
         self.in_flight: SentCommit | None = None
         self.ledger: deque[LedgerEntry] = deque(maxlen=LEDGER_LENGTH)
         self._metadata = metadata
+        self._on_settled = on_settled
         self._open: dict[Commit, None] = {}
         self._blocking: dict[Commit, None] = {}
         self._deadlines: list[tuple[float, int, Commit]] = []
@@ -388,6 +403,11 @@ class CommitQueue:
                 by_code.setdefault(code, set()).add(partition)
         return {code: frozenset(partitions) for code, partitions in by_code.items()}
 
+    @property
+    def has_response(self) -> bool:
+        """True if a response waits for `complete`."""
+        return self._awaiting_verdict is not None
+
     def complete(self, view: MemberView | None, now: float, chance: float) -> None:
         """Settle the request that has a response, by partition, with the current membership."""
         if self._awaiting_verdict is None:
@@ -577,7 +597,7 @@ class CommitQueue:
             refused = frozenset(commit.refused)
             entry = LedgerEntry(now, generation, {}, str(first), commit.sent_at, refused, type(first).__name__)
             self.ledger.append(entry)
-        commit.finished(first)
+        self._on_settled(commit, first)
 
 
 def _error(

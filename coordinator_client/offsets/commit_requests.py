@@ -4,7 +4,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
-from math import inf
 from typing import NamedTuple
 from uuid import UUID
 
@@ -15,7 +14,13 @@ from kohort.coordinator_client.errors import CommitRewind, TopicRecreated
 from kohort.coordinator_client.group.events import CommitRefused, CommitSettled
 from kohort.coordinator_client.group.ready import CommitOrder, MemberView
 from kohort.coordinator_client.offsets.auto_commit import AutoCommitState
-from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR, UNKNOWN_OUTCOME, Commit, CommitQueue
+from kohort.coordinator_client.offsets.commit_queue import (
+    NOT_THE_COORDINATOR,
+    UNKNOWN_OUTCOME,
+    Commit,
+    CommitQueue,
+    OnDone,
+)
 from kohort.coordinator_client.offsets.positions import Positions
 from kohort.coordinator_client.subscription_state import AssignedPartitions
 from kohort.network.error_mapping import GROUP_AUTHORIZATION, group_error
@@ -39,9 +44,6 @@ from kohort.protocol.errors import error_name
 SAMPLE = 20
 
 
-OnDone = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KohortError | None], object]
-
-
 class PlannedCommit(NamedTuple):
     """Offsets to commit, with the assignment epochs and topic ids at the time of the call."""
 
@@ -61,7 +63,6 @@ class CommitRequestManager:
         self,
         context: ConsumerContext,
         cluster: ConsumerMetadata,
-        queue: CommitQueue,
         book: AutoCommitState,
         positions: Positions,
         topic_ids: Mapping[str, UUID],
@@ -71,7 +72,7 @@ class CommitRequestManager:
     ) -> None:
         self._context = context
         self._cluster = cluster
-        self._queue = queue
+        self.queue = CommitQueue(context.config.group or "", context.backoff, context.metadata, self._on_settled)
         self._book = book
         self._positions = positions
         self._topic_ids = topic_ids
@@ -81,7 +82,7 @@ class CommitRequestManager:
         self.callbacks: deque[Callable[[], object]] = deque()  # the caller's thread takes them
         self._calls: dict[TopicPartition, deque[Commit]] = {}
         self._ended: dict[Commit, Callable[[], object]] = {}
-        self._automatic: dict[Commit, float] = {}
+        self._automatic: dict[Commit, None] = {}
         self._automatic_is_late = False
         self._reported: dict[TopicPartition, int] = {}
         self._dropped: dict[TopicPartition, int] = {}
@@ -89,8 +90,8 @@ class CommitRequestManager:
     def poll(self, now: float) -> None:
         """Send the commits that are due, and fail those past their deadline."""
         hopeless = self._context.fatal() if self._cluster.coordinator() is None else None
-        self._queue.expire(now, everything=hopeless is not None, because=hopeless)
-        waits = self._queue.waits
+        self.queue.expire(now, everything=hopeless is not None, because=hopeless)
+        waits = self.queue.waits
         due = {one: to for one, to in self._book.due(now).items() if not waits(one, to.offset)}
         if due and not self._context.closing():
             # A seek back is committed as such: the check for backward commits is only for offsets given by the caller.
@@ -104,32 +105,33 @@ class CommitRequestManager:
 
     def next_poll_at(self) -> list[float]:
         """Times (monotonic s) of the next deadlines, retries and late reports."""
-        return [*self._queue.next_poll_at(), *islice(self._automatic.values(), 1)]
+        late_at = [one.late_at for one in islice(self._automatic, 1) if one.late_at is not None]
+        return [*self.queue.next_poll_at(), *late_at]
 
     def _send(self, coordinator: CoordinatorNode, now: float) -> None:
         outside = ConsumerGroupMetadata(self._context.config.group or "", instance_id=None)
-        request = self._queue.ready_requests(self._membership(), outside, now)
+        request = self.queue.ready_requests(self._membership(), outside, now)
         if request is None:
             return
-        asked = self._queue.in_flight
+        asked = self.queue.in_flight
 
         def done(outcome: RequestResult, when: float) -> None:
-            if self._queue.in_flight is not asked:
+            if self.queue.in_flight is not asked:
                 return  # it was given up at its deadline; another request may be in flight now
             match outcome:
                 case ResponseReceived(value):
                     self._context.sensors.commit_ms.add((when - now) * 1000, when)
-                    refused = self._queue.on_response(value)
+                    refused = self.queue.on_response(value)
                     if set(refused) & NOT_THE_COORDINATOR:
                         self._cluster.coordinator_gone()
                     if asked is not None:
                         for code, partitions in refused.items():
                             self._context.post_event(CommitRefused(code, asked.identity, partitions))
                 case SendFailed(error):
-                    self._queue.not_sent(error, when)
+                    self.queue.not_sent(error, when)
                 case NoResponse():
                     self._cluster.coordinator_gone()
-                    self._queue.unanswered(when, self._context.chance())
+                    self.queue.unanswered(when, self._context.chance())
 
         ask = PendingRequest(
             "OffsetCommit", lambda version: fit(request, version), done, self._context.request_s, BEFORE_TOPIC_IDS
@@ -142,42 +144,44 @@ class CommitRequestManager:
         Responses that arrive later refer to the old log and are ignored.
         """
         self._book.drop(partition)
-        self._queue.log_gone(partition)
+        self.queue.log_gone(partition)
 
-    def _settled(self, commit: Commit, error: KohortError | None) -> None:
+    def _on_settled(self, commit: Commit, error: KohortError | None) -> None:
         self._book.known({one: found for one, found in commit.stored.items() if one not in commit.adrift})
         for partition in commit.stored if self._reported or self._dropped else ():
             self._reported.pop(partition, None)
             self._dropped.pop(partition, None)
         self._context.counters.commits += error is None
         self._context.counters.commits_refused += error is not None
+        if commit.order is not None:
+            self._context.post_event(CommitSettled(commit.order, dict(commit.refused)))
+            return
+        if commit in self._automatic:
+            del self._automatic[commit]
+            self._report_refused(commit)
+        if commit.on_done is not None:
+            # The caller's thread runs it; no frame of the library precedes the user's.
+            self._ended[commit] = partial(commit.on_done, commit.wanted, error)
+            self._call_back(commit)
+        self._context.notify()  # close waits until none is left
+        if error is None:
+            commit.promise.set_result(None)
+        else:
+            commit.promise.set_exception(error)
 
     def order(self, order: CommitOrder) -> None:
         """Queue a commit that the group's state machine needs before it joins."""
-
-        def finished(error: KohortError | None) -> None:
-            self._settled(commit, error)
-            self._context.post_event(CommitSettled(order.serial, dict(commit.refused)))
-
-        ids = self._topic_ids
-        known = {one.topic: ids.get(one.topic, NO_TOPIC_ID) for one in order.offsets}  # all of them were assigned
-        commit = Commit(
-            order.offsets,
-            {},
-            order.deadline,
-            finished,
-            identity=order.identity,
-            order=order.serial,
-            topic_ids=known,
+        known = {one.topic: self._topic_ids.get(one.topic, NO_TOPIC_ID) for one in order.offsets}  # all were assigned
+        self.queue.put(
+            Commit(order.offsets, {}, order.deadline, identity=order.identity, order=order.serial, topic_ids=known)
         )
-        self._queue.put(commit)
 
     # --- reports of errors that no call raises
 
     def _report_dropped(self) -> None:
         """Report offsets dropped with their topic, each once, although auto-commit retries them."""
         by_error: dict[str, dict[str, list[str]]] = {}
-        for partition, offset, error in self._queue.drain_dropped():
+        for partition, offset, error in self.queue.drain_dropped():
             if self._dropped.get(partition) != offset.offset:
                 self._dropped[partition] = offset.offset
                 found = by_error.setdefault(error.message, {}).setdefault(partition.topic, [])
@@ -191,8 +195,8 @@ class CommitRequestManager:
 
         Earlier retries are not reported.
         """
-        oldest, late_at = next(iter(self._automatic.items()), (None, inf))
-        late = now >= late_at
+        oldest = next(iter(self._automatic), None)
+        late = oldest is not None and oldest.late_at is not None and now >= oldest.late_at
         if oldest is not None and late and not self._automatic_is_late:
             codes = {entry.code for entry in oldest.entries.values()} - {0}
             why = f" (last refusal: {', '.join(error_name(code) for code in sorted(codes))})" if codes else ""
@@ -240,7 +244,7 @@ class CommitRequestManager:
     def owed(self) -> bool:
         """True if commits are in flight or may be sent now; leaving the group would make them fail."""
         member = self._membership()
-        return len(self._queue) > 0 and (member is None or member.commits_open)
+        return len(self.queue) > 0 and (member is None or member.commits_open)
 
     def _call_back(self, commit: Commit) -> None:
         """Queue callbacks that are due, after those of earlier commits of any of their partitions."""
@@ -275,7 +279,7 @@ class CommitRequestManager:
         commit of the caller.
         """
         planned = self.planned(offsets, allow_rewind=allow_rewind)
-        return self.queue(planned, deadline=deadline, blocking=blocking, late_at=late_at, on_done=on_done)
+        return self.put_planned(planned, deadline=deadline, blocking=blocking, late_at=late_at, on_done=on_done)
 
     def planned(
         self, offsets: Mapping[TopicPartition, int | OffsetAndMetadata] | None, *, allow_rewind: bool
@@ -301,7 +305,7 @@ class CommitRequestManager:
         epochs = {partition: owned[partition].epoch for partition in wanted if partition in owned}
         return PlannedCommit(wanted, epochs, {one.topic: ids[one.topic] for one in wanted if one.topic in ids})
 
-    def queue(
+    def put_planned(
         self,
         planned: PlannedCommit,
         *,
@@ -311,35 +315,19 @@ class CommitRequestManager:
         on_done: OnDone | None = None,
     ) -> "Promise[None]":
         """Queue a planned commit; see `put`."""
-        future: Promise[None] = Promise()
         wanted, epochs, known = planned
-
-        def finished(error: KohortError | None) -> None:
-            self._settled(commit, error)
-            if self._automatic.pop(commit, None) is not None:
-                self._report_refused(commit)
-            if on_done is not None:
-                # The caller's thread runs it; no frame of the library precedes the user's.
-                self._ended[commit] = partial(on_done, wanted, error)
-                self._call_back(commit)
-            self._context.notify()  # close waits until none is left
-            if error is None:
-                future.set_result(None)
-            else:
-                future.set_exception(error)
-
-        commit = Commit(wanted, epochs, deadline, finished, blocking=blocking, topic_ids=known)
+        commit = Commit(wanted, epochs, deadline, blocking=blocking, topic_ids=known, late_at=late_at, on_done=on_done)
         for partition in wanted if on_done is not None else ():
             self._calls.setdefault(partition, deque()).append(commit)
         if not wanted:
-            finished(None)
+            self._on_settled(commit, None)
         elif (fatal := self._context.fatal()) is not None:
-            finished(fatal)
+            self._on_settled(commit, fatal)
         else:
             if late_at is not None:
-                self._automatic[commit] = late_at
-            self._queue.put(commit)
-        return future
+                self._automatic[commit] = None
+            self.queue.put(commit)
+        return commit.promise
 
     def _with_epoch(self, partition: TopicPartition, to: OffsetAndMetadata) -> OffsetAndMetadata:
         # With the epoch, the next owner can detect that the log was truncated below this offset (KIP-320).

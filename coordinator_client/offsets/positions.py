@@ -110,7 +110,7 @@ class Positions:
     """The partitions that are read, and their positions.
 
     `policy` applies if there is no offset. `gone` is called with each partition whose log was truncated or recreated
-    below the position.
+    below the position. `last_timestamps`: the timestamps (ms) of the last records that were returned, -1 without one.
     """
 
     def __init__(self, policy: ResetPolicy, gone: Callable[[TopicPartition], None] = lambda _partition: None) -> None:
@@ -119,6 +119,7 @@ class Positions:
         self._states = _States()
         self._serials: Iterator[int] = count(1)
         self._errors: dict[TopicPartition, KohortError] = {}
+        self.last_timestamps: dict[TopicPartition, int] = {}
         self._gaps: list[OffsetReset] = []
 
     # --- assignment
@@ -147,6 +148,7 @@ class Positions:
         self._states.pop(partition, None)
         self._states.changed.discard(partition)
         self._errors.pop(partition, None)
+        self.last_timestamps.pop(partition, None)
 
     def __contains__(self, partition: TopicPartition) -> bool:
         return partition in self._states
@@ -173,9 +175,13 @@ class Positions:
 
     def seek(self, partition: TopicPartition, offset: int, epoch: int = NO_EPOCH) -> None:
         """Continue at `offset`; records fetched before are dropped."""
+        self._leave(partition)
+        self._begin(partition, offset, epoch)
+
+    def _leave(self, partition: TopicPartition) -> None:
         self.state(partition)
         self.clear_error((partition,))
-        self._begin(partition, offset, epoch)
+        self.last_timestamps.pop(partition, None)
 
     def _begin(self, partition: TopicPartition, offset: int, epoch: int) -> None:
         phase = FetchState.FETCHING if epoch == NO_EPOCH else FetchState.NEEDS_VALIDATION
@@ -186,8 +192,7 @@ class Positions:
 
         The offset is found with ListOffsets.
         """
-        self.state(partition)
-        self.clear_error((partition,))
+        self._leave(partition)
         self._states[partition] = PartitionState(
             FetchState.NEEDS_RESET, next(self._serials), reset_to=timestamp, reason=SOUGHT
         )

@@ -3,6 +3,7 @@
 import uuid
 from typing import Any
 
+from kohort.assignors import get_all
 from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_config import Config
 from kohort.coordinator_client.consumer_core import ConsumerCore
@@ -37,7 +38,7 @@ class Rig:
 
     def __init__(self, **settings: Any) -> None:
         config = Config.of(bootstrap="b:1", auto_offset_reset="earliest", **settings)
-        self.core = ConsumerCore(config, (), chance=lambda: 0.5, started=0.0)
+        self.core = ConsumerCore(config, tuple(get_all(config.assignors)), chance=lambda: 0.5, started=0.0)
         self.core.assign(
             frozenset(TopicPartition("t", n) for n in (0, 1)), {TopicPartition("t", n): 0 for n in (0, 1)}, {}
         )

@@ -7,9 +7,9 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client import poll_loop as session
-from kohort.coordinator_client.consumer_core import MOST_AT_ONCE
+from kohort.coordinator_client.fetch import fetch_collector
 from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch
+from kohort.coordinator_client.fetch.fetch_collector import MOST_AT_ONCE
 from kohort.coordinator_client.fetch.fetcher import Fetcher
 from kohort.fastpath import decode, encode
 
@@ -56,7 +56,7 @@ def test_a_poll_looks_at_each_partition_once_and_holds_the_lock_for_a_few(
     assert len(looked_at) == COUNT
     assert consumer.poll(0) == []
     assert len(looked_at) == COUNT, "what was handed over is looked at no more"
-    assert 0 < consumer._session.core.most_at_once <= MOST_AT_ONCE
+    assert 0 < consumer._session.collector.most_at_once <= MOST_AT_ONCE
     assert consumer.metrics()["records_consumed_total"] == COUNT
 
 
@@ -65,7 +65,7 @@ def test_an_iteration_looks_at_one_partition_each(consumer: Consumer, looked_at:
         if count == COUNT:
             break
     assert len(looked_at) == COUNT
-    assert consumer._session.core.most_at_once <= MOST_AT_ONCE
+    assert consumer._session.collector.most_at_once <= MOST_AT_ONCE
 
 
 def test_paused_partitions_in_front_are_walked_over_once(consumer: Consumer, looked_at: list[TopicPartition]) -> None:
@@ -105,7 +105,7 @@ def test_a_cap_on_records_decodes_a_few_slices_ahead(consumer: Consumer, monkeyp
         decoded.append(1)
         return decode(*given, **more)
 
-    monkeypatch.setattr(session, "decode", counted)
+    monkeypatch.setattr(fetch_collector, "decode", counted)
     for _ in range(6):
         assert len(consumer.poll(0)) == 10
     assert MOST_AT_ONCE <= len(decoded) <= 2 * MOST_AT_ONCE, "what was decoded ahead is kept"

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client import Consumer, consumer_core, poll_loop
+from kohort.coordinator_client import Consumer
+from kohort.coordinator_client.fetch import fetch_collector
 from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch, slice_end
 from kohort.fastpath import CorruptRecord, DecompressionLimit, RecordColumns, decode, encode
 
@@ -161,8 +162,8 @@ def test_large_slices_are_decoded_side_by_side_and_told_of_in_order(
         both.wait(120)  # one after another they would never meet
         return decode(buffer, **options)
 
-    monkeypatch.setattr(poll_loop, "decode", meeting)
-    monkeypatch.setattr(poll_loop, "SIDE_BY_SIDE_BYTES", 100)
+    monkeypatch.setattr(fetch_collector, "decode", meeting)
+    monkeypatch.setattr(fetch_collector, "SIDE_BY_SIDE_BYTES", 100)
     monkeypatch.setattr("os.cpu_count", lambda: 2)
     park(consumer, P0, batch(100))
     park(consumer, P1, batch(100, 2))
@@ -177,7 +178,7 @@ def test_large_slices_are_decoded_side_by_side_and_told_of_in_order(
 
 @pytest.mark.proves("I12", "B-36")
 @pytest.mark.parametrize("problem", [KeyboardInterrupt, MemoryError])
-@pytest.mark.parametrize("where", [(poll_loop, "decode"), (consumer_core, "bisect_left")])
+@pytest.mark.parametrize("where", [(fetch_collector, "decode"), (fetch_collector, "bisect_left")])
 def test_what_is_in_hand_when_poll_is_interrupted_comes_with_the_next(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch, problem: type[BaseException], where: Any
 ) -> None:
@@ -310,7 +311,7 @@ def test_what_was_given_up_while_it_was_decoded_is_not_handed_over(
         return decode(buffer, **options)
 
     with monkeypatch.context() as patch:
-        patch.setattr(poll_loop, "decode", given_up)
+        patch.setattr(fetch_collector, "decode", given_up)
         park(consumer, P0, batch(100))
         assert consumer.poll(0) == []
     assert consumer.position(P0) == 100

@@ -19,7 +19,7 @@ import pytest
 
 from kohort.admin import Admin
 from kohort.coordinator_client import Consumer, RebalanceHooks, UnknownTopic
-from kohort.coordinator_client.consumer_core import MOST_AT_ONCE
+from kohort.coordinator_client.fetch.fetch_collector import MOST_AT_ONCE
 from kohort.producer import Producer
 from kohort.testing import RealBroker
 
@@ -87,7 +87,7 @@ def read_all(bootstrap: str, group: str, topics: list[str], way: str, partitions
         assert seen == partitions, consumer.health()
         assert losses.count == 0
         assert consumer.health().generation == 1
-        assert consumer._session.core.most_at_once <= MOST_AT_ONCE
+        assert consumer._session.collector.most_at_once <= MOST_AT_ONCE
         return watch.oldest_s
 
 

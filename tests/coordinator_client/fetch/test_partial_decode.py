@@ -7,7 +7,8 @@ import confluent_kafka
 import pytest
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client import Consumer, poll_loop
+from kohort.coordinator_client import Consumer
+from kohort.coordinator_client.fetch import fetch_collector
 from kohort.fastpath import CorruptRecord, RecordColumns, decode
 from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import read
@@ -53,7 +54,7 @@ def test_sound_batches_before_a_corrupt_one_are_returned_and_then_its_error(
 
     with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign([tp])
-        monkeypatch.setattr(poll_loop, "decode", on_a_bad_disk)
+        monkeypatch.setattr(fetch_collector, "decode", on_a_bad_disk)
         sound = read(consumer, 50)
         assert [record.offset for record in sound] == list(range(50))
         for _ in range(2):

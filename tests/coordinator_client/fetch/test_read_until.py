@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client import Consumer, poll_loop
+from kohort.coordinator_client import Consumer
+from kohort.coordinator_client.fetch import fetch_collector
 from kohort.fastpath import RecordColumns, decode
 from kohort.protocol import tape
 from kohort.testing.broker_selection import SelectedBroker
@@ -73,7 +74,7 @@ def test_a_batch_behind_the_end_may_be_corrupt(
         spoilt[-1] ^= 1
         return decode(bytes(spoilt), **options)
 
-    monkeypatch.setattr(poll_loop, "decode", on_a_bad_disk)
+    monkeypatch.setattr(fetch_collector, "decode", on_a_bad_disk)
     with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign({tp: 0}, until={tp: 20})
         assert offsets(consumer, 20) == list(range(20))

@@ -57,7 +57,8 @@ VIEW = MemberView(
 class Rig:
     def __init__(self) -> None:
         self.metadata = MetadataRefresher(Backoff(100, 1000, 0), 300.0)
-        self.committer = CommitQueue("g", Backoff(100, 1000, 0), self.metadata)
+        self.committer = CommitQueue("g", Backoff(100, 1000, 0), self.metadata, self.settled)
+        self.names: dict[Commit, str] = {}
         self.ended: list[tuple[str, KohortError | None]] = []
         self.now = 0.0
         self.view: MemberView | None = VIEW
@@ -67,11 +68,14 @@ class Rig:
             {one: OffsetAndMetadata(to) for one, to in offsets.items()},
             {P0: 1, P1: 1, U0: 1},
             deadline=60.0,
-            finished=lambda error: self.ended.append((name, error)),
             **more,
         )
+        self.names[commit] = name
         self.committer.put(commit)
         return commit
+
+    def settled(self, commit: Commit, error: KohortError | None) -> None:
+        self.ended.append((self.names.get(commit, ""), error))
 
     def ask_metadata(self) -> frozenset[str]:
         """Have Metadata requested; the topics that it names."""
@@ -652,7 +656,7 @@ def test_commits_that_wait_are_settled_together_by_the_last_in_order() -> None:
 def test_commits_that_store_other_metadata_are_sent_one_by_one() -> None:
     rig = Rig()
     for number, text in enumerate("aab"):
-        rig.committer.put(Commit({P0: OffsetAndMetadata(number, metadata=text)}, {P0: 1}, 60.0, lambda _error: None))
+        rig.committer.put(Commit({P0: OffsetAndMetadata(number, metadata=text)}, {P0: 1}, 60.0))
     assert rig.sent() == {P0: 1}
     rig.answer({P0: 12})
     assert rig.sent() == {P0: 2}
@@ -661,14 +665,13 @@ def test_commits_that_store_other_metadata_are_sent_one_by_one() -> None:
 def test_a_commit_of_one_ownership_is_not_settled_with_one_of_the_next() -> None:
     rig = Rig()
     rig.put("first", {P0: 9})
-    ended: list[KohortError | None] = []
-    rig.committer.put(Commit({P0: OffsetAndMetadata(1)}, {P0: 3}, 60.0, ended.append))
+    rig.committer.put(Commit({P0: OffsetAndMetadata(1)}, {P0: 3}, 60.0))
     rig.view = VIEW._replace(assignment=AssignedPartitions(3, {P0: Owned(3)}))
     assert rig.sent() == {P0: 1}
     ((_, error),) = rig.ended
     assert isinstance(error, CommitFailed)
     rig.answer({P0: 0})
-    assert ended == [None]
+    assert rig.ended[1:] == [("", None)]
 
 
 def test_a_refusal_is_of_all_that_were_settled_together() -> None:
@@ -806,9 +809,7 @@ def test_a_commit_of_what_was_read_ends_though_metadata_lost_the_topic_before_it
     """Metadata is why the partition is revoked, so it has lost the topic before the commit that follows."""
     rig = Rig()
     known = {"t": UUID(int=1)}
-    rig.committer.put(
-        Commit({P0: OffsetAndMetadata(7)}, {}, 60.0, lambda error: rig.ended.append(("one", error)), topic_ids=known)
-    )
+    rig.committer.put(Commit({P0: OffsetAndMetadata(7)}, {}, 60.0, topic_ids=known))
     rig.sent()
     rig.answer({P0: 3})
     rig.ask_metadata()

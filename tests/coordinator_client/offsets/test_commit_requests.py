@@ -11,15 +11,20 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import AsyncConsumer, AuthorizationFailed, Consumer, UnknownTopic
+from kohort.coordinator_client.subscription_state import Subscription
 from kohort.network.errors import ConnectionFailed
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.requests import NoResponse, ResponseReceived
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
+from kohort.protocol.apis.heartbeat import HeartbeatResponse
+from kohort.protocol.apis.join_group import JoinGroupResponse
 from kohort.protocol.apis.offset_commit import (
     OffsetCommitResponse,
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
+from kohort.protocol.apis.sync_group import SyncGroupResponse
+from kohort.protocol.membership import Assignment, TopicPartitions, build_assignment
 from kohort.testing.fake_broker import Answer, FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read
 from tests.coordinator_client.core_rig import Rig, metadata
@@ -174,7 +179,7 @@ def test_it_is_reported_again_after_it_was_stored() -> None:
         assert answered(rig, begins + 10.0)
         while answered(rig, begins + 20.0):
             pass
-        assert not len(rig.core.committer)
+        assert not len(rig.core.commits.queue)
         state = rig.core.positions.state(P0)
         rig.core.positions.consumed(P0, state.serial, state.offset + 1, 3)
         rig.core.polled(begins + 51.0, handled=True)
@@ -387,3 +392,44 @@ def test_a_close_commits_what_was_read_of_a_manual_assignment(kind: type) -> Non
         fake.produce("t", 0, [(None, b"v")])
         asyncio.run(run(fake))
         assert fake.group("g").offsets[P0].offset == 1
+
+
+def in_a_group() -> Rig:
+    """A core whose member has P0, assigned by another leader; its `on_assigned` has run."""
+    rig = Rig(group="g")
+    rig.core.unsubscribe()
+    rig.core.subscribe(Subscription.of(["t"]), 0.0)
+    rig.turn(0.0)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
+    found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
+    rig.settle("FindCoordinator", ResponseReceived(found, 3), 0.0)
+    rig.turn(0.0)
+    joined = JoinGroupResponse(error_code=0, generation_id=1, protocol_name="range", leader="l", member_id="m")
+    rig.settle("JoinGroup", ResponseReceived(joined, 9), 0.0)
+    rig.turn(0.0)
+    given = Assignment(assigned_partitions=(TopicPartitions(topic="t", partitions=(0,)),))
+    rig.settle(
+        "SyncGroup", ResponseReceived(SyncGroupResponse(error_code=0, assignment=build_assignment(given)), 5), 0.0
+    )
+    run_hook(rig, None, 0.0)
+    return rig
+
+
+def run_hook(rig: Rig, result: object, now: float) -> None:
+    rig.turn(now)
+    call = rig.core.take_hook(now)
+    assert call is not None
+    rig.core.hook_done(call, result, None, now)
+    rig.turn(now)
+
+
+@pytest.mark.parametrize("code", [0, 25])
+def test_the_join_that_waits_for_a_commit_is_sent_in_the_turn_of_its_response(code: int) -> None:
+    rig = in_a_group()
+    rig.turn(4.0)
+    rig.settle("Heartbeat", ResponseReceived(HeartbeatResponse(error_code=27), 4), 4.0)
+    run_hook(rig, {P0: 7}, 4.0)
+    one = OffsetCommitResponsePartition(partition_index=0, error_code=code)
+    topic = OffsetCommitResponseTopic(name="t", partitions=(one,))
+    rig.settle("OffsetCommit", ResponseReceived(OffsetCommitResponse(topics=(topic,)), VERSION), 4.0)
+    assert "JoinGroup" in [one.request.api for one in rig.turn(4.0).requests]

@@ -49,13 +49,13 @@ def test_assign_with_a_start_goes_there_each_time_and_without_one_moves_nothing(
 def test_assign_with_the_start_it_had_voids_what_was_fetched_as_a_seek_does() -> None:
     rig = Rig()
     rig.core.positions.consumed(P0, rig.core.positions.state(P0).serial, 5)
-    rig.core.last_timestamps[P0] = 1
+    rig.core.positions.last_timestamps[P0] = 1
     kept = rig.core.positions.state(P1)
     serial = rig.core.positions.state(P0).serial
     rig.core.assign(frozenset({P0, P1}), {P0: 0}, {})
     assert rig.core.positions.state(P0).offset == 0
     assert rig.core.positions.state(P0).serial != serial
-    assert P0 not in rig.core.last_timestamps
+    assert P0 not in rig.core.positions.last_timestamps
     assert rig.core.positions.state(P1) == kept
     rig.core.positions.fail(P0, RuntimeError(), adrift=True)  # type: ignore[arg-type]
     rig.core.assign(frozenset({P0, P1}), {P0: 0}, {})
@@ -168,7 +168,7 @@ def test_an_assignment_that_is_repeated_without_a_hook_seeks_nothing() -> None:
 def test_when_the_last_record_was_written_is_forgotten_with_the_position(leaves: str) -> None:
     rig = Rig()
     rig.turn(0.0)
-    rig.core.last_timestamps |= {P0: 5, P1: 6}
+    rig.core.positions.last_timestamps |= {P0: 5, P1: 6}
     assert rig.core.waiting_since_ms(P0) == 5
     if leaves == "seek":
         rig.core.seek(P0, 3)

@@ -1,0 +1,350 @@
+"""Collects the buffered records for a poll: on the caller's thread, decoded without the lock.
+
+A signal handler may raise on the caller's thread after any call. So collecting takes nothing out of the buffer: slices
+stay there until the poll has handed them over (`Visit.handed`), and are settled later, in steps that may be repeated.
+"""
+
+from bisect import bisect_left
+from collections.abc import Callable, Container, Iterator, Sequence
+from functools import partial
+from typing import Any, Final, NamedTuple
+
+from kohort.common import KohortError, TopicPartition
+from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_context import ConsumerContext
+from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch
+from kohort.coordinator_client.fetch.fetcher import Fetcher
+from kohort.coordinator_client.offsets.positions import Positions
+from kohort.fastpath import CorruptRecord, RecordColumns, decode
+from kohort.network._guard import Door
+from kohort.network.network_client import Driver
+
+MOST_AT_ONCE: Final = 64
+"""Slices that a caller looks at while it holds the lock once: heartbeats wait for that, at the longest."""
+
+SIDE_BY_SIDE_BYTES: Final = 1 << 18
+"""Fewer bytes are decoded before another thread has woken up."""
+
+
+class DecodedFetch(NamedTuple):
+    """A slice's columns, or its error; `corrupt`: batches that were skipped and not counted yet."""
+
+    slice_: CompletedFetch
+    columns: RecordColumns | None
+    corrupt: int = 0
+    error: KohortError | None = None
+
+
+class Item(NamedTuple):
+    """A slice that is handed over up to `next_offset`. `rest` is what is left of it. `misled`: what follows it was
+    fetched from where a corrupt batch claimed to end, which is not where reading goes on."""
+
+    slice_: CompletedFetch
+    rest: CompletedFetch | None
+    next_offset: int
+    timestamp_ms: int | None
+    records: int
+    misled: bool = False
+
+
+class Offer:
+    """The slices that a poll gathers.
+
+    `columns`: for the user. `items`: the sources of `columns`. `kept`: slices that were decoded and kept.
+    """
+
+    def __init__(self) -> None:
+        self.columns: list[RecordColumns] = []
+        self.items: list[Item] = []
+        self.kept: list[DecodedFetch] = []
+        self.errors: list[DecodedFetch] = []
+        self.corrupt = 0
+        self.outlived = False
+
+
+class Handed:
+    """The slices that a poll has returned and the positions have not passed yet. `settled` items of it are done.
+
+    `outlived`: the leader of a slice is none any more. The new one is asked before anything follows it.
+    """
+
+    __slots__ = ("corrupt", "items", "outlived", "records", "settled", "slices")
+
+    def __init__(self, offer: Offer) -> None:
+        self.items = tuple(offer.items)
+        self.settled = 0
+        self.slices = len(self.items)
+        self.records = sum(item.records for item in self.items)
+        self.corrupt = offer.corrupt
+        self.outlived = offer.outlived
+
+
+class FetchCollector:
+    """Collects slices for the caller, and settles those that were handed over.
+
+    `allowed` returns the partitions that may be returned now. `is_certain` is true while membership is certain: a
+    process that slept may own nothing any more (B-33). `on_skipped` is called for a corrupt batch that was skipped.
+    """
+
+    def __init__(
+        self,
+        driver: Driver[Any],
+        context: ConsumerContext,
+        fetcher: Fetcher,
+        positions: Positions,
+        door: Door,
+        *,
+        allowed: Callable[[], Container[TopicPartition]],
+        is_certain: Callable[[float], bool],
+        on_skipped: Callable[[TopicPartition, CorruptRecord], None],
+    ) -> None:
+        self.most_at_once = 0  # slices that were looked at under one hold of the lock
+        self._driver = driver
+        self._run = driver.lock.run
+        self._config = context.config
+        self._context = context
+        self._fetcher = fetcher
+        self._positions = positions
+        self._door = door
+        self._allowed = allowed
+        self._is_certain = is_certain
+        self._on_skipped = on_skipped
+        self._decoded: dict[TopicPartition, DecodedFetch] = {}
+
+    # --- on the caller's thread, without the lock
+
+    def collect(self, most: int) -> Offer:
+        """The slices that a poll returns now, at most `most` slices and `max_poll_records`, decoded without the lock.
+
+        A batch that cannot be decoded is an error where the position is; the sound ones before it are handed over
+        first. Its error is raised by this call, or by a later poll if there is something to return.
+        """
+        run, now = self._run, self._driver.now
+        offer = Offer()
+        room = float(self._config.max_poll_records or "inf")
+        for chunk in self._line(most):
+            slices = run(self._next_slices, chunk, most - len(offer.columns), now())
+            if not slices:
+                continue
+            if self._fetcher.held_back:
+                self._driver.wakeup()  # there is room for the next fetch, which goes out while these are decoded
+            room = run(self._select, self._decode(slices), offer, most, room, now())
+            if room <= 0 or len(offer.columns) >= most or most == 1:
+                break
+        if offer.kept or self._decoded:
+            self._decoded = {one.slice_.partition: one for one in offer.kept}
+        if offer.errors:
+            self._refuse(offer)
+        return offer
+
+    def skip_batch(self, offer: Offer) -> None:
+        """Move behind what has nothing for the user: control batches, records of aborted transactions."""
+        self._door.handed = Handed(offer)
+        self.settle()
+
+    def settle(self) -> None:
+        """Move behind what earlier polls returned."""
+        handed: Handed | None = self._door.handed
+        if handed is not None:
+            while not self._run(self._settle_some, handed):
+                pass
+            if handed.outlived:
+                self._driver.wakeup()
+
+    def _line(self, most: int) -> Iterator[list[TopicPartition]]:
+        """The partitions that have anything, by their turns, in chunks that are looked at while the lock is held once.
+        For one slice the line is not copied: what may not be shown leaves it as it is looked at."""
+        run, parked = self._run, self._fetcher.parked
+        if most > 1:
+            line = run(parked.line)
+            for at in range(0, len(line), MOST_AT_ONCE):
+                yield line[at : at + MOST_AT_ONCE]
+            return
+        before: list[TopicPartition] = []
+        while (line := run(parked.line, MOST_AT_ONCE)) != before:
+            yield line
+            before = line
+
+    def _decode(self, slices: Sequence[tuple[CompletedFetch, int]]) -> list[DecodedFetch]:
+        """Each slice's columns, or what is wrong with it; large ones side by side: decoding lets go of the GIL."""
+        known = [self._decoded.get(slice_.partition) for slice_, _offset in slices]
+        decoded = [
+            one if one is not None and one.slice_ is slice_ else None
+            for one, (slice_, _offset) in zip(known, slices, strict=True)
+        ]
+        due = [place for place, one in enumerate(decoded) if one is None]
+        jobs = [partial(_decode_or_error, *slices[place], self._config) for place in due]
+        if len(jobs) > 1 and sum(len(slices[place][0].records) for place in due) >= SIDE_BY_SIDE_BYTES:
+            fresh = self._driver.run_parallel(jobs)
+        else:
+            fresh = [job() for job in jobs]
+        for place, one in zip(due, fresh, strict=True):
+            decoded[place] = one
+            if one.corrupt and one.columns is not None:
+                for skipped in one.columns.corrupt:
+                    self._on_skipped(one.slice_.partition, skipped)
+        return [one for one in decoded if one is not None]
+
+    def _refuse(self, offer: Offer) -> None:
+        """A slice that cannot be decoded is fetched again, and its error raised, now or by the next poll."""
+        first = offer.errors[0].error
+        assert first is not None
+
+        def refetch(_core: object) -> None:
+            for one in offer.errors:
+                if self._fetcher.parked.first(one.slice_.partition) is one.slice_:
+                    self._fetcher.refetch(one.slice_.partition, self._positions)
+            if offer.columns:
+                self._context.put_error(first)
+
+        self._driver.execute(refetch)
+        if not offer.columns:
+            raise first
+
+    # --- under the lock
+
+    def _next_slices(
+        self, partitions: Sequence[TopicPartition], most: int, now: float
+    ) -> list[tuple[CompletedFetch, int]]:
+        """The next slice of each of these partitions, at most `MOST_AT_ONCE`, up to `most` slices; none once membership
+        is uncertain. Each with the offset to decode from. Nothing moves: they stay parked until they are settled."""
+        found: list[tuple[CompletedFetch, int]] = []
+        if not self._is_certain(now):
+            return found
+        self._looks_at(len(partitions))
+        allowed, positions = self._allowed(), self._positions
+        for partition in partitions:
+            slice_ = self._fetcher.next_slice(partition, positions, allowed)
+            if slice_ is not None:
+                found.append((slice_, max(slice_.start, positions.state(partition).offset)))
+                if len(found) == most:
+                    break
+        return found
+
+    def _looks_at(self, slices: int) -> None:
+        if slices > self.most_at_once:
+            self.most_at_once = slices
+
+    def _select(self, decoded: Sequence[DecodedFetch], offer: Offer, most: int, room: float, now: float) -> float:
+        """Add to `offer` what may be handed over of these, at most `MOST_AT_ONCE`; the room that is left. Pure, but
+        for `offer`: the rest stays parked, for fetches go on behind it, and what is dropped here would be skipped."""
+        self._looks_at(len(decoded))
+        allowed = self._allowed() if self._is_certain(now) else ()
+        for one in decoded:
+            slice_ = one.slice_
+            if room <= 0 or len(offer.columns) >= most or not self._is_next(slice_, allowed):
+                offer.kept.append(one)
+                continue
+            if one.columns is None:
+                offer.errors.append(one)
+                continue
+            part, rest = one.columns, None
+            end = self._fetcher.until.get(slice_.partition)
+            if end is not None and part.next_offset >= end:
+                part = part[: bisect_left(part.offsets, end)]
+            elif not part.complete:
+                rest = slice_._replace(start=part.next_offset)
+            if len(part) > room:
+                later = part[int(room) :]
+                part = part[: int(room)]
+                rest = slice_._replace(start=part.next_offset)
+                offer.kept.append(DecodedFetch(rest, later))
+            last_ms = part.timestamps_ms[-1] if len(part) else None
+            misled = rest is None and bool(part.corrupt) and part.next_offset != slice_.end
+            offer.items.append(Item(slice_, rest, part.next_offset, last_ms, len(part), misled))
+            offer.corrupt += one.corrupt
+            offer.outlived = offer.outlived or self._is_outlived(slice_)
+            if len(part) or part.corrupt:
+                offer.columns.append(part)
+                room -= len(part)
+        return room
+
+    def _is_next(self, slice_: CompletedFetch, allowed: Container[TopicPartition]) -> bool:
+        """The slice may be shown now: not paused, not voided by a seek or a revocation, and the first of its
+        partition."""
+        partition = slice_.partition
+        return (
+            partition in allowed
+            and self._positions.is_current(partition, slice_.serial)
+            and self._fetcher.parked.first(partition) is slice_
+        )
+
+    def _is_outlived(self, slice_: CompletedFetch) -> bool:
+        """True if the leader that gave a slice is none any more: the new one is asked before anything follows it."""
+        known = self._context.metadata.view.partition(slice_.partition)
+        return known is not None and slice_.leader_epoch_at_fetch < known.leader_epoch
+
+    def settle_step(self) -> bool:
+        """Settle a part of what was handed over last; whether nothing is left of it."""
+        handed: Handed | None = self._door.handed
+        return handed is None or self._settle_some(handed)
+
+    def _settle_some(self, handed: Handed) -> bool:
+        """Move behind what was handed over, at most `MOST_AT_ONCE` slices; whether that was all. It may be interrupted
+        and done again at any place."""
+        if self._door.handed is not handed:
+            return True
+        stop = handed.settled + MOST_AT_ONCE
+        items = handed.items[handed.settled : stop]
+        self._looks_at(len(items))
+        for item in items:
+            self._settle_item(item)
+        handed.settled = stop
+        if stop < len(handed.items):
+            return False
+        counters = self._context.counters
+        # No calls from here on: it is counted once.
+        counters.slices += handed.slices
+        counters.records += handed.records
+        counters.corrupt_batches += handed.corrupt
+        self._door.handed = None
+        return True
+
+    def _settle_item(self, item: Item) -> None:
+        slice_ = item.slice_
+        partition = slice_.partition
+        state = self._positions.get(partition)
+        if state is not None and state.serial == slice_.serial:
+            if item.next_offset > state.offset:
+                self._positions.consumed(
+                    partition, slice_.serial, item.next_offset, slice_.leader_epoch, slice_.leader_epoch_at_fetch
+                )
+            if item.timestamp_ms is not None:
+                self._positions.last_timestamps[partition] = item.timestamp_ms
+            if item.misled:
+                self._fetcher.refetch(partition, self._positions)
+        self._fetcher.parked.remove(slice_, item.rest)
+
+
+def _decode_or_error(slice_: CompletedFetch, offset: int, config: Config) -> DecodedFetch:
+    try:
+        columns = _decode(slice_, offset, config)
+    except KohortError as error:
+        before = error.decoded if isinstance(error, CorruptRecord) else None
+        if before is None or before.next_offset <= offset:
+            return DecodedFetch(slice_, None, error=error)
+        columns = before  # the error is met again, first, by the poll that goes on behind these
+    return DecodedFetch(slice_, columns, len(columns.corrupt))
+
+
+def _decode(slice_: CompletedFetch, offset: int, config: Config) -> RecordColumns:
+    partition = slice_.partition
+    columns = decode(
+        slice_.records,
+        topic=partition.topic,
+        partition=partition.partition,
+        from_offset=offset,
+        aborted=slice_.aborted,
+        on_corrupt=config.on_corrupt,
+        high_watermark=slice_.high_watermark,
+        max_decompressed_bytes=config.max_decompressed_bytes,
+    )
+    if slice_.end == slice_.start and not len(columns) and columns.next_offset <= slice_.start:
+        raise CorruptRecord(
+            "the broker answered with bytes that hold no whole batch",
+            hint="raise max_partition_fetch_bytes if the batch is larger",
+            topic=partition.topic,
+            partition=partition.partition,
+            offset=slice_.start,
+        )
+    return columns
