@@ -85,7 +85,8 @@ def _draw_lag(axes: "Axes", history: GroupHistory) -> None:
         if one.kind == "killed" or (one.kind == "started" and one.at_ms > start_ms + 1000):
             at_s, colour = (one.at_ms - start_ms) / 1000, INK["bad" if one.kind == "killed" else "soft"]
             axes.axvline(at_s, color=colour, linestyle="--", linewidth=1)
-            axes.text(at_s + 0.1, history.total, f"{one.member} {one.kind}", color=colour, rotation=20)
+            side = {"ha": "right"} if one.kind == "killed" else {"rotation": 20}
+            axes.text(at_s, history.total, f"{one.member} {one.kind}", color=colour, **side)
     axes.set_ylabel("records", color=INK["soft"])
     axes.set_xlabel("seconds", color=INK["soft"])
     axes.yaxis.set_major_formatter("{x:,.0f}")

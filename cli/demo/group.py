@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import IO
 
 from kohort.cli.demo.flights import Aircraft, Tally, Totals
-from kohort.cli.demo.ledger import GroupHistory, Ledger, LedgerEntry, now_ms
+from kohort.cli.demo.ledger import DemoEntry, GroupHistory, Ledger, now_ms
 from kohort.cli.demo.member import BETWEEN, MemberTask
 from kohort.cli.demo.screen import Screen
 from kohort.common import KohortError
@@ -46,7 +46,7 @@ class Crew(AbstractContextManager["Crew"]):
         self._running: dict[str, tuple[subprocess.Popen[bytes], IO[bytes]]] = {}
 
     def start(self, name: str) -> None:
-        self._ledger.append(LedgerEntry(name, "started"))
+        self._ledger.append(DemoEntry(name, "started"))
         # Errors go to a file, because a pipe that is not read would stop the member once it is full.
         errors = tempfile.TemporaryFile()  # noqa: SIM115 -- it lives as long as the process that writes it
         task = json.dumps(self._task._replace(name=name)._asdict())
@@ -58,7 +58,7 @@ class Crew(AbstractContextManager["Crew"]):
         process, _ = self._running.pop(name)
         process.kill()
         process.wait()
-        self._ledger.append(LedgerEntry(name, "killed", cause="SIGKILL"))
+        self._ledger.append(DemoEntry(name, "killed", cause="SIGKILL"))
         return process.pid
 
     def check(self, code: int | None = None) -> None:

@@ -20,7 +20,7 @@ class LedgerBroken(KohortError):
     """A read leaves a gap after the highest offset on the ledger."""
 
 
-class LedgerEntry(NamedTuple):
+class DemoEntry(NamedTuple):
     """One line. `kind`: started, assigned, revoked, lost, killed, left; of the region undone (a reset began), went_back
     (it ended), checkpoint; or read, of offsets [start, stop) of its only partition."""
 
@@ -42,15 +42,15 @@ class Ledger:
         self._reader = path.open("rb")  # a write would move the place of reads by the same one
         self._tail = b""
 
-    def append(self, entry: LedgerEntry) -> None:
+    def append(self, entry: DemoEntry) -> None:
         """Put down an entry of this moment."""
         self._writer.write(json.dumps(entry._replace(at_ms=now_ms())._asdict()).encode() + b"\n")
 
-    def unread(self) -> Iterator[LedgerEntry]:
+    def unread(self) -> Iterator[DemoEntry]:
         """Yield the entries after those of the last call."""
         *lines, self._tail = (self._tail + self._reader.read()).split(b"\n")
         for line in map(json.loads, lines):
-            yield LedgerEntry(**line | {"partitions": tuple(line["partitions"])})
+            yield DemoEntry(**line | {"partitions": tuple(line["partitions"])})
 
     def close(self) -> None:
         self._writer.close()
@@ -77,7 +77,7 @@ class WatchedMember:
     generation: int = -1
     partitions: tuple[int, ...] = ()
     since_ms: int = 0
-    undone: LedgerEntry | None = None
+    undone: DemoEntry | None = None
 
 
 @dataclass
@@ -89,15 +89,15 @@ class GroupHistory:
 
     ends: Mapping[int, int]
     members: dict[str, WatchedMember] = field(default_factory=dict)
-    events: list[LedgerEntry] = field(default_factory=list)
-    slices: list[LedgerEntry] = field(default_factory=list)
+    events: list[DemoEntry] = field(default_factory=list)
+    slices: list[DemoEntry] = field(default_factory=list)
     spans: list[TimelineSpan] = field(default_factory=list)
     samples: list[tuple[int, dict[int, int], int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._marks = dict.fromkeys(self.ends, 0)
 
-    def add(self, entry: LedgerEntry) -> None:
+    def add(self, entry: DemoEntry) -> None:
         """Take the next entry. Raises LedgerBroken if records before a read were never read."""
         member = self.members.setdefault(entry.member, WatchedMember(entry.member))
         if entry.kind == "read":
@@ -113,7 +113,7 @@ class GroupHistory:
             member.undone = None
         member.state = _STATES.get(entry.kind) or ("reading" if member.partitions else "joining")
 
-    def _read(self, entry: LedgerEntry) -> None:
+    def _read(self, entry: DemoEntry) -> None:
         """Cut the read at the mark, which is the highest offset on the ledger."""
         (partition,) = entry.partitions
         start, stop, mark = entry.start, entry.stop, self._marks[partition]
@@ -124,7 +124,7 @@ class GroupHistory:
                 self.slices.append(entry._replace(kind=kind, start=low, stop=high))
         self._marks[partition] = max(mark, stop)
 
-    def _own(self, member: WatchedMember, entry: LedgerEntry) -> None:
+    def _own(self, member: WatchedMember, entry: DemoEntry) -> None:
         kept = {
             "started": (),
             "assigned": entry.partitions,

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from kohort.cli.demo.flights import Totals, add, carrier_of
-from kohort.cli.demo.ledger import Ledger, LedgerEntry
+from kohort.cli.demo.ledger import DemoEntry, Ledger
 from kohort.common import KohortError
 from kohort.consistent_region import ConsistentRegion, DictState, Periodic
 from kohort.consistent_region.offsets import Positions
@@ -70,7 +70,7 @@ class FlightState(DictState):
         """Put on the ledger what was handled since the last time."""
         partition, stop = self._next
         if self._noted < stop:
-            read = LedgerEntry(self._name, "read", self.generation, (partition,), start=self._noted, stop=stop)
+            read = DemoEntry(self._name, "read", self.generation, (partition,), start=self._noted, stop=stop)
             self._ledger.append(read)
         self._noted = stop
 
@@ -85,7 +85,7 @@ class FlightState(DictState):
         if entry.kind == "went_back":
             cause = "to the beginning" if entry.checkpoint is None else f"to checkpoint {entry.checkpoint}"
         kind, partitions = NAMES.get(entry.kind, entry.kind), sorted(place.partition for place in entry.partitions)
-        self._ledger.append(LedgerEntry(self._name, kind, entry.generation, tuple(partitions), cause))
+        self._ledger.append(DemoEntry(self._name, kind, entry.generation, tuple(partitions), cause))
 
     def snapshot(self, offsets: Positions) -> bytes:
         self.note()
@@ -122,7 +122,7 @@ def run(task: MemberTask) -> None:
     threading.Thread(target=_stop_with_parent, args=(region, os.getppid()), daemon=True).start()
     region.run()
     state.note()
-    ledger.append(LedgerEntry(task.name, "left", state.generation))
+    ledger.append(DemoEntry(task.name, "left", state.generation))
 
 
 def _stop_with_parent(region: ConsistentRegion, parent: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from kohort.cli.demo import charts
 from kohort.cli.demo.flights import by_carrier
-from kohort.cli.demo.ledger import LedgerEntry
+from kohort.cli.demo.ledger import DemoEntry
 from kohort.cli.demo.outcome import DemoOutcome, TopicReading
 from kohort.cli.demo.producers import FilledChunk
 
@@ -76,7 +76,7 @@ def _section(title: str, text: str, body: str) -> str:
     return f"<section><h2>{title}</h2><p>{escape(text)}</p>{body}</section>"
 
 
-def _events(events: Sequence[LedgerEntry]) -> str:
+def _events(events: Sequence[DemoEntry]) -> str:
     rows = [(f"{(one.at_ms - events[0].at_ms) / 1000:.1f} s", one.member, one.kind, *one[2:5]) for one in events]
     heads = ("after", "member", "event", "generation", "partitions", "cause")
     return f"<details><summary>Every event</summary>{_table(heads, rows)}</details>"

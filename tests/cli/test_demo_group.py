@@ -8,7 +8,7 @@ import pytest
 from kohort.cli.demo import group
 from kohort.cli.demo.flights import Aircraft, Totals
 from kohort.cli.demo.group import Checkpoints, Crew, GroupAct, GroupStalled, MemberFailed
-from kohort.cli.demo.ledger import GroupHistory, Ledger, LedgerEntry
+from kohort.cli.demo.ledger import DemoEntry, GroupHistory, Ledger
 from kohort.cli.demo.member import FlightState, MemberTask
 from kohort.cli.demo.screen import Screen
 from kohort.common import TopicPartition
@@ -61,12 +61,12 @@ class MadeUpCrew(Crew):
         self.checkpoints = checkpoints
 
     def start(self, name: str) -> None:
-        self.ledger.append(LedgerEntry(name, "started"))
+        self.ledger.append(DemoEntry(name, "started"))
         self.living.append(name)
         self.share()
 
     def kill(self, name: str) -> int:
-        self.ledger.append(LedgerEntry(name, "killed"))
+        self.ledger.append(DemoEntry(name, "killed"))
         self.living.remove(name)
         self.owned.pop(name, None)
         return 4711
@@ -76,14 +76,14 @@ class MadeUpCrew(Crew):
 
     def share(self) -> None:
         for name, owned in self.owned.items():
-            self.ledger.append(LedgerEntry(name, "revoked", self.generation, owned))
-            self.ledger.append(LedgerEntry(name, "undone", cause="partitions moved"))
+            self.ledger.append(DemoEntry(name, "revoked", self.generation, owned))
+            self.ledger.append(DemoEntry(name, "undone", cause="partitions moved"))
         self.position = dict(self.committed)
         self.generation += 1
         self.owned = {name: tuple(p for p in ENDS if p % len(self.living) == i) for i, name in enumerate(self.living)}
         for name, owned in self.owned.items():
-            self.ledger.append(LedgerEntry(name, "assigned", self.generation, owned))
-            self.ledger.append(LedgerEntry(name, "went_back", self.generation))
+            self.ledger.append(DemoEntry(name, "assigned", self.generation, owned))
+            self.ledger.append(DemoEntry(name, "went_back", self.generation))
 
     def check(self, code: int | None = None) -> None:
         for name, owned in self.owned.items():
@@ -91,7 +91,7 @@ class MadeUpCrew(Crew):
                 start = self.position[partition]
                 stop = min(start + 5, ENDS[partition])
                 if start < stop:
-                    read = LedgerEntry(name, "read", self.generation, (partition,), start=start, stop=stop)
+                    read = DemoEntry(name, "read", self.generation, (partition,), start=start, stop=stop)
                     self.ledger.append(read)
                 self.position[partition] = stop
         if self.checkpoints and min(self.position.values()) >= 35:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.cli.demo.ledger import GroupHistory, Ledger, LedgerBroken, LedgerEntry, TimelineSpan
+from kohort.cli.demo.ledger import DemoEntry, GroupHistory, Ledger, LedgerBroken, TimelineSpan
 
 
 @pytest.fixture
@@ -18,11 +18,11 @@ def ledger(tmp_path: Path) -> Iterator[Ledger]:
     made.close()
 
 
-def read(member: str, start: int, stop: int) -> LedgerEntry:
-    return LedgerEntry(member, "read", 1, (3,), start=start, stop=stop)
+def read(member: str, start: int, stop: int) -> DemoEntry:
+    return DemoEntry(member, "read", 1, (3,), start=start, stop=stop)
 
 
-def history_of(*entries: LedgerEntry) -> GroupHistory:
+def history_of(*entries: DemoEntry) -> GroupHistory:
     history = GroupHistory({3: 1000})
     for entry in entries:
         history.add(entry)
@@ -45,7 +45,7 @@ def test_a_slice_read_before_counts_as_a_second_reading_only() -> None:
 
 
 @pytest.mark.parametrize("before", [(), (read("ada", 0, 100),)], ids=["at the start", "after others"])
-def test_skipped_records_are_refused(before: tuple[LedgerEntry, ...]) -> None:
+def test_skipped_records_are_refused(before: tuple[DemoEntry, ...]) -> None:
     history = history_of(*before)
     with pytest.raises(LedgerBroken, match=rf"skipped .*member=ben, partition=3, mark={history.read}, got=101"):
         history.add(read("ben", 101, 110))
@@ -78,7 +78,7 @@ def test_a_member_that_writes_late_is_marked_as_reading_again() -> None:
 
 
 def test_entries_come_back_as_they_were_written_and_once(ledger: Ledger) -> None:
-    entries = [LedgerEntry("ben", "assigned", 4, (2, 5)), LedgerEntry("ben", "killed", cause="SIGKILL")]
+    entries = [DemoEntry("ben", "assigned", 4, (2, 5)), DemoEntry("ben", "killed", cause="SIGKILL")]
     for entry in entries:
         ledger.append(entry)
     seen = list(ledger.unread())
@@ -113,7 +113,7 @@ def test_what_is_written_stays(ledger: Ledger, tmp_path: Path) -> None:
 def _write(path: Path, partition: int) -> None:
     ledger = Ledger(path)
     for start in range(0, 1000, 50):
-        ledger.append(LedgerEntry(f"member-{partition}", "read", 1, (partition,), start=start, stop=start + 50))
+        ledger.append(DemoEntry(f"member-{partition}", "read", 1, (partition,), start=start, stop=start + 50))
     ledger.close()
 
 
@@ -136,7 +136,7 @@ def test_states_and_partitions_follow_the_entries() -> None:
     history = GroupHistory({0: 40, 1: 40})
 
     def after(kind: str, generation: int = -1, partitions: tuple[int, ...] = ()) -> tuple[str, set[int]]:
-        history.add(LedgerEntry("ada", kind, generation, partitions))
+        history.add(DemoEntry("ada", kind, generation, partitions))
         return history.members["ada"].state, history.unowned
 
     assert after("started") == ("joining", {0, 1})
@@ -153,7 +153,7 @@ def test_states_and_partitions_follow_the_entries() -> None:
 
 def test_samples_keep_the_lag_and_what_no_checkpoint_has() -> None:
     history = GroupHistory({0: 40, 1: 40})
-    history.add(LedgerEntry("ada", "read", 1, (0,), start=0, stop=10))
+    history.add(DemoEntry("ada", "read", 1, (0,), start=0, stop=10))
     history.sample(5, {0: 5})
     assert history.samples == [(5, {0: 30, 1: 40}, 75)]
     assert (history.total, history.read, history.unsaved) == (80, 10, 75)
@@ -161,10 +161,10 @@ def test_samples_keep_the_lag_and_what_no_checkpoint_has() -> None:
 
 def test_a_cooperative_revocation_keeps_the_rest() -> None:
     history = history_of(
-        LedgerEntry("ada", "assigned", 1, (0, 1, 2), at_ms=10),
-        LedgerEntry("ada", "revoked", 1, (2,), at_ms=20),
-        LedgerEntry("ada", "assigned", 2, (0, 1), at_ms=30),
-        LedgerEntry("ada", "left", 2, at_ms=40),
+        DemoEntry("ada", "assigned", 1, (0, 1, 2), at_ms=10),
+        DemoEntry("ada", "revoked", 1, (2,), at_ms=20),
+        DemoEntry("ada", "assigned", 2, (0, 1), at_ms=30),
+        DemoEntry("ada", "left", 2, at_ms=40),
     )
     assert history.spans == [
         TimelineSpan("ada", 10, 20, 1, (0, 1, 2)),
@@ -175,9 +175,9 @@ def test_a_cooperative_revocation_keeps_the_rest() -> None:
 
 def test_a_reset_that_a_kill_cut_short_ends_there() -> None:
     history = history_of(
-        LedgerEntry("ada", "undone", 1, cause="why", at_ms=10),
-        LedgerEntry("ada", "undone", 1, cause="again", at_ms=20),
-        LedgerEntry("ada", "killed", cause="SIGKILL", at_ms=30),
-        LedgerEntry("ben", "undone", 1, cause="open", at_ms=40),
+        DemoEntry("ada", "undone", 1, cause="why", at_ms=10),
+        DemoEntry("ada", "undone", 1, cause="again", at_ms=20),
+        DemoEntry("ada", "killed", cause="SIGKILL", at_ms=30),
+        DemoEntry("ben", "undone", 1, cause="open", at_ms=40),
     )
     assert history.spans == [TimelineSpan("ada", 10, 30, -1, text="why; killed SIGKILL")]

@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 from kohort.cli.demo import charts, report
 from kohort.cli.demo.flights import Aircraft, Totals
-from kohort.cli.demo.ledger import GroupHistory, LedgerEntry, TimelineSpan
+from kohort.cli.demo.ledger import DemoEntry, GroupHistory, TimelineSpan
 from kohort.cli.demo.outcome import DemoOutcome, TopicReading
 from kohort.cli.demo.producers import chunks
 
@@ -14,7 +14,7 @@ T0 = 1_795_262_000_000
 NAMES = {"UA": "United Air Lines Inc.", "B6": "JetBlue & Sons <Airways>"}
 
 
-def happenings() -> tuple[LedgerEntry, ...]:
+def happenings() -> tuple[DemoEntry, ...]:
     told = [
         (0, "ada", "started", -1, ()),
         (0, "ben", "started", -1, ()),
@@ -41,19 +41,19 @@ def happenings() -> tuple[LedgerEntry, ...]:
     ]
     causes = {"undone": "partitions moved", "went_back": "to checkpoint 4", "checkpoint": "checkpoint 5 is complete"}
     return tuple(
-        LedgerEntry(who, kind, gen, parts, causes.get(kind, ""), at_ms=T0 + at)
+        DemoEntry(who, kind, gen, parts, causes.get(kind, ""), at_ms=T0 + at)
         for at, who, kind, gen, parts in sorted(told, key=lambda one: one[0])
     )
 
 
-def history(ends: dict[int, int], happened: Iterable[LedgerEntry]) -> GroupHistory:
+def history(ends: dict[int, int], happened: Iterable[DemoEntry]) -> GroupHistory:
     made = GroupHistory(ends)
     for partition, end in ends.items():
         if partition == 2:
-            made.add(LedgerEntry("ben", "read", 1, (2,), start=0, stop=60))
-            made.add(LedgerEntry("cleo", "read", 2, (2,), start=40, stop=end))
+            made.add(DemoEntry("ben", "read", 1, (2,), start=0, stop=60))
+            made.add(DemoEntry("cleo", "read", 2, (2,), start=40, stop=end))
         else:
-            made.add(LedgerEntry("ada", "read", 1, (partition,), start=0, stop=end))
+            made.add(DemoEntry("ada", "read", 1, (partition,), start=0, stop=end))
     for entry in happened:
         made.add(entry)
     for n, left in enumerate((600, 500, 400, 400, 300, 0)):
