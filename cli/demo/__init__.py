@@ -2,3 +2,9 @@
 
 `command.py` runs the acts in order. The acts are `producers.py`, `group.py` with its `member.py`, and `spark.py`.
 """
+
+from kohort.common.errors import KohortError
+
+
+class DemoFailed(KohortError):
+    """The dataset is not installed, a producer or a member failed, or the group made no progress."""

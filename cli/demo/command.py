@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Annotated
@@ -18,7 +19,6 @@ from kohort.cli.demo.group import Checkpoints, Crew, GroupAct
 from kohort.cli.demo.ledger import GroupHistory, Ledger
 from kohort.cli.demo.member import MemberTask
 from kohort.cli.demo.outcome import DemoOutcome, TopicReading
-from kohort.cli.demo.screen import Screen
 from kohort.cli.demo.spark import spark_readings
 from kohort.common import TopicPartition
 from kohort.common.private_files import private_folder
@@ -58,14 +58,14 @@ def demo(
     folder.mkdir(parents=True, exist_ok=True)
     topic = f"kohort-demo-{uuid.uuid4().hex[:8]}"
     rows, expected = flights.totals_of_rows(flights.flights(), at_least=records)
-    screen, group, at_hand = Screen(), f"{topic}-readers", producers.installed()
+    say, group, at_hand = partial(print, flush=True), f"{topic}-readers", producers.installed()
     with ExitStack() as stack:
         address = broker = bootstrap or ""
         if not bootstrap:
-            screen.say("Starting Apache Kafka")
+            say("Starting Apache Kafka")
             real = stack.enter_context(RealBroker(version=version) if version else RealBroker())
             address, broker = real.bootstrap, f"Apache Kafka {real.version}"
-        screen.say(f"Using {' at '.join(dict.fromkeys((broker, address)))}")
+        say(f"Using {' at '.join(dict.fromkeys((broker, address)))}")
         admin = stack.enter_context(Admin(address))
         # The flights are of 2013: a retention by time would delete them while they are read.
         admin.create_topic(topic, partitions=partitions, configs={"retention.ms": "-1", "cleanup.policy": "delete"})
@@ -73,11 +73,11 @@ def demo(
             stack.callback(admin.delete_topics, topic)
 
         total = sum(one.events for one in expected.values())
-        screen.say(f"Filling {topic}: {total:,} events of {rows:,} flights, by {' and '.join(at_hand)}")
+        say(f"Filling {topic}: {total:,} events of {rows:,} flights, by {' and '.join(at_hand)}")
         chunks = producers.chunks(total, at_hand)
         events = flights.events(islice(flights.flights(), rows))
-        written_s = producers.fill(address, topic, events, chunks, screen.progress)
-        screen.say(f"Written in {written_s:.1f} s")
+        written_s = producers.fill(address, topic, events, chunks, say)
+        say(f"Written in {written_s:.1f} s")
 
         ledger, region = folder / f"{topic}.ledger", folder / f"{topic}.region.sqlite"
         task = MemberTask("", address, group, topic, str(ledger), str(region), assignor, pace)
@@ -90,17 +90,24 @@ def demo(
             return _by_partition({place: commit.offset for place, commit in admin.committed(group).items()})
 
         with Crew(entries, task) as crew:
-            GroupAct(crew, entries, history, committed, checkpoints.offsets, screen).play(kill_at)
-        reading = TopicReading("group", checkpoints.totals(), *history.seconds)
-        screen.say(f"The group counted {reading.records:,} records; {history.reread:,} of them it read twice")
-        screen.say(f"Its ledger: {ledger}\nIts region: kohort region status sqlite:///{region}")
+            GroupAct(crew, entries, history, committed, checkpoints.offsets, say).play(kill_at)
+        newest = checkpoints.newest()
+        assert newest is not None
+        reading = TopicReading("group", checkpoints.totals(newest), *history.seconds)
+        say(f"The group counted {reading.records:,} records; {history.reread:,} of them it read twice")
+        say(f"Its ledger: {ledger}\nIts region: kohort region status sqlite:///{region}")
 
-        screen.say(f"Reading the same topic with PySpark ({spark_master})")
-        by_spark = tuple(spark_readings(spark_master, folder / "spark.log", address, topic, screen.say))
-        offsets = (committed(), checkpoints.offsets(), checkpoints.newest())
+        say(f"Reading the same topic with PySpark ({spark_master})")
+        by_spark = tuple(spark_readings(spark_master, folder / "spark.log", address, topic, say))
+        offsets = (committed(), checkpoints.offsets(), newest.sequence)
         outcome = DemoOutcome(broker, topic, chunks, written_s, *offsets, history, expected, reading, by_spark)
-    screen.outcome(outcome, report.write(outcome, flights.carriers(), folder / "report.html"))
-    screen.say(f"All of it took {time.monotonic() - started:.0f} s.")
+    page = report.write(outcome, flights.carriers(), folder / "report.html")
+    for text, holds in outcome.claims:
+        say(f"  {'yes' if holds else 'NO '}  {text}")
+    for one in outcome.readings:
+        say(f"  {one.reader}: {one.per_second:,.0f} records/s, after {one.prepared_s:.1f} s to get ready")
+    say(f"The totals are {'equal' if outcome.equal else 'NOT EQUAL'}\nReport: {page}")
+    say(f"All of it took {time.monotonic() - started:.0f} s.")
     raise typer.Exit(0 if outcome.equal else 1)
 
 

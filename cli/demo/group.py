@@ -11,30 +11,22 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import IO
 
+from kohort.cli.demo import DemoFailed
 from kohort.cli.demo.flights import Aircraft, Tally, Totals
 from kohort.cli.demo.ledger import DemoEntry, GroupHistory, Ledger, now_ms
 from kohort.cli.demo.member import BETWEEN, MemberTask
-from kohort.cli.demo.screen import Screen
-from kohort.common import KohortError
 from kohort.consistent_region import DictState
 from kohort.consistent_region.coordinator import RegionCoordinator
-from kohort.consistent_region.errors import NotRegisteredError
+from kohort.consistent_region.manifest import Manifest
 from kohort.consistent_region.store import SqliteStore
 
 FIRST, VICTIM, FOURTH = ("ada", "ben", "cleo"), "ben", "dora"
 LOOK_EVERY_S = 0.1
+LINE_EVERY_S = 1.0
 FOURTH_AFTER_S = 0.5
 BACK_AFTER_S = 1.5
 STALL_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0
-
-
-class MemberFailed(KohortError):
-    """A member's process ended by itself: `member`, and the last line of its errors in the message."""
-
-
-class GroupStalled(KohortError):
-    """The group made no progress for STALL_TIMEOUT_S although it is not done: `lag` records, `unowned` partitions."""
 
 
 class Crew(AbstractContextManager["Crew"]):
@@ -62,22 +54,22 @@ class Crew(AbstractContextManager["Crew"]):
         return process.pid
 
     def check(self, code: int | None = None) -> None:
-        """Raises MemberFailed for a member with another exit code. None: it runs."""
+        """Raises DemoFailed for a member with another exit code. None: it runs."""
         for name, (process, errors) in self._running.items():
             if process.poll() != code:
                 errors.seek(0)
                 lines = [line for line in errors.read().decode(errors="replace").splitlines() if line.strip()]
-                raise MemberFailed((lines or [f"it ended with code {process.returncode}"])[-1], member=name)
+                raise DemoFailed((lines or [f"it ended with code {process.returncode}"])[-1], member=name)
 
     def stop(self) -> None:
-        """Stop all members, and wait. Raises MemberFailed for one that does not stop, or fails in leaving."""
+        """Stop all members, and wait. Raises DemoFailed for one that does not stop, or fails in leaving."""
         for process, _ in self._running.values():
             process.terminate()
         for name, (process, _) in self._running.items():
             try:
                 process.wait(STOP_TIMEOUT_S)
             except subprocess.TimeoutExpired:
-                raise MemberFailed(f"it did not stop within {STOP_TIMEOUT_S:g} s", member=name) from None
+                raise DemoFailed(f"it did not stop within {STOP_TIMEOUT_S:g} s", member=name) from None
         self.check(0)
 
     def __exit__(self, *_: object) -> None:
@@ -95,26 +87,27 @@ class GroupAct:
     history: GroupHistory
     committed: Callable[[], dict[int, int]]
     saved: Callable[[], dict[int, int]]
-    screen: Screen
+    say: Callable[[str], None]
+    _next_line: float = 0.0
 
     def play(self, kill_at: float) -> None:
-        """Play the act to its end. Raises MemberFailed or GroupStalled.
+        """Play the act to its end. Raises DemoFailed.
 
         It ends when the saved and the committed offsets are the ends of the partitions, and living members own them
         all. All that was undone has been counted again then.
         """
         for name in FIRST:
             self.crew.start(name)
-        self.screen.say(f"{', '.join(FIRST)} form a group")
+        self.say(f"{', '.join(FIRST)} form a group")
         self._watch_until(lambda: self._is_time_to_kill(kill_at))
         pid = self.crew.kill(VICTIM)
-        self.screen.say(f"{VICTIM} (process {pid}) was killed with SIGKILL at {self.history.read:,} records")
+        self.say(f"{VICTIM} (process {pid}) was killed with SIGKILL at {self.history.read:,} records")
         self._watch(FOURTH_AFTER_S)
         self.crew.start(FOURTH)
-        self.screen.say(f"{FOURTH} joins")
+        self.say(f"{FOURTH} joins")
         self._watch(BACK_AFTER_S)
         self.crew.start(VICTIM)
-        self.screen.say(f"{VICTIM} is started again: its counts are in the region's checkpoints under its name")
+        self.say(f"{VICTIM} is started again: its counts are in the region's checkpoints under its name")
         self._watch_until(lambda: self._is_settled() and self.committed() == self.history.ends)
         self.crew.stop()
         self._look()
@@ -123,7 +116,11 @@ class GroupAct:
         for entry in self.ledger.unread():
             self.history.add(entry)
         self.history.sample(now_ms(), self.saved())
-        self.screen.group(self.history)
+        if time.monotonic() >= self._next_line:
+            self._next_line = time.monotonic() + LINE_EVERY_S
+            history, each = self.history, self.history.members.values()
+            members = ", ".join(f"{one.name} {' '.join(map(str, one.partitions)) or one.state}" for one in each)
+            self.say(f"  {history.read:,} read, {history.reread:,} twice, {history.unsaved:,} to save: {members}")
 
     def _watch(self, seconds: float) -> None:
         until = time.monotonic() + seconds
@@ -140,7 +137,7 @@ class GroupAct:
             if now != seen:
                 seen, since = now, time.monotonic()
             elif time.monotonic() - since > STALL_TIMEOUT_S:
-                raise GroupStalled(
+                raise DemoFailed(
                     f"nothing has moved for {STALL_TIMEOUT_S:g} s",
                     lag=self.history.total - self.history.read,
                     unsaved=self.history.unsaved,
@@ -166,22 +163,19 @@ class Checkpoints:
     def __init__(self, store: SqliteStore, group: str) -> None:
         self._region = RegionCoordinator(store, "demo", group)
 
-    def newest(self) -> int:
-        """The newest complete one, 0 before the first."""
-        try:
-            return self._region.look().newest or 0
-        except NotRegisteredError:
-            return 0
+    def newest(self) -> Manifest | None:
+        """The newest complete one."""
+        return next(reversed(self._region.manifests()), None)
 
     def offsets(self) -> dict[int, int]:
         """The offset of each partition in the newest one."""
         newest = self.newest()
-        return {p.partition: at.offset for p, at in self._region.manifest(newest).offsets.items()} if newest else {}
+        return {place.partition: at.offset for place, at in newest.offsets.items()} if newest else {}
 
-    def totals(self) -> Tally:
-        """The sum of all members' states in the newest one."""
+    def totals(self, checkpoint: Manifest) -> Tally:
+        """The sum of all members' states."""
         whole: Tally = {}
-        for part in self._region.manifest(self.newest()).contributions:
+        for part in checkpoint.contributions:
             state = DictState()
             state.restore(self._region.state(part.state), {})
             for key, counts in state.items():

@@ -11,13 +11,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from kohort.common import KohortError
+from kohort.cli.demo import DemoFailed
 
 _STATES = {"started": "joining", "killed": "killed", "left": "left", "undone": "going back"}
-
-
-class LedgerBroken(KohortError):
-    """A read leaves a gap after the highest offset on the ledger."""
 
 
 class DemoEntry(NamedTuple):
@@ -58,14 +54,13 @@ class Ledger:
 
 
 class TimelineSpan(NamedTuple):
-    """A member owned `partitions` in a generation; without partitions: its state was void, and `text` says why."""
+    """A member owned `partitions` in a generation. Without partitions: its state was void until a reset ended."""
 
     member: str
     start_ms: int
     stop_ms: int
     generation: int
     partitions: tuple[int, ...] = ()
-    text: str = ""
 
 
 @dataclass
@@ -98,7 +93,7 @@ class GroupHistory:
         self._marks = dict.fromkeys(self.ends, 0)
 
     def add(self, entry: DemoEntry) -> None:
-        """Take the next entry. Raises LedgerBroken if records before a read were never read."""
+        """Take the next entry. Raises DemoFailed if records before a read were never read."""
         member = self.members.setdefault(entry.member, WatchedMember(entry.member))
         if entry.kind == "read":
             self._read(entry)
@@ -108,8 +103,7 @@ class GroupHistory:
         if entry.kind == "undone":
             member.undone = member.undone or entry
         elif entry.kind in ("went_back", "killed", "left") and (begun := member.undone):
-            text = f"{begun.cause}; {entry.kind.replace('_', ' ')} {entry.cause}"
-            self.spans.append(TimelineSpan(member.name, begun.at_ms, entry.at_ms, entry.generation, text=text))
+            self.spans.append(TimelineSpan(member.name, begun.at_ms, entry.at_ms, entry.generation))
             member.undone = None
         member.state = _STATES.get(entry.kind) or ("reading" if member.partitions else "joining")
 
@@ -118,7 +112,7 @@ class GroupHistory:
         (partition,) = entry.partitions
         start, stop, mark = entry.start, entry.stop, self._marks[partition]
         if start > mark:
-            raise LedgerBroken("records were skipped", member=entry.member, partition=partition, mark=mark, got=start)
+            raise DemoFailed("records were skipped", member=entry.member, partition=partition, mark=mark, got=start)
         for kind, low, high in (("reread", start, min(stop, mark)), ("read", max(start, mark), stop)):
             if low < high:
                 self.slices.append(entry._replace(kind=kind, start=low, stop=high))

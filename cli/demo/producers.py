@@ -15,20 +15,16 @@ from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
 
+from kohort.cli.demo import DemoFailed
 from kohort.cli.demo.flights import FlightEvent
-from kohort.common.errors import KohortError
 from kohort.testing import jars
 from kohort.testing.jdk import java
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
-PROGRESS_EVERY = 20_000
+PROGRESS_EVERY = 100_000
 FLUSH_TIMEOUT_S = 60.0
 _SOURCE = Path(__file__).with_name("FlightProducer.java")
 _NULL = "\\N"
-
-
-class ProducerFailed(KohortError):
-    """A producer could not write. `producer` names it, the message has its error."""
 
 
 class FilledChunk(NamedTuple):
@@ -60,7 +56,7 @@ def fill(
 ) -> float:
     """Write the plan's records, producer by producer. Returns the time until the last acknowledgement.
 
-    Raises ProducerFailed if a producer fails, or acknowledges another number of records than it was given.
+    Raises DemoFailed if a producer fails, or acknowledges another number of records than it was given.
     """
     started = time.monotonic()
     numbered = enumerate(events, 1)
@@ -70,13 +66,13 @@ def fill(
             for number, event in islice(numbered, chunk.records):
                 yield chunk.codec, event
                 if number % PROGRESS_EVERY == 0:
-                    on_progress(f"writing ({chunk.producer}, {chunk.codec}): {number:,}")
+                    on_progress(f"  writing ({chunk.producer}, {chunk.codec}): {number:,}")
 
     for name in dict.fromkeys(chunk.producer for chunk in plan):
         mine = [chunk for chunk in plan if chunk.producer == name and chunk.records]
         acknowledged = WRITERS[name](bootstrap, topic, records(mine))
         if acknowledged != (wanted := {chunk.codec: chunk.records for chunk in mine}):
-            raise ProducerFailed(f"it acknowledged {acknowledged} of {wanted}", producer=name)
+            raise DemoFailed(f"it acknowledged {acknowledged} of {wanted}", producer=name)
     return time.monotonic() - started
 
 
@@ -103,7 +99,7 @@ def write_by_java(bootstrap: str, topic: str, records: Iterable[tuple[str, Fligh
         lines = [line for line in errors.splitlines() if line.strip()]
         cause = [line for line in lines if line.startswith("Caused by:")] or lines[:1] or ["it printed no error"]
         hint = "this is a JRE; install a JDK (`apt-get install openjdk-17-jdk-headless`)"
-        raise ProducerFailed(
+        raise DemoFailed(
             f"the Java program could not produce: {cause[-1].removeprefix('Caused by: ')}",
             hint=hint if "jdk.compiler" in errors else None,
             producer="java",
@@ -140,7 +136,7 @@ def write_by_librdkafka(bootstrap: str, topic: str, records: Iterable[tuple[str,
     left = sum(producer.flush(FLUSH_TIMEOUT_S) for producer in producers.values())
     if left or errors:
         errors.append(f"records were not acknowledged within {FLUSH_TIMEOUT_S:g} s")
-        raise ProducerFailed(errors[0], producer="librdkafka", records=left or len(errors) - 1)
+        raise DemoFailed(errors[0], producer="librdkafka", records=left or len(errors) - 1)
     return dict(acknowledged)
 
 

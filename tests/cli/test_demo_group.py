@@ -5,12 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from kohort.cli.demo import group
+from kohort.cli.demo import DemoFailed, group
 from kohort.cli.demo.flights import Aircraft, Totals
-from kohort.cli.demo.group import Checkpoints, Crew, GroupAct, GroupStalled, MemberFailed
+from kohort.cli.demo.group import Checkpoints, Crew, GroupAct
 from kohort.cli.demo.ledger import DemoEntry, GroupHistory, Ledger
 from kohort.cli.demo.member import FlightState, MemberTask
-from kohort.cli.demo.screen import Screen
 from kohort.common import TopicPartition
 from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.offsets import RegionPosition
@@ -27,22 +26,6 @@ def landings(first: int, stop: int) -> Iterator[Record]:
     """Records of the demo's kind."""
     landing = (b"N1", b'{"event":"arrived","delay":0,"miles":1}', 0, {"carrier": b"UA"})
     yield from decode(encode([landing] * (stop - first), base_offset=first), topic="flights", partition=0)
-
-
-class QuietScreen(Screen):
-    """Keeps everything that is printed, and the lag at each look."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.said: list[str] = []
-        self.behind: list[int] = []
-
-    def say(self, text: str) -> None:
-        self.said.append(text)
-
-    def group(self, history: GroupHistory) -> None:
-        self.behind.append(history.total - history.read)
-        super().group(history)
 
 
 class MadeUpCrew(Crew):
@@ -116,8 +99,8 @@ def _no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_dies_a_fourth_comes_the_dead_one_is_back_and_all_is_counted(ledger: Ledger) -> None:
-    crew, screen, history = MadeUpCrew(ledger), QuietScreen(), GroupHistory(ENDS)
-    GroupAct(crew, ledger, history, crew.commits, crew.commits, screen).play(0.3)
+    crew, said, history = MadeUpCrew(ledger), list[str](), GroupHistory(ENDS)
+    GroupAct(crew, ledger, history, crew.commits, crew.commits, said.append).play(0.3)
     kinds = [(one.member, one.kind) for one in history.events if one.kind in ("started", "killed")]
     assert kinds == [
         *((name, "started") for name in ("ada", "ben", "cleo")),
@@ -131,9 +114,10 @@ def test_one_dies_a_fourth_comes_the_dead_one_is_back_and_all_is_counted(ledger:
     _, lag, unsaved = history.samples[-1]
     assert (sum(lag.values()), unsaved) == (0, 0)
     assert max(unsaved for _, _, unsaved in history.samples) == 80
-    assert screen.behind == sorted(screen.behind, reverse=True)
-    assert "  10 read, 0 twice, 80 to save: ada 0, ben 1, cleo joining" in screen.said
-    killed = next(line for line in screen.said if "SIGKILL" in line)
+    behind = [sum(lag.values()) for _, lag, _ in history.samples]
+    assert behind == sorted(behind, reverse=True)
+    assert "  10 read, 0 twice, 80 to save: ada 0, ben 1, cleo joining" in said
+    killed = next(line for line in said if "SIGKILL" in line)
     at = int(killed.split(" at ")[1].split()[0])
     assert 24 <= at < 80
 
@@ -141,8 +125,8 @@ def test_one_dies_a_fourth_comes_the_dead_one_is_back_and_all_is_counted(ledger:
 def test_a_region_without_a_checkpoint_is_not_taken_for_done(ledger: Ledger, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(group, "STALL_TIMEOUT_S", 0.2)
     crew = MadeUpCrew(ledger, checkpoints=False)
-    act = GroupAct(crew, ledger, GroupHistory(ENDS), lambda: ENDS, crew.commits, QuietScreen())
-    with pytest.raises(GroupStalled, match="lag=0, unsaved=80, unowned="):
+    act = GroupAct(crew, ledger, GroupHistory(ENDS), lambda: ENDS, crew.commits, lambda text: None)
+    with pytest.raises(DemoFailed, match="lag=0, unsaved=80, unowned="):
         act.play(0.3)
     assert not crew.stopped
 
@@ -155,7 +139,7 @@ def test_what_the_group_came_to_is_what_its_checkpoint_says_and_not_its_ledger(l
     region.report(ticket, 1, 1)
     state = FlightState("ada", ledger)
     checkpoints = Checkpoints(SqliteStore(tmp_path / "region.db"), "g")
-    assert (checkpoints.newest(), checkpoints.offsets()) == (0, {})
+    assert (checkpoints.newest(), checkpoints.offsets()) == (None, {})
     for record in landings(0, 30):
         state.count(record)
     barrier = region.begin_checkpoint(ticket, 0).barrier
@@ -171,8 +155,10 @@ def test_what_the_group_came_to_is_what_its_checkpoint_says_and_not_its_ledger(l
     for entry in ledger.unread():
         history.add(entry)
     assert (history.read, history.reread) == (50, 10)
-    assert (checkpoints.newest(), checkpoints.offsets()) == (1, {0: 30})
-    assert checkpoints.totals() == {Aircraft("UA", "N1"): Totals(arrived=30, miles=30)}
+    newest = checkpoints.newest()
+    assert newest is not None
+    assert (newest.sequence, checkpoints.offsets()) == (1, {0: 30})
+    assert checkpoints.totals(newest) == {Aircraft("UA", "N1"): Totals(arrived=30, miles=30)}
     region.store.close()
 
 
@@ -201,5 +187,5 @@ def test_a_member_that_fails_is_told_with_its_last_words(
     )
     with Crew(ledger, bad._replace(ledger=str(tmp_path / "flights.ledger"))) as crew:
         crew.start("ada")
-        with pytest.raises(MemberFailed, match=r"rang.*member=ada"):
+        with pytest.raises(DemoFailed, match=r"rang.*member=ada"):
             wait_for_the_end(crew)

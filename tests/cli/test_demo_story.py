@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from kohort.admin import Admin
-from kohort.cli.demo import flights, producers
+from kohort.cli.demo import DemoFailed, flights, producers
 from kohort.cli.demo.flights import tally, totals_of_rows
 from kohort.cli.demo.ledger import Ledger
-from kohort.cli.demo.producers import ProducerFailed, chunks, fill
+from kohort.cli.demo.producers import chunks, fill
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record
 from kohort.spark.plan import plan
@@ -57,7 +57,7 @@ def test_the_demo_ends_with_equal_totals_and_leaves_a_report(broker: SelectedBro
 
 
 def test_every_producer_writes_every_codec_and_totals_survive_the_trip(
-    broker: SelectedBroker, unique: Callable[[str], str]
+    broker: SelectedBroker, unique: Callable[[str], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     topic = unique("flights")
     with Admin(broker.bootstrap) as admin:
@@ -68,9 +68,10 @@ def test_every_producer_writes_every_codec_and_totals_survive_the_trip(
     assert {(chunk.producer, chunk.codec) for chunk in plan_} == {
         (producer, codec) for producer in producers.installed() for codec in producers.CODECS
     }
+    monkeypatch.setattr(producers, "PROGRESS_EVERY", 5000)
     told: list[str] = []
     assert fill(broker.bootstrap, topic, flights.events(flights.flights()), plan_, told.append) > 0
-    assert len(told) == total // producers.PROGRESS_EVERY
+    assert len(told) == total // 5000
     records: list[Record] = [
         record
         for one in plan(broker.bootstrap, topics=[topic])
@@ -100,5 +101,5 @@ def test_nobody_at_the_address_is_one_error() -> None:
 
 def test_a_producer_that_cannot_write_says_so(broker: SelectedBroker) -> None:
     plan_ = chunks(50, ["java"])
-    with pytest.raises(ProducerFailed, match="producer=java"):
+    with pytest.raises(DemoFailed, match="producer=java"):
         fill(broker.bootstrap, "no such/topic", flights.events(flights.flights()), plan_, lambda text: None)
