@@ -1,5 +1,10 @@
 """The main job on a real broker: foreign producers, a group that loses a member, and Spark to check it.
 
-`story.py` runs it in order. The other modules are the `dataset`, how the topic is `filling`, a `member` of
-the group, its `ledger`, the `watch` over it, and the `report`.
+`command.py` runs the acts in order. The acts are `producers.py`, `group.py` with its `member.py`, and `spark.py`.
 """
+
+from kohort.common.errors import KohortError
+
+
+class DemoFailed(KohortError):
+    """The dataset is not installed, a producer or a member failed, or the group made no progress."""

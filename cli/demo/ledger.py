@@ -1,213 +1,174 @@
-"""A log of the members' reads and events, in an append-only SQLite file that survives SIGKILL.
+"""The ledger of the demo's group: a file that members append to, and the history that follows from its entries.
 
-A row of `slices` says: this member handled offsets [start, stop) of this partition. Whether the same offsets had been
-handled before is decided when a slice is written: one that straddles the highest offset on record (the mark) is split
-there, so every slice is wholly new or wholly re-read, and the new ones tile each partition without gap or overlap.
-
-It is a diary, for the live table and the pictures. The totals are not in it: they are in the region's checkpoints.
+An entry is a line of JSON and one write. It survives SIGKILL, and the file has one order for all processes.
+The totals are not in the ledger. They are in the region's checkpoints.
 """
 
-import sqlite3
+import json
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from kohort.common import KohortError, TopicPartition
+from kohort.cli.demo import DemoFailed
 
-_SCHEMA = """
-CREATE TABLE slices (
-    id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, member TEXT NOT NULL, generation INTEGER NOT NULL,
-    topic TEXT NOT NULL, partition INTEGER NOT NULL, start INTEGER NOT NULL, stop INTEGER NOT NULL,
-    reread INTEGER NOT NULL CHECK (reread IN (0, 1)), CHECK (start < stop)
-) STRICT;
-CREATE INDEX slices_by_place ON slices (topic, partition, stop);
-CREATE TABLE happenings (
-    id INTEGER PRIMARY KEY, at_ms INTEGER NOT NULL, member TEXT NOT NULL, kind TEXT NOT NULL,
-    generation INTEGER NOT NULL, partitions TEXT NOT NULL, cause TEXT NOT NULL
-) STRICT;
-"""
-_APPEND_ONLY = """
-CREATE TRIGGER {table}_{verb} BEFORE {verb} ON {table} BEGIN SELECT RAISE(ABORT, 'the ledger is append-only'); END;
-"""
-BUSY_TIMEOUT_S = 30.0
+_STATES = {"started": "joining", "killed": "killed", "left": "left", "undone": "going back"}
 
 
-class LedgerBroken(KohortError):
-    """A slice contradicts the rest of the ledger, by a gap or an overlap."""
+class DemoEntry(NamedTuple):
+    """One line. `kind`: started, assigned, revoked, lost, killed, left; of the region undone (a reset began), went_back
+    (it ended), checkpoint; or read, of offsets [start, stop) of its only partition."""
 
-
-class LedgerSlice(NamedTuple):
-    """One row of `slices`."""
-
-    id: int
-    at_ms: int
-    member: str
-    generation: int
-    topic: str
-    partition: int
-    start: int
-    stop: int
-    reread: bool
-
-    @property
-    def records(self) -> int:
-        """The number of records. The demo's topic has no gaps."""
-        return self.stop - self.start
-
-
-class Happening(NamedTuple):
-    """One thing that happened to a member. `partitions` in order.
-
-    `kind`: started, assigned, revoked, lost, killed, left; and of the region: undone (a reset began), went_back (it
-    ended), checkpoint (one is complete). `cause` says more, for people.
-    """
-
-    id: int
-    at_ms: int
     member: str
     kind: str
-    generation: int
-    partitions: tuple[int, ...]
-    cause: str
+    generation: int = -1
+    partitions: tuple[int, ...] = ()
+    cause: str = ""
+    start: int = 0
+    stop: int = 0
+    at_ms: int = 0
 
 
 class Ledger:
-    """One process's connection to the file. Not for several threads."""
+    """The file. Several processes may write, one thread each."""
 
-    def __init__(self, path: Path, *, create: bool = False) -> None:
-        self.path = path
-        self._db = sqlite3.connect(path, timeout=BUSY_TIMEOUT_S, isolation_level=None)
-        self._db.execute("PRAGMA journal_mode = WAL")
-        # A commit survives the death of this process; of the machine it need not, in a demo.
-        self._db.execute("PRAGMA synchronous = NORMAL")
-        if create:
-            triggers = "".join(
-                _APPEND_ONLY.format(table=table, verb=verb)
-                for table in ("slices", "happenings")
-                for verb in ("UPDATE", "DELETE")
-            )
-            self._db.executescript(_SCHEMA + triggers)
+    def __init__(self, path: Path) -> None:
+        self._writer = path.open("ab", buffering=0)
+        self._reader = path.open("rb")  # a write would move the place of reads by the same one
+        self._tail = b""
+
+    def append(self, entry: DemoEntry) -> None:
+        """Put down an entry of this moment."""
+        self._writer.write(json.dumps(entry._replace(at_ms=now_ms())._asdict()).encode() + b"\n")
+
+    def unread(self) -> Iterator[DemoEntry]:
+        """Yield the entries after those of the last call."""
+        *lines, self._tail = (self._tail + self._reader.read()).split(b"\n")
+        for line in map(json.loads, lines):
+            yield DemoEntry(**line | {"partitions": tuple(line["partitions"])})
 
     def close(self) -> None:
-        self._db.close()
-
-    # --- what members write
-
-    def append(self, member: str, generation: int, place: TopicPartition, start: int, stop: int) -> None:
-        """Put on record that offsets [start, stop) of one partition were handled.
-
-        Raises LedgerBroken if records between the mark and these never were.
-        """
-        with self._writing():
-            mark = self._mark(place)
-            if mark is not None and start > mark:
-                raise LedgerBroken(
-                    "records were skipped", topic=place.topic, partition=place.partition, mark=mark, got=start
-                )
-            self._db.executemany(
-                "INSERT INTO slices (at_ms, member, generation, topic, partition, start, stop, reread)"
-                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                [(now_ms(), member, generation, *place, *part) for part in _parts(start, stop, mark)],
-            )
-
-    def note(
-        self,
-        member: str,
-        kind: str,
-        *,
-        generation: int = -1,
-        partitions: Iterable[int] = (),
-        cause: str = "",
-        at_ms: int | None = None,
-    ) -> None:
-        """Put on record that something happened."""
-        text = ",".join(str(partition) for partition in sorted(partitions))
-        with self._writing():
-            self._db.execute(
-                "INSERT INTO happenings (at_ms, member, kind, generation, partitions, cause) VALUES (?, ?, ?, ?, ?, ?)",
-                (now_ms() if at_ms is None else at_ms, member, kind, generation, text, cause),
-            )
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        self._db.execute("BEGIN IMMEDIATE")
-        try:
-            yield
-        except BaseException:
-            self._db.execute("ROLLBACK")
-            raise
-        self._db.execute("COMMIT")
-
-    def _mark(self, place: TopicPartition) -> int | None:
-        found = self._db.execute("SELECT max(stop) FROM slices WHERE topic = ? AND partition = ?", place).fetchone()
-        mark: int | None = found[0]
-        return mark
-
-    # --- what everybody reads
-
-    def marks(self) -> dict[TopicPartition, int]:
-        """The offset after the highest one handled, by partition."""
-        rows = self._db.execute("SELECT topic, partition, max(stop) FROM slices GROUP BY topic, partition")
-        return {TopicPartition(topic, partition): mark for topic, partition, mark in rows}
-
-    def slices(self) -> list[LedgerSlice]:
-        rows = self._db.execute(
-            "SELECT id, at_ms, member, generation, topic, partition, start, stop, reread FROM slices ORDER BY id"
-        )
-        return [LedgerSlice._make((*row[:8], bool(row[8]))) for row in rows]
-
-    def happenings(self) -> list[Happening]:
-        rows = self._db.execute(
-            "SELECT id, at_ms, member, kind, generation, partitions, cause FROM happenings ORDER BY at_ms, id"
-        )
-        return [
-            Happening(serial, at_ms, member, kind, generation, tuple(int(one) for one in text.split(",") if one), cause)
-            for serial, at_ms, member, kind, generation, text, cause in rows
-        ]
-
-    def read_by_member(self) -> dict[str, int]:
-        """Return the number of records each member has recorded, re-read ones included."""
-        return dict(self._db.execute("SELECT member, sum(stop - start) FROM slices GROUP BY member"))
-
-    def records(self) -> tuple[int, int]:
-        """Return the number of records read for the first time, and the number re-read."""
-        first, again = self._db.execute(
-            "SELECT coalesce(sum((stop - start) * (1 - reread)), 0), coalesce(sum((stop - start) * reread), 0)"
-            " FROM slices"
-        ).fetchone()
-        return first, again
+        self._writer.close()
+        self._reader.close()
 
 
-def _parts(start: int, stop: int, mark: int | None) -> list[tuple[int, int, int]]:
-    """Cut at the mark: (start, stop, re-read) once, or twice if the mark is inside."""
-    if mark is None or mark <= start:
-        return [(start, stop, 0)]
-    if stop <= mark:
-        return [(start, stop, 1)]
-    return [(start, mark, 1), (mark, stop, 0)]
+class TimelineSpan(NamedTuple):
+    """A member owned `partitions` in a generation. Without partitions: its state was void until a reset ended."""
+
+    member: str
+    start_ms: int
+    stop_ms: int
+    generation: int
+    partitions: tuple[int, ...] = ()
 
 
-def check_tiling(slices: Iterable[LedgerSlice]) -> Mapping[TopicPartition, tuple[int, int]]:
-    """Hold that first readings lie end to end and re-readings lie inside them; returns [first, mark) by partition.
+@dataclass
+class WatchedMember:
+    """One member as of the last entry. `state`: joining, reading, going back, killed or left."""
 
-    Raises LedgerBroken.
+    name: str
+    state: str = "joining"
+    generation: int = -1
+    partitions: tuple[int, ...] = ()
+    since_ms: int = 0
+    undone: DemoEntry | None = None
+
+
+@dataclass
+class GroupHistory:
+    """The group as its ledger shows it, entry by entry. `ends`: the offset after the last record, by partition.
+
+    `slices` are entries of kind read or reread, each wholly one of the two. The demo's topic has no gaps.
     """
-    covered: dict[TopicPartition, tuple[int, int]] = {}
-    for one in slices:
-        place = TopicPartition(one.topic, one.partition)
-        first, mark = covered.get(place, (one.start, one.start))
-        fits = first <= one.start and one.stop <= mark if one.reread else one.start == mark
-        if not fits:
-            raise LedgerBroken(
-                f"slice {one.id} [{one.start}, {one.stop}) does not fit [{first}, {mark})",
-                topic=one.topic,
-                partition=one.partition,
-                member=one.member,
-            )
-        covered[place] = (first, max(mark, one.stop))
-    return covered
+
+    ends: Mapping[int, int]
+    members: dict[str, WatchedMember] = field(default_factory=dict)
+    events: list[DemoEntry] = field(default_factory=list)
+    slices: list[DemoEntry] = field(default_factory=list)
+    spans: list[TimelineSpan] = field(default_factory=list)
+    samples: list[tuple[int, dict[int, int], int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._marks = dict.fromkeys(self.ends, 0)
+
+    def add(self, entry: DemoEntry) -> None:
+        """Take the next entry. Raises DemoFailed if records before a read were never read."""
+        member = self.members.setdefault(entry.member, WatchedMember(entry.member))
+        if entry.kind == "read":
+            self._read(entry)
+            return
+        self.events.append(entry)
+        self._own(member, entry)
+        if entry.kind == "undone":
+            member.undone = member.undone or entry
+        elif entry.kind in ("went_back", "killed", "left") and (begun := member.undone):
+            self.spans.append(TimelineSpan(member.name, begun.at_ms, entry.at_ms, entry.generation))
+            member.undone = None
+        member.state = _STATES.get(entry.kind) or ("reading" if member.partitions else "joining")
+
+    def _read(self, entry: DemoEntry) -> None:
+        """Cut the read at the mark, which is the highest offset on the ledger."""
+        (partition,) = entry.partitions
+        start, stop, mark = entry.start, entry.stop, self._marks[partition]
+        if start > mark:
+            raise DemoFailed("records were skipped", member=entry.member, partition=partition, mark=mark, got=start)
+        for kind, low, high in (("reread", start, min(stop, mark)), ("read", max(start, mark), stop)):
+            if low < high:
+                self.slices.append(entry._replace(kind=kind, start=low, stop=high))
+        self._marks[partition] = max(mark, stop)
+
+    def _own(self, member: WatchedMember, entry: DemoEntry) -> None:
+        kept = {
+            "started": (),
+            "assigned": entry.partitions,
+            "revoked": tuple(p for p in member.partitions if p not in entry.partitions),
+            "lost": (),
+            "killed": (),
+            "left": (),
+        }.get(entry.kind)
+        if kept is None:
+            return
+        if owned := member.partitions:
+            self.spans.append(TimelineSpan(member.name, member.since_ms, entry.at_ms, member.generation, owned))
+        member.partitions, member.since_ms = kept, entry.at_ms
+        if entry.kind in ("started", "assigned"):
+            member.generation = entry.generation
+
+    def sample(self, at_ms: int, saved: Mapping[int, int]) -> None:
+        """Keep the lag by partition, and the number of records that the newest checkpoint (`saved`) lacks."""
+        lag = {partition: end - self._marks[partition] for partition, end in self.ends.items()}
+        self.samples.append((at_ms, lag, self.total - sum(saved.values())))
+
+    @property
+    def total(self) -> int:
+        return sum(self.ends.values())
+
+    @property
+    def read(self) -> int:
+        """Records read, each counted once."""
+        return sum(self._marks.values())
+
+    @property
+    def reread(self) -> int:
+        return sum(one.stop - one.start for one in self.slices if one.kind == "reread")
+
+    @property
+    def seconds(self) -> tuple[float, float]:
+        """The time from the first assignment to the last read, and the time before."""
+        started = self.events[0].at_ms
+        assigned = next((one.at_ms for one in self.events if one.kind == "assigned"), started)
+        last = max((one.at_ms for one in self.slices), default=assigned)
+        return (last - assigned) / 1000, (assigned - started) / 1000
+
+    @property
+    def unsaved(self) -> int:
+        return self.samples[-1][2]
+
+    @property
+    def unowned(self) -> set[int]:
+        """Partitions that no living member owns."""
+        return set(self.ends).difference(*(member.partitions for member in self.members.values()))
 
 
 def now_ms() -> int:

@@ -1,36 +1,107 @@
 """One member of the demo's group, in a process of its own so that it can be killed.
 
-It is a member of a consistent region: what it counts and where it reads are one checkpoint, about once a second. What
-it has counted since the last one when it is killed is undone, and counted again: never twice.
+It is a member of a consistent region. Its counts and its offsets are one checkpoint, about once a second. A kill undoes
+the counts since the last checkpoint, and the records are counted again: never twice.
 """
 
-import argparse
+import json
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
+from typing import Any, NamedTuple
 
-from kohort.cli.demo.flight_state import FlightRecord, FlightState
-from kohort.cli.demo.ledger import Ledger
+from kohort.cli.demo.flights import Totals, add, carrier_of
+from kohort.cli.demo.ledger import DemoEntry, Ledger
 from kohort.common import KohortError
-from kohort.consistent_region import ConsistentRegion, Periodic
+from kohort.consistent_region import ConsistentRegion, DictState, Periodic
+from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.region_history import HistoryEntry
+from kohort.fastpath import Record
 
-SESSION_TIMEOUT_MS = 6_000  # the least a broker allows by default: the killed member's partitions rest for as long
-HEARTBEAT_INTERVAL_MS = 500
-MAX_PARTITION_FETCH_BYTES = 128 * 1024  # some thousand records a fetch: the picture moves, and a kill falls inside one
-RESET_TIMEOUT_S = 60.0
 LOOK_FOR_PARENT_S = 0.5
-NAMES = {"reset_wanted": "undone"}  # what the ledger calls a moment, where it is another word
+NOTED_EVERY = 2_000
+BETWEEN = "|"  # of carrier and tail number, which are letters and digits
+NAMES = {"reset_wanted": "undone"}  # kinds of a HistoryEntry with another name in the ledger
+SETTINGS: dict[str, Any] = {
+    "session_timeout_ms": 6_000,  # the least a broker allows by default: the killed member's partitions rest so long
+    "heartbeat_interval_ms": 500,
+    "max_partition_fetch_bytes": 128
+    * 1024,  # some thousand records: the picture moves, and a kill falls inside a fetch
+}
 
 
-def run(task: argparse.Namespace, stopping: threading.Event) -> None:
-    """Read until `stopping`. Raises what the region or the ledger raises."""
-    ledger = Ledger(task.ledger)
+class MemberTask(NamedTuple):
+    """The command line of a member, as JSON. `region` is the region's SQLite file."""
+
+    name: str
+    bootstrap: str
+    group: str
+    topic: str
+    ledger: str
+    region: str
+    assignor: str
+    records_per_second: float
+
+
+class FlightState(DictState):
+    """Counts by `carrier|tail`, in the order of `Totals`. Reads are on the ledger before a checkpoint has them."""
+
+    def __init__(self, name: str, ledger: Ledger) -> None:
+        super().__init__()
+        self.generation = -1
+        self._name = name
+        self._ledger = ledger
+        self._noted = 0
+        self._next = (-1, 0)
+
+    def count(self, record: Record) -> None:
+        """Add one record to the counts."""
+        key = f"{carrier_of(record)}{BETWEEN}{(record.key or b'').decode()}"
+        add(record, self.setdefault(key, [0] * len(Totals._fields)))
+        if self._next != (record.partition, record.offset) or record.offset - self._noted >= NOTED_EVERY:
+            self.note()
+            self._noted = record.offset
+        self._next = (record.partition, record.offset + 1)
+
+    def note(self) -> None:
+        """Put on the ledger what was handled since the last time."""
+        partition, stop = self._next
+        if self._noted < stop:
+            read = DemoEntry(self._name, "read", self.generation, (partition,), start=self._noted, stop=stop)
+            self._ledger.append(read)
+        self._noted = stop
+
+    def put_down(self, entry: HistoryEntry) -> None:
+        """Note the region's entry in the ledger, except a mere change of state."""
+        if entry.kind == "assigned":
+            self.generation = entry.generation
+        if entry.kind == "state":
+            return
+        self.note()
+        cause = entry.text
+        if entry.kind == "went_back":
+            cause = "to the beginning" if entry.checkpoint is None else f"to checkpoint {entry.checkpoint}"
+        kind, partitions = NAMES.get(entry.kind, entry.kind), sorted(place.partition for place in entry.partitions)
+        self._ledger.append(DemoEntry(self._name, kind, entry.generation, tuple(partitions), cause))
+
+    def snapshot(self, offsets: Positions) -> bytes:
+        self.note()
+        return super().snapshot(offsets)
+
+
+def run(task: MemberTask) -> None:
+    """Read until SIGTERM or until the parent process has ended. Raises what the region or the ledger raises."""
+    ledger = Ledger(Path(task.ledger))
     state = FlightState(task.name, ledger)
+
+    def count(record: Record, state: FlightState) -> None:
+        state.count(record)
+        if task.records_per_second:
+            time.sleep(1 / task.records_per_second)
+
     region = ConsistentRegion(
         "demo",
         group=task.group,
@@ -38,80 +109,34 @@ def run(task: argparse.Namespace, stopping: threading.Event) -> None:
         bootstrap=task.bootstrap,
         member=task.name,
         coordinator=f"sqlite:///{task.region}",
-        trigger=Periodic(task.checkpoint_every_s),
+        trigger=Periodic(1.0),
         start_position="beginning",
         state=state,
-        handler=handler(task.records_per_second),
-        on_moment=lambda moment: put_down(moment, task.name, state, ledger),
-        reset_timeout_s=RESET_TIMEOUT_S,
+        handler=count,
+        on_moment=state.put_down,
+        reset_timeout_s=60.0,
         client_id=f"kohort-demo-{task.name}",
         assignors=[task.assignor],
-        session_timeout_ms=SESSION_TIMEOUT_MS,
-        heartbeat_interval_ms=HEARTBEAT_INTERVAL_MS,
-        max_partition_fetch_bytes=MAX_PARTITION_FETCH_BYTES,
+        **SETTINGS,
     )
-    threading.Thread(target=stop_in_time, args=(region, stopping), daemon=True).start()
+    threading.Thread(target=_stop_with_parent, args=(region, os.getppid()), daemon=True).start()
     region.run()
     state.note()
-    ledger.note(task.name, "left", generation=state.generation)
-    ledger.close()
+    ledger.append(DemoEntry(task.name, "left", state.generation))
 
 
-def handler(records_per_second: float) -> Callable[[FlightRecord, FlightState], None]:
-    """Return a handler that counts a record, at a limited rate if one is given."""
-
-    def count(record: FlightRecord, state: FlightState) -> None:
-        state.count(record)
-        if records_per_second:
-            time.sleep(1 / records_per_second)
-
-    return count
-
-
-def put_down(moment: HistoryEntry, name: str, state: FlightState, ledger: Ledger) -> None:
-    """Note the entry in the ledger, except a mere change of state."""
-    if moment.kind == "assigned":
-        state.generation = moment.generation
-    if moment.kind == "state":
-        return
-    state.note()
-    numbers = [place.partition for place in moment.partitions]
-    kind = NAMES.get(moment.kind, moment.kind)
-    cause = moment.text
-    if moment.kind == "went_back":
-        cause = "to the beginning" if moment.checkpoint is None else f"to checkpoint {moment.checkpoint}"
-    ledger.note(name, kind, generation=moment.generation, partitions=numbers, cause=cause)
-
-
-def stop_in_time(region: ConsistentRegion, stopping: threading.Event) -> None:
-    """Stop the region once `stopping` is set or the parent process has ended."""
-    parent = os.getppid()
-    while not stopping.wait(LOOK_FOR_PARENT_S) and os.getppid() == parent:
-        pass
+def _stop_with_parent(region: ConsistentRegion, parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(LOOK_FOR_PARENT_S)
     region.stop()
 
 
-def parser() -> argparse.ArgumentParser:
-    arguments = argparse.ArgumentParser(prog="python -m kohort.cli.demo.member", description=__doc__)
-    arguments.add_argument("--bootstrap", required=True)
-    arguments.add_argument("--group", required=True)
-    arguments.add_argument("--topic", required=True)
-    arguments.add_argument("--name", required=True)
-    arguments.add_argument("--ledger", required=True, type=Path)
-    arguments.add_argument("--region", required=True, type=Path, help="the region's SQLite file")
-    arguments.add_argument("--assignor", default="range")
-    arguments.add_argument("--checkpoint-every-s", type=float, default=1.0)
-    arguments.add_argument("--records-per-second", type=float, default=0.0, help="go slower, to watch; 0 is full speed")
-    return arguments
-
-
 def main() -> int:
-    task = parser().parse_args()
-    # Ctrl-C reaches the whole foreground group; the one who started this process decides when it ends. SIGTERM is the
-    # region's to hear.
+    task = MemberTask(**json.loads(sys.argv[1]))
+    # Ctrl-C reaches the whole foreground group. The parent decides when a member ends. The region handles SIGTERM.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        run(task, threading.Event())
+        run(task)
     except KohortError as error:
         print(f"{task.name}: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
         return 1

@@ -2,15 +2,16 @@
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from datetime import UTC, datetime
 from itertools import islice
-from typing import NamedTuple
 
 import pytest
 
-from kohort.cli.demo import dataset
-from kohort.cli.demo.tally import Aircraft, Totals, by_carrier, merged, of_rows, tally
+from kohort.cli.demo import flights
+from kohort.cli.demo.flights import Aircraft, FlightEvent, Totals, by_carrier, tally, totals_of_rows
+from kohort.fastpath import RecordColumns, decode
+from kohort.fastpath._encode import encode
 
 ROW = {
     "year": "2013",
@@ -39,29 +40,29 @@ DIVERTED_LATE = {**ROW, "arr_delay": "NA", "air_time": "NA"}
 NAMELESS = {**CANCELLED, "tailnum": "NA"}
 
 
-class Written(NamedTuple):
-    """An event as a consumer would see it."""
-
-    key: bytes | None
-    value: bytes | None
-    headers: tuple[tuple[str, bytes | None], ...]
-
-
-def as_read(events: Iterable[dataset.FlightEvent]) -> Iterator[Written]:
-    for event in events:
-        yield Written(
-            None if event.key is None else event.key.encode(),
-            None if event.value is None else event.value.encode(),
-            tuple((name, text.encode()) for name, text in event.headers),
+def as_read(events: Iterable[FlightEvent]) -> RecordColumns:
+    """The records of events, as a consumer has them."""
+    return decode(
+        encode(
+            [
+                (
+                    event.key and event.key.encode(),
+                    event.value and event.value.encode(),
+                    event.timestamp_ms,
+                    {name: text.encode() for name, text in event.headers},
+                )
+                for event in events
+            ]
         )
+    )
 
 
 def told(row: dict[str, str]) -> list[str | None]:
-    return [None if one.value is None else json.loads(one.value)["event"] for one in dataset.events_of(row)]
+    return [None if one.value is None else json.loads(one.value)["event"] for one in flights.events([row])]
 
 
 def test_a_flight_is_scheduled_departs_and_arrives() -> None:
-    scheduled, departed, arrived = dataset.events_of(ROW)
+    scheduled, departed, arrived = flights.events([ROW])
     assert {one.key for one in (scheduled, departed, arrived)} == {"N14228"}
     assert scheduled.headers == (("carrier", "UA"), ("origin", "EWR"))
     at = datetime(2013, 1, 1, 10, 15, tzinfo=UTC).timestamp() * 1000
@@ -93,27 +94,27 @@ def test_what_did_not_happen_is_not_told(row: dict[str, str], events: list[str |
 
 
 def test_a_missing_tail_number_is_a_null_key() -> None:
-    assert [one.key for one in dataset.events_of(NAMELESS)] == [None, None]
+    assert [one.key for one in flights.events([NAMELESS])] == [None, None]
 
 
 def test_the_whole_data_set_is_what_is_known_of_it() -> None:
-    flights, totals = of_rows(dataset.flights())
+    rows, totals = totals_of_rows(flights.flights())
     whole = by_carrier(totals)
     everything = Totals()
     for one in whole.values():
         everything = everything.plus(one)
-    assert flights == everything.scheduled == 336_776
+    assert rows == everything.scheduled == 336_776
     assert everything.cancelled == 8_255
     assert everything.events == 1_001_615
     assert len(whole) == 16
     assert next(iter(whole)) == "UA"
     assert whole["UA"].scheduled == 58_665
-    assert set(whole) == set(dataset.carriers())
+    assert set(whole) == set(flights.carriers())
 
 
 def test_totals_of_the_records_are_the_totals_of_the_rows() -> None:
-    flights, wanted = of_rows(dataset.flights(), at_least=30_000)
-    events = list(dataset.events(islice(dataset.flights(), flights)))
+    rows, wanted = totals_of_rows(flights.flights(), at_least=30_000)
+    events = list(flights.events(islice(flights.flights(), rows)))
     assert sum(totals.events for totals in wanted.values()) == len(events)
     assert 30_000 <= len(events) < 30_003
     assert tally(as_read(events)) == wanted
@@ -122,17 +123,21 @@ def test_totals_of_the_records_are_the_totals_of_the_rows() -> None:
 
 
 def test_totals_add_up_however_they_are_cut() -> None:
-    events = list(as_read(dataset.events(islice(dataset.flights(), 3000))))
-    cut = [tally(events[:1000]), tally(events[1000:1001]), tally(events[1001:])]
-    assert merged(cut) == tally(events)
+    records = as_read(flights.events(islice(flights.flights(), 3000)))
+    cut = [tally(records[:1000]), tally(records[1000:1001]), tally(records[1001:])]
+    whole: dict[Aircraft, Totals] = {}
+    for part in cut:
+        for aircraft, totals in part.items():
+            whole[aircraft] = whole.get(aircraft, Totals()).plus(totals)
+    assert whole == tally(records)
 
 
 def test_a_record_that_is_no_flight_is_refused() -> None:
-    strange = Written(b"N1", b'{"event":"landed on the moon"}', (("carrier", b"UA"),))
+    strange = as_read([FlightEvent(0, "N1", '{"event":"landed on the moon"}', (("carrier", "UA"),))])
     with pytest.raises(KeyError):
-        tally([strange])
+        tally(strange)
 
 
 def test_a_null_key_is_an_aircraft_without_a_name() -> None:
-    record = Written(None, None, (("carrier", b"B6"),))
-    assert tally([record]) == {Aircraft("B6", ""): Totals(cancelled=1)}
+    records = as_read([FlightEvent(0, None, None, (("carrier", "B6"),))])
+    assert tally(records) == {Aircraft("B6", ""): Totals(cancelled=1)}
