@@ -1,4 +1,4 @@
-"""`kohort assign simulate|plan-migration`: try an assignor on a group before it moves anything."""
+"""`kohort assign simulate|plan-migration`: show the plan of an assignor before any partition moves."""
 
 import json
 from collections.abc import Iterator
@@ -22,10 +22,12 @@ from kohort.common.errors import KohortError
 from kohort.common.foreign_text import parsed_json
 from kohort.testing.errors import JarsUnavailable, JdkMissing
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Try an assignor before it moves anything.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Show the plan of an assignor before any partition moves."
+)
 
 GroupFile = Annotated[
-    Path | None, typer.Argument(help="A group as JSON: written by hand, by --save, or saved with a refused plan.")
+    Path | None, typer.Argument(help="A group as JSON: written by hand, by --save, or by a refused plan.")
 ]
 
 
@@ -35,20 +37,29 @@ def simulate(
     cluster: ConnectionOptions,
     file: GroupFile = None,
     assignor: Annotated[
-        list[str] | None, typer.Option("--assignor", "-a", help="By name; may be repeated to compare. rack-NAME wraps.")
+        list[str] | None,
+        typer.Option(
+            "--assignor", "-a", help="Name of an assignor; may be repeated to compare. rack-NAME adds racks to NAME."
+        ),
     ] = None,
-    event: Annotated[str | None, typer.Option("--event", "-e", help=f"What happens: {', '.join(FORMS)}.")] = None,
-    topic: Annotated[list[str] | None, typer.Option(help="A group from numbers: NAME:PARTITIONS, repeatable.")] = None,
-    members: Annotated[int, typer.Option(min=1, max=100_000, help="A group from numbers: how many members.")] = 3,
-    racks: Annotated[int, typer.Option(min=0, max=1000, help="A group from numbers: how many racks.")] = 0,
-    lag: Annotated[int, typer.Option(min=0, help="A group from numbers: records waiting in the longest queue.")] = 0,
-    group: Annotated[str | None, typer.Option("--group", "-g", help="A live group of the cluster: its name.")] = None,
-    java: Annotated[bool, typer.Option(help="Compare with Java's plan, where a JDK is at hand.")] = True,
-    page: Annotated[Path | None, typer.Option("--report", help="Write a page here and its picture as PNG.")] = None,
-    save: Annotated[Path | None, typer.Option(help="Write the group before the event here, as JSON.")] = None,
+    event: Annotated[str | None, typer.Option("--event", "-e", help=f"The event: {', '.join(FORMS)}.")] = None,
+    topic: Annotated[
+        list[str] | None, typer.Option(help="For a generated group: a topic as NAME:PARTITIONS; repeatable.")
+    ] = None,
+    members: Annotated[int, typer.Option(min=1, max=100_000, help="For a generated group: the number of members.")] = 3,
+    racks: Annotated[int, typer.Option(min=0, max=1000, help="For a generated group: the number of racks.")] = 0,
+    lag: Annotated[
+        int, typer.Option(min=0, help="For a generated group: the greatest lag of a partition, in records.")
+    ] = 0,
+    group: Annotated[str | None, typer.Option("--group", "-g", help="Name of a live group of the cluster.")] = None,
+    java: Annotated[bool, typer.Option(help="Compare with Java's plan. Needs a JDK.")] = True,
+    page: Annotated[
+        Path | None, typer.Option("--report", help="Write an HTML page to this file, and its picture as PNG.")
+    ] = None,
+    save: Annotated[Path | None, typer.Option(help="Write the group before the event to this file, as JSON.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """Simulate an event in a group: moves, skew, far reads and lag spread by member, beside Java's plan.
+    """Simulate an event in a group. Shows moves, skew, far reads and lag spread, beside Java's plan.
 
     Example: kohort assign simulate --group billing -e join -b localhost:9092
     """
@@ -76,12 +87,12 @@ def simulate(
 
 @app.command("plan-migration")
 def migrate(
-    old: Annotated[str, typer.Argument(help="The assignor that the group uses.")],
-    new: Annotated[str, typer.Argument(help="The one it shall use.")],
-    members: Annotated[int, typer.Option(min=1, max=100_000, help="How many members the group has.")] = 3,
+    old: Annotated[str, typer.Argument(help="The present assignor of the group.")],
+    new: Annotated[str, typer.Argument(help="The new assignor.")],
+    members: Annotated[int, typer.Option(min=1, max=100_000, help="The number of members.")] = 3,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
-    """List the rolling restarts that take a group from one assignor to another without a member being refused.
+    """List the rolling restarts that change the assignor of a group, without a refused member.
 
     Example: kohort assign plan-migration range cooperative-sticky --members 12
     """
@@ -101,7 +112,7 @@ def migrate(
         print(json.dumps({"bounces": rows}))
         return
     if not bounces:
-        print(f"Nothing to do: the group uses {new!r} already.")
+        print(f"No restart is needed: the group already uses {new!r} already.")
         return
     print(f"From {old!r} to {new!r}, {members} members, {len(bounces)} rolling restarts:")
     for number, bounce in enumerate(bounces, start=1):
@@ -115,10 +126,10 @@ def migrate(
             else f"   The group uses {bounce.used[0]!r} until {turns} of {members} are restarted, "
             f"then {bounce.used[-1]!r}."
         )
-        stops = "everybody stops at each rebalance" if bounce.mode.value == "eager" else "only what moves stops"
+        stops = "all members stop at each rebalance" if bounce.mode.value == "eager" else "only moved partitions stop"
         print(f"   A restarted member rebalances {bounce.mode.value}: {stops}.")
     print(
-        "\nDo not begin the second restart before the first has reached every member, and do not do both at once: a\n"
+        "\nBegin the second restart after the first has reached every member. Do not merge the two: a\n"
         "member whose list shares nothing with the others' is refused with InconsistentGroupProtocol."
     )
 
@@ -143,7 +154,7 @@ def _document(
     """Return (the group, its assignor if known), from a file, a broker, or numbers."""
     sources = [name for name, given in (("FILE", file), ("--topic", topic), ("--group", group)) if given]
     if not sources and cluster.bootstrap:
-        raise AssignorError("which group of that broker?", hint="add --group NAME")
+        raise AssignorError("no group is named", hint="add --group NAME")
     if len(sources) != 1:
         raise AssignorError(
             f"{' and '.join(sources)} are different groups" if sources else "no group",

@@ -25,7 +25,7 @@ START_TIMEOUT_S = 180.0
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Real Apache Kafka on this machine, from its jars.")
 
-Name = Annotated[str, typer.Option(help="Which instance, where several run at a time.")]
+Name = Annotated[str, typer.Option(help="The instance, if several run at the same time.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 
 
@@ -34,8 +34,13 @@ def start(
     version: Annotated[str, typer.Option(help=f"Apache Kafka's version; tried: {', '.join(TRIED_VERSIONS)}.")] = (
         DEFAULT_VERSION
     ),
-    brokers: Annotated[int, typer.Option(min=1, max=9, help="How many brokers.")] = 1,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="First broker's port, then the next ones; 0: free.")] = 0,
+    brokers: Annotated[int, typer.Option(min=1, max=9, help="The number of brokers.")] = 1,
+    port: Annotated[
+        int,
+        typer.Option(
+            min=0, max=65535, help="Port of the first broker; the others get the next ports. 0 selects free ports."
+        ),
+    ] = 0,
     tls: Annotated[bool, typer.Option("--tls", help="Add a TLS listener.")] = False,
     sasl: Annotated[
         list[str] | None, typer.Option(help="NAME:PASSWORD; adds a SASL listener. May be repeated.")
@@ -44,7 +49,7 @@ def start(
     name: Name = "default",
     as_json: AsJson = False,
 ) -> None:
-    """Start a broker or a cluster; prints its addresses once it serves.
+    """Start a broker or a cluster, and print its addresses when it is ready.
 
     Example: kohort broker start --version 3.9.1 --port 9092
     """
@@ -54,7 +59,7 @@ def start(
             f"{name!r} runs already", hint=f"kohort broker stop --name {name}", bootstrap=state["bootstrap"]
         )
     users = dict(_user(entry) for entry in sasl or [])
-    classpath(version)  # resolved here, where its progress can be seen
+    classpath(version)  # resolved in this process, which shows the progress
     if foreground:
         _keep(name, version, brokers, port, tls, users, as_json)
         return
@@ -79,7 +84,7 @@ def start(
 
 @app.command()
 def stop(name: Name = "default", as_json: AsJson = False) -> None:
-    """Stop what `start` started and remove its data.
+    """Stop the brokers of `start` and remove their data.
 
     Example: kohort broker stop --name default
     """
@@ -91,7 +96,7 @@ def stop(name: Name = "default", as_json: AsJson = False) -> None:
     deadline = time.monotonic() + STOP_TIMEOUT_S
     while is_locked(_lock_file(name)):
         if time.monotonic() > deadline:
-            os.kill(keeper, signal.SIGKILL)  # the supervisors end the brokers
+            os.kill(keeper, signal.SIGKILL)  # the supervisors stop the brokers
             break
         time.sleep(0.05)
     _state_file(name).unlink(missing_ok=True)
@@ -100,7 +105,7 @@ def stop(name: Name = "default", as_json: AsJson = False) -> None:
 
 @app.command()
 def status(as_json: AsJson = False) -> None:
-    """List the instances that run.
+    """List the running instances.
 
     Example: kohort broker status --json
     """
@@ -117,7 +122,7 @@ def _keep(name: str, version: str, count: int, port: int, tls: bool, users: dict
     """Run the brokers until a signal. The state file exists exactly while they serve."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
     ports = tuple(range(port, port + count)) if port else ()
-    life = locked(_lock_file(name))  # held for as long as this process lives, and so the sign that it does
+    life = locked(_lock_file(name))  # held while this process lives, as a sign of life
     with life, RealCluster(count, version=version, tls=tls, users=users, ports=ports) as cluster:
         state: dict[str, object] = {
             "name": name,
@@ -139,7 +144,7 @@ def _keep(name: str, version: str, count: int, port: int, tls: bool, users: dict
             _show(state, as_json)
             while all(node.running for node in cluster.nodes):
                 time.sleep(0.5)
-            raise BrokerStateError("a broker ended by itself", log=cluster.logs[0])
+            raise BrokerStateError("a broker process ended", log=cluster.logs[0])
         except KeyboardInterrupt:
             pass
         finally:
@@ -154,7 +159,7 @@ def _folder() -> Path:
 
 def _state_file(name: str) -> Path:
     if not name.replace("-", "").replace("_", "").isalnum():
-        raise BrokerStateError(f"{name!r} is no name for an instance", hint="letters, digits, - and _")
+        raise BrokerStateError(f"{name!r} is not a valid name of an instance", hint="use letters, digits, - and _")
     return _folder() / f"{name}.json"
 
 
@@ -178,7 +183,7 @@ def _read(name: str) -> dict[str, object] | None:
 def _user(entry: str) -> tuple[str, str]:
     user, colon, password = entry.partition(":")
     if not (user and colon and password):
-        raise typer.BadParameter("give it as NAME:PASSWORD", param_hint="--sasl")
+        raise typer.BadParameter("use NAME:PASSWORD", param_hint="--sasl")
     return user, password
 
 

@@ -16,28 +16,20 @@ class CommandEntry(NamedTuple):
 
 
 COMMANDS = {
-    "broker": CommandEntry("kohort.cli.broker", "Start, stop and look at a real Apache Kafka on this machine."),
-    "completion": CommandEntry(
-        "kohort.cli.completion", "What makes bash, zsh, fish or PowerShell complete commands at TAB."
-    ),
-    "consume": CommandEntry("kohort.cli.consume", "Records of a topic to a terminal, a pipe or a Parquet file."),
+    "broker": CommandEntry("kohort.cli.broker", "Start, stop and show a real Apache Kafka on this machine."),
+    "completion": CommandEntry("kohort.cli.completion", "Completion script for bash, zsh, fish or PowerShell."),
+    "consume": CommandEntry("kohort.cli.consume", "Print records of a topic, or write them to a Parquet file."),
     "demo": CommandEntry(
         "kohort.cli.demo.command",
         "The main job on a real broker: a group of three, a kill, Spark, equal totals.",
         "demo",
     ),
-    "doctor": CommandEntry(
-        "kohort.cli.doctor.command", "What is wrong, or will be, with a consumer, its group and brokers."
-    ),
-    "assign": CommandEntry(
-        "kohort.cli.assign", "See what a rebalance would move before it does, and plan a migration."
-    ),
-    "conformance": CommandEntry(
-        "kohort.cli.conformance", "Judge a broker's group APIs, check by check, with the frames."
-    ),
+    "doctor": CommandEntry("kohort.cli.doctor.command", "Find problems of a consumer, its group and brokers."),
+    "assign": CommandEntry("kohort.cli.assign", "Simulate a rebalance, and plan a change of the assignor."),
+    "conformance": CommandEntry("kohort.cli.conformance", "Check a broker's group APIs, with the frames."),
     "group": CommandEntry("kohort.cli.group", "Consumer groups: list, describe, lag, reset offsets, delete."),
-    "plan": CommandEntry("kohort.cli.plan", "Which offsets Spark would read, and what it would miss."),
-    "region": CommandEntry("kohort.cli.region", "Look at a consistent region and its checkpoints."),
+    "plan": CommandEntry("kohort.cli.plan", "Show the offsets that Spark would read, and missing records."),
+    "region": CommandEntry("kohort.cli.region", "Show and change a consistent region and its checkpoints."),
     "segment": CommandEntry("kohort.cli.segment", "Read a broker's log segments from disk: dump, stats, Parquet."),
     "topic": CommandEntry("kohort.cli.topic", "Topics: list, describe, create, delete."),
     "wire": CommandEntry(

@@ -22,14 +22,14 @@ Shell = Annotated[str, typer.Argument(help=f"{', '.join(SHELLS)}.", show_default
 
 @app.command()
 def completion(shell: Shell) -> None:
-    """Print what makes a shell complete `kohort` at TAB.
+    """Print the completion script of a shell.
 
     Example: kohort completion bash >> ~/.bashrc
     """
-    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # where all its versions have it
+    from typer.completion import get_completion_script  # type: ignore[attr-defined]  # at the path that all versions of typer have
 
     if shell not in SHELLS:
-        raise typer.BadParameter(f"{shell!r} is none of {', '.join(SHELLS)}", param_hint="SHELL")
+        raise typer.BadParameter(f"{shell!r} is not one of {', '.join(SHELLS)}", param_hint="SHELL")
     print(get_completion_script(prog_name="kohort", complete_var=VARIABLE, shell=shell))
 
 

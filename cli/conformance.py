@@ -47,7 +47,7 @@ app = typer.Typer(add_completion=False, invoke_without_command=True)
 error_console = Console(stderr=True)
 
 COULD_NOT_JUDGE = 3
-_SIGNALLED = 128  # plus the number of the signal, as shells say it
+_SIGNALLED = 128  # plus the number of the signal, as in a shell
 STYLE = {
     CheckVerdict.PASS: "green",
     CheckVerdict.FAIL: "bold red",
@@ -55,7 +55,7 @@ STYLE = {
     CheckVerdict.DEVIATION: "yellow",
     CheckVerdict.NOT_APPLICABLE: "dim",
 }
-# What --start gives a broker, so that settings that some checks ask for can be seen.
+# Settings of --start that some checks need.
 SETTINGS = {"group.max.size": "6"}
 JUDGE, STRANGER = ("judge", "judge-secret"), ("stranger", "stranger-secret")
 
@@ -78,57 +78,57 @@ SUFFIX = {Format.HTML: "html", Format.MD: "md", Format.JSON: "json", Format.JUNI
 def main(
     context: typer.Context,
     bootstrap: Annotated[
-        str, typer.Option("--bootstrap", "-b", envvar="KOHORT_BOOTSTRAP", help="HOST:PORT of the broker to judge.")
+        str, typer.Option("--bootstrap", "-b", envvar="KOHORT_BOOTSTRAP", help="HOST:PORT of the broker.")
     ] = "",
     only: Annotated[str, typer.Option(help="Checks to run: 'B*,C3', or 'B4@5' for one version.")] = "",
-    skip: Annotated[str, typer.Option(help="Checks to leave out, written alike.")] = "",
-    timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Also run what waits for timers.")] = True,
-    profile: Annotated[Path | None, typer.Option(help="TOML file of deviations known of this broker.")] = None,
+    skip: Annotated[str, typer.Option(help="Checks to leave out, in the same form.")] = "",
+    timing: Annotated[bool, typer.Option("--timing/--no-timing", help="Also run checks that wait for timers.")] = True,
+    profile: Annotated[Path | None, typer.Option(help="TOML file of known deviations of this broker.")] = None,
     report: Annotated[list[Format] | None, typer.Option(help="Write a report; may be repeated.")] = None,
-    output: Annotated[Path, typer.Option(help="Where reports go, without the ending.")] = Path("conformance-report"),
+    output: Annotated[Path, typer.Option(help="Path of the reports, without the ending.")] = Path("conformance-report"),
     name: Annotated[str, typer.Option(help="The broker's name in reports.")] = "",
-    tls: Annotated[bool, typer.Option("--tls", help="Speak TLS, checked against the system's authorities.")] = False,
-    ca: Annotated[Path | None, typer.Option(help="PEM file of the authority to trust; implies --tls.")] = None,
+    tls: Annotated[bool, typer.Option("--tls", help="Use TLS, with the system's certificate authorities.")] = False,
+    ca: Annotated[Path | None, typer.Option(help="PEM file of the trusted authority; implies --tls.")] = None,
     user: Annotated[str, typer.Option(help="NAME:PASSWORD for SASL PLAIN.", envvar="KOHORT_SASL_USER")] = "",
-    stranger: Annotated[str, typer.Option(help="NAME:PASSWORD of a user without any rights, to be refused.")] = "",
-    start: Annotated[str, typer.Option(help="Start Apache Kafka of this version, judge it, stop it.")] = "",
-    brokers: Annotated[int, typer.Option(min=1, max=9, help="How many, with --start.")] = 1,
+    stranger: Annotated[str, typer.Option(help="NAME:PASSWORD of a user without permissions.")] = "",
+    start: Annotated[str, typer.Option(help="Start Apache Kafka of this version, check it, stop it.")] = "",
+    brokers: Annotated[int, typer.Option(min=1, max=9, help="With --start: the number of brokers.")] = 1,
     leave_traces: Annotated[
-        bool, typer.Option("--leave-traces", help="Also run what may leave a group that cannot be deleted.")
+        bool, typer.Option("--leave-traces", help="Also run checks that may leave a group that cannot be deleted.")
     ] = False,
     session_timeout_ms: Annotated[
-        int, typer.Option(min=100, help="What members ask for, where a check does not say otherwise.")
+        int, typer.Option(min=100, help="Session timeout of members, unless a check sets another.")
     ] = 30_000,
-    at_a_time: Annotated[int, typer.Option(min=1, help="How many checks at a time that do not wait for timers.")] = (
-        AT_A_TIME
-    ),
+    at_a_time: Annotated[int, typer.Option(min=1, help="The number of parallel checks without timers.")] = (AT_A_TIME),
     at_most: Annotated[
-        list[str] | None, typer.Option(help="JoinGroup=5: no higher version in set-ups; may be repeated.")
+        list[str] | None, typer.Option(help="JoinGroup=5: the highest version in set-ups; may be repeated.")
     ] = None,
-    acls: Annotated[bool, typer.Option("--acls", help="With --start: users, rights, and a stranger.")] = False,
+    acls: Annotated[
+        bool, typer.Option("--acls", help="With --start: users, ACLs, and a user without permissions.")
+    ] = False,
     properties: Annotated[
         list[str] | None, typer.Option("--property", help="With --start: NAME=VALUE of the brokers; may be repeated.")
     ] = None,
     stop_command: Annotated[
-        str, typer.Option(help="Shell command that ends broker {node}; restarts are judged too, last of all.")
+        str, typer.Option(help="Shell command that stops broker {node}. Adds the checks of restarts, which run last.")
     ] = "",
-    start_command: Annotated[str, typer.Option(help="Shell command that brings broker {node} back.")] = "",
+    start_command: Annotated[str, typer.Option(help="Shell command that starts broker {node} again.")] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Judge a broker's group APIs: every check on every version that both sides speak, with the frames as evidence.
+    """Check a broker's group APIs, in every version that broker and kohort have, with the frames as evidence.
 
     It creates groups and topics named kohort-conformance-*, touches no others, and removes them at the end.
-    Exit code 0: nothing failed. 1: something did. 3: it, or a part of it, could not be judged.
-    Ctrl-C or SIGTERM: reports have what was judged until then, and the exit code is 130 or 143.
+    Exit code 0: no failure. 1: a failure. 3: no failure, but some checks could not run.
+    Ctrl-C or SIGTERM: reports have the checks until then, and the exit code is 130 or 143.
 
     Example: kohort conformance --bootstrap localhost:9092 --report html --report junit
     """
     if context.invoked_subcommand is not None:
         return
     if bool(bootstrap) == bool(start):
-        raise typer.BadParameter("give an address, or a version for --start", param_hint="--bootstrap")
+        raise typer.BadParameter("set --bootstrap, or a version with --start", param_hint="--bootstrap")
     if bool(stop_command) != bool(start_command):
-        raise typer.BadParameter("it takes both, or neither", param_hint="--stop-command, --start-command")
+        raise typer.BadParameter("set both, or neither", param_hint="--stop-command, --start-command")
     with Signals().handled() as signals:
         try:
             selection = Selection.of(only, CHECKS, skip)
@@ -193,7 +193,9 @@ def show_checks(as_json: AsJson = False) -> None:
 def compare(
     left: Annotated[Path, typer.Argument(help="A JSON report, gzipped or not.")],
     right: Annotated[Path, typer.Argument(help="Another one.")],
-    everything: Annotated[bool, typer.Option("--all", help="Also what only one of the two was asked.")] = False,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Include checks that ran in only one of the two reports.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Compare two brokers and list the cells in which they differ. Exit code 1 if there are any.
@@ -380,7 +382,7 @@ def _broker(
         with RealCluster(count, version=version, properties=SETTINGS | extra) as cluster:
             yield cluster.bootstrap, "", "", _Started(cluster)
         return
-    # The first join's wait costs every group of a run its length, so that only this smaller run has it.
+    # Every group of a run waits for the initial rebalance delay, so only this smaller run has one.
     properties = SETTINGS | {
         "group.initial.rebalance.delay.ms": "300",
         "super.users": f"User:ANONYMOUS;User:{JUDGE[0]}",
@@ -396,21 +398,21 @@ def _access(tls: ssl.SSLContext | None, user: str) -> Access:
         return Access(tls)
     name, colon, password = user.partition(":")
     if not (name and colon):
-        raise typer.BadParameter("give it as NAME:PASSWORD", param_hint="--user")
+        raise typer.BadParameter("use NAME:PASSWORD", param_hint="--user")
     return Access(tls, name, password)
 
 
 def _limit(entry: str) -> tuple[str, int]:
     api, equals, version = entry.partition("=")
     if api not in API or not (equals and version.isdigit()):
-        raise typer.BadParameter(f"{entry!r}: give it as JoinGroup=5", param_hint="--at-most")
+        raise typer.BadParameter(f"{entry!r}: use JoinGroup=5", param_hint="--at-most")
     return api, int(version)
 
 
 def _property(entry: str) -> tuple[str, str]:
     name, equals, value = entry.partition("=")
     if not (name and equals):
-        raise typer.BadParameter(f"{entry!r}: give it as NAME=VALUE", param_hint="--property")
+        raise typer.BadParameter(f"{entry!r}: use NAME=VALUE", param_hint="--property")
     return name, value
 
 
@@ -482,7 +484,7 @@ def _plain(check: Check) -> dict[str, Any]:
 
 def _told(result: Result | None) -> str:
     if result is None:
-        return "not asked"
+        return "not run"
     return result.verdict.value + (
         f": {result.observed or result.reason}" if result.verdict is not CheckVerdict.PASS else ""
     )

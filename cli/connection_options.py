@@ -29,20 +29,22 @@ ConfigFile = Annotated[
     typer.Option(
         "--config",
         "-F",
-        help="A file of Kafka's own properties, NAME=VALUE a line; or KOHORT_CONFIG.",
+        help="A properties file of Kafka, one NAME=VALUE a line; or KOHORT_CONFIG.",
     ),
 ]
-Profile = Annotated[str | None, typer.Option("--profile", "-P", help="A [NAME] of that file; or KOHORT_PROFILE.")]
+Profile = Annotated[
+    str | None, typer.Option("--profile", "-P", help="A section [NAME] of that file; or KOHORT_PROFILE.")
+]
 Settings = Annotated[
     list[str] | None,
-    typer.Option("-X", help="One of Kafka's own properties, NAME=VALUE; repeatable, wins over file and environment."),
+    typer.Option("-X", help="A property of Kafka as NAME=VALUE; repeatable. Wins over file and environment."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt.")]
 
-# What only Java clients know, and what we make of it.
+# Settings of Java clients that are translated.
 OF_JAVA = ("sasl.jaas.config", "ssl.truststore.", "ssl.keystore.", "ssl.endpoint.identification.algorithm")
-# What makes a client a member of a group that commits, and what it keeps; who looks from outside is none.
+# Settings of a group member, which other clients must not have.
 OF_A_MEMBER = ("group.id", "group.instance.id", "enable.auto.commit", "kohort.tape")
 PIPE_WIDTH = 500
 P = ParamSpec("P")
@@ -59,7 +61,7 @@ class ConnectionOptions:
     bootstrap: str = ""
     config: Path | None = None
     profile: str | None = None
-    x: Sequence[str] = field(default=(), repr=False)  # passwords may be among them
+    x: Sequence[str] = field(default=(), repr=False)  # may have passwords
 
     @property
     def properties(self) -> dict[str, str]:
@@ -137,7 +139,9 @@ def properties(
     path = named or usual_file(environment)
     chosen = profile or environment.get("KOHORT_PROFILE") or None
     if chosen is not None and path is None:
-        raise KohortError(f"profile {chosen!r} of no file", hint="--config FILE, or ~/.config/kohort/config")
+        raise KohortError(
+            f"profile {chosen!r} without a file", hint="use --config FILE, or create ~/.config/kohort/config"
+        )
     of_file = {} if path is None else _ours(from_file(path, chosen))
     of_environment = from_environment(environment)
     typed = config is not None or profile is not None
@@ -145,15 +149,15 @@ def properties(
     for text in settings:
         name, equals, value = text.partition("=")
         if not equals:
-            shown = re.split(r"[:\s]", name, maxsplit=1)[0]  # what follows may be a password
-            raise KohortError(f"not a property: {shown!r}", hint="-X NAME=VALUE")
+            shown = re.split(r"[:\s]", name, maxsplit=1)[0]  # the rest may be a password
+            raise KohortError(f"not a property: {shown!r}", hint="use -X NAME=VALUE")
         found[_kafkas(name.strip())] = value.strip()
     found = _translated(found)
     if bootstrap:
         found["bootstrap.servers"] = bootstrap
     if not found.get("bootstrap.servers"):
         raise NoBrokerNamed(
-            "no broker is named", hint="--bootstrap HOST:PORT, or KOHORT_BOOTSTRAP, or bootstrap.servers in a file"
+            "no broker is named", hint="use --bootstrap HOST:PORT, KOHORT_BOOTSTRAP, or bootstrap.servers in a file"
         )
     return found
 

@@ -75,7 +75,7 @@ def _finite(number: str) -> float:
 
 
 def _int(data: bytes) -> Any:
-    if len(data) > INTEGER_BYTES:  # Python refuses to write out what is very long; it is no number, either
+    if len(data) > INTEGER_BYTES:  # Python refuses to print very long integers
         return data.hex()
     return int.from_bytes(data, "big", signed=True)
 
@@ -88,7 +88,7 @@ SHOWN: Mapping[TextOutput, Callable[[bytes], Any]] = {
     TextOutput.INT: _int,
 }
 
-TERMINATED = 128 + signal.SIGTERM  # as a shell tells of it
+TERMINATED = 128 + signal.SIGTERM  # as in a shell
 
 WHERE = "earliest, latest, an offset, -N (the last N of each partition), a time (2026-01-31T12:00:00Z) or PT1H (ago)"
 
@@ -98,16 +98,18 @@ WHERE = "earliest, latest, an offset, -N (the last N of each partition), a time 
 def consume(
     cluster: ConnectionOptions,
     topic: Annotated[str, typer.Argument(help="The topic.")],
-    start: Annotated[str, typer.Option("--from", help=f"Where to begin: {WHERE}.")] = "earliest",
-    to: Annotated[str, typer.Option("--to", help="Where to end: latest, an offset, a time, or 'never'.")] = "latest",
-    partition: Annotated[list[int] | None, typer.Option("--partition", "-p", help="Only this one; repeatable.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="At most so many records.")] = None,
-    form: Annotated[Form, typer.Option("--format", "-f", help="How to print them.")] = Form.TABLE,
-    key: Annotated[TextOutput, typer.Option(help="How keys are shown.")] = TextOutput.UTF8,
-    value: Annotated[TextOutput, typer.Option(help="How values are shown.")] = TextOutput.UTF8,
-    as_json: Annotated[bool, typer.Option("--json", help="As --format json: one object a line.")] = False,
+    start: Annotated[str, typer.Option("--from", help=f"Start: {WHERE}.")] = "earliest",
+    to: Annotated[str, typer.Option("--to", help="End: latest, an offset, a time, or 'never'.")] = "latest",
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", help="Only this partition; repeatable.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="The maximum number of records.")] = None,
+    form: Annotated[Form, typer.Option("--format", "-f", help="The output format.")] = Form.TABLE,
+    key: Annotated[TextOutput, typer.Option(help="The representation of keys.")] = TextOutput.UTF8,
+    value: Annotated[TextOutput, typer.Option(help="The representation of values.")] = TextOutput.UTF8,
+    as_json: Annotated[bool, typer.Option("--json", help="The same as --format json: one object a line.")] = False,
     parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file instead of printing.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="No progress bar.")] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
 ) -> None:
     """Read records from a topic.
 
@@ -116,13 +118,13 @@ def consume(
     form = Form.JSON if as_json else form
     settings = {"auto.offset.reset": "earliest"} | cluster.outside()
     with ExitStack() as stack:
-        # A Parquet file without its footer is none, and printed lines wait.
+        # A Parquet file needs its footer, and printed lines are buffered.
         stack.enter_context(on_sigterm(lambda: sys.exit(TERMINATED)))
         consumer = stack.enter_context(Consumer.from_config(settings))
         with cluster.admin() as admin:
             ranges = _ranges(admin, consumer, topic, partition, start, to)
         if not ranges and not quiet:
-            print("nothing to read there", file=sys.stderr)
+            print("no records in these partitions", file=sys.stderr)
         total = None if to == "never" else sum(span.stop - span.first for span in ranges.values())
         total = limit if total is None else min(total, limit or total)
         tick = stack.enter_context(_progress(total, quiet))
@@ -162,7 +164,7 @@ def _ranges(admin: Admin, consumer: Consumer, topic: str, only: list[int] | None
     begins = _offsets(consumer, start, first, end)
     if to == "never":
         ends = dict.fromkeys(chosen, NEVER)
-    else:  # what is not written yet is not waited for
+    else:  # the end does not wait for later records
         ends = {one: min(at, end[one]) for one, at in _offsets(consumer, to, first, end).items()}
     firsts = {one: max(begins[one], first[one]) for one in chosen}
     spans = {one: OffsetSpan(min(at, end[one]), at, ends[one]) for one, at in firsts.items()}
@@ -202,7 +204,7 @@ def _read(consumer: Consumer, ranges: Ranges, limit: int | None) -> Iterator[Rec
                 yield inside
             if not left:
                 return
-        # A gap at the end of a log (an aborted transaction, compaction) brings no record, and passes all the same.
+        # A gap at the end of a log (an aborted transaction, compaction) moves the position without a record.
         waiting = {one: span for one, span in waiting.items() if (consumer.position(one) or 0) < span.stop}
 
 
@@ -260,7 +262,7 @@ class _writer:
 
     def __enter__(self) -> Callable[[RecordColumns], None]:
         if self._path is not None:
-            # Also where nothing will come: what an earlier run has left there is not what this one has read.
+            # Also without records, so that the file of an earlier run does not stay.
             self._file = _parquet_file(self._path)
             return self._to_parquet
         return {Form.TABLE: self._to_table, Form.JSON: self._to_json, Form.RAW: self._to_raw}[self._form]
@@ -285,7 +287,7 @@ class _writer:
 
     def _to_table(self, columns: RecordColumns) -> None:
         records = iter(columns)
-        while page := list(islice(records, PAGE_ROWS)):  # a table is laid out as a whole before its first line is seen
+        while page := list(islice(records, PAGE_ROWS)):  # a table needs all rows for its layout
             table = Table("partition", "offset", "time", "key", "value", box=None)
             for record in page:
                 when = moment(record.timestamp_ms) or "-"

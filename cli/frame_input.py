@@ -16,7 +16,7 @@ from kohort.common.errors import KohortError
 from kohort.protocol.stream_decoder import Conversation, DecodedMessage
 
 PCAP_MAGICS = (b"\xd4\xc3\xb2\xa1", b"\xa1\xb2\xc3\xd4", b"\x4d\x3c\xb2\xa1", b"\xa1\xb2\x3c\x4d", b"\x0a\x0d\x0d\x0a")
-MAX_GAP_BYTES = 64 << 20  # held back for segments that have not come yet
+MAX_GAP_BYTES = 64 << 20  # buffered bytes behind missing segments
 _LINKS = {
     dpkt.pcap.DLT_EN10MB: dpkt.ethernet.Ethernet,
     dpkt.pcap.DLT_LINUX_SLL: dpkt.sll.SLL,
@@ -51,11 +51,11 @@ def literal(text: str) -> bytes:
         decoded = base64.b64decode(squeezed, validate=True)
     except binascii.Error:
         decoded = b""
-    # Many a mistyped file name is base64: but a frame has a length and a header, and 16 MiB of it are not pasted.
+    # A mistyped file name may be valid base64, but a frame has a length and a header.
     if len(decoded) < SHORTEST_FRAME or decoded[0]:
         raise NotBytes(
-            f"{text[:40]!r} is no frame in hex or base64, and no file of that name is there",
-            hint="give a frame as hex or base64, a file, a pcap, or - for standard input",
+            f"{text[:40]!r} is neither a frame in hex or base64 nor a file",
+            hint="use hex, base64, a file, a pcap, or - for standard input",
         )
     return decoded
 

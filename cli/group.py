@@ -1,4 +1,4 @@
-"""`kohort group`: consumer groups, from outside."""
+"""`kohort group`: administration of consumer groups."""
 
 import json
 import time
@@ -22,7 +22,7 @@ from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import parsed_json
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at consumer groups, and look after them.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Show and change consumer groups.")
 offsets = typer.Typer(no_args_is_help=True, help="Move a group's committed offsets.")
 app.add_typer(offsets, name="offsets")
 app.command()(timeline)
@@ -90,12 +90,12 @@ def describe(cluster: ConnectionOptions, group: Group, as_json: AsJson = False) 
 def lag(
     cluster: ConnectionOptions,
     group: Group,
-    watch: Annotated[bool, typer.Option("--watch", "-w", help="Go on until Ctrl-C.")] = False,
-    every_s: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between looks, with --watch.")] = 2.0,
-    sort: Annotated[Sort, typer.Option(help="Which partitions come first.")] = Sort.LAG,
+    watch: Annotated[bool, typer.Option("--watch", "-w", help="Repeat until Ctrl-C.")] = False,
+    every_s: Annotated[float, typer.Option("--every", min=0.1, help="Seconds between updates, with --watch.")] = 2.0,
+    sort: Annotated[Sort, typer.Option(help="The order of partitions.")] = Sort.LAG,
     show_all: Annotated[
         bool,
-        typer.Option("--all", help=f"All, not the first {ROWS_SHOWN} or a screen full."),
+        typer.Option("--all", help=f"Show all partitions, not the first {ROWS_SHOWN} or a screen full."),
     ] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -121,8 +121,10 @@ def reset(
     topic: Annotated[
         list[str] | None, typer.Option(help="Only this topic; repeatable. Needed for a new group.")
     ] = None,
-    file: Annotated[Path | None, typer.Option(help='Offsets as JSON: {"topic": {"0": 5}}, instead of --to.')] = None,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would change, and change nothing.")] = False,
+    file: Annotated[
+        Path | None, typer.Option(help='JSON file of offsets, in place of --to: {"topic": {"0": 5}}.')
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show the changes without making them.")] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -131,14 +133,16 @@ def reset(
     Example: kohort group offsets reset billing --to earliest --dry-run -b localhost:9092
     """
     if bool(to) == (file is not None):
-        raise KohortError("say where to", hint="--to earliest, or --file offsets.json")
+        raise KohortError("no offsets are given", hint="--to earliest, or --file offsets.json")
     topics = frozenset(topic or ())
     with cluster.admin() as admin:
         target = _where(admin, group, to, topics) if file is None else _of(topics, _from_file(file))
         if not target and file is not None:
-            raise KohortError("the file names nothing there", path=file)
+            raise KohortError("the file has no offsets of these topics", path=file)
         if not target:
-            raise KohortError("the group has committed nothing there", hint="name topics: --topic NAME", group=group)
+            raise KohortError(
+                "the group has no committed offsets of these topics", hint="name topics: --topic NAME", group=group
+            )
         planned = admin.reset_offsets(group, target, dry_run=True)
         if not as_json:
             _print(("partition", "committed", "new", "moves"), [_change(one) for one in planned])
@@ -156,7 +160,7 @@ def reset(
 @offsets.command()
 @connected
 def export(cluster: ConnectionOptions, group: Group, as_json: AsJson = False) -> None:
-    """Print what a group has committed, as `reset --file` takes it: JSON, and on one line with --json.
+    """Print the committed offsets of a group as JSON for `reset --file`; with --json on one line.
 
     Example: kohort group offsets export billing -b localhost:9092 > offsets.json
     """
@@ -176,7 +180,7 @@ def delete(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete groups without members, their offsets with them. Example: kohort group delete old -b localhost:9092"""
+    """Delete groups without members, and their offsets. Example: kohort group delete old -b localhost:9092"""
     if not yes and not as_json:
         typer.confirm(f"delete {', '.join(groups)} and all committed offsets?", abort=True)
     with cluster.admin() as admin:
@@ -189,12 +193,14 @@ def delete(
 def remove_members(
     cluster: ConnectionOptions,
     group: Group,
-    members: Annotated[list[str] | None, typer.Argument(help="Member ids or instance ids; all, if none.")] = None,
-    reason: Annotated[str, typer.Option(help="Told to the broker's log (KIP-800).")] = "removed by an operator",
+    members: Annotated[
+        list[str] | None, typer.Argument(help="Member ids or instance ids; without any, all members.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="The reason in the broker's log (KIP-800).")] = "removed by an operator",
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Have members leave; live dynamic ones join again. Example: kohort group remove-members billing worker-3"""
+    """Remove members. Live dynamic members join again. Example: kohort group remove-members billing worker-3"""
     if not yes and not as_json:
         typer.confirm(f"remove {', '.join(members or ['all members'])} from {group}?", abort=True)
     with cluster.admin() as admin:
@@ -211,7 +217,7 @@ def remove_members(
 def _where(admin: Admin, group: str, to: str, topics: frozenset[str]) -> dict[TopicPartition, int]:
     """Return the offset of `--to` for every partition of the topics, or that the group has committed."""
     committed = {partition: at.offset for partition, at in admin.committed(group).items()}
-    # Of a topic that is named also what nothing is committed for: a member would begin there where it pleases.
+    # Named topics include partitions without a commit. A member would reset these by its own setting.
     partitions = [one for topic in sorted(topics) for one in partitions_of(admin, topic)] if topics else list(committed)
     if to[0] in "+-" and to[1:].isdecimal():
         return {one: committed[one] + int(to) for one in partitions if one in committed}
@@ -234,7 +240,10 @@ def _refuse_silence(admin: Admin, silent: set[TopicPartition]) -> None:
     for topic, number in sorted(silent):
         if not isinstance(there[topic], KohortError):
             raise KohortError(
-                "its leader does not answer now", hint="once more in a while", topic=topic, partition=number
+                "no ListOffsets response from the partition's leader",
+                hint="try again later",
+                topic=topic,
+                partition=number,
             )
 
 
@@ -244,7 +253,7 @@ def _of(topics: frozenset[str], named: Mapping[TopicPartition, int]) -> dict[Top
 
 
 def _offset(read: object) -> int:
-    if type(read) is not int or read < 0:  # 5.7 is no offset, and none is true
+    if type(read) is not int or read < 0:  # floats and booleans are not offsets
         raise ValueError
     return read
 
@@ -379,5 +388,5 @@ def _plain(one: Any) -> dict[str, Any]:
 def _print(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     table = Table(*head)
     for row in rows:
-        table.add_row(*map(cell, row))  # names are anybody's
+        table.add_row(*map(cell, row))  # names are foreign text
     console().print(table)

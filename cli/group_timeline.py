@@ -42,16 +42,16 @@ COLOURS = {
 
 
 def timeline(
-    path: Annotated[Path, typer.Argument(metavar="TAPE", help='What a consumer keeps that is made with tape="TAPE".')],
-    follow: Annotated[bool, typer.Option("--follow", "-f", help="Draw again as the tape grows, until Ctrl-C.")] = False,
+    path: Annotated[Path, typer.Argument(metavar="TAPE", help='Tape file written by Consumer(tape="TAPE").')],
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Update as the tape grows, until Ctrl-C.")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object a rebalance.")] = False,
 ) -> None:
-    """A member's rebalances: why, how long each phase took, who came and went, what moved, which commits were refused.
+    """Show a member's rebalances: cause, duration of phases, members, moved partitions, refused commits.
 
     Example: kohort group timeline billing.tape --follow
     """
     if not path.is_file():
-        raise KohortError("there is no such tape", path=path, hint='make the consumer with tape="FILE"')
+        raise KohortError("no such tape", path=path, hint='write one with Consumer(tape="FILE")')
     if follow:
         _follow(path, as_json)
         return

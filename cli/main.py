@@ -14,7 +14,7 @@ from kohort.common.errors import KohortError
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command line. Returns 0, 1 after an error of ours or of a file, 2 after one of usage."""
+    """Run the command line. Returns 0, 1 after an error of kohort or of a file, 2 after an error of usage."""
     if arguments is None and "_KOHORT_COMPLETE" in os.environ:
         from kohort.cli.completion import complete
 
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = _run(given)
         sys.stdout.flush()
-    except BrokenPipeError:  # whoever read it has enough
+    except BrokenPipeError:  # the reader closed the pipe
         sys.stdout = _nowhere()
         return 1
     except (KohortError, OSError) as error:
@@ -34,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         say(f"kohort: error: {error}", sys.stderr)
         if isinstance(error, OSError):
-            sys.stdout = _nowhere()  # a full disk would be told of once more at the interpreter's end
+            sys.stdout = _nowhere()  # a full disk would be reported again at the interpreter's end
         return 1
     except KeyboardInterrupt:
         return 130
@@ -66,7 +66,7 @@ def _run(given: list[str]) -> int:
     commands = available()
     if name not in commands:
         near = get_close_matches(name, commands, n=1)
-        guess = f"did you mean {near[0]!r}?" if near else "`kohort --help` lists them"
+        guess = f"did you mean {near[0]!r}?" if near else "run `kohort --help` for a list"
         print(f"kohort: error: no command {name!r}; {guess}", file=sys.stderr)
         return 2
     app = _load(commands[name], name)
@@ -87,7 +87,7 @@ Kafka's consumer-group protocol from the wire up.
 
 {lines}
 
-`kohort COMMAND --help` tells more. --version prints the version; any command takes --debug, which keeps tracebacks."""
+`kohort COMMAND --help` shows the options. --version prints the version. --debug keeps tracebacks in any command."""
 
 
 def _load(entry: CommandEntry, name: str) -> Callable[..., object]:

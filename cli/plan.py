@@ -1,4 +1,4 @@
-"""`kohort plan`: the offsets that Spark would read, and those that it would miss."""
+"""`kohort plan`: the offsets that Spark would read, and missing records."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kohort.spark.offset_json import unlogged
 from kohort.spark.plan import Bound, Point, ReadPlan
 from kohort.spark.plan import plan as make_plan
 
-app = typer.Typer(add_completion=False, help="Which offsets Spark would read, and what it would miss.")
+app = typer.Typer(add_completion=False, help="Show the offsets that Spark would read, and missing records.")
 
 _POINTS: dict[int, Point] = {-1: "latest", -2: "earliest"}
 BOUND = "earliest, latest, committed (of --group), a time (2024-02-29T12:00Z), or offsets as Spark's source takes them"
@@ -32,23 +32,23 @@ def plan(
     topic: Annotated[list[str] | None, typer.Option(help="A topic; repeatable.")] = None,
     pattern: Annotated[str | None, typer.Option(help="All topics whose whole name matches.")] = None,
     partition: Annotated[list[str] | None, typer.Option(help="One partition, as TOPIC:NUMBER; repeatable.")] = None,
-    start: Annotated[str, typer.Option(help=f"From where on: {BOUND}.")] = "earliest",
-    stop: Annotated[str, typer.Option(help="Up to where: the same.")] = "latest",
-    group: Annotated[str | None, typer.Option(help="The group whose commits 'committed' means.")] = None,
-    min_partitions: Annotated[int | None, typer.Option(min=1, help="Cut into at least so many ranges.")] = None,
-    max_records: Annotated[int | None, typer.Option(min=1, help="No range with more offsets than this.")] = None,
+    start: Annotated[str, typer.Option(help=f"Start: {BOUND}.")] = "earliest",
+    stop: Annotated[str, typer.Option(help="End, in the same form.")] = "latest",
+    group: Annotated[str | None, typer.Option(help="The group of 'committed'.")] = None,
+    min_partitions: Annotated[int | None, typer.Option(min=1, help="The minimum number of ranges.")] = None,
+    max_records: Annotated[int | None, typer.Option(min=1, help="The maximum number of offsets of a range.")] = None,
     max_bytes: Annotated[
-        int | None, typer.Option(min=1, help="No range of more bytes than about this, by a sample of each partition.")
+        int | None, typer.Option(min=1, help="The approximate maximum size of a range, by a sample of each partition.")
     ] = None,
     read_committed: Annotated[
-        bool, typer.Option("--read-committed", help="Up to the last stable offset: no open transactions.")
+        bool, typer.Option("--read-committed", help="Read up to the last stable offset, without open transactions.")
     ] = False,
     fail_on_data_loss: Annotated[
-        bool, typer.Option("--fail-on-data-loss", help="An offset outside the log is an error, and no gap.")
+        bool, typer.Option("--fail-on-data-loss", help="Fail for an offset outside the log, in place of a gap.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:
-    """List the ranges, as kafka_rdd and format("kohort") would read them, and the gaps before them.
+    """List the ranges that kafka_rdd and format("kohort") would read, and the gaps before them.
 
     Example: kohort plan --bootstrap localhost:9092 --topic payments --start committed --group billing
     """
@@ -85,7 +85,9 @@ def bound(text: str) -> Bound:
     try:
         time = datetime.fromisoformat(text)
     except ValueError:
-        raise PlanError(f"no word, time or JSON: {text!r}", hint="earliest, latest, 2024-02-29T12:00Z") from None
+        raise PlanError(
+            f"neither a word, a time nor JSON: {text!r}", hint="earliest, latest, 2024-02-29T12:00Z"
+        ) from None
     return time if time.tzinfo else time.replace(tzinfo=UTC)
 
 

@@ -36,7 +36,9 @@ def from_file(path: Path, profile: str | None) -> dict[str, str]:
         say(f"kohort: warning: other users may read {secrets[0]} in {path}: chmod 600 it", file=sys.stderr)
     if profile is not None and profile not in profiles:
         there = ", ".join(profiles) or "none"
-        raise KohortError(f"no profile {profile!r}", hint=f"[{profile}] on a line begins it; there: {there}", path=path)
+        raise KohortError(
+            f"no profile {profile!r}", hint=f"[{profile}] on a line begins it; the file has: {there}", path=path
+        )
     return found
 
 

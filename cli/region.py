@@ -17,20 +17,20 @@ from kohort.consistent_region.open_store import open_store
 from kohort.consistent_region.region_record import decode_record
 from kohort.consistent_region.store import Key, Store
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at consistent regions and their checkpoints.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Show and change consistent regions and their checkpoints."
+)
 
-Url = Annotated[
-    str, typer.Argument(help='The coordinator, as members name it: "sqlite:///PATH" or "postgresql://...".')
-]
-Group = Annotated[str | None, typer.Option(help="The group, where the coordinator has several regions.")]
+Url = Annotated[str, typer.Argument(help='The coordinator of the members: "sqlite:///PATH" or "postgresql://...".')]
+Group = Annotated[str | None, typer.Option(help="The group, if the coordinator has several regions.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
 SQLITE = "sqlite:///"
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt.")]
 
 
 @app.command()
 def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> None:
-    """Show the epoch, members, the newest checkpoint, and what is under way.
+    """Show the epoch, the members, the newest checkpoint, and the one in progress.
 
     Example: kohort region status sqlite:////var/lib/billing/region.db --group billing
     """
@@ -64,13 +64,13 @@ def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> No
         if name != "members":
             say(f"{name.replace('_', ' '):30}{'-' if value in (None, []) else value}")
     for name, one in members.items():
-        where = "in this epoch" if one["in_epoch"] else "not here yet"
+        where = "in this epoch" if one["in_epoch"] else "not present yet"
         say(f"  {name:20}{where:15}generation {one['generation']:<6}{one['partitions']} partitions")
 
 
 @app.command()
 def checkpoints(coordinator: Url, group: Group = None, as_json: AsJson = False) -> None:
-    """List the checkpoints that can be gone back to, oldest first.
+    """List the checkpoints, oldest first.
 
     Example: kohort region checkpoints sqlite:////var/lib/billing/region.db
     """
@@ -90,7 +90,7 @@ def checkpoints(coordinator: Url, group: Group = None, as_json: AsJson = False) 
 @app.command()
 def inspect(
     coordinator: Url,
-    sequence: Annotated[int, typer.Argument(min=1, help="Which checkpoint.")],
+    sequence: Annotated[int, typer.Argument(min=1, help="The checkpoint's number.")],
     group: Group = None,
     as_json: AsJson = False,
 ) -> None:
@@ -113,7 +113,7 @@ def inspect(
         print(json.dumps(_summary(manifest) | {"contributions": parts}))
         return
     say(f"checkpoint {manifest.sequence} of region {manifest.region}, group {manifest.group}")
-    say(f"epoch {manifest.epoch}, group generation {manifest.generation}; every state is what it was")
+    say(f"epoch {manifest.epoch}, group generation {manifest.generation}; all states are unchanged")
     for one in parts:
         say(f"  {one['member']}: {one['state_bytes']} bytes, sha256 {one['state_sha256']}")
         for partition, offset in one["offsets"].items():
@@ -123,65 +123,67 @@ def inspect(
 @app.command()
 def reset(
     coordinator: Url,
-    to: Annotated[int, typer.Option(min=0, help="Which checkpoint; 0 is the initial state.")],
+    to: Annotated[int, typer.Option(min=0, help="The checkpoint's number; 0 is the initial state.")],
     group: Group = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Have all members go back to a checkpoint, and forget the later ones. A stopped region runs again.
+    """Reset all members to a checkpoint, and delete the later ones. A stopped region runs again.
 
-    Members that run follow within moments. What sinks have committed since that checkpoint stays, and comes again.
+    Running members follow at once. Later commits of sinks stay, and their effects come again.
 
     Example: kohort region reset sqlite:////var/lib/billing/region.db --to 17
     """
     with _opened(coordinator, group) as region:
         where = f"checkpoint {to}" if to else "the initial state"
         later = [one for one in region.checkpoints() if one > to]
-        _ask(yes or as_json, f"Region {region.region} goes back to {where}, and {_named(later)} forgotten. Go on?")
+        _confirm(yes or as_json, f"Reset region {region.region} to {where} ({_named(later)} deleted)?")
         forgotten = region.rewind(to)
         epoch = region.look().epoch
     if as_json:
         print(json.dumps({"region": region.region, "to": to, "epoch": epoch, "forgotten": list(forgotten)}))
     else:
-        say(f"region {region.region} goes back to {where}: epoch {epoch}, {_named(forgotten)} forgotten")
+        say(f"region {region.region} is reset to {where}: epoch {epoch}, {_named(forgotten)} deleted")
 
 
 @app.command()
 def forget(
     coordinator: Url,
-    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Those that are gone.")],
+    topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topics to drop.")],
     group: Group = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Have a region go on without topics that were deleted, or made anew, or that it no longer subscribes to.
+    """Drop topics that were deleted, created again, or are no longer subscribed to.
 
-    Its members have to be stopped. What the topics' records have done to the state stays. A topic that is read again is
-    read as one that is new to the region: records of it that are still there count once more.
+    All members must be stopped. The effect of the topics' records on the state stays. A topic that is read again is
+    new to the region, so its remaining records count once more.
 
     Example: kohort region forget sqlite:////var/lib/billing/region.db old-bills
     """
     with _opened(coordinator, group) as region:
         named = ", ".join(topics)
-        _ask(yes or as_json, f"Region {region.region} forgets where it was in {named}. Go on?")
+        _confirm(yes or as_json, f"Drop the positions of region {region.region} in {named}?")
         gone = region.forget(topics)
         left = len(region.initial())
     if as_json:
         partitions = [f"{one.topic}-{one.partition}" for one in gone]
         print(json.dumps({"region": region.region, "forgotten": partitions, "left": left}))
     else:
-        say(f"region {region.region}: partitions forgotten: {len(gone)}, left: {left}")
+        say(f"region {region.region}: dropped partitions: {len(gone)}, left: {left}")
 
 
 @app.command()
 def retire(
     coordinator: Url,
-    up_to: Annotated[int | None, typer.Option(min=1, help="The last to go; by default all but the newest.")] = None,
+    up_to: Annotated[
+        int | None, typer.Option(min=1, help="The last checkpoint to delete; by default all but the newest.")
+    ] = None,
     group: Group = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete checkpoints that are not needed any more, and their states. The newest always stays.
+    """Delete old checkpoints and their states. The newest always stays.
 
     Example: kohort region retire sqlite:////var/lib/billing/region.db --up-to 12
     """
@@ -189,7 +191,7 @@ def retire(
         there = region.checkpoints()
         last = up_to if up_to is not None else max(there, default=0)
         going = [one for one in there[:-1] if one <= last]
-        _ask(yes or as_json, f"Of region {region.region}, {_named(going)} deleted. Go on?")
+        _confirm(yes or as_json, f"Retire checkpoints of region {region.region} ({_named(going)} deleted)?")
         gone = region.retire(last)
         left = region.checkpoints()
     if as_json:
@@ -208,16 +210,16 @@ def _are(sequences: Sequence[int]) -> str:
     return "are" if len(sequences) > 1 else "is"
 
 
-def _ask(answered: bool, question: str) -> None:
-    if not answered:
-        typer.confirm(question, abort=True)
+def _confirm(confirmed: bool, prompt: str) -> None:
+    if not confirmed:
+        typer.confirm(prompt, abort=True)
 
 
 @contextmanager
 def _opened(coordinator: str, group: str | None) -> Iterator[RegionCoordinator]:
     path = coordinator.removeprefix(SQLITE)
     if path and path != coordinator and not Path(path).exists():
-        raise KohortError("there is no such coordinator", path=path)  # opening would make an empty one
+        raise KohortError("no such coordinator", path=path)  # opening would create an empty one
     store = open_store(coordinator)
     try:
         yield _region(store, group)
@@ -232,8 +234,8 @@ def _region(store: Store, group: str | None) -> RegionCoordinator:
         data = books.get(Key("region", wanted)) if wanted else None
     if wanted is None or data is None:
         raise NotRegisteredError(
-            "no such region" if group else "say which group",
-            hint=f"--group with one of: {', '.join(groups)}" if groups else "the coordinator has none",
+            "no such region" if group else "no group is named",
+            hint=f"--group with one of: {', '.join(groups)}" if groups else "the coordinator has no region",
         )
     return RegionCoordinator(store, decode_record(data).region, wanted)
 

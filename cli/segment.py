@@ -38,11 +38,11 @@ class OnCorrupt(StrEnum):
     SKIP_BATCH = "skip_batch"
 
 
-PathOf = Annotated[Path, typer.Argument(help="A .log file, in its folder (topic-partition), indexes beside it.")]
-FromOffset = Annotated[int, typer.Option(help="Begin with the batch that holds this offset.", min=0)]
-IsolationOf = Annotated[Isolation, typer.Option(help="read_committed leaves out what a .txnindex says was aborted.")]
-OnCorruptOf = Annotated[OnCorrupt, typer.Option(help="skip_batch goes on behind a corrupt batch, and counts it.")]
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a line.")]
+PathOf = Annotated[Path, typer.Argument(help="A .log file in its folder (topic-partition), with indexes beside it.")]
+FromOffset = Annotated[int, typer.Option(help="Start at the batch with this offset.", min=0)]
+IsolationOf = Annotated[Isolation, typer.Option(help="read_committed leaves out aborted records of the .txnindex.")]
+OnCorruptOf = Annotated[OnCorrupt, typer.Option(help="skip_batch goes on behind a corrupt batch and counts it.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a line.")]
 
 
 @app.command()
@@ -50,16 +50,16 @@ def dump(
     path: PathOf,
     from_offset: FromOffset = 0,
     records: Annotated[bool, typer.Option("--records", help="Show records instead of batches.")] = False,
-    limit: Annotated[int | None, typer.Option(help="Stop after so many lines.", min=1)] = None,
+    limit: Annotated[int | None, typer.Option(help="The maximum number of lines.", min=1)] = None,
     isolation: IsolationOf = Isolation.READ_UNCOMMITTED,
     on_corrupt: OnCorruptOf = OnCorrupt.RAISE,
     as_json: AsJson = False,
 ) -> None:
-    """Print batches with their headers and whether their checksum holds, or (--records) every record.
+    """Print batches with headers and checksums, or (--records) every record.
 
     Example: kohort segment dump /var/lib/kafka/flights-0/00000000000000000000.log --records --limit 20
 
-    Exits with 1 when a checksum does not hold.
+    The exit code is 1 if a checksum is wrong.
     """
     unsound = 0
     with open_segment(path) as segment:
@@ -85,7 +85,7 @@ def dump(
     if unsound:
         raise KohortError(
             f"{unsound} batches do not match their checksum",
-            hint="`--on-corrupt skip_batch` reads around them",
+            hint="use `--on-corrupt skip_batch` to skip them",
             path=str(path),
         )
 
@@ -115,11 +115,11 @@ def to_parquet(
     on_corrupt: OnCorruptOf = OnCorrupt.RAISE,
     as_json: AsJson = False,
 ) -> None:
-    """Write the segment's records to one Parquet file, in the columns that `to_arrow` gives.
+    """Write the segment's records to one Parquet file, in the columns of `to_arrow`.
 
     Example: kohort segment to-parquet flights-0/00000000000000000000.log flights-0.parquet
 
-    Nothing is left at the target when reading fails.
+    No file is left after an error.
     """
     try:
         from pyarrow import parquet

@@ -15,7 +15,7 @@ def say(text: str, file: TextIO | None = None) -> None:
 
 def markup(text: str) -> str:
     """Escape text for a line with rich's markup."""
-    from rich.markup import escape  # not for an error that says how to install it
+    from rich.markup import escape  # rich may be missing when an error with the installation hint is printed
 
     return escape(escaped(text))
 

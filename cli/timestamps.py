@@ -16,7 +16,7 @@ def time_ms(text: str, hint: str) -> int:
         try:
             policy = ResetPolicy.of(f"by_duration:{text}")
         except KohortError:
-            raise KohortError(f"{text!r} is no duration", hint="ISO 8601's: PT1H, PT90M, P1D, P1DT12H") from None
+            raise KohortError(f"{text!r} is not a duration", hint="use ISO 8601: PT1H, PT90M, P1D, P1DT12H") from None
         at = policy.timestamp(time.time_ns() // 1_000_000, below_start=None)
         assert at is not None
         return at
@@ -25,7 +25,7 @@ def time_ms(text: str, hint: str) -> int:
         since_s = (when if when.tzinfo else when.astimezone()).timestamp()
     except (ValueError, OverflowError):
         raise KohortError(f"{text!r} is neither an offset nor a time", hint=hint) from None
-    return max(0, int(since_s * 1000))  # a broker takes what is negative for no time, or for another question
+    return max(0, int(since_s * 1000))  # a broker gives negative times another meaning
 
 
 def moment(timestamp_ms: int) -> str | None:

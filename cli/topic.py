@@ -1,4 +1,4 @@
-"""`kohort topic`: topics, from outside."""
+"""`kohort topic`: administration of topics."""
 
 import json
 from typing import Annotated, Any
@@ -12,7 +12,7 @@ from kohort.cli.terminal import cell, say
 from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Look at topics, make and delete them.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Show, create and delete topics.")
 
 Topic = Annotated[str, typer.Argument(help="The topic.")]
 
@@ -21,7 +21,7 @@ Topic = Annotated[str, typer.Argument(help="The topic.")]
 @connected
 def list_(
     cluster: ConnectionOptions,
-    internal: Annotated[bool, typer.Option("--internal", help="Also Kafka's own.")] = False,
+    internal: Annotated[bool, typer.Option("--internal", help="Include internal topics.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """List every topic of the cluster. Example: kohort topic list -b localhost:9092"""
@@ -66,12 +66,12 @@ def describe(cluster: ConnectionOptions, topic: Topic, as_json: AsJson = False) 
 def create(
     cluster: ConnectionOptions,
     topic: Topic,
-    partitions: Annotated[int, typer.Option(help="How many; the broker's default if not said.")] = -1,
-    replication_factor: Annotated[int, typer.Option(help="How many copies; the broker's default if not said.")] = -1,
+    partitions: Annotated[int, typer.Option(help="The number of partitions; default: the broker's.")] = -1,
+    replication_factor: Annotated[int, typer.Option(help="The number of replicas; default: the broker's.")] = -1,
     setting: Annotated[list[str] | None, typer.Option(help="NAME=VALUE of the topic; repeatable.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Make a topic. Example: kohort topic create payments --partitions 6 --setting retention.ms=3600000"""
+    """Create a topic. Example: kohort topic create payments --partitions 6 --setting retention.ms=3600000"""
     configs = {}
     for text in setting or ():
         name, equals, value = text.partition("=")

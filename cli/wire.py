@@ -29,7 +29,7 @@ ASSIGNORS = "partition.assignment.strategy"
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="Kafka's protocol, byte by byte.")
 
-AsJson = Annotated[bool, typer.Option("--json", help="One JSON object a frame.")]
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object a frame.")]
 
 
 class Shown(NamedTuple):
@@ -43,11 +43,11 @@ class Shown(NamedTuple):
 def explain(
     source: Annotated[str, typer.Argument(help="Hex, base64, a file (frames, pcap, wire tape), or - for stdin.")],
     response: Annotated[
-        str | None, typer.Option(help="The frames answer this API (name or key); give --version too.")
+        str | None, typer.Option(help="The frames are responses of this API (name or key); needs --version.")
     ] = None,
-    version: Annotated[int | None, typer.Option(help="The version of the request that --response answers.")] = None,
+    version: Annotated[int | None, typer.Option(help="The version of the responses' request.")] = None,
     only: Annotated[list[str] | None, typer.Option(help="Only frames of this API; may be repeated.")] = None,
-    summary: Annotated[bool, typer.Option("--summary", help="One line a frame.")] = False,
+    summary: Annotated[bool, typer.Option("--summary", help="Print one line a frame.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Decode frames field by field: offsets, headers, tagged fields, embedded protocols, record batches.
@@ -55,11 +55,11 @@ def explain(
     Example: kohort wire explain 0000001b00120003000000070006636c69656e740007636c69656e74023000
     Example: tcpdump -i any -w rebalance.pcap port 9092, then: kohort wire explain rebalance.pcap --only JoinGroup
 
-    Exits with 1 when a frame is malformed; the tree says where and why.
+    The exit code is 1 if a frame is malformed. The tree shows where and why.
     """
     answers = _api(response) if response else None
     if answers is not None and version is None:
-        raise KohortError("a response does not say its version", hint="add --version")
+        raise KohortError("a response does not contain its version", hint="add --version")
     wanted = {_api(name).name for name in only or ()}
     faults = 0
     for shown in _frames(source, answers, version):
@@ -78,7 +78,7 @@ def explain(
 @app.command()
 @connected
 def apis(cluster: ConnectionOptions, as_json: AsJson = False) -> None:
-    """List the APIs that kohort declares, with their versions, beside those of a broker if one is named.
+    """List the APIs of kohort with their versions, and those of a broker if one is named.
 
     Example: kohort wire apis --bootstrap localhost:9092
     """
@@ -99,19 +99,19 @@ def apis(cluster: ConnectionOptions, as_json: AsJson = False) -> None:
 @connected
 def record(
     cluster: ConnectionOptions,
-    path: Annotated[Path, typer.Argument(help="The tape to write; it is appended to.")],
-    group: Annotated[str, typer.Option(help="The group to join: a member of it, for as long as it takes.")],
+    path: Annotated[Path, typer.Argument(help="The tape file; frames are appended.")],
+    group: Annotated[str, typer.Option(help="The group to join for the duration.")],
     topic: Annotated[list[str], typer.Option(help="A topic to subscribe to; may be repeated.")],
     assignor: Annotated[
         str | None,
-        typer.Option(help="The group's own, by name; else the properties file's, or range."),
+        typer.Option(help="Name of an assignor of the group; default: that of the properties file, or range."),
     ] = None,
     seconds: Annotated[float, typer.Option(min=0.1, help="How long.")] = 30.0,
     as_json: AsJson = False,
 ) -> None:
-    """Join a group for a while and keep every frame of it on a wire tape. Nothing is committed.
+    """Join a group for a while, and write every frame to a tape. Nothing is committed.
 
-    Joining moves partitions: the other members get a rebalance when it comes and one when it goes.
+    The join and the leave cause a rebalance each, which moves partitions of other members.
 
     Example: kohort wire record life.tape --bootstrap localhost:9092 --group billing --topic payments --seconds 10
     """
@@ -133,10 +133,8 @@ def record(
 
 @app.command()
 def replay(
-    path: Annotated[
-        Path, typer.Argument(help="A wire tape, as Consumer(tape=...) writes it.", exists=True, dir_okay=False)
-    ],
-    member: Annotated[bool, typer.Option("--member", help="Through today's group member as well.")] = False,
+    path: Annotated[Path, typer.Argument(help="Tape file written by Consumer(tape=...).", exists=True, dir_okay=False)],
+    member: Annotated[bool, typer.Option("--member", help="Also replay to the current group member.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Replay a tape. Every frame must be decoded, and encoded again byte for byte.
@@ -145,7 +143,7 @@ def replay(
 
     Example: kohort wire replay life.tape --member
     """
-    with path.open(errors="replace") as lines:  # what is no text is no tape either, and told
+    with path.open(errors="replace") as lines:  # a file that is not text is reported as an invalid tape
         frames = list(tape.read(lines))
     counts = Counter(f"{each.api} {each.direction} v{each.version}" for each in frames)
     differences = [
@@ -159,11 +157,11 @@ def replay(
     else:
         for name, count in sorted(counts.items()):
             say(f"{count:>7}  {name}")
-        say(f"{len(frames):>7}  frames, {len(differences)} of them not read and written alike")
+        say(f"{len(frames):>7}  frames, {len(differences)} of them differ after decoding and encoding")
         for row in differences:
             say(f"frame {row['frame']}: {row['api']} v{row['version']}: {row['reason']}")
         for each in walk:
-            say(f"+{each.time_s:.3f} s  {each.api:<16} {each.state.name:<12} {each.difference or 'asks the same'}")
+            say(f"+{each.time_s:.3f} s  {each.api:<16} {each.state.name:<12} {each.difference or 'same request'}")
     if differences or any(each.difference for each in walk):
         raise typer.Exit(1)
 
@@ -194,7 +192,7 @@ def _broker_versions(cluster: ConnectionOptions) -> dict[int, tuple[int, int]]:
         return dict(admin.versions(first)[first[0].node])
 
 
-# ---- where frames come from ----------------------------------------------------------------------------------------
+# ---- input of frames -----------------------------------------------------------------------------------------------
 
 
 def _frames(source: str, answers: Api | None, version: int | None) -> Iterator[Shown]:
@@ -207,7 +205,7 @@ def _frames(source: str, answers: Api | None, version: int | None) -> Iterator[S
                 yield from (_captured(each) for each in frames_of_pcap(path))
                 return
         data = path.read_bytes()
-    elif source.startswith(("/", "./", "../", "~")):  # no frame begins with such a length, hex or base64
+    elif source.startswith(("/", "./", "../", "~")):  # frames begin with a smaller length
         raise KohortError("there is no such file", path=source)
     else:
         data = literal(source)
@@ -230,10 +228,10 @@ def _plain(data: bytes, answers: Api | None, version: int | None) -> Iterator[Sh
     try:
         bodies = cutter.push(data)
     except WireError as error:
-        raise KohortError(f"this is no row of frames: {error}") from None
+        raise KohortError(f"not a sequence of frames: {error}") from None
     frames = [len(body).to_bytes(4, "big") + body for body in bodies]
     rest = data[sum(map(len, frames)) :]
-    for frame in [*frames, *([rest] if rest else [])]:  # a frame that is cut is explained as far as it goes
+    for frame in [*frames, *([rest] if rest else [])]:  # a cut frame is explained up to its end
         part = explain_request(frame) if answers is None else explain_response(frame, answers.key, version or 0)
         yield Shown({}, part)
 
@@ -253,11 +251,11 @@ def _taped(each: Taped) -> Shown:
 def _api(name: str) -> Api:
     key: int | str = int(name) if name.isdigit() else name
     if key not in API:
-        raise KohortError(f"no API {name!r}", hint="`kohort wire apis` lists them")
+        raise KohortError(f"no API {name!r}", hint="run `kohort wire apis` for a list")
     return API[key]
 
 
-# ---- how they look -------------------------------------------------------------------------------------------------
+# ---- output --------------------------------------------------------------------------------------------------------
 
 
 def _text(shown: Shown, summary: bool) -> Iterable[str]:

@@ -1,7 +1,4 @@
-"""Pages that are made from code: `make docs` writes them, and tests hold them to what it would write.
-
-A page that repeats a table by hand is wrong one day; these cannot be.
-"""
+"""Pages that are made from tables of the code. `make docs` writes them, and tests check that they are current."""
 
 import ast
 import inspect
@@ -30,7 +27,7 @@ HERE = Path(__file__).parent
 
 
 def paragraphs(kind: type) -> dict[str, str]:
-    """Member of an Enum -> the paragraph written under it, which Python itself does not keep."""
+    """The paragraph under each member of an Enum, from the source, since Python does not keep it."""
     tree = ast.parse(inspect.getsource(sys.modules[kind.__module__]))
     body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == kind.__name__)
     found = {}
@@ -48,7 +45,7 @@ def paragraphs(kind: type) -> dict[str, str]:
 def diagram(
     table: Mapping[State, Mapping[When, State]], start: str, leave_out: Callable[[str, str], bool] = lambda *_: False
 ) -> str:
-    """A mermaid state diagram; triggers that lead the same way share an arrow."""
+    """A mermaid state diagram. Triggers with the same states share an arrow."""
     arrows: dict[tuple[str, str], list[str]] = {}
     for state, row in table.items():
         for trigger, target in row.items():
@@ -60,7 +57,7 @@ def diagram(
 
 
 def _aside(state: str, trigger: str) -> bool:
-    """The three arrows that nearly every state has would hide the walk; they stand in the table below it."""
+    """True for the three triggers of nearly every state. They would crowd the picture; the table has them."""
     return trigger in {"CLOSED", "STALLED", "GAVE_UP"}
 
 
@@ -71,15 +68,15 @@ def states_page() -> str:
     parts = [
         "# The states of a group member",
         "Made by `docs/make.py` from `coordinator_client/group/states.py`; change the table there and run `make docs`.",
-        "A member is two small machines. *Membership* is what the group believes about us:",
+        "A member is two small state machines. *Membership* is the state of the member in its group:",
         diagram(TRANSITIONS, "OUT", _aside),
-        "Left out of the picture, so that the walk can be seen: from nearly every state a fatal error leads to FAILED, "
-        "a handler that does not poll to STALLED, and the deadline of close to CLOSED. The table has all of it.",
-        "In a [KIP-848](kip848.md) group, where the coordinator assigns, nobody gathers and nothing is synced:",
+        "The picture leaves out three transitions of nearly every state. A fatal error leads to FAILED, a handler "
+        "that does not poll to STALLED, and the deadline of close to CLOSED. The table has all transitions.",
+        "In a [KIP-848](kip848.md) group the coordinator assigns. There is no planning and no sync:",
         diagram(CONSUMER_GROUP_TRANSITIONS, "OUT", _aside),
-        "*The coordinator* is whether we know whom to talk to; losing it takes nothing from membership:",
+        "*The coordinator* is the search for the group's broker. Its loss does not end the membership:",
         diagram(COORDINATOR_TRANSITIONS, "UNKNOWN"),
-        "## What each state means",
+        "## States",
         *(f"**{state.name}** ({state.value}). {described[state.name]}" for state in MemberState),
         *(f"**coordinator {state.name}**. {coordinator[state.name]}" for state in CoordinatorState),
         "## Every transition",
@@ -95,15 +92,15 @@ def region_states_page() -> str:
     described, phases = paragraphs(region.RegionState), paragraphs(region.RegionPhase)
     parts = [
         "# The states of a region's member",
-        "Made by `docs/make.py` from `consistent_region/states.py`; change the tables there and run `make docs`. What "
-        "a region is, and what it survives, is in [region.md](region.md).",
-        "A member walks twice at once. *Consistency* says whether its state and its positions belong together:",
+        "Made by `docs/make.py` from `consistent_region/states.py`; change the tables there and run `make docs`. "
+        "[region.md](region.md) describes regions.",
+        "A member has two state machines. *Consistency* is the relation of its state and its positions:",
         diagram(region.TRANSITIONS, "INITIALIZED", _aside),
-        "Left out of the picture: every state but the last two leads to FAILED by an error that no reset cures "
-        "(GAVE_UP), and to CLOSED. The table has all of it.",
-        "*The checkpoint* says how far the one under way has come here; a reset ends it in any phase:",
+        "The picture leaves out two transitions. An error that no reset cures (GAVE_UP) leads from every state but the "
+        "last two to FAILED. Every state leads to CLOSED. The table has all transitions.",
+        "*The checkpoint* is the progress of the checkpoint under way in this member. A reset ends it in any phase:",
         diagram(region.PHASES, "OPEN"),
-        "## What each state means",
+        "## States",
         *(f"**{state.name}** ({state.value}). {described[state.name]}" for state in region.RegionState),
         *(f"**{phase.name}** ({phase.value}). {phases[phase.name]}" for phase in region.RegionPhase),
         "## Every transition",
@@ -126,14 +123,14 @@ def _table(table: Mapping[State, Mapping[When, State]]) -> str:
 def metrics_page() -> str:
     """docs/metrics.md."""
     parts = [
-        "# The figures of a consumer",
+        "# The metrics of a consumer",
         "Made by `docs/make.py` from `coordinator_client/metrics/metrics_table.py`; change the table there and run "
         "`make docs`.",
-        "`Consumer.metrics()` gives all of them at one moment; [watching.md](watching.md) says how, and how others are "
-        "told.",
-        "Units: latencies are ms as in Java's client, what lies back is in s. A figure of which nothing was measured "
-        "is None, where Java has NaN or -1. Averages and maxima are of the last 30 to 60 s (those of rebalances: of "
-        "the last 100). Rates that a monitoring system makes of a counter are left to it.",
+        "`Consumer.metrics()` returns all metrics of one moment. [watching.md](watching.md) describes it, and the "
+        "exporters.",
+        "Latencies are in ms as in Java's client; ages are in s. A metric without a measurement is None, where Java "
+        "has NaN or -1. Averages and maxima are over the last 30 to 60 s. Those of rebalances are over the last 100. There "
+        "are no rates that a monitoring system computes from a counter.",
         "\n".join(
             [
                 "| kohort | Java | Prometheus | unit | meaning |",
@@ -156,7 +153,7 @@ PAGES: Mapping[str, Callable[[], str]] = {
     "region-states.md": region_states_page,
     "states.md": states_page,
 }
-"""Page -> what makes it. Add yours here."""
+"""Page -> its function."""
 
 
 def main() -> None:

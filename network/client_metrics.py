@@ -21,7 +21,7 @@ class Counters:
     commits_refused: int = 0
     resets: int = 0
     requests: int = 0
-    requests_unanswered: int = 0
+    request_failures: int = 0
     throttled_ms: int = 0
     connections_opened: int = 0
     connections_ended: int = 0

@@ -329,7 +329,7 @@ class Driver(Generic[C]):
                 if isinstance(outcome, ResponseReceived):
                     self.core.counters.throttled_ms += getattr(outcome.value, "throttle_time_ms", 0)
                 else:
-                    self.core.counters.requests_unanswered += 1
+                    self.core.counters.request_failures += 1
                 ask.done(outcome, now)
 
     def _due_at(self, wake_at: float | None) -> float:

@@ -139,7 +139,7 @@ class ProducerCore:
 
     def metrics(self) -> dict[str, int]:
         """Counters of requests and connections, and the buffered bytes."""
-        counted = ("requests", "requests_unanswered", "connections_opened", "connections_ended")
+        counted = ("requests", "request_failures", "connections_opened", "connections_ended")
         totals = {f"{name}_total": getattr(self.counters, name) for name in counted}
         return totals | {"buffered_bytes": self.accumulator.buffered}
 

@@ -39,7 +39,7 @@ def _join(document: Document, parts: list[str]) -> None:
     members[name] = {"topics": names[1].split(",") if names[1] else topics}
     racks = sorted({said["rack"] for said in members.values() if said.get("rack")})
     if racks:
-        # To the rack with the fewest members, as whoever scales a group would.
+        # To the rack with the fewest members, as an operator would.
         held = [said.get("rack") for said in members.values()]
         members[name]["rack"] = min(racks, key=lambda rack: (held.count(rack), rack))
 
@@ -47,7 +47,7 @@ def _join(document: Document, parts: list[str]) -> None:
 def _leave(document: Document, parts: list[str]) -> None:
     members = document["members"]
     if not members:
-        raise BadEvent("nobody is left to leave")
+        raise BadEvent("the group has no member to leave")
     name = _only(parts, 1, "leave")[0] or sorted(members)[-1]
     del members[_known(name, members, "member")]
 
@@ -62,7 +62,7 @@ def _grow(document: Document, parts: list[str]) -> None:
     for name, fill in (("racks", []), ("lag", 0)):
         if topic in document.get(name, {}):
             row = document[name][topic]
-            # New partitions are laid out like the old ones: round the racks.
+            # New partitions are placed like the old ones, round the racks.
             row += [row[index % before] if name == "racks" else fill for index in range(before, int(count))]
 
 
@@ -70,7 +70,7 @@ def _subscribe(document: Document, parts: list[str]) -> None:
     name, topics = _only(parts, 2, "subscribe")
     said = document["members"][_known(name, document["members"], "member")]
     said["topics"] = [topic for topic in topics.split(",") if topic]
-    # A client lets go of a topic that it no longer wants before it joins.
+    # A client releases a topic that is no longer subscribed before it joins.
     said["owned"] = {topic: row for topic, row in said.get("owned", {}).items() if topic in said["topics"]}
 
 
@@ -95,6 +95,6 @@ def _known(name: str, known: Mapping[str, Any], what: str) -> str:
         near = get_close_matches(name, known, n=1)
         raise BadEvent(
             f"no {what} {name!r} in the group",
-            hint=f"did you mean {near[0]!r}?" if near else f"there are: {', '.join(sorted(known)[:10])}",
+            hint=f"did you mean {near[0]!r}?" if near else f"the group has: {', '.join(sorted(known)[:10])}",
         )
     return name

@@ -18,12 +18,12 @@ from kohort.testing import jars
 from kohort.testing.jdk import java
 
 _SOURCE = Path(__file__).with_name("JavaPlans.java")
-#: Assignors that Java has; "target" is cooperative-sticky's plan before it withholds what is on the move.
+#: Java's assignors. "target" is cooperative-sticky's plan with the partitions that it withholds for a round.
 JAVA_ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky", "target")
 
 
 class JavaPlansFailed(KohortError):
-    """Kafka's assignors could not be run, or one of them raised. The message has Java's words."""
+    """Kafka's assignors could not be run, or one of them raised. The message has Java's error."""
 
 
 class JavaPlans:
@@ -85,7 +85,7 @@ class JavaPlans:
                 topic, _, number = named.partition(":")
                 index = group.index(_text(topic), int(number))
                 if index is None or owners[index] != NO_MEMBER:
-                    raise JavaPlansFailed("Java's plan is not one of this group", assignor=assignor, partition=named)
+                    raise JavaPlansFailed("Java's plan does not fit this group", assignor=assignor, partition=named)
                 owners[index] = member
         return Plan(group, owners)
 

@@ -71,6 +71,6 @@ def chosen(lists: Sequence[Sequence[str]]) -> str:
     """
     shared = set(lists[0]).intersection(*lists[1:])
     if not shared:
-        raise AssignorError("the members' lists share no assignor: the coordinator refuses whoever joins last")
+        raise AssignorError("the members' lists share no assignor: the coordinator refuses the last member to join")
     votes = Counter(next(name for name in names if name in shared) for names in lists)
     return min(votes, key=lambda name: (-votes[name], name))

@@ -18,17 +18,17 @@ from kohort.cli.assigning.simulation import SimulationResult, State
 from kohort.cli.terminal import cell
 from kohort.common.foreign_text import escaped
 
-#: Okabe and Ito's palette: told apart by people who see colours differently.
+#: Okabe and Ito's palette, for colour-blind readers.
 KEPT, CAME, WENT, FAR = "#0072b2", "#009e73", "#d55e00", "#e69f00"
 MOST_MEMBERS_NAMED = 40
 
 
 _COLUMNS = ("moves", "forced", "stop", "rounds", "skew", "far", "lag spread", "differ")
 LEGEND = (
-    "moves: partitions with another owner than before; forced: those whose owner left or no longer wants them; "
-    "stop: partitions whose owner stays and has to stop reading; rounds: rebalances until all is settled; "
+    "moves: partitions with a new owner; forced: moves whose old owner left or no longer subscribes; "
+    "stop: partitions whose owner stays but stops reading; rounds: rebalances until the plan is stable; "
     "skew: most minus fewest partitions; far: read from another rack; lag spread: most minus fewest records waiting; "
-    "differ: partitions that Java's plan gives to others than ours."
+    "differ: partitions with another owner in Java's plan."
 )
 
 
@@ -59,7 +59,7 @@ def rows(outcome: SimulationResult) -> list[Row]:
 
 def summary(outcomes: Sequence[SimulationResult]) -> Table:
     """Return a table with one line per assignor, and one for Java's plan beside it."""
-    table = Table(title="What it would do", box=box.SIMPLE, padding=(0, 1, 0, 0))
+    table = Table(title="Effect of the event", box=box.SIMPLE, padding=(0, 1, 0, 0))
     table.add_column("assignor", overflow="fold")
     for column in _COLUMNS:
         table.add_column(column, justify="right", no_wrap=True)

@@ -15,7 +15,7 @@ from kohort.cli.assigning.java_plans import JavaPlans
 
 MOST_ROUNDS = 5
 _STICKY = frozenset({"sticky", "rack-sticky", "cooperative-sticky", "rack-cooperative-sticky"})
-#: Which of Java's plans ours is compared with: where the group is heading, not what the first round hands out.
+#: Java's plan for the comparison: the final plan, not the one after the first round.
 _JAVA_NAME = {"range": "range", "roundrobin": "roundrobin", "sticky": "sticky", "cooperative-sticky": "target"}
 
 
@@ -104,7 +104,7 @@ def simulate(document: Document, assignor: Assignor, event: str | None, java: Ja
 
 
 def settle(group: GroupView, assignor: Assignor) -> tuple[Plan, int]:
-    """Return (the plan in which nothing moves any more, the number of rebalances)."""
+    """Return (the final plan, the number of rebalances)."""
     view = _told(group, assignor, None)
     for rounds in range(1, MOST_ROUNDS + 1):
         plan = make_plan(assignor, view)
@@ -134,7 +134,7 @@ def _told(group: GroupView, assignor: Assignor, plan: Plan | None) -> GroupView:
 
 
 def _user_data(member: Member, told: bytes | None, assignor: str) -> bytes | None:
-    """Return the user data of the file (a weight, or a user's own), except that ownership is always encoded anew."""
+    """Return the user data of the file (a weight, or a user's own), except that ownership is always encoded again."""
     return told if assignor in _STICKY or member.user_data is None else member.user_data
 
 

@@ -29,21 +29,23 @@ OK, FOUND, UNCHECKED = 0, 1, 2
 @connected
 def doctor(
     cluster: ConnectionOptions,
-    group: Annotated[str, typer.Option("--group", "-g", help="The group; else group.id of the file.")] = "",
+    group: Annotated[str, typer.Option("--group", "-g", help="The group; default: group.id of the file.")] = "",
     topic: Annotated[
-        list[str] | None, typer.Option("--topic", "-t", help="A topic, besides those that the group reads; repeatable.")
+        list[str] | None, typer.Option("--topic", "-t", help="A topic beside those of the group; repeatable.")
     ] = None,
     ms_per_record: Annotated[
-        float | None, typer.Option(min=0.0001, help="How long a handler takes for a record, for the poll budget.")
+        float | None, typer.Option(min=0.0001, help="The handler's time for a record, for the poll budget.")
     ] = None,
-    tape: Annotated[Path | None, typer.Option(help='What a consumer kept with tape="FILE".')] = None,
-    seconds: Annotated[float, typer.Option(min=0, max=600, help="How long to watch the group; 0: one look.")] = 10.0,
-    rules: Annotated[bool, typer.Option("--rules", help="List the rules, and ask nobody.")] = False,
+    tape: Annotated[Path | None, typer.Option(help='Tape file written by Consumer(tape="FILE").')] = None,
+    seconds: Annotated[
+        float, typer.Option(min=0, max=600, help="How many seconds to watch the group; 0 takes one snapshot.")
+    ] = 10.0,
+    rules: Annotated[bool, typer.Option("--rules", help="List the rules without requests.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Report what is wrong, or will be, with a consumer's settings, its group, its topics and the brokers.
+    """Find problems of a consumer's settings, its group, its topics and the brokers.
 
-    Exit code: 0 nothing is, 1 something is, 2 something could not be checked.
+    Exit code: 0 no error or warning, 1 an error or a warning, 2 a rule that could not be checked.
 
     Example: kohort doctor -F consumer.properties --group billing --ms-per-record 2.5
     """
@@ -59,8 +61,8 @@ def doctor(
             tape=tape,
             seconds=seconds if "group.id" in properties else 0.0,
         ) as case:
-            _ = case.brokers  # without an answer to this there is none to anything
-            with Console(stderr=True).status(f"looking for {seconds:g} s" if case.settings.group else "looking"):
+            _ = case.brokers  # fail early if no broker responds
+            with Console(stderr=True).status(f"watching for {seconds:g} s" if case.settings.group else "checking"):
                 opinion = judge(case)
     except KohortError as error:
         if as_json:

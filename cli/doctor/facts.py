@@ -23,7 +23,7 @@ from kohort.protocol import tape
 from kohort.protocol.apis.leave_group import LeaveGroupRequest
 
 T = TypeVar("T")
-# Settings that are judged, and that the doctor's own client must not stumble over.
+# Settings that rules check. The doctor's own client does not use them.
 JUDGED: Final = frozenset(
     SETTINGS[name].kafka
     for name in (
@@ -52,11 +52,11 @@ BROKER_CONFIGS: Final = (
 PATIENCE: Final = {"default.api.timeout.ms": "15000", "request.timeout.ms": "10000"}
 OFFSETS_TOPIC: Final = "__consumer_offsets"
 TOO_SLOW: Final = "no poll for more than"
-"""In what a member tells the coordinator when it leaves for that (KIP-800)."""
+"""In the leave reason of a member whose handler was too slow (KIP-800)."""
 
 LOOKS: Final = 6
 SILENT_PART: Final = 0.75
-"""Of the retention: who has been silent for so long is told."""
+"""The fraction of the retention after which a group without commits is reported."""
 LISTENING_S: Final = 20.0
 LEAST_INT: Final = 1 << 31
 
@@ -136,7 +136,7 @@ class Case:
         try:
             text = self._tape.read_text()
         except (OSError, UnicodeDecodeError) as error:
-            raise KohortError(f"the tape cannot be read: {error}", path=self._tape) from None
+            raise KohortError(f"cannot read the tape: {error}", path=self._tape) from None
         farewells = (one for one in tape.read(text.rpartition("\n")[0].splitlines()) if one.api == "LeaveGroup")
         return [one.time_s for one in farewells if one.direction == "request" and _too_slow(tape.value(one))]
 
@@ -182,7 +182,7 @@ class Case:
                 wanted.update(one.topic for member in members for one in member.owned)
                 wanted.update(one.topic for one in self._at)
             except AuthorizationFailed:
-                pass  # a rule of its own tells
+                pass  # another rule reports it
         if not wanted:
             raise NotRequested("needs --topic, or a --group that reads some")
         return self.admin.describe_topics(wanted)
@@ -210,7 +210,7 @@ class Case:
 
     @fact
     def now_ms(self) -> int:
-        _ = self.newest_ms  # our clock is read after theirs, so that a slow answer looks like no skew
+        _ = self.newest_ms  # read after the response, so that a slow response does not look like a fast clock
         return time.time_ns() // 1_000_000
 
     # --- the group
@@ -295,7 +295,7 @@ def offsets_partition(group: str, count: int) -> int:
     hashed = 0
     for (unit,) in struct.iter_unpack("<H", group.encode("utf-16-le")):
         hashed = (31 * hashed + unit) & 0xFFFFFFFF
-    if hashed == LEAST_INT:  # which has no positive counterpart in 32 bits: Kafka takes 0
+    if hashed == LEAST_INT:  # it has no positive counterpart in 32 bits; Kafka uses 0
         return 0
     return (hashed if hashed < LEAST_INT else (1 << 32) - hashed) % count
 
@@ -310,7 +310,9 @@ def heard_since(
     """
     starts, ends = admin.offsets_at({partition: since_ms}), admin.end_offsets([partition])
     if not (partition in starts and partition in ends):
-        raise KohortError("its leader does not answer now", hint="once more in a while", partition=partition)
+        raise KohortError(
+            "no ListOffsets response from the partition's leader", hint="try again later", partition=partition
+        )
     start, end = starts[partition], ends[partition]
     if start < 0 or start >= end:
         return False
@@ -337,8 +339,8 @@ def _unreached(address: tuple[str, int], limit_s: float) -> str | None:
         with socket.create_connection(address, timeout=limit_s):
             return None
     except TimeoutError:
-        return f"no answer within {limit_s:g} s"
+        return f"no connection within {limit_s:g} s"
     except socket.gaierror as error:
-        return f"the name is not known ({error.strerror})"
+        return f"the name cannot be resolved ({error.strerror})"
     except OSError as error:
         return error.strerror or str(error)

@@ -17,9 +17,9 @@ def group_exists(settings: Config, group: GroupDescription | None) -> Iterator[F
     if group is None:
         yield Finding(
             Severity.NOTE,
-            "there is no such group yet",
+            "the group does not exist yet",
             f"group {settings.group}",
-            "check its name: `kohort group list` shows those there are; the first member makes it",
+            "check its name with `kohort group list`; the first member creates it",
         )
 
 
@@ -33,7 +33,7 @@ def common_assignor(settings: Config, group: GroupDescription | None) -> Iterato
             f"the group uses {group.assignor!r}, and these settings list {', '.join(names)}: a member with them is "
             "refused with INCONSISTENT_GROUP_PROTOCOL unless the others list one of those too",
             f"group {group.group}",
-            f"add {group.assignor!r} to partition.assignment.strategy (kohort assign plan-migration says how to move)",
+            f"add {group.assignor!r} to partition.assignment.strategy (kohort assign plan-migration lists the steps)",
         )
 
 
@@ -44,10 +44,10 @@ def eager_and_cooperative(group: GroupDescription | None) -> Iterator[Finding]:
     if keepers and len(group.members) > 1:
         yield Finding(
             Severity.ERROR,
-            f"{_names(keepers)} kept partitions through the last rebalance, though {group.assignor!r} has everybody "
-            "let go first: two members may have read the same partition",
+            f"{_names(keepers)} kept partitions through the last rebalance, but {group.assignor!r} needs all members "
+            "to release them first: two members may have read the same partition",
             f"group {group.group}",
-            "have all members use the same assignors and the same mode; stop them, then start them again",
+            "stop all members, and start them with the same assignors and the same mode",
         )
 
 
@@ -59,8 +59,8 @@ def both_protocols(group: GroupDescription | None) -> Iterator[Finding]:
     if classic and new:
         yield Finding(
             Severity.WARNING,
-            f"{len(classic)} members speak the classic protocol and {len(new)} the new one (KIP-848): fine during a "
-            "migration, no place to stay",
+            f"{len(classic)} members use the classic protocol and {len(new)} the new one (KIP-848): intended for a "
+            "migration only",
             f"group {group.group}",
             f"set group.protocol=consumer for {_names(classic)}",
         )
@@ -70,7 +70,7 @@ def other_kind(group: GroupDescription | None) -> Iterator[Finding]:
     if group is not None and group.protocol_type not in ("consumer", ""):
         yield Finding(
             Severity.ERROR,
-            f"a group of {group.protocol_type}, not of consumers: no consumer can join it",
+            f"the group has the protocol type {group.protocol_type}, so no consumer can join it",
             f"group {group.group}",
             "choose another group.id",
         )
@@ -82,8 +82,8 @@ def instance_taken(settings: Config, group: GroupDescription | None) -> Iterator
         if one.instance_id == wanted:
             yield Finding(
                 Severity.ERROR,
-                f"group.instance.id={wanted} is in use by {one.client_id} at {one.host}: who starts with it now fences "
-                "that member",
+                f"group.instance.id={wanted} is in use by {one.client_id} at {one.host}: a process that starts with it "
+                "fences that member",
                 f"group {group.group if group else ''}",
                 "give every process an instance id of its own, or stop that one first",
             )
@@ -97,13 +97,13 @@ def instance_fought_over(looks: Sequence[TimedSnapshot]) -> Iterator[Finding]:
                 holders[one.instance_id][one.member_id] = f"{one.client_id} at {one.host}"
     for instance, members in sorted(holders.items()):
         if len(members) > 1:
-            who = ", ".join(sorted(set(members.values())))
+            clients = ", ".join(sorted(set(members.values())))
             yield Finding(
                 Severity.ERROR,
-                f"group.instance.id={instance} changed hands {len(members) - 1} times while we looked ({who}): several "
-                "processes have it and fence each other, or one keeps dying",
+                f"group.instance.id={instance} changed hands {len(members) - 1} times during the watch ({clients}): "
+                "several processes have it and fence each other, or one process restarts again and again",
                 f"group {looks[-1].group.group}",
-                "give every process an instance id of its own; if there is one only, read why it restarts",
+                "give every process an instance id of its own; if only one has it, find the cause of its restarts",
             )
 
 
@@ -112,7 +112,7 @@ def rebalance_stuck(settings: Config, looks: Sequence[TimedSnapshot]) -> Iterato
         last = looks[-1]
         yield Finding(
             Severity.WARNING,
-            f"the group has been {last.group.state} all the {last.at_s - looks[0].at_s:.0f} s that we looked: a member "
+            f"the group has been {last.group.state} all the {last.at_s - looks[0].at_s:.0f} s of the watch: a member "
             f"that does not poll holds it up, for {settings.max_poll_interval_ms} ms with these settings",
             f"group {last.group.group}",
             "find the member whose handler is slow; `kohort group describe` lists them",
@@ -131,13 +131,13 @@ def lag_growing(looks: Sequence[TimedSnapshot]) -> Iterator[Finding]:
     least = min(look.lag for look in looks[half:])
     most = max(look.lag for look in looks[:half])
     if least > most:
-        who = f"{len(last.members)} members" if last.members else "nobody: the group has no members"
+        who = f"{len(last.members)} members" if last.members else "no member"
         yield Finding(
             Severity.WARNING,
             f"lag grows: from {looks[0].lag} to {looks[-1].lag} records in {looks[-1].at_s - looks[0].at_s:.0f} s, "
             f"read by {who}",
             f"group {last.group}",
-            "start members, up to one a partition; look where their time goes (`kohort group lag --watch`)",
+            "start members, up to one a partition; watch the lag (`kohort group lag --watch`)",
         )
 
 
@@ -148,9 +148,9 @@ def idle_members(group: GroupDescription | None) -> Iterator[Finding]:
     if idle:
         yield Finding(
             Severity.NOTE,
-            f"{len(idle)} of {len(group.members)} members own nothing: {_names(idle)}",
+            f"{len(idle)} of {len(group.members)} members own no partition: {_names(idle)}",
             f"group {group.group}",
-            "more members than partitions do not read faster; more partitions might",
+            "remove these members, or add partitions",
         )
 
 

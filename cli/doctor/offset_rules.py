@@ -10,7 +10,7 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_config import Config
 
 TOLERATED_MS = 60_000
-"""Clocks of well-kept machines differ by far less."""
+"""Clocks with NTP differ by far less."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +41,10 @@ def below_log(settings: Config, committed: Sequence[CommittedOffsets]) -> Iterat
         records = sum(one.first - one.offset for one in lost)
         yield Finding(
             Severity.ERROR,
-            f"committed before the log begins: {records} offsets that were not read are gone ({_at(lost)}); the next "
+            f"committed below the log start: {records} unread offsets were deleted ({_at(lost)}); the next "
             f"member goes on by auto.offset.reset={settings.auto_offset_reset}",
             short(one.partition for one in lost),
-            "move the group into the log knowingly (kohort group offsets reset), and keep records longer than it lags",
+            "move the group into the log (kohort group offsets reset), and keep records longer than the lag",
         )
 
 
@@ -53,8 +53,8 @@ def beyond_log(settings: Config, committed: Sequence[CommittedOffsets]) -> Itera
     if ahead:
         yield Finding(
             Severity.ERROR,
-            f"committed beyond the log's end ({_at(ahead)}): the topic was made anew, or its leader lost records; the "
-            f"next member goes on by auto.offset.reset={settings.auto_offset_reset}",
+            f"committed beyond the log's end ({_at(ahead)}): the topic was created again, or its leader lost records; "
+            f"the next member goes on by auto.offset.reset={settings.auto_offset_reset}",
             short(one.partition for one in ahead),
             "kohort group offsets reset GROUP --to earliest (or --to latest) --topic TOPIC",
         )

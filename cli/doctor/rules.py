@@ -63,8 +63,8 @@ RULES: Final = (
 class Opinion:
     """The results of all rules.
 
-    Findings by rule, satisfied rules, rules that could not be checked (with the error), and rules that this call has no
-    reason to check (with the missing option).
+    Findings by rule, satisfied rules, rules that could not be checked (with the error), and rules that were not
+    requested (with the missing option).
     """
 
     findings: list[tuple[Rule, Finding]] = field(default_factory=list)

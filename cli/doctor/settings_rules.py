@@ -8,7 +8,7 @@ from kohort.cli.doctor.finding import Finding, Severity
 from kohort.coordinator_client.consumer_config import Config
 
 BYTES_A_RECORD: Final = 100
-"""Of small records, for how many one fetch may hold."""
+"""The size of a small record, to estimate the records of a fetch."""
 
 
 def session_timeout(settings: Config, broker_configs: Mapping[int, Configs]) -> Iterator[Finding]:
@@ -19,7 +19,7 @@ def session_timeout(settings: Config, broker_configs: Mapping[int, Configs]) -> 
         if not low <= asked <= high:
             yield Finding(
                 Severity.ERROR,
-                f"session.timeout.ms={asked} is outside of what the broker takes, {low} to {high}: every JoinGroup is "
+                f"session.timeout.ms={asked} is outside of the broker's bounds, {low} to {high}: every JoinGroup is "
                 "refused with INVALID_SESSION_TIMEOUT",
                 _brokers(nodes),
                 f"set it between {low} and {high}, or change group.min.session.timeout.ms and "
@@ -34,7 +34,7 @@ def heartbeat_interval(settings: Config) -> Iterator[Finding]:
     if beat >= session:
         yield Finding(
             Severity.ERROR,
-            f"heartbeat.interval.ms={beat} is not below session.timeout.ms={session}: members die between heartbeats",
+            f"heartbeat.interval.ms={beat} is not below session.timeout.ms={session}: members expire",
             "settings",
             f"set heartbeat.interval.ms to {max(1, session // 3)} at most",
         )
@@ -54,9 +54,9 @@ def poll_below_session(settings: Config) -> Iterator[Finding]:
         yield Finding(
             Severity.WARNING,
             f"max.poll.interval.ms={poll} is below session.timeout.ms={session}: a rebalance waits {poll} ms for "
-            "members, less than a broker waits for a heartbeat, and drops those that are merely slow",
+            "members, less than a broker waits for a heartbeat, and removes slow members",
             "settings",
-            "give handlers at least as long as the session",
+            "set max.poll.interval.ms to at least the session timeout",
         )
 
 
@@ -69,7 +69,7 @@ def poll_budget(settings: Config, ms_per_record: float) -> Iterator[Finding]:
             yield Finding(
                 Severity.WARNING,
                 f"max.poll.records is not limited, and at {ms_per_record:g} ms a record only {fits} fit into "
-                f"max.poll.interval.ms={limit}; one fetch of small records holds some {fetched}",
+                f"max.poll.interval.ms={limit}; one fetch of small records has some {fetched}",
                 "settings",
                 f"set max.poll.records to {max(1, fits // 2)} or less, or max.poll.interval.ms higher",
             )
@@ -79,7 +79,7 @@ def poll_budget(settings: Config, ms_per_record: float) -> Iterator[Finding]:
         yield Finding(
             Severity.ERROR,
             f"{most} records of {ms_per_record:g} ms need {need:.0f} ms, and max.poll.interval.ms is {limit}: a member "
-            "with a full poll leaves the group, and what it did is done again by others",
+            "with a full poll leaves the group, and other members repeat its work",
             "settings",
             f"set max.poll.records to {max(1, fits // 2)} or less, or max.poll.interval.ms to {int(need * 2)}",
         )
@@ -109,19 +109,19 @@ def own_assignors(settings: Config) -> Iterator[Finding]:
         others = ", ".join(name for name in names if name != "cooperative-sticky")
         yield Finding(
             Severity.NOTE,
-            f"cooperative-sticky together with {others}: every rebalance stops everybody, as a migration needs it",
+            f"cooperative-sticky together with {others}: every rebalance stops all members, as in a migration",
             "settings",
-            "once every member lists cooperative-sticky, take the others out (kohort assign plan-migration)",
+            "remove the others when every member lists cooperative-sticky (kohort assign plan-migration)",
         )
 
 
 def auto_create(settings: Config, broker_configs: Mapping[int, Configs]) -> Iterator[Finding]:
     nodes = [node for node, found in broker_configs.items() if found.get("auto.create.topics.enable") == "true"]
     if nodes:
-        ours = "and this consumer asks for that" if settings.allow_auto_create_topics else "at any producer's first try"
+        ours = "and this consumer requests it" if settings.allow_auto_create_topics else "at a producer's first request"
         yield Finding(
             Severity.WARNING,
-            f"brokers make topics that are asked for, {ours}: a mistyped name becomes a topic, with default partitions",
+            f"brokers create missing topics, {ours}: a mistyped name becomes a topic, with default partitions",
             _brokers(nodes),
             "set auto.create.topics.enable=false on the brokers, and allow.auto.create.topics=false on consumers",
         )

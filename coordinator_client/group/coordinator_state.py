@@ -41,7 +41,7 @@ class CoordinatorSearch:
         return self.state is CoordinatorState.UNKNOWN and now >= self.retry_at
 
     def asked(self) -> None:
-        self.state = coordinator_after(self.state, CoordinatorTrigger.ASKED)
+        self.state = coordinator_after(self.state, CoordinatorTrigger.SENT)
 
     def found(self, coordinator: CoordinatorNode) -> None:
         self.state = coordinator_after(self.state, CoordinatorTrigger.FOUND)

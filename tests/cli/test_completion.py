@@ -75,4 +75,4 @@ def test_each_shell_gets_a_script_that_names_us(shell: str, capsys: pytest.Captu
 
 def test_a_shell_that_is_none(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "tcsh"]) == 2
-    assert "none of bash, zsh, fish, powershell" in " ".join(capsys.readouterr().err.replace("│", " ").split())
+    assert "not one of bash, zsh, fish, powershell" in " ".join(capsys.readouterr().err.replace("│", " ").split())

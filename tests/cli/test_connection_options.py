@@ -107,8 +107,8 @@ def test_the_usual_file_is_found(tmp_path: Path) -> None:
     [
         ("bootstrap.servers", None, r"not a property .*line=1"),
         ("a=1\n\nb\\\n c\n", None, r"not a property .*line=3"),
-        ("[one]\nclient.id=x\n", "two", r"no profile 'two' .*there: one"),
-        ("client.id=x\n", "two", r"no profile 'two' .*there: none"),
+        ("[one]\nclient.id=x\n", "two", r"no profile 'two' .*has: one"),
+        ("client.id=x\n", "two", r"no profile 'two' .*has: none"),
         ("client.id=x\n", None, "no broker is named"),
     ],
 )
@@ -120,7 +120,7 @@ def test_a_file_that_is_wrong_says_where(tmp_path: Path, text: str, profile: str
 
 
 def test_a_profile_of_no_file_and_a_file_that_is_none(tmp_path: Path) -> None:
-    with pytest.raises(KohortError, match="profile 'prod' of no file"):
+    with pytest.raises(KohortError, match="profile 'prod' without a file"):
         told({"HOME": str(tmp_path)}, profile="prod")
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(KohortError, match="cannot be read"):

@@ -78,7 +78,7 @@ def test_every_way_to_show_them(run: Run, topic: str, tmp_path: Path) -> None:
 def test_wrong_words_are_one_line(run: Run) -> None:
     assert "the topic has 3 partitions" in run("--partition", "9", code=1)
     assert "neither an offset nor a time" in run("--from", "soon", code=1)
-    assert "'P1X' is no duration" in run("--from", "P1X", code=1)
+    assert "'P1X' is not a duration" in run("--from", "P1X", code=1)
     assert "cannot be written" in run("--parquet", "/nowhere/records.parquet", code=1)
 
 
@@ -98,7 +98,7 @@ def test_nothing_to_read_is_said_and_is_no_error(
 ) -> None:
     assert main(["consume", topic, "-b", broker.bootstrap]) == 0
     printed = capfd.readouterr()
-    assert (printed.out, printed.err) == ("", "nothing to read there\n")
+    assert (printed.out, printed.err) == ("", "no records in these partitions\n")
 
 
 @pytest.fixture

@@ -175,11 +175,11 @@ FAILING: dict[str, list[tuple[dict[str, Any], Severity, str, dict[str, Any]]]] =
         (
             {"settings": SETTINGS, "broker_configs": {1: {"auto.create.topics.enable": "true"}}},
             Severity.WARNING,
-            "any producer's",
+            "a producer's first",
             {"broker_configs": {1: {"auto.create.topics.enable": "false"}}},
         ),
     ],
-    "group": [({"settings": SETTINGS, "group": None}, Severity.NOTE, "no such group", {"group": group()})],
+    "group": [({"settings": SETTINGS, "group": None}, Severity.NOTE, "does not exist", {"group": group()})],
     "group-kind": [
         ({"group": group(protocol_type="connect")}, Severity.ERROR, "connect", {"group": group(protocol_type="")}),
     ],
@@ -203,7 +203,7 @@ FAILING: dict[str, list[tuple[dict[str, Any], Severity, str, dict[str, Any]]]] =
         (
             {"group": group(member("a", classic=True), member("b", classic=False))},
             Severity.WARNING,
-            "1 members speak",
+            "1 members use",
             {"group": group(member("a", classic=False), member("b", classic=False))},
         ),
     ],
@@ -251,7 +251,7 @@ FAILING: dict[str, list[tuple[dict[str, Any], Severity, str, dict[str, Any]]]] =
         (
             {"settings": SETTINGS, "committed": [CommittedOffsets(P0, 5, 8, 20), CommittedOffsets(P1, 9, 9, 9)]},
             Severity.ERROR,
-            "3 offsets",
+            "3 unread offsets",
             {"committed": [CommittedOffsets(P0, 8, 8, 20)]},
         ),
     ],

@@ -186,10 +186,10 @@ def test_both_ask_first_and_no_is_no(
     assert main(["region", "reset", region.url, "--to", "4"]) != 0
     assert main(["region", "retire", region.url]) != 0
     assert region.coordinator.record() == before
-    assert "checkpoint 5 is forgotten" in asked[0]
+    assert "checkpoint 5 is deleted" in asked[0]
     assert "checkpoints 1, 2, 3, 4 are deleted" in asked[1]
     assert main(["region", "reset", region.url, "--to", "4", "--yes"]) == 0
-    assert "goes back to checkpoint 4: epoch 1, checkpoint 5 is forgotten" in capsys.readouterr().out
+    assert "is reset to checkpoint 4: epoch 1, checkpoint 5 is deleted" in capsys.readouterr().out
 
 
 def test_status_and_retire_leave_a_late_checkpoint_to_the_members(region: Region, command: Callable[..., Any]) -> None:

@@ -74,7 +74,7 @@ def test_a_response_needs_its_version(capsys: pytest.CaptureFixture[str]) -> Non
 
 @pytest.mark.parametrize(
     ("wrong", "says"),
-    [("no-such-file", "no frame in hex or base64"), ("zzzz", "no frame in hex or base64"), ("00ff", "")],
+    [("no-such-file", "neither a frame in hex"), ("zzzz", "neither a frame in hex"), ("00ff", "")],
     ids=["no file", "no file, and base64", "two bytes"],
 )
 def test_what_is_no_frame(capsys: pytest.CaptureFixture[str], wrong: str, says: str) -> None:
@@ -264,4 +264,4 @@ def test_record_then_replay_through_the_member(
     code, out, _ = run(capsys, "replay", path, "--member")
     assert code == 0, out
     assert "JoinGroup" in out
-    assert "asks the same" in out
+    assert "same request" in out

@@ -13,7 +13,7 @@ NAMED = re.compile(r"`(tests/[\w/]+\.py)((?:::\w+)+)`")
 def rows(page: str) -> list[str]:
     """The lines of the table of threats, without its head."""
     lines = [line for line in page.splitlines() if line.startswith("|")]
-    assert lines[0].endswith("| shown by |")
+    assert lines[0].endswith("| tests |")
     return lines[2:]
 
 
@@ -57,5 +57,5 @@ def test_every_row_names_tests_that_exist() -> None:
 )
 def test_a_row_that_names_none_is_found(shown: str) -> None:
     assert (
-        len(missing(f"| who | may try | what stops it | shown by |\n|---|---|---|---|\n| a | b | c | {shown} |")) == 1
+        len(missing(f"| who | may try | what stops it | tests |\n|---|---|---|---|\n| a | b | c | {shown} |")) == 1
     )

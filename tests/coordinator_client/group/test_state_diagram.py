@@ -34,11 +34,7 @@ def test_the_page_is_what_the_table_says(make: ModuleType) -> None:
 def test_every_state_has_a_paragraph(make: ModuleType) -> None:
     assert set(make.paragraphs(MemberState)) == {state.name for state in MemberState}
     assert set(make.paragraphs(CoordinatorState)) == {state.name for state in CoordinatorState}
-    assert all(
-        len(text) > 60
-        for text in make.paragraphs(MemberState).values()
-        if text != "The end: nothing leaves this state."
-    )
+    assert all(len(text) > 60 for text in make.paragraphs(MemberState).values() if text != "The final state.")
 
 
 def test_every_transition_is_in_the_table_of_the_page(make: ModuleType) -> None:

@@ -23,7 +23,7 @@ def test_each_connection_that_ends_and_each_request_in_it_counts_once(lost: int,
             consumer.assign([P0])
             read(consumer, 2)
             metrics = consumer.metrics()
-        assert (metrics.connection_close_total, metrics.requests_unanswered_total) == (lost, lost)
+        assert (metrics.connection_close_total, metrics.request_failures_total) == (lost, lost)
         assert metrics.connection_creation_total == metrics.connection_count + lost
         assert metrics.fetch_failures_total == (lost if api == "Fetch" else 0)
         assert (metrics.records_consumed_total, metrics.slices_total, metrics.resets_total) == (2, 1, 1)
