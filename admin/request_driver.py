@@ -144,7 +144,7 @@ class AdminCore:
 def first_of(answers: Sequence[Any], api: str, **asked: str) -> Any:
     """The first result of a response. Raises KohortError if there is none."""
     if not answers:
-        raise KohortError("the broker's answer leaves out what it was asked about", api=api, **asked)
+        raise KohortError("the response lacks the requested entry", api=api, **asked)
     return answers[0]
 
 
@@ -278,7 +278,7 @@ class RequestDriver:
     def pause(self, within_s: float = float("inf")) -> bool:
         """Wait before a retry.
 
-        Returns False, at once, if the call's time is up, or if `within_s` seconds of it have passed.
+        Returns False, at once, if the call's time is over, or if `within_s` seconds of it have passed.
         """
         passed_s = self.config.default_api_timeout_ms / 1000 - self._left_s()
         if self._left_s() <= PAUSE_S or passed_s >= within_s:
@@ -300,10 +300,10 @@ class RequestDriver:
             self._none_came(question)
 
     def _none_came(self, question: AdminRequest) -> None:
-        """Raise OperationTimeout if the call's time is up, or the driver's error if it has ended."""
+        """Raise OperationTimeout if the call's time is over, or the driver's error if it has ended."""
         self._driver.check()
         if not self._left_s():
-            raise OperationTimeout(f"no answer to {question.api} in time", api=question.api)
+            raise OperationTimeout(f"no response to {question.api} in time", api=question.api)
 
     def _answer(self, question: AdminRequest, promise: Promise[RequestResult]) -> Any:
         match self._outcome(question, promise):
@@ -312,4 +312,6 @@ class RequestDriver:
             case SendFailed(error):
                 raise error
             case NoResponse(error):
-                raise ConnectionFailed(f"no answer to {question.api}: {error.message}", hint=error.hint, **error.place)
+                raise ConnectionFailed(
+                    f"no response to {question.api}: {error.message}", hint=error.hint, **error.place
+                )

@@ -419,8 +419,8 @@ class Producer:
         core = self._driver.core
         if topic not in core.metadata.view.topics:
             return OperationTimeout(
-                f"nothing is known of the topic after {self._config.max_block_ms} ms",
-                hint="does a broker answer, and is there such a topic?",
+                f"no metadata of the topic after {self._config.max_block_ms} ms",
+                hint="check the topic's name, and that brokers can be reached",
                 topic=topic,
             )
         return BufferFull(

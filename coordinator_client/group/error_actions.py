@@ -23,7 +23,7 @@ class ErrorAction(Enum):
     """The action of the machine for an error code in a response."""
 
     RETRY = "ask again after a backoff"
-    REDISCOVER = "the coordinator is another one: find it, then ask again"
+    REDISCOVER = "send FindCoordinator, then retry"
     REJOIN = "this attempt is void: join again with the same member id"
     FORGET_GENERATION = "membership of this generation is gone: partitions are lost, join again with the same member id"
     FORGET_MEMBER = "the group does not know us: partitions are lost, join again without a member id"

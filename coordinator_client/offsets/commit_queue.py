@@ -594,7 +594,7 @@ def _error(
         )
     if view is None and code == UNKNOWN_MEMBER:
         hint = "stop them first, or commit for another group"
-        return CommitFailed("the group has members, and its offsets are theirs", hint=hint, **place)
+        return CommitFailed("the group has members, which alone may commit its offsets", hint=hint, **place)
     if code in AUTHORIZATION_CODES:
         return AuthorizationFailed("not allowed to commit", **place)
     return BrokerError(code, api="OffsetCommit", **place)
