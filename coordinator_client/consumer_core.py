@@ -1,13 +1,12 @@
-"""The core of a consumer: everything except its sockets, thread and clock. Connects the parts with each other.
+"""The core of a consumer: everything except its sockets, thread and clock. It connects the parts.
 
-The driver's thread calls `poll` after each event, and sends the requests that it returns. It also makes the caller's
-changes (`Driver.execute`). The caller's thread only looks, and settles what was handed over, in steps that may be
-repeated: a signal handler may raise there after any call. Both hold the driver's lock meanwhile, and neither does
-anything slow here: no I/O, no decoding, no user code.
+The driver's thread calls `poll` after each event, and sends the returned requests. It also makes the caller's changes
+(`Driver.execute`). The caller's thread only reads, and settles what was handed over. It does so in repeatable steps,
+because a signal handler may raise after any call. Both hold the driver's lock meanwhile, and do nothing slow: no I/O,
+no decoding, no user code.
 
-A turn goes in the order in which things depend on each other: the group's machine, the assignment that it left us with,
-metadata, commits, offsets, fetches. What is asked of brokers lives in `consumer_metadata.py`,
-`offset_lookups.py` and `commit_requests.py`.
+A turn follows the dependencies: the group's machine, its assignment, metadata, commits, offsets, fetches. Requests are
+in `consumer_metadata.py`, `offset_lookups.py` and `commit_requests.py`.
 """
 
 from bisect import bisect_left
@@ -90,7 +89,7 @@ MOST_AT_ONCE: Final = 64
 
 
 class DecodedFetch(NamedTuple):
-    """A slice's columns, or its error; `corrupt`: batches that were skipped and not counted yet."""
+    """A slice's columns, or its error. `corrupt`: the number of skipped batches that are not counted yet."""
 
     slice_: CompletedFetch
     columns: RecordColumns | None
@@ -99,8 +98,10 @@ class DecodedFetch(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A slice that is handed over up to `next_offset`. `rest` is what is left of it. `misled`: what follows it was
-    fetched from where a corrupt batch claimed to end, which is not where reading goes on."""
+    """A slice that is handed over up to `next_offset`. `rest` is its remainder.
+
+    `misled`: the next slice was fetched from the end that a corrupt batch claimed, where reading does not go on.
+    """
 
     slice_: CompletedFetch
     rest: CompletedFetch | None
@@ -126,9 +127,9 @@ class Offer:
 
 
 class Handed:
-    """The slices that a poll has returned and the core has not moved behind yet. `settled` items of it are done.
+    """The slices that a poll has returned and the core has not settled yet. `settled` items of it are done.
 
-    `outlived`: the leader of a slice is none any more. The new one is asked before anything follows it.
+    `outlived`: the partition has a new leader. Its end offset is requested before later slices are used.
     """
 
     __slots__ = ("corrupt", "items", "outlived", "records", "settled", "slices")
@@ -143,8 +144,10 @@ class Handed:
 
 
 class ConsumerCore:
-    """See the module. `chance` gives numbers in [0, 1); `has_updates` is set when a poll that waits should look
-    again."""
+    """The core of one consumer; see the module. `chance` returns random numbers in [0, 1).
+
+    `has_updates` is set when a waiting poll should look again.
+    """
 
     def __init__(
         self, config: Config, assignors: tuple[Assignor, ...], *, chance: Callable[[], float], started: float
@@ -162,7 +165,7 @@ class ConsumerCore:
         self.committer = CommitQueue(config.group or "", self.backoff, self.metadata)
         self.marks = PauseMarks()
         self.subscription: Subscription | None = None
-        self.told_to_read = False  # subscribe and assign say it, even of nothing
+        self.told_to_read = False  # true after subscribe or assign, even with an empty list
         self.member: MemberBase | None = None
         self.view: MemberView | None = None
         self.visible: frozenset[TopicPartition] = frozenset()
@@ -231,7 +234,7 @@ class ConsumerCore:
         )
         self.pushing = TelemetryReporter(context, self.metrics)
         self._context = context
-        self.log_fields = self.telling.log_fields  # whose the log lines of the driver's thread are
+        self.log_fields = self.telling.log_fields  # the logging context of the driver's thread
         self._outgoing: list[UnsentRequest] = []
         self._job: BackgroundJob | None = None
         self._errors: deque[KohortError] = deque()
@@ -246,7 +249,7 @@ class ConsumerCore:
     # ------------------------------------------------------------------ the driver's side
 
     def poll(self, now: float, wall_ms: int) -> PollResult:
-        """Look at everything that happened; what is to be sent comes out."""
+        """Process all events, and return the requests to send."""
         self.wall_ms = wall_ms
         if self.retired is not None:
             self._wind_up(now)
@@ -259,7 +262,7 @@ class ConsumerCore:
         self.pushing.poll(now)
         self._note_gaps()
         if self._socket_events:
-            wakes.append(now)  # something settled at once, and the machine wants to hear of it
+            wakes.append(now)  # a result is available at once, and the machine must process it
         wakes += [
             *self.cluster.next_poll_at(now),
             *self.questions.next_poll_at(),
@@ -271,7 +274,7 @@ class ConsumerCore:
         ]
         outgoing, self._outgoing = tuple(self._outgoing), []
         job, self._job = self._job, None
-        # A time that has passed without work being owed is waited for no longer: else the driver would spin.
+        # A past time without due work is ignored, because the driver would spin.
         later = [wake for wake in wakes if wake is not None and wake > now]
         if self.retired is not None and self.left:
             self.retired()
@@ -311,8 +314,8 @@ class ConsumerCore:
             self.has_updates = True
         self.committer.complete(ready.view, now, self.chance())
         self._hook = ready.hook
-        # Until its hook has run, what is to go is still ours, and the coordinator takes commits of it. Only where there
-        # is none to take them must the caller not wait for one: the hook waits for the caller.
+        # The partitions are owned until the hook has run, and the coordinator accepts their commits. Only without a
+        # coordinator must the caller not wait for a commit, because the hook waits for the caller.
         hook_waits = ready.hook is not None and ready.hook.serial != self._hook_taken
         if hook_waits and ready.view.coordinator is None:
             self.committer.release_blocked(
@@ -440,7 +443,7 @@ class ConsumerCore:
         for partition in [one for one in self.positions if one.topic in before]:
             state, topic = self.positions.state(partition), partition.topic
             if state.offset < 0:
-                self.positions.invalidate(partition)  # responses that are on their way may be about the old topic
+                self.positions.invalidate(partition)  # responses in flight may be about the old topic
                 continue
             self.fetcher.drop(partition)
             error = recreated(partition, before[topic], self.topic_ids[topic], state.offset)
@@ -483,7 +486,7 @@ class ConsumerCore:
         self.questions.fail(error)
 
     def send(self, line: ConnectionPurpose, endpoint: Endpoint | None, ask: PendingRequest) -> None:
-        """Hand a request to the driver; without an endpoint any broker will do."""
+        """Pass a request to the driver. Without an endpoint any broker will do."""
         self._outgoing.append(UnsentRequest(line, endpoint, ask))
 
     @property
@@ -492,7 +495,7 @@ class ConsumerCore:
 
     def metrics(self, now: float) -> "ConsumerMetrics":
         """All metrics at `now`."""
-        from kohort.coordinator_client.metrics.metrics_table import MetricsSources, metrics_of  # for those who look
+        from kohort.coordinator_client.metrics.metrics_table import MetricsSources, metrics_of  # for other threads
 
         sources = MetricsSources(
             self._context,
@@ -529,9 +532,9 @@ class ConsumerCore:
         if self.subscription is not None:
             self.subscription = None
             self._caller_events.append(Unsubscribed())
-            self._hook = None  # parting withdraws a call that nobody took: it may not be taken before that
+            self._hook = None  # withdraws a call that was not taken: it may not be taken before the unsubscribe
         if self.manual:
-            self.visible = frozenset()  # at once; of a subscription the hooks tell
+            self.visible = frozenset()  # at once; the assignment of a subscription changes at hook calls
         self.manual = self.manual.replaced(())  # under a new epoch: assigned again, a partition begins anew
         self.marks = self.marks.resubscribed(None)
         self.metadata.set_topics(WantedTopics())
@@ -561,7 +564,7 @@ class ConsumerCore:
 
     @property
     def owes_loss(self) -> bool:
-        """True if the next hook, `on_lost`, is certain but not here yet."""
+        """True if the hook `on_lost` will follow, but is not due yet."""
         return self.view is not None and self.view.state is MemberState.STALLED
 
     def polled(self, now: float, *, handled: bool) -> None:
@@ -575,7 +578,7 @@ class ConsumerCore:
             self.positions.noted(changes)
 
     def poll_ended(self, now: float) -> None:
-        """The user's code goes on."""
+        """The user's code continues."""
         self._ended = PollEnded(now)
         self.sensors.poll_ended(now)
 
@@ -600,7 +603,7 @@ class ConsumerCore:
 
     @property
     def out(self) -> bool:
-        """True if nothing of a subscription is left."""
+        """True if no subscription is left or being ended."""
         settled = (MemberState.OUT, MemberState.CLOSED, MemberState.FAILED)
         queued = any(isinstance(event, Unsubscribed) for event in self._caller_events)
         return self.member is None or (self.view is not None and self.view.state in settled and not queued)
@@ -638,8 +641,7 @@ class ConsumerCore:
         return call
 
     def hook_done(self, call: HookCall, answer: object, error: BaseException | None, now: float) -> None:
-        """The user's hook is over. Raises what is wrong with its answer, after the machine was told. Nothing if it was
-        told already."""
+        """Pass the result of the user's hook to the machine, once. Raises an error if the result is invalid."""
         if call.serial == self._hook_over:
             return
         self._hook_over = call.serial
@@ -652,7 +654,7 @@ class ConsumerCore:
             raise meant.wrong
 
     def _show(self, partitions: frozenset[TopicPartition]) -> None:
-        # A hook that an unsubscribe() had no time for speaks of the subscription that was, not of what is read now.
+        # The hook belongs to an ended subscription, and must not change the manual assignment.
         if not self.manual:
             self.visible = partitions
 
@@ -661,8 +663,11 @@ class ConsumerCore:
     def next_slices(
         self, partitions: Sequence[TopicPartition], most: int, now: float
     ) -> list[tuple[CompletedFetch, int]]:
-        """The next slice of each of these partitions, at most `MOST_AT_ONCE`, up to `most` slices; none once membership
-        is uncertain. Each with the offset to decode from. Nothing moves: they stay parked until they are settled."""
+        """Return the next slice of each of these partitions, up to `most` slices, with the offset to decode from.
+
+        At most `MOST_AT_ONCE` partitions are examined. None is returned once membership is uncertain. The slices stay
+        buffered until they are settled.
+        """
         found: list[tuple[CompletedFetch, int]] = []
         if not self._certain(now):
             return found
@@ -680,7 +685,7 @@ class ConsumerCore:
             self.most_at_once = slices
 
     def _certain(self, now: float) -> bool:
-        """True if membership is certain; a process that slept may own nothing any more (B-33)."""
+        """True if membership is certain. A process that slept may own nothing any more (B-33)."""
         return self.view is None or self.subscription is None or now < self.view.ownership_deadline
 
     def is_current(self, slice_: CompletedFetch) -> bool:
@@ -688,8 +693,11 @@ class ConsumerCore:
         return self.positions.is_current(slice_.partition, slice_.serial)
 
     def select(self, decoded: Sequence[DecodedFetch], offer: Offer, most: int, room: float, now: float) -> float:
-        """Add to `append` what may be handed over of these, at most `MOST_AT_ONCE`; the room that is left. Pure, but
-        for `append`: the rest stays parked, for fetches go on behind it, and what is dropped here would be skipped."""
+        """Add to `append` the slices of these that may be handed over, and return the remaining room.
+
+        At most `MOST_AT_ONCE` slices are examined. It has no other effect: other slices stay buffered, because fetches
+        continue behind them, and dropped records would be skipped.
+        """
         self._looks_at(len(decoded))
         for one in decoded:
             slice_ = one.slice_
@@ -721,7 +729,7 @@ class ConsumerCore:
         return room
 
     def _is_next(self, slice_: CompletedFetch, now: float) -> bool:
-        """The slice may be shown now: not paused, of a certain membership, and what its partition goes on with."""
+        """True if the slice may be returned now: not paused, membership certain, and next in its partition."""
         return (
             slice_.partition in self.allowed
             and self._certain(now)
@@ -730,8 +738,8 @@ class ConsumerCore:
         )
 
     def settle(self, handed: Handed) -> bool:
-        """Move behind what was handed over, at most `MOST_AT_ONCE` slices; whether that was all. It may be interrupted
-        and done again at any place."""
+        """Settle at most `MOST_AT_ONCE` handed-over slices. Returns True if that was all. It may be interrupted and
+        repeated."""
         if self.door.handed is not handed:
             return True
         stop = handed.settled + MOST_AT_ONCE
@@ -766,12 +774,12 @@ class ConsumerCore:
         self.fetcher.parked.remove(slice_, item.rest)
 
     def settled(self) -> bool:
-        """Settle a part of what was handed over last; whether nothing is left of it."""
+        """Settle a part of the last hand-over. Returns True if nothing is left of it."""
         handed = self.door.handed
         return handed is None or self.settle(handed)
 
     def is_outlived(self, slice_: CompletedFetch) -> bool:
-        """True if the leader that gave a slice is none any more: the new one is asked before anything follows it."""
+        """True if the slice's leader was replaced. The new leader's end offset is needed before later slices."""
         known = self.metadata.view.partition(slice_.partition)
         return known is not None and slice_.leader_epoch_at_fetch < known.leader_epoch
 
@@ -805,7 +813,7 @@ class ConsumerCore:
         return self.positions.take_error()
 
     def put_error(self, error: KohortError) -> None:
-        """Have the next poll raise it; once, however often it happened before that poll."""
+        """Make the next poll raise the error, once, for any number of occurrences before that poll."""
         if not any(type(one) is type(error) and one.message == error.message for one in self._errors):
             self._errors.append(error)
         self.has_updates = True
@@ -826,7 +834,7 @@ class ConsumerCore:
     # --- pausing
 
     def pause(self, partitions: frozenset[TopicPartition] | None, topics: tuple[str, ...], pattern: str | None) -> None:
-        """Lay marks; nothing given: on everything."""
+        """Set pause marks; without arguments, on the whole consumer."""
         marks = self.marks
         if partitions is None and not topics and pattern is None:
             marks = marks.pause_all()
@@ -875,9 +883,9 @@ class ConsumerCore:
         return partition not in self.positions and partition in self.assignment
 
     def waiting_since_ms(self, partition: TopicPartition) -> int | None:
-        """The time (ms) at which the next record was written, as well as is known without reading it: from the
-        head of what
-        is fetched, else the timestamp of the last record that was returned, which is no later. None: nothing is known.
+        """Return the time (ms) at which the next record was written, without reading it; None if unknown.
+
+        It is taken from the head of the buffered slices, else from the last returned record, which is not later.
         """
         first = self.fetcher.parked.first(partition)
         if first is not None and first.start == self.positions.known_position(partition):
@@ -916,11 +924,13 @@ def _elsewhere() -> ConcurrentUseError:
 
 
 def make_member(config: Config, assignors: tuple[Assignor, ...], chance: Callable[[], float]) -> MemberBase:
-    """The member for `config.protocol`. `chance` gives numbers in [0, 1): for a jitter, and for the id that a member of
-    a KIP-848 group makes up itself (KIP-1082)."""
+    """Return the member for `config.protocol`. `chance` returns random numbers in [0, 1).
+
+    They are for a jitter, and for the id that a member of a KIP-848 group generates (KIP-1082).
+    """
     if config.protocol == "classic":
         return ClassicMember(config.for_member(chance()), assignors)
-    # Imported when it is wanted: most consumers are members of classic groups, and start sooner without it.
+    # Imported on demand: most consumers are members of classic groups, and start faster without it.
     from kohort.coordinator_client.group.consumer_member import ConsumerMember
 
     unique = "".join(f"{int(chance() * 2**32):08x}" for _ in range(4))

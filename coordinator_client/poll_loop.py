@@ -33,7 +33,7 @@ SIDE_BY_SIDE_BYTES = 1 << 18  # less is decoded before another thread has woken 
 
 
 class HookOutcome:
-    """A hook call at work: what the hook returned or raised, once it is `over`. `returned`: it has its final answer."""
+    """A hook call in progress: its result or exception, once it is `over`. `returned`: the result is final."""
 
     __slots__ = ("answer", "call", "error", "over", "returned")
 
@@ -55,11 +55,11 @@ class Observer(Protocol):
 
 
 class PollLoop:
-    """One consumer's life: its driver, who may use it now, and what its next poll has to do.
+    """The lifetime of one consumer: its driver, its current user, and the work of its next poll.
 
-    A signal handler may raise in any method here, after any call. So nothing is taken from the core that could then be
-    lost: records stay parked until they are with the user (`Visit.handed`); a hook, a callback and an error are kept in
-    an attribute from the moment when they are taken until they are run or raised.
+    A signal handler may raise in any method here, after any call. Nothing is therefore taken from the core that could
+    then be lost. Records stay buffered until the user has them (`Visit.handed`). A hook, a callback and an error are
+    kept in an attribute from the moment they are taken until they are run or raised.
     """
 
     begun = False  # the driver was started
@@ -93,7 +93,7 @@ class PollLoop:
             stop = partial(_retire, self.driver)
             warn_unclosed("consumer", self.config.client_id, self.config.group, self.driver, stop)
 
-    # --- who may come in
+    # --- access
 
     def acquire(
         self,
@@ -103,7 +103,7 @@ class PollLoop:
         when_closed: bool = False,
         catch_up: bool = True,
     ) -> Visit:
-        """Everything public runs in here. One thread at a time; not in a forked child; not after close.
+        """Enter the consumer, as every public call does. One thread at a time; not in a forked child; not after close.
 
         Raises ForkError, ConcurrentUseError, ConsumerClosed, and CallbackError where hooks may not call.
         """
@@ -131,7 +131,7 @@ class PollLoop:
         self.core.door.look = observer.look if observer is not None else None
 
     def call(self, what: Callable[[ConsumerCore], T]) -> T:
-        """Have the driver run `what` on the core: whole, whatever a signal handler raises here."""
+        """Have the driver run `what` on the core. It runs completely, also if a signal handler raises here."""
         return self.driver.execute(what)
 
     def read(self, what: Callable[[ConsumerCore], T]) -> T:
@@ -159,7 +159,8 @@ class PollLoop:
         return self.read(lambda core: core.metrics(self.driver.now()))
 
     def wakeup(self) -> None:
-        """From any thread, and from a signal's handler: it may have interrupted the one who holds the lock."""
+        """Wake a waiting poll, from any thread, or from a signal handler that may have interrupted a holder of the
+        lock."""
         self._wakeup = True
         self.core.has_updates = True
         self.driver.bell.ring()
@@ -169,9 +170,9 @@ class PollLoop:
     # --- a poll
 
     def poll_begins(self, *, handled: bool = True) -> None:
-        """The time that the user spends between polls is measured outside of this and `poll_ends` (KIP-62).
+        """Begin a poll. The user's processing time is measured between `poll_ends` and this (KIP-62).
 
-        `handled`: whether coming back means that what was returned before is dealt with; a close does not say so.
+        `handled`: true if this call means that the records returned before are processed, which a close does not mean.
         Raises ConcurrentUseError inside another poll, unless a callback calls.
         """
         if handled and self.core.door.depth > 1 and not self.in_callback:
@@ -181,12 +182,12 @@ class PollLoop:
         self._settle()
         self.driver.lock.run(lambda: self.core.polled(self.driver.now(), handled=handled))
         if self.core.owes_loss:
-            self.driver.wakeup()  # else the machine hears of it at its next turn, which is soon enough
+            self.driver.wakeup()  # otherwise the machine learns of it at its next turn, which is soon enough
         if self._observer is not None and handled:
             self._observer.poll_began(self.driver.now())
 
     def poll_failed(self, error: KohortError) -> None:
-        """Tell whoever observes."""
+        """Report the error to the observer."""
         if self._observer is not None and not isinstance(error, WakeupError):
             self._observer.poll_failed(error)
 
@@ -195,15 +196,14 @@ class PollLoop:
         self.driver.lock.run(self.core.poll_ended, self.driver.now())
 
     def look(self) -> None:
-        """Let whoever observes look, before the outermost visit hands over and ends."""
+        """Call the observer before the outermost visit hands over and ends."""
         if self._observer is not None and self.core.door.depth == 1:
             self._observer.look()
 
     def next_action(self) -> HookCall | Callable[[], object] | None:
-        """The next thing a poll has to do before it looks for records: run a hook (`run_hook`), or call what
-        is returned.
+        """Return the next action of a poll before it looks for records: a hook for `run_hook`, or a function to call.
 
-        Raises errors that are due, and WakeupError once.
+        Raises due errors, and WakeupError once.
         """
         self._settle()
         self.core.has_updates = False
@@ -229,14 +229,15 @@ class PollLoop:
     # --- hooks and callbacks
 
     def next_hook(self) -> HookCall | None:
-        """The hook that is due. Hands in what the last one returned, if an interrupt came before; raises its error."""
+        """Return the due hook. Hands in the result of the previous one if an interrupt came before, and raises its
+        error."""
         if self.in_hook:
             return None  # of another task: two never run beside each other
         self.hook_over()
         return self.call(lambda core: core.take_hook(self.driver.now())) if self.core.hook_is_due else None
 
     def hook_over(self) -> None:
-        """Hand in what the hook returned; raises what it raised. Nothing if there is none."""
+        """Hand in the result of the hook, and raise its exception. Does nothing if there is none."""
         outcome = self.outcome
         if outcome is None or not outcome.over:
             return
@@ -268,7 +269,7 @@ class PollLoop:
         return self.run_callback if self._callback is not None else None
 
     def run_callback(self) -> None:
-        """Call the user's function. One at a time: where it raises, the next poll goes on with the others."""
+        """Call the user's functions, one at a time. If one raises, the next poll continues with the others."""
         before = self.in_callback
         call = self._callback
         if call is None:
@@ -289,13 +290,13 @@ class PollLoop:
     # --- the end
 
     def parting_begins(self, until: float) -> None:
-        """A close begins, or goes on with what an interrupted one has left. Hooks and callbacks may call."""
+        """Begin a close, or continue an interrupted one. Hooks and callbacks may call."""
         self.parting = True
         self.closed = False
         self.call(lambda core: core.before_leave(until))
 
     def parted(self, until: float) -> bool:
-        """Nothing is left for the driver to do, or there is no time for it."""
+        """True if the driver has nothing left to do, or no time for it."""
         return self.driver.now() >= until or self.reached(lambda core: core.closing and core.left)
 
     @property
@@ -314,11 +315,11 @@ class PollLoop:
     # --- records
 
     def gather(self, most: int) -> Offer:
-        """The slices that a poll returns now, at most `most` slices and `max_poll_records`, decoded without the lock.
+        """Return the slices of this poll, at most `most` slices and `max_poll_records`, decoded without the lock.
 
-        Nothing is taken: it is with the user when the visit has `handed` it. A batch that cannot be decoded is an error
-        where the position is; the sound ones before it are handed over first. Its error is raised by this call, or by a
-        later poll if there is something to return.
+        Nothing is removed: the slices are the user's when the visit has `handed` them over. A batch that cannot be
+        decoded is an error at its position, and the valid batches before it are handed over first. Its error is raised
+        by this call, or by a later poll if there are records to return.
         """
         core, run = self.core, self.driver.lock.run
         offer = Offer()
@@ -328,7 +329,7 @@ class PollLoop:
             if not slices:
                 continue
             if core.fetcher.held_back:
-                self.driver.wakeup()  # there is room for the next fetch, which goes out while these are decoded
+                self.driver.wakeup()  # room for the next fetch, which is sent while these slices are decoded
             room = run(core.select, self._decode(slices), offer, most, room, self.driver.now())
             if room <= 0 or len(offer.columns) >= most or most == 1:
                 break
@@ -341,8 +342,10 @@ class PollLoop:
         return offer
 
     def _line(self, most: int) -> Iterator[list[TopicPartition]]:
-        """The partitions that have anything, by their turns, in chunks that are looked at while the lock is held once.
-        For one slice the line is not copied: what may not be shown leaves it as it is looked at."""
+        """Yield the partitions with slices, in turn, in chunks that are examined under one hold of the lock.
+
+        For one slice the order is not copied: a partition that may not be returned is set aside when it is examined.
+        """
         run, parked = self.driver.lock.run, self.core.fetcher.parked
         if most > 1:
             line = run(parked.line)
@@ -355,7 +358,7 @@ class PollLoop:
             before = line
 
     def skip_batch(self, offer: Offer) -> None:
-        """Move behind what has nothing for the user: control batches, records of aborted transactions."""
+        """Move behind slices without records for the user: control batches, records of aborted transactions."""
         self.core.door.handed = Handed(offer)
         self._settle()
 
@@ -376,7 +379,8 @@ class PollLoop:
             raise first
 
     def _decode(self, slices: Sequence[tuple[CompletedFetch, int]]) -> list[DecodedFetch]:
-        """Each slice's columns, or what is wrong with it; large ones side by side: decoding lets go of the GIL."""
+        """Decode each slice to columns or an error. Large slices are decoded in parallel, because decoding releases the
+        GIL."""
         known = [self._decoded.get(slice_.partition) for slice_, _offset in slices]
         decoded = [
             one if one is not None and one.slice_ is slice_ else None
@@ -392,7 +396,7 @@ class PollLoop:
             decoded[place] = one
             if one.corrupt and one.columns is not None:
                 for skipped in one.columns.corrupt:
-                    text = f"skipped: {skipped}; reading goes on at offset {skipped.resumed_at}"
+                    text = f"batch skipped: {skipped}; reading continues at offset {skipped.resumed_at}"
                     log.warning("%s", text, extra=self.core.telling.of(one.slice_.partition))
                     self.core.notices.append(Notice("batch_skipped", text))
         return [one for one in decoded if one is not None]
@@ -402,20 +406,21 @@ class PollLoop:
         return self.driver.crashed is not None or self.read(what)
 
     def wait(self, until: float, seen: int, *, wakeable: bool = True) -> bool:
-        """Sleep until something is due or the time has come; False: the time has come. A wakeup() is for polls only.
+        """Sleep until work is due or the time has come. Returns False if the time has come. A wakeup() is for polls
+        only.
 
-        `seen`: `driver.bell.rings` before the last look at what is due.
+        `seen`: `driver.bell.rings` before the last look at due work.
         """
         left = until - self.driver.now()
         if self.core.has_updates or (wakeable and self._wakeup) or self.driver.crashed is not None or self.closed:
             return True
         if self.core.owes_loss:
-            # A poll of no time at all must still be told first that its partitions are gone (B-34).
+            # Even a poll without waiting must learn of lost partitions first (B-34).
             left = max(left, HOOK_GRACE_S)
         return left > 0 and (self.driver.bell.wait(seen, left) or self.driver.now() < until)
 
     def wait_quietly(self, until: float) -> bool:
-        """As `wait`, outside of poll: what is due for a poll stays due."""
+        """As `wait`, outside of poll: the work of a poll stays due."""
         left = until - self.driver.now()
         if left <= 0 or self.driver.crashed is not None:
             return False
@@ -443,7 +448,7 @@ def _decode_or_error(slice_: CompletedFetch, offset: int, config: Config) -> Dec
         before = error.decoded if isinstance(error, CorruptRecord) else None
         if before is None or before.next_offset <= offset:
             return DecodedFetch(slice_, None, error=error)
-        columns = before  # the error is met again, first, by the poll that goes on behind these
+        columns = before  # the next poll behind these records raises the error first
     return DecodedFetch(slice_, columns, len(columns.corrupt))
 
 
@@ -461,7 +466,7 @@ def _decode(slice_: CompletedFetch, offset: int, config: Config) -> RecordColumn
     )
     if slice_.end == slice_.start and not len(columns) and columns.next_offset <= slice_.start:
         raise CorruptRecord(
-            "the broker answered with bytes that hold no whole batch",
+            "Fetch response contains no complete record batch",
             hint="raise max_partition_fetch_bytes if the batch is larger",
             topic=partition.topic,
             partition=partition.partition,

@@ -75,9 +75,10 @@ class Settings(Frozen):
 
     @classmethod
     def of(cls, **settings: Any) -> Self:
-        """Check settings by our own names.
+        """Check settings by kohort's names.
 
-        Raises ConfigError: unknown name (with the nearest known one), wrong type, out of bounds, or two that disagree.
+        Raises ConfigError: unknown name (with the nearest known one), wrong type, out of bounds, or two that contradict
+        each other.
         """
         config = cls(**{name: checked(cls.setting(name), value) for name, value in settings.items()})
         config.check()

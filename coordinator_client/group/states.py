@@ -1,18 +1,17 @@
-"""The states of a group member, and every transition there is, as one literal table.
+"""The states of a group member, and all transitions, as one literal table.
 
-There are two machines in here. *Membership* (`MemberState`): whether the group counts this member in, and how far a
-rebalance has come. *The coordinator* (`CoordinatorState`): whether the coordinating broker is known. They are apart
-because they fail apart. If a coordinator dies, the member keeps its generation and partitions, and fetching goes on. A
+There are two state machines. *Membership* (`MemberState`) is the member's place in the group and the progress of a
+rebalance. *The coordinator* (`CoordinatorState`) is the search for the coordinating broker. They are separate because
+they fail separately. If a coordinator dies, the member keeps its generation and partitions, and fetching continues. A
 group may also expel a member through a healthy coordinator. A client that mixes the two rejoins whenever a broker
 restarts.
 
-Two rules for this file. All transitions live here: `state_tracker.py` may only change state through `TRANSITIONS`, and
-an absent pair is a bug of this library (`IllegalTransition`). This file does not know how a transition is earned.
-`classic_member.py` and its parts decide what a response, a timer or a hook means, and name their conclusion by a
-`Trigger`. The state it leads to is decided here.
+There are two rules for this file. All transitions are here: `state_tracker.py` may only change state through
+`TRANSITIONS`, and an absent pair is a defect of kohort (`IllegalTransition`). The causes of transitions are elsewhere:
+`classic_member.py` and its parts interpret responses, timers and hooks, and name their conclusion by a `Trigger`.
 
-COOPERATIVE and EAGER go through the same states. They differ in the partitions that are handed to `REVOKING`:
-everything before a join, or only what moves away after a sync.
+COOPERATIVE and EAGER have the same states. They differ in the partitions of `REVOKING`: all before a join, or only the
+moving ones after a sync.
 """
 
 from collections.abc import Mapping
@@ -26,54 +25,65 @@ class MemberState(Enum):
     """The state of this member in its group. Each value is the sentence `health()` shows."""
 
     OUT = "not in the group"
-    """No subscription, or the last one was given up. Entered at the start and after a leave. Nothing is sent, nothing
-    is owned; the coordinator is not even looked for. Ends with a subscription."""
+    """No subscription, or it was cancelled. Entered at the start and after a leave. Nothing is sent or owned, and no
+    coordinator is looked for. Ends with a subscription.
+    """
 
-    LOSING = "telling the user that the partitions are lost"
-    """The group has expelled or fenced us, or a fatal error ended membership, while we held partitions. They may
-    already belong to somebody else, so nothing more of them is returned and nothing is committed. `on_lost` waits for,
-    or runs on, the caller's thread. No heartbeats: there is no membership to keep alive. Ends when the hook is done:
-    with a new join, or in `FAILED` if the cause was fatal."""
+    LOSING = "calling on_lost for lost partitions"
+    """The group has expelled or fenced the member, or a fatal error ended membership, while it owned partitions.
+    Another member may own them already, so none of their records is returned and nothing is committed. `on_lost` waits
+    for, or runs on, the caller's thread. There are no heartbeats, because there is no membership. Ends when the hook is
+    done: with a new join, or in `FAILED` if the cause was fatal.
+    """
 
-    REVOKING = "telling the user which partitions to let go"
-    """We are a member of good standing that must let partitions go: all of them before an EAGER join, those of topics
-    no longer subscribed before a COOPERATIVE one, those that move away after a COOPERATIVE sync, all of them at
-    unsubscribe and close. None of them is returned from here on. `on_revoked` waits for the caller's next poll, and
-    heartbeats go on meanwhile, for the hook may take its time. Ends when the hook is done."""
+    REVOKING = "calling on_revoked for partitions that move"
+    """A valid member that must revoke partitions. Before an EAGER join these are all. Before a COOPERATIVE join these
+    are those of topics no longer subscribed, and after a COOPERATIVE sync those that move. At unsubscribe and close
+    these are all. None of their records is returned from here on. `on_revoked` waits for the caller's next poll.
+    Heartbeats continue, because the hook may take long. Ends when the hook is done.
+    """
 
-    COMMITTING = "committing what was let go"
-    """`on_revoked` answered with offsets. They are committed under the generation that owned them, before the join
-    that would end it; heartbeats go on. Ends when the commit is settled or its deadline has passed."""
+    COMMITTING = "committing offsets of revoked partitions"
+    """`on_revoked` returned offsets. They are committed under the generation that owned them, before the join that
+    would end it. Heartbeats continue. Ends when the commit is settled or its deadline has passed.
+    """
 
     JOINING = "waiting for the group to gather"
-    """A JoinGroup is wanted or in flight: it may wait for a coordinator to be found, for a backoff, or for the other
-    members, which can take the whole rebalance timeout. No heartbeats and no failure detection, since the coordinator
-    counts a joining member as alive. Under COOPERATIVE, kept partitions are still fetched. Ends with an answer."""
+    """A JoinGroup is due or in flight. It may wait for a coordinator, for a backoff, or for the other members, which
+    can take the whole rebalance timeout. There are no heartbeats and no failure detection, because the coordinator
+    counts a joining member as alive. Under COOPERATIVE, kept partitions are still fetched. Ends with a response.
+    """
 
-    PLANNING = "leading: planning who reads what"
-    """We lead. First comes what a plan depends on: metadata of topics that other members subscribe to and, where the
-    assignor asks for it, how many records wait; what is not here by its deadline is planned without (a topic that stays
-    unknown counts as having no partitions). Then the assignor runs, on a thread of its own, since it may take its time:
-    heartbeats run all along. Ends when the plan is made."""
+    PLANNING = "leading: computing the assignment"
+    """This member leads. First it collects the inputs of a plan: metadata of topics that other members subscribe to
+    and, if the assignor needs it, the lag. Inputs that are missing at their deadline are omitted (a topic that stays
+    unknown counts as one without partitions). Then the assignor runs on a thread of its own, because it may take long.
+    Heartbeats run all the time. Ends when the plan is made.
+    """
 
     SYNCING = "waiting for the assignment"
-    """SyncGroup is in flight; heartbeats run, and their REBALANCE_IN_PROGRESS is ignored, for the answer to the sync
-    will say so too. Commits are held: the coordinator refuses them between join and sync."""
+    """SyncGroup is in flight. Heartbeats run, and their REBALANCE_IN_PROGRESS is ignored, because the SyncGroup
+    response has it too. Commits are held: the coordinator rejects them between join and sync.
+    """
 
-    ASSIGNING = "telling the user which partitions arrived"
-    """The assignment is here. `on_assigned` waits for, or runs on, the caller's thread; arrived partitions are owned
-    but not fetched before its answer, since it may say where to start. Heartbeats run. Ends when the hook is done."""
+    ASSIGNING = "calling on_assigned for the assignment"
+    """The assignment has arrived. `on_assigned` waits for, or runs on, the caller's thread. New partitions are owned
+    but not fetched before it returns, because it may return start offsets. Heartbeats run. Ends when the hook is done.
+    """
 
     STABLE = "in the group"
-    """Everything assigned is owned and fetched. An empty assignment is as stable as any: an idle standby is healthy.
-    Heartbeats run. Ends when somebody wants a rebalance, or membership is lost, or we leave."""
+    """All assigned partitions are owned and fetched. An empty assignment is stable too: an idle standby is healthy.
+    Heartbeats run. Ends with a rebalance, a loss of membership, or a leave.
+    """
 
     STALLED = "left the group: the handler took longer than max_poll_interval_ms"
-    """The user's code has not polled for max.poll.interval (KIP-62). We have told the group (LeaveGroup for a dynamic
-    member), so that others take over. Nothing is sent until the next poll, whose first act is `on_lost`."""
+    """The user's code has not polled for max.poll.interval (KIP-62). The member has left (LeaveGroup for a dynamic
+    member), so that others take over. Nothing is sent until the next poll, which first calls `on_lost`.
+    """
 
     LEAVING = "leaving the group"
-    """LeaveGroup is in flight after unsubscribe or close. Any answer ends it, errors too, and so does the deadline."""
+    """LeaveGroup is in flight after unsubscribe or close. Any response ends it, also an error, and so does the
+    deadline."""
 
     FAILED = "stopped by an error"
     """A fatal error (no permission, fenced, inconsistent protocols, ...). It is raised by every poll. Nothing is sent.
@@ -84,17 +94,18 @@ class MemberState(Enum):
 
 
 class CoordinatorState(Enum):
-    """State of the search for the broker that coordinates the group."""
+    """States of the search for the group's coordinator."""
 
     UNKNOWN = "unknown"
-    """Nobody to talk to. A FindCoordinator is sent as soon as somebody needs one and the backoff allows."""
+    """No coordinator is known. A FindCoordinator is sent when it is needed and the backoff allows."""
 
     LOOKING = "being looked for"
     """FindCoordinator is in flight, to any broker."""
 
     KNOWN = "known"
-    """Its node, host and port are in hand. It stays so until it says that it is not the coordinator, its connection
-    closes, or no heartbeat is answered for a whole session timeout."""
+    """Its node, host and port are known. Ends with NOT_COORDINATOR, with the end of its connection, or if no heartbeat
+    gets a response for a whole session timeout.
+    """
 
 
 class Trigger(Enum):
@@ -103,22 +114,22 @@ class Trigger(Enum):
     SUBSCRIBED = "a subscription came"
     LOST = "membership is gone while partitions are held"
     LOST_NOTHING = "membership is gone and nothing was held"
-    MUST_REVOKE = "partitions are to be let go"
-    MUST_JOIN = "nothing to let go, join"
-    LET_GO = "on_revoked is done and wants a commit"
-    FREE_TO_JOIN = "all is let go, join"
-    FREE_TO_TAKE = "what moved is let go, take what arrived"
-    FREE_TO_LEAVE = "all is let go, leave"
-    FREE_TO_STOP = "all is let go, and a fatal error waits"
-    MUST_LEAVE = "nothing to let go, leave"
-    JOINED = "the join made us a follower, or a leader that need not assign"
-    LEADS = "the join made us the leader"
+    MUST_REVOKE = "partitions must be revoked"
+    MUST_JOIN = "nothing to revoke, join"
+    LET_GO = "on_revoked is done, and a commit is due"
+    FREE_TO_JOIN = "all is revoked, join"
+    FREE_TO_TAKE = "moved partitions are revoked, take the new ones"
+    FREE_TO_LEAVE = "all is revoked, leave"
+    FREE_TO_STOP = "all is revoked, and a fatal error is pending"
+    MUST_LEAVE = "nothing to revoke, leave"
+    JOINED = "joined as a follower, or as a leader that need not assign"
+    LEADS = "joined as the leader"
     PLANNED = "the plan is made"
     ASSIGNED = "the sync brought an assignment, and nothing moves away"
     TAKEN = "on_assigned is done"
     AGAIN = "this attempt is void, join again"
     STALLED = "max_poll_interval_ms passed without a poll"
-    POLLED_AGAIN = "the caller is back"
+    POLLED_AGAIN = "the caller polls again"
     LEFT = "the leave is settled"
     GAVE_UP = "a fatal error, and nothing is held"
     CLOSED = "closed: nothing left to do, or no time left to do it"
@@ -128,9 +139,9 @@ class CoordinatorTrigger(Enum):
     """The changes in what is known of the coordinator."""
 
     ASKED = "FindCoordinator was sent"
-    FOUND = "the answer named one"
-    NOT_FOUND = "the answer named none"
-    GONE = "it is dead, or not the coordinator any more"
+    FOUND = "the response has a coordinator"
+    NOT_FOUND = "the response has no coordinator"
+    GONE = "the connection ended, or the broker is not the coordinator any more"
 
 
 _M, _T = MemberState, Trigger
@@ -235,15 +246,16 @@ TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = {
     },
     _M.CLOSED: {},
 }
-"""state -> trigger -> state. What is absent cannot happen; `docs/states.md` is drawn from this.
+"""state -> trigger -> state. An absent pair cannot occur. `docs/states.md` is generated from this table.
 
-`CLOSED` is missing where nothing waits for anybody: close leaves those states at once, by letting go or by leaving."""
+States that wait for nothing have no `CLOSED`: close leaves them at once, by a revocation or by leaving.
+"""
 
 CONSUMER_GROUP_TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberState]]] = {
     **{state: TRANSITIONS[state] for state in (_M.OUT, _M.LOSING, _M.STALLED, _M.LEAVING, _M.FAILED, _M.CLOSED)},
     _M.REVOKING: TRANSITIONS[_M.REVOKING],
     _M.COMMITTING: TRANSITIONS[_M.COMMITTING],
-    # Who subscribes again while it lets go comes here as a member that still holds something.
+    # A member that subscribes again during a revocation comes here with partitions.
     _M.JOINING: {
         _T.ASSIGNED: _M.ASSIGNING,
         _T.MUST_REVOKE: _M.REVOKING,
@@ -264,8 +276,10 @@ CONSUMER_GROUP_TRANSITIONS: Final[Mapping[MemberState, Mapping[Trigger, MemberSt
         _T.GAVE_UP: _M.FAILED,
     },
 }
-"""The same for the consumer group protocol (KIP-848), where the coordinator assigns: nobody gathers, plans or syncs,
-and whoever is in the group is told what to let go and what to take, without joining again."""
+"""The table of the consumer group protocol (KIP-848). The coordinator assigns, so no member joins, plans or syncs.
+
+A member of the group gets its target assignment, and revokes and takes partitions without joining again.
+"""
 
 _C, _U = CoordinatorState, CoordinatorTrigger
 
@@ -276,10 +290,10 @@ COORDINATOR_TRANSITIONS: Final[Mapping[CoordinatorState, Mapping[CoordinatorTrig
 }
 
 HEARTBEATING: Final = frozenset({_M.REVOKING, _M.COMMITTING, _M.PLANNING, _M.SYNCING, _M.ASSIGNING, _M.STABLE})
-"""States in which the group expects to hear from us. Not JOINING: a member whose join is pending is alive by it."""
+"""States in which the group expects heartbeats. Not JOINING: a pending join keeps the member alive."""
 
 IN_GROUP: Final = HEARTBEATING | {_M.JOINING}
-"""States in which the group counts us in, or is about to."""
+"""States in which the group counts the member in, or is about to."""
 
 REBALANCING: Final = frozenset({_M.REVOKING, _M.COMMITTING, _M.JOINING, _M.PLANNING, _M.SYNCING, _M.ASSIGNING})
 """States between a stable generation and the next."""
@@ -303,7 +317,7 @@ def after(
         return table[state][trigger]
     except KeyError:
         raise IllegalTransition(
-            "no such transition",
+            "the table has no such transition",
             hint="this is a bug in kohort: please report it",
             state=state.name,
             trigger=trigger.name,
@@ -316,7 +330,7 @@ def coordinator_after(state: CoordinatorState, trigger: CoordinatorTrigger) -> C
         return COORDINATOR_TRANSITIONS[state][trigger]
     except KeyError:
         raise IllegalTransition(
-            "no such transition",
+            "the table has no such transition",
             hint="this is a bug in kohort: please report it",
             state=state.name,
             trigger=trigger.name,

@@ -331,7 +331,7 @@ class CommitQueue:
         had = entry.epoch is not None
         return CommitFailed(
             f"the partition was given away before {what}" if had else "the partition is not this member's",
-            hint="whoever owns it starts at the last committed offset",
+            hint="the new owner starts at the last committed offset",
             topic=entry.partition.topic,
             partition=entry.partition.partition,
         )
@@ -466,7 +466,7 @@ class CommitQueue:
         """Fail commits past their deadline, or all if no more requests can be sent."""
         for commit in self._overdue(now, everything):
             error = because or OperationTimeout(
-                "no answer to a commit in time", hint="whether it was stored is unknown", group=self.group_id
+                "no response to OffsetCommit in time", hint="whether it was stored is unknown", group=self.group_id
             )
             self._give_up(commit, error)
         if self.in_flight is not None and not any(entry.commits for entry in self.in_flight.entries):
@@ -589,7 +589,7 @@ def _error(
     if verdict is CommitVerdict.FAIL:
         return CommitFailed(
             "the group has gone on without this member: its partitions may have another owner",
-            hint="do not commit again; poll, and read from the last committed offset",
+            hint="do not commit again; poll, and read on from the last committed offset",
             **place,
         )
     if view is None and code == UNKNOWN_MEMBER:

@@ -68,7 +68,7 @@ def test_a_slow_assignor_stops_neither_heartbeats_nor_the_user(waits: Waits) -> 
         wait_for(lambda: beats(fake) >= before + 30)  # three seconds, three sessions
         consumer.pause(topics=["topic"])
         assert consumer.poll(0.01) == []
-        assert consumer.health().state == "leading: planning who reads what"
+        assert consumer.health().state == "leading: computing the assignment"
         assert consumer.health().healthy
         consumer.resume(topics=["topic"])
         waits.may_end.set()
