@@ -1,8 +1,8 @@
 # ruff: noqa: E501 -- one setting a line reads as the table it is
-"""The consumer's settings, once each: our name (units last), Kafka's name, type, default, bounds and a sentence.
+"""The consumer's settings, once each: kohort's name (units last), Kafka's name, type, default, bounds and a description.
 
-`SETTINGS` is the table; `Config` is one checked set of values. Docs, `Consumer(**settings)` and
-`Consumer.from_config({...})` all read the same fields. Those of connections and security are every client's.
+`SETTINGS` is the table. `Config` is one checked set of values. Docs, `Consumer(**settings)` and
+`Consumer.from_config({...})` all read the same fields. All clients share those of connections and security.
 """
 
 from collections.abc import Iterable, Mapping

@@ -36,7 +36,7 @@ class Truncation(KohortError):
 
 
 class TopicRecreated(KohortError):
-    """The topic was deleted and made anew, so that positions in the old one mean nothing: `topic`, both ids."""
+    """The topic was deleted and created again, so positions in the old one are not valid: `topic`, both ids."""
 
 
 class RebalanceInProgress(CommitFailed):

@@ -63,7 +63,7 @@ class Subscription(_RequestedStart):
         if not all(isinstance(name, str) and name for name in names):
             raise IllegalState("a topic name is a non-empty string", topics=sorted(map(repr, names)))
         if strange := [name for name in names if not fits_the_wire(name)]:
-            raise IllegalState(f"no topic can have this name: {strange[0][:80]!r}")
+            raise IllegalState(f"invalid topic name: {strange[0][:80]!r}")
         return cls(topics=names)
 
     @classmethod

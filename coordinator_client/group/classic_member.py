@@ -6,8 +6,8 @@ a simulator, and every run can be repeated.
 
 Reading guide. `step` only records: it finds the handler of the event, which draws a conclusion (a `Trigger`) and
 changes the state (`StateTracker.transition`). `ready` finds all work that is due by state and time in one pass
-(`_advance`): the `_turn__*` methods, one for each state that acts by itself. No handler therefore needs to send a
-request. JOINING, for example, causes a join, regardless of the event that led there.
+(`_advance`). These are the `_turn__*` methods, one for each state that acts by itself. No handler therefore needs to
+send a request. JOINING, for example, causes a join, regardless of the event that led there.
 
 Its parts, each of which uses only those above it:
 

@@ -149,7 +149,7 @@ class Ready(NamedTuple):
 
     view: MemberView
     """Level. Publish it first. A partition that is missing from `view.fetchable` must not be returned any more *before*
-    its hook is published, else a record could follow its own revocation. poll raises `view.fatal`, if any.
+    its hook is published. Otherwise a record could follow its own revocation. poll raises `view.fatal`, if any.
     """
 
     hook: HookCall | None
