@@ -80,7 +80,7 @@ class Admin:
         self.close()
 
     def _asker(self) -> RequestDriver:
-        """The `RequestDriver` of one call, whose time starts now."""
+        """The `RequestDriver` of one call. The call's time starts now."""
         return RequestDriver(self._driver)
 
     # --- groups
@@ -111,7 +111,7 @@ class Admin:
         chosen = [one for one in described.members if wanted is None or {one.member_id, one.instance_id} & wanted]
         known = {name for one in chosen for name in (one.member_id, one.instance_id)}
         if wanted is not None and (strange := wanted - known):
-            raise KohortError("no such member", group=group, member=", ".join(sorted(strange)))
+            raise KohortError("the group has no such member", group=group, member=", ".join(sorted(strange)))
         if chosen:
             groups.remove_members(asker, group, chosen, reason)
         return chosen
@@ -135,7 +135,7 @@ class Admin:
         return self.offsets_at(dict.fromkeys(each_partition(partitions), LATEST))
 
     def offsets_at(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """The first offset not older than a time, by partition; -1 if there is none.
+        """The first offset with a timestamp of at least the given time, by partition; -1 if there is none.
 
         Partitions are missing if they do not exist, have no in-sync replica to lead them, or have a permanent error.
         Leaders that are being elected are awaited within `default_api_timeout_ms`. After that their partitions are
@@ -210,7 +210,7 @@ class Admin:
     # --- the cluster
 
     def brokers(self) -> tuple[cluster.BrokerDescription, ...]:
-        """Every broker that is up, by id, with the address that it advertises."""
+        """Every running broker, by id, with its advertised address."""
         return cluster.brokers(self._asker())
 
     def versions(self, nodes: Iterable[cluster.BrokerDescription]) -> dict[int, VersionRanges]:
@@ -231,7 +231,7 @@ def _group(group: str) -> str:
 def _apart(names: tuple[object, ...], field: str) -> tuple[str, ...]:
     """Names that were given as separate arguments."""
     if len(names) == 1 and not isinstance(names[0], str) and isinstance(names[0], Iterable):
-        raise TypeError(f"{field} are arguments of their own, not {names[0]!r}; write *names")
+        raise TypeError(f"{field} must be separate arguments, not {names[0]!r}: write *names")
     return names_given(cast("tuple[str, ...]", names), field)
 
 
@@ -239,7 +239,7 @@ def _count(count: int, field: str, most: int) -> int:
     if isinstance(count, bool) or not isinstance(count, int):
         raise TypeError(f"{field} is an int, not {count!r}")
     if not -1 <= count <= most:
-        raise ValueError(f"{field} is from 1 to {most}, or -1 for the broker's default: {count}")
+        raise ValueError(f"{field} must be from 1 to {most}, or -1 for the broker's default, not {count}")
     return count
 
 

@@ -37,7 +37,7 @@ Configs = Mapping[str, str | None]
 
 
 def brokers(asker: RequestDriver) -> tuple[BrokerDescription, ...]:
-    """Every broker that is up, by id, from the metadata of any broker."""
+    """Every running broker, by id, from the metadata of any broker."""
     found = metadata(asker, ()).brokers
     return tuple(sorted((BrokerDescription(one.node_id, one.host, one.port, one.rack) for one in found), key=_node))
 

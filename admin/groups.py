@@ -28,14 +28,14 @@ FIRST_WITH_MEMBERS: Final = first_version(LeaveGroupRequest, "members")
 
 
 class GroupMissing(KohortError):
-    """There is no such group, or none of this kind.
+    """The group does not exist, or not with this protocol.
 
     The error's place has `group`, and `broker` with the broker's message, if any.
     """
 
     def __init__(self, group: str, said: str | None = None) -> None:
         place = {"group": group} | ({"broker": said} if said else {})
-        super().__init__("there is no such group", hint="`kohort group list` shows those there are", **place)
+        super().__init__("no such group", hint="list the groups with `kohort group list`", **place)
 
 
 class GroupNotEmpty(KohortError):
@@ -207,7 +207,7 @@ def delete_groups(asker: RequestDriver, groups: Iterable[str]) -> None:
 
 
 def remove_members(asker: RequestDriver, group: str, members: Sequence[MemberDescription], reason: str) -> None:
-    """Remove members; static ones by their instance id, which fences its holder (KIP-345)."""
+    """Remove members. Static ones are removed by their instance id, which fences the process (KIP-345)."""
     identities = tuple(
         MemberIdentity(
             member_id="" if one.instance_id is not None else one.member_id,

@@ -147,7 +147,7 @@ def store(asker: RequestDriver, group: str, offsets: Mapping[TopicPartition, int
     if left_out := offsets.keys() - vouched:
         first = min(left_out)
         raise KohortError(
-            "the broker does not say that the offset is committed",
+            "the OffsetCommit response lacks a partition",
             api="OffsetCommit",
             group=group,
             topic=first.topic,
@@ -156,7 +156,9 @@ def store(asker: RequestDriver, group: str, offsets: Mapping[TopicPartition, int
     for topic in answer.topics:
         for one in topic.partitions:
             if one.error_code in MEMBERS_THERE:
-                raise GroupNotEmpty("the group has members, and its offsets are theirs", hint="stop them", group=group)
+                raise GroupNotEmpty(
+                    "the group has members, which alone may commit its offsets", hint="stop the members", group=group
+                )
             if one.error_code:
                 raise BrokerError(
                     one.error_code, api="OffsetCommit", group=group, topic=topic.name, partition=one.partition_index

@@ -42,7 +42,7 @@ class AdminClosed(KohortError):
 def first_of(answers: Sequence[Any], api: str, **asked: str) -> Any:
     """The first result of a response. Raises KohortError if there is none."""
     if not answers:
-        raise KohortError("the broker's answer leaves out what it was asked about", api=api, **asked)
+        raise KohortError("the response lacks the requested entry", api=api, **asked)
     return answers[0]
 
 

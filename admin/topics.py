@@ -64,7 +64,7 @@ class TopicDescription:
 
 @dataclass(frozen=True, slots=True)
 class Leaders:
-    """The leaders of partitions. `coming`: partitions whose leader is being elected."""
+    """The leaders of partitions. `coming`: partitions with a running election."""
 
     of: Mapping[TopicPartition, Endpoint]
     coming: frozenset[TopicPartition]
@@ -95,7 +95,7 @@ class Leaders:
 def _awaits_leader(one: Any) -> bool:
     """True if the partition has no leader and an election can provide one.
 
-    That is so if an in-sync replica is up, or if none is known. If all of them are down, the partition waits for a
+    That is so if an in-sync replica runs, or if none is known. If all of them are down, the partition waits for a
     broker, which may take hours.
     """
     return one.leader_id < 0 and (not one.isr_nodes or not set(one.isr_nodes) <= set(one.offline_replicas))
@@ -180,7 +180,7 @@ def _is_own(config: Any) -> bool:
 
 def _topic_error(topic: str, code: int) -> KohortError:
     if code == UNKNOWN_TOPIC:
-        return UnknownTopic("no such topic", hint="`kohort topic list` shows those there are", topic=topic)
+        return UnknownTopic("no such topic", hint="list the topics with `kohort topic list`", topic=topic)
     return topic_error(topic, code)
 
 
@@ -250,4 +250,4 @@ def delete_topics(asker: RequestDriver, topics: Iterable[str]) -> None:
         if one.error_code:
             raise BrokerError(one.error_code, one.error_message, api="DeleteTopics", topic=one.name or name)
     if left_out := set(names) - {one.name for one in deleted.responses}:
-        raise KohortError("the broker does not say that the topic is deleted", api="DeleteTopics", topic=min(left_out))
+        raise KohortError("the DeleteTopics response lacks the topic", api="DeleteTopics", topic=min(left_out))

@@ -29,7 +29,7 @@ class Operator(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Commands:
-    """Shell commands, in which {node} stands for the broker's id."""
+    """Shell commands, in which {node} is the broker's id."""
 
     stop_command: str
     start_command: str

@@ -1,7 +1,7 @@
 """The broker under test: its API versions, nodes and limits.
 
 All of it is read with plain requests before the first check. A value that cannot be read is None, and checks that
-depend on it say so.
+depend on it report that.
 """
 
 from __future__ import annotations

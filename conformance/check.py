@@ -150,7 +150,7 @@ class Selection:
         return cls(_patterns(only, checks), _patterns(skip, checks))
 
     def takes(self, check: Check, version: int) -> bool:
-        """True if the cell is selected. Version -1 stands for a check that does not run."""
+        """True if the cell is selected. Version -1 means a check that does not run."""
         if _any(self.skipped, check, version):
             return False
         return not self.wanted or _any(self.wanted, check, version)

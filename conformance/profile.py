@@ -5,7 +5,7 @@ name = "Some broker 1.2"
 [[deviation]]
 check = "B16"
 versions = "0+"                  # left out: all
-reason = "the maker says so in ..."
+reason = "documented in ..."
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Profile:
         return cls(str(data.get("name", "")), tuple(deviations))
 
     def judge(self, result: Result) -> Result:
-        """Return the result, or a deviation if it failed as declared. A declared cell that passes says so."""
+        """Return the result, or a deviation if it failed as declared. A declared cell that passes is marked."""
         for entry in self.deviations:
             if entry.check == result.check and result.version in entry.versions:
                 if result.verdict is CheckVerdict.FAIL:

@@ -298,7 +298,7 @@ def rewound(record: RegionRecord, sequence: int) -> tuple[RegionRecord, tuple[in
 def without(
     record: RegionRecord, topics: Collection[str], now: float, lease_s: float, before: Manifest | None
 ) -> tuple[RegionRecord, tuple[TopicPartition, ...], Manifest | None]:
-    """Remove topics from the region, as if it had never read them. Their effects on the state remain. For operators.
+    """Remove topics from the region. Their effects on the state remain. For operators.
 
     All members go back to a checkpoint equal to the newest one, `before`, without the partitions of these topics. Also
     returns those partitions. Raises ConfigurationError for a topic that the region has not read. Also raises it while

@@ -75,4 +75,4 @@ class TruncationError(RegionError):
 
 
 class TopicRecreatedError(RegionError):
-    """The topic was deleted and made anew, so that the checkpoint's offsets mean nothing in it."""
+    """The topic was deleted and created again, so the checkpoint's offsets are not valid in it."""

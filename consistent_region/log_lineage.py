@@ -1,7 +1,7 @@
 """The identity of the log of an offset: the topic's id, and the leader epoch of the record before the offset.
 
-A checkpoint stores both with each offset. Without them, other records at the same offsets would not be noticed: a
-topic may be deleted and created again, or a log truncated and written again.
+A checkpoint stores both with each offset. Without them, other records at the same offsets would not be noticed,
+for example after a topic was created again, or a log was truncated and written again.
 """
 
 from bisect import bisect_left
@@ -72,7 +72,7 @@ class Lineage:
             now = self._topic_id(partition.topic)
             if NO_TOPIC_ID not in (now, position.topic_id) and now != position.topic_id:
                 raise TopicRecreatedError(
-                    "the topic was deleted and made anew since the checkpoint",
+                    "the topic was deleted and created again since the checkpoint",
                     hint="its offsets mean nothing in the new one, which the region reads after `kohort region forget`",
                     **partition._asdict(),
                     offset=position.offset,

@@ -105,8 +105,8 @@ def merged(
 ) -> Manifest:
     """Return the manifest of a barrier to which all its members contributed.
 
-    Raises InconsistentCheckpointError if a member is missing or a stranger contributed, a partition was contributed
-    twice, or a partition that the region ever owned is not covered.
+    Raises InconsistentCheckpointError if a member is missing or a stranger contributed. Also raises it if a partition
+    was contributed twice, or a partition that the region ever owned is not covered.
     """
     named = sorted(set(members))
     given = sorted(one.member for one in contributions)

@@ -49,7 +49,7 @@ class MemberRecord(NamedTuple):
     lease_s: float = 0.0
 
     def here(self, now: float, lease_s: float) -> bool:
-        """True if a checkpoint waits for it. A lease that ends impossibly late is of a clock that began anew."""
+        """True if a checkpoint waits for it. A lease that ends impossibly late is of a clock that was reset."""
         return now < self.lease_deadline <= now + (self.lease_s or lease_s) + CLOCKS_APART_S
 
 

@@ -1,4 +1,4 @@
-"""State that a region keeps consistent: it can be snapshotted, restored, and begun anew."""
+"""State that a region keeps consistent: it can be snapshotted, restored, and reset to its initial state."""
 
 import sqlite3
 from collections.abc import Iterator

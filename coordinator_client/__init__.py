@@ -1,7 +1,7 @@
 """One member of one group: Consumer and AsyncConsumer over one driver, and the pure machines beneath.
 
-Consumer and AsyncConsumer are resolved at first use, since not everybody uses them: asyncio takes 30 ms to load, and a
-Spark query starts a Python several times only to check settings, for which the consumer would be 90 ms.
+Consumer and AsyncConsumer are imported at first use. asyncio takes 30 ms to load. A Spark query starts several Python
+processes only to check settings, and the consumer would take 90 ms in each.
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
-"""AsyncConsumer: the face of the same driver for asyncio. What waits is awaited; what does not is as in Consumer.
+"""AsyncConsumer: the asyncio interface of the same driver. Calls that wait are awaited, others are as in Consumer.
 
-Heartbeats do not depend on the loop: they run on the driver's thread, so a loop that is blocked for a while costs
-nothing but that while (until max_poll_interval_ms).
+Heartbeats do not depend on the event loop, because they run on the driver's thread. A blocked loop therefore loses only
+time, until max_poll_interval_ms.
 """
 
 import asyncio
@@ -55,7 +55,7 @@ class _TimedEvent:
         self._is_set = False
 
     async def wait(self, timeout_s: float) -> bool:
-        """Wait until it is set; False if that is not within `timeout_s` seconds."""
+        """Wait until it is set. Returns False after `timeout_s` seconds."""
         if self._is_set:
             return True
         loop = asyncio.get_running_loop()
@@ -88,10 +88,10 @@ class AsyncConsumer(ConsumerBase):
                 ...
                 await consumer.commit(columns.next_offsets)
 
-    What waits is awaited; `subscribe`, `assign`, `seek` and `pause` do not wait, and are not awaited.
+    Calls that wait are awaited. `subscribe`, `assign`, `seek` and `pause` do not wait, and are not awaited.
 
-    Make it inside a running loop, and use it there. One task at a time may poll (ConcurrentUseError). For signal
-    handlers the same holds as for `Consumer`.
+    Create it inside a running loop, and use it there. One task at a time may poll (ConcurrentUseError). Signal handlers
+    are treated as in `Consumer`.
     """
 
     _awaits = True
@@ -137,7 +137,7 @@ class AsyncConsumer(ConsumerBase):
         return columns
 
     async def __aiter__(self) -> AsyncIterator[RecordColumns]:
-        """Slices as they come, for ever; ends when the consumer is closed."""
+        """Yield slices, for ever. Iteration ends when the consumer is closed."""
         session = self._session
         while not session.closed:
             visit = session.acquire(in_hooks=False)
@@ -215,7 +215,7 @@ class AsyncConsumer(ConsumerBase):
                 if not outcome.returned:
                     outcome.answer = await outcome.answer  # type: ignore[misc]  # it is awaitable
             except BaseException as problem:
-                if outcome.returned:  # it was interrupted after the hook, whose answer counts
+                if outcome.returned:  # it was interrupted after the hook, whose result counts
                     outcome.over = True
                     raise
                 outcome.error = problem
@@ -227,7 +227,7 @@ class AsyncConsumer(ConsumerBase):
         session.hook_over()
 
     async def _hook_of_another(self, until: float) -> None:
-        """Nobody parts while a hook runs; where that is another task's, it is waited for."""
+        """Wait for a hook of another task: the consumer leaves the group only after it."""
         while self._hook_runs_in not in (None, asyncio.current_task()):
             if not await self._hook_over.wait(until - self._session.driver.now()):
                 return

@@ -62,7 +62,8 @@ class ConsumerBase:
     def from_config(
         cls, properties: Mapping[str, Any], *, on_reset: Callable[[OffsetReset], None] | None = None
     ) -> Self:
-        """From Kafka's own dotted names; values may be strings. Unknown names raise ConfigError with the nearest."""
+        """Create from Kafka's dotted names; values may be strings. Unknown names raise ConfigError with the nearest
+        name."""
         consumer = cls.__new__(cls)
         consumer._begin(Config.from_kafka(properties), on_reset)
         return consumer
@@ -85,9 +86,9 @@ class ConsumerBase:
     ) -> None:
         """Join the group for `topics`, or for all topics that match `pattern` (whole name) and not `exclude`.
 
-        `broker_pattern` is matched by the coordinator instead (RE2, whole name; needs `protocol="consumer"`). Replaces
-        an earlier subscription. `hooks` are called inside poll. Raises IllegalState for topics and patterns that cannot
-        be meant, TypeError for hooks that cannot be called.
+        `broker_pattern` is matched by the coordinator instead (RE2, whole name; needs `protocol="consumer"`). It
+        replaces an earlier subscription. `hooks` are called inside poll. Raises IllegalState for invalid combinations
+        of topics and patterns, TypeError for hooks that cannot be called.
         """
         given = sum(one is not None for one in (topics, pattern, broker_pattern))
         if given != 1:
@@ -119,11 +120,11 @@ class ConsumerBase:
     ) -> None:
         """Read exactly these partitions, without membership. Partitions that stay keep their positions.
 
-        A mapping also gives the offsets to start at, before anything is looked up. Each call seeks to them, as `seek`
-        does, also for partitions that stay. `until`: the first offset that is not read, for any of them. Nothing is
-        fetched behind it, poll returns nothing from there on, and the position that has reached it says that all is
-        read. Raises TypeError for what is no list of partitions. Raises ValueError if `until` names a partition that is
-        not among `partitions`, and for an offset to start at that no log has.
+        A mapping also gives the start offsets, before any lookup. Each call seeks to them, as `seek` does, also for
+        partitions that stay. `until`: the end offset of some partitions, which is the first offset that is not read.
+        Nothing behind it is fetched or returned. A position equal to it means that all records are read. Raises
+        TypeError for an invalid list of partitions. Raises ValueError if `until` has a partition that is not among
+        `partitions`, and for an invalid offset.
         """
         wanted = frozenset(each_partition(partitions))
         given = partitions if isinstance(partitions, Mapping) else {}
@@ -135,7 +136,7 @@ class ConsumerBase:
 
     @property
     def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions this consumer reads; changes only at hook calls (inside poll) and in assign."""
+        """The partitions that this consumer reads. It changes only at hook calls (inside poll) and in assign."""
         with self._session.acquire():
             return self._session.read(lambda core: core.visible)
 
@@ -145,9 +146,9 @@ class ConsumerBase:
             return self._session.read(lambda core: core.subscription)
 
     def topic_id(self, topic: str) -> UUID:
-        """The id that the topic has now, as metadata says (KIP-516); one that was deleted and made anew has another.
+        """The current topic id in the metadata (KIP-516). A topic that was deleted and created again has another id.
 
-        Zero while no metadata of it was heard, and from brokers before 2.8.
+        Zero before the first metadata of the topic, and from brokers before 2.8.
         """
         with self._session.acquire():
             return self._session.read(lambda core: core.metadata.view.topic_id(topic))
@@ -155,7 +156,7 @@ class ConsumerBase:
     # --- positions
 
     def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None:
-        """Read on at `offset`. Raises IllegalState if the partition is not assigned, ValueError for what no log has."""
+        """Read on at `offset`. Raises IllegalState for an unassigned partition, ValueError for an invalid offset."""
         offset, epoch = offset_given(offset), epoch_given(leader_epoch)
         with self._session.acquire():
             self._session.call(lambda core: core.seek(partition_given(partition), offset, epoch))
@@ -203,8 +204,8 @@ class ConsumerBase:
         with self._session.acquire():
             return self._session.read(lambda core: core.identity)
 
-    def enforce_rebalance(self, reason: str = "asked for by the user") -> None:
-        """Request a rebalance of the group (KIP-568); it happens in later polls."""
+    def enforce_rebalance(self, reason: str = "requested by the user") -> None:
+        """Request a rebalance of the group (KIP-568). It happens in later polls."""
         with self._session.acquire():
             self._session.call(lambda core: core.enforce_rebalance(reason))
 
@@ -217,9 +218,10 @@ class ConsumerBase:
         topics: Iterable[str] = (),
         pattern: str | None = None,
     ) -> None:
-        """Stop returning records of assigned partitions, of topics, of a pattern of topics; nothing given: of all.
+        """Stop returning records of assigned partitions, of topics, or of a pattern of topics; without arguments, of
+        all.
 
-        Membership goes on, and so must polling. What is fetched already stays and is returned after resume.
+        The member stays in the group and must continue to poll. Fetched records are kept, and returned after resume.
         """
         with self._session.acquire():
             self._session.call(lambda core: core.pause(partitions_given(partitions), _several(topics), pattern))
@@ -231,12 +233,12 @@ class ConsumerBase:
         topics: Iterable[str] = (),
         pattern: str | None = None,
     ) -> None:
-        """Lift what `pause` with the same arguments laid."""
+        """Remove the marks of `pause` with the same arguments."""
         with self._session.acquire():
             self._session.call(lambda core: core.resume(partitions_given(partitions), _several(topics), pattern))
 
     def hold(self, partitions: Iterable[TopicPartition]) -> None:
-        """Pause partitions whether or not they are assigned or exist; only `release` lifts it."""
+        """Pause partitions even if they are not assigned or do not exist. Only `release` resumes them."""
         chosen = partitions_given(partitions) or frozenset()
         with self._session.acquire():
             self._session.call(lambda core: core.mark(core.marks.hold(chosen)))
@@ -259,19 +261,21 @@ class ConsumerBase:
     # --- seeing
 
     def health(self) -> Health:
-        """The health of this consumer, for probes.
+        """Return the health of this consumer, for probes.
 
-        Any thread may call it; a signal handler may get ConcurrentUseError.
+        Any thread may call it. In a signal handler it may raise ConcurrentUseError.
         """
         return self._session.health()
 
     def metrics(self) -> "ConsumerMetrics":
-        """All figures of this moment (docs/metrics.md). Any thread may call it; in a signal handler it may raise
-        ConcurrentUseError."""
+        """Return all metrics at this time (docs/metrics.md).
+
+        Any thread may call it. In a signal handler it may raise ConcurrentUseError.
+        """
         return self._session.metrics()
 
     def timeline(self) -> tuple[RebalanceRecord, ...]:
-        """The rebalances of this member, newest last: cause, who, how long each phase took, what moved."""
+        """The rebalances of this member, newest last: cause, members, duration of each phase, moved partitions."""
         return self._session.read(lambda core: core.member.timeline.rebalances if core.member else ())
 
     def notices(self) -> tuple[Notice, ...]:
@@ -348,7 +352,7 @@ def _several(topics: Iterable[str]) -> tuple[str, ...]:
 
 
 class Consumer(ConsumerBase):
-    """A member of a consumer group, or, with `assign`, a reader of given partitions.
+    """A member of a consumer group or, with `assign`, a reader of given partitions.
 
         with Consumer("localhost:9092", group="billing", assignors=["range"]) as consumer:
             consumer.subscribe(["payments"])
@@ -356,22 +360,22 @@ class Consumer(ConsumerBase):
                 ...
                 consumer.commit(columns.next_offsets)
 
-    `bootstrap`: brokers to ask first, "host:port", comma-separated or as a list. `group`: without one, only `assign`.
-    `on_reset`: called inside poll with a `OffsetReset` when a position had to be chosen by `auto_offset_reset`.
-    `settings`: by our names, see `kohort.coordinator_client.consumer_config.SETTINGS`.
+    `bootstrap`: addresses of the first brokers, "host:port", comma-separated or as a list. `group`: without a group,
+    only `assign` is possible. `on_reset`: called inside poll with an `OffsetReset` when `auto_offset_reset` has set a
+    position. `settings`: by kohort's names, see `kohort.coordinator_client.consumer_config.SETTINGS`.
 
-    `timeout_s` of any call is in seconds. Infinity is allowed; every time longer than 2,000,000 s (23 days) counts as
-    that, and a negative one as 0. Raises ValueError for NaN.
+    `timeout_s` of any call is in seconds. Infinity is allowed. Times longer than 2,000,000 s (23 days) are cut to that,
+    and negative times count as 0. Raises ValueError for NaN.
 
     One thread at a time may use it (ConcurrentUseError), except for `wakeup`. Heartbeats and fetches run on a thread of
-    their own. Every error derives from KohortError. Raises ConfigError at once for settings that cannot work; that no
-    broker answers is raised by the first call that needs one.
+    their own. Every error derives from KohortError. Raises ConfigError at once for invalid settings. If no broker can
+    be reached, the first call that needs a broker raises an error.
 
-    A signal handler may call `wakeup`, and may raise. An exception that it raises inside a call loses no record, no
-    callback and no hook: what poll would have returned comes with the next poll. Whether another call took effect is
-    then open; call it again. Other methods raise ConcurrentUseError in a handler that came while the interrupted call
-    used the consumer's state. A consumer that is dropped without `close` leaves the group and stops, with a
-    ResourceWarning; no hook is called, and nothing more is committed.
+    A signal handler may call `wakeup`, and may raise. If it raises inside a call, no record, callback or hook is lost:
+    the records of an interrupted poll come with the next poll. The outcome of another interrupted call is unknown, so
+    call it again. Other methods raise ConcurrentUseError in a handler that has interrupted a call which uses the
+    consumer's state. A consumer that is dropped without `close` leaves the group and stops, with a ResourceWarning. No
+    hook is called then, and nothing more is committed.
     """
 
     def __init__(
@@ -392,7 +396,7 @@ class Consumer(ConsumerBase):
         OPEN.add(self)
 
     def unsubscribe(self) -> None:
-        """Give up the subscription (the member leaves the group; hooks run) or the manual assignment.
+        """Cancel the subscription (hooks run, and the member leaves the group) or the manual assignment.
 
         `poll` and iteration raise IllegalState until the next `subscribe` or `assign`.
         """
@@ -404,9 +408,10 @@ class Consumer(ConsumerBase):
     # --- records
 
     def poll(self, timeout_s: float = 1.0, **strange: Never) -> list[RecordColumns]:
-        """Records that are there, one RecordColumns a partition, waiting up to `timeout_s` seconds for the first.
+        """Return available records, one RecordColumns for each partition. Waits up to `timeout_s` seconds for the
+        first.
 
-        Runs hooks and commit callbacks. Raises what is due: errors of the group, of partitions, WakeupError. Raises
+        Runs hooks and commit callbacks. Raises pending errors: of the group, of partitions, WakeupError. Raises
         IllegalState before `subscribe` or `assign`, which may be given an empty list, and after `unsubscribe`.
         """
         timeout_s = seconds_given(timeout_s, **strange)
@@ -425,7 +430,7 @@ class Consumer(ConsumerBase):
         return columns
 
     def __iter__(self) -> Iterator[RecordColumns]:
-        """Slices as they come, for ever; ends when the consumer is closed."""
+        """Yield slices, for ever. Iteration ends when the consumer is closed."""
         session = self._session
         while not session.closed:
             visit = session.acquire(in_hooks=False)
@@ -480,7 +485,7 @@ class Consumer(ConsumerBase):
             try:
                 keep_result(outcome, hook, event)
             except BaseException as problem:
-                if outcome.returned:  # it was interrupted after the hook, whose answer counts
+                if outcome.returned:  # it was interrupted after the hook, whose result counts
                     outcome.over = True
                     raise
                 outcome.error = problem
@@ -490,8 +495,11 @@ class Consumer(ConsumerBase):
         session.hook_over()
 
     def _run_until(self, reached: Callable[[ConsumerCore], bool], timeout_s: float) -> None:
-        """Run hooks until the core is there, or the time is up. An exception of a hook in `close` waits for
-        `raise_late`: else the group would keep the partitions until the session ends."""
+        """Run hooks until the core has reached the condition, or the time is over.
+
+        In `close` an exception of a hook is raised late, by `raise_late`. Otherwise the group would keep the partitions
+        until the session ends.
+        """
         session = self._session
         until = session.driver.now() + timeout_s
         try:
@@ -523,12 +531,14 @@ class Consumer(ConsumerBase):
     # --- offsets
 
     def position(self, partition: TopicPartition, timeout_s: float | None = None) -> int:
-        """The offset of the next record that poll returns; waits while it is being found out."""
+        """Return the offset of the next record that poll returns. Waits until it is known."""
         return self._once_known(lambda: self._position_now(partition), partition, timeout_s)
 
     def position_of(self, partition: TopicPartition, timeout_s: float | None = None) -> Position:
-        """As `position`, with the leader epoch and the topic's id: enough to find out later, or elsewhere, whether the
-        log was truncated or the topic made anew since."""
+        """As `position`, with the leader epoch and the topic's id.
+
+        They show later, or elsewhere, if the log was truncated or the topic created again since.
+        """
         return self._once_known(lambda: self._whereabouts_now(partition), partition, timeout_s)
 
     def _once_known(self, look: Callable[[], T | None], partition: TopicPartition, timeout_s: float | None) -> T:
@@ -542,7 +552,7 @@ class Consumer(ConsumerBase):
     def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """The committed offsets of the group, fetched from its coordinator; None where there is none.
+        """Return the committed offsets of the group, fetched from its coordinator; None if there is none.
 
         They are in the order of `partitions`.
         """
@@ -582,25 +592,27 @@ class Consumer(ConsumerBase):
     def partitions_for(
         self, topic: str, timeout_s: float | None = None, *, fresh: bool = False
     ) -> tuple[TopicPartition, ...]:
-        """The partitions of a topic. Raises UnknownTopic once brokers have known of none for 5 s, or until the timeout.
+        """Return the partitions of a topic. Raises UnknownTopic after brokers have not found it for 5 s, or at the
+        time-out.
 
-        What was heard within `metadata_max_age_ms` will do, unless `fresh`. Raises OperationTimeout if nobody answers.
+        Metadata not older than `metadata_max_age_ms` is used, unless `fresh`. Raises OperationTimeout without a
+        response.
         """
         with self._session.acquire():
             return self._result(self._ask_topic(topic, timeout_s, fresh), timeout_s)
 
     def topics(self, timeout_s: float | None = None) -> dict[str, tuple[TopicPartition, ...]]:
-        """All topics that this client may see and their partitions, asked from a broker now.
+        """Return all topics that this client may see, with their partitions, from a new Metadata request.
 
-        Kafka's own are left out, unless `exclude_internal_topics` is False.
+        Kafka's internal topics are omitted, unless `exclude_internal_topics` is False.
         """
         with self._session.acquire():
             return self._result(self._ask_topics(timeout_s), timeout_s)
 
     def group_members(self, timeout_s: float | None = None) -> tuple[GroupMemberDescription, ...]:
-        """The members of the group now, of whatever client, by DescribeGroups from its coordinator.
+        """Return the group's current members, of any client, by DescribeGroups from its coordinator.
 
-        Empty for a group that speaks KIP-848, which has another request. Raises AuthorizationFailed.
+        Empty for a KIP-848 group, which needs another request. Raises AuthorizationFailed.
         """
         with self._session.acquire():
             return self._result(self._ask_mates(timeout_s), timeout_s)
@@ -614,10 +626,10 @@ class Consumer(ConsumerBase):
             return {one: max((known | asked)[one] - self.position(one, timeout_s), 0) for one in sorted(partitions)}
 
     def lag_s(self, timeout_s: float | None = None) -> dict[TopicPartition, float | None]:
-        """For how many seconds the next record has been waiting, by partition: now, less when it was written.
+        """Return the lag in seconds by partition: the current time less the timestamp of the next record.
 
-        0.0 where nothing waits (beyond the last stable offset under read_committed). Nothing is fetched for it: where
-        the next record is not here, the timestamp of the last one returned stands in for it; None without one.
+        0.0 if no record waits (below the last stable offset under read_committed). It fetches nothing: if the next
+        record is not buffered, the timestamp of the last returned record is used instead. None if there is none.
         """
         with self._session.acquire():
             return self._seconds_behind(self.lag(timeout_s))
@@ -631,12 +643,16 @@ class Consumer(ConsumerBase):
         timeout_s: float | None = None,
         allow_rewind: bool = False,
     ) -> None:
-        """Store offsets (of the *next* record to read) for the group, and wait until they are stored.
+        """Commit offsets (of the *next* record to read) for the group, and wait until they are stored.
 
-        None: the positions, which is everything poll has returned. Raises CommitFailed once the group has gone on
-        without this member, RebalanceInProgress during a rebalance (poll, then commit again), CommitRewind for an
-        offset behind the committed one, UnknownTopic or TopicRecreated once metadata shows that the topic was deleted,
-        OperationTimeout when the outcome is unknown, BrokerError for other refusals.
+        None: the positions, which are behind everything that poll has returned. Raises:
+
+        - CommitFailed after the group has expelled this member,
+        - RebalanceInProgress during a rebalance (poll, then commit again),
+        - CommitRewind for an offset below the committed one,
+        - UnknownTopic or TopicRecreated once metadata shows that the topic was deleted,
+        - OperationTimeout if the outcome is unknown,
+        - BrokerError for other errors.
         """
         with self._session.acquire():
             deadline = self._deadline(timeout_s)
@@ -651,10 +667,10 @@ class Consumer(ConsumerBase):
     # --- the end
 
     def close(self, timeout_s: float = 30.0) -> None:
-        """Let partitions go (hooks run), commit if that is automatic, leave the group, close every connection.
+        """Revoke partitions (hooks run), commit if commits are automatic, leave the group, close every connection.
 
-        Done after `timeout_s` seconds at the latest; what a hook raises is raised then. Safe to call again. After a
-        signal handler has raised in it, every other call raises ConsumerClosed, and another `close` does what is left.
+        It ends after `timeout_s` seconds at the latest, and then raises exceptions of hooks. Safe to call again. If a
+        signal handler has raised in it, all other calls raise ConsumerClosed, and another `close` completes it.
         """
         timeout_s = seconds_given(timeout_s)
         session = self._session
@@ -688,7 +704,7 @@ class Consumer(ConsumerBase):
 
     def _result(self, future: "Promise[T]", timeout_s: float | None) -> T:
         try:
-            # The core ends every future at its deadline; this is for a driver that has died.
+            # The core ends every future at its deadline. This limit is for a driver that has ended by a defect.
             return future.result(self._seconds(timeout_s) + 5.0)
         except TimeoutError:
-            raise OperationTimeout("no answer in time") from None
+            raise OperationTimeout("no response in time") from None

@@ -1,8 +1,8 @@
 # ruff: noqa: E501 -- one setting a line reads as the table it is
-"""The consumer's settings, once each: our name (units last), Kafka's name, type, default, bounds and a sentence.
+"""The consumer's settings, once each: kohort's name (units last), Kafka's name, type, default, bounds and a description.
 
-`SETTINGS` is the table; `Config` is one checked set of values. Docs, `Consumer(**settings)` and
-`Consumer.from_config({...})` all read the same fields. Those of connections and security are every client's.
+`SETTINGS` is the table. `Config` is one checked set of values. Docs, `Consumer(**settings)` and
+`Consumer.from_config({...})` all read the same fields. All clients share those of connections and security.
 """
 
 from collections.abc import Iterable, Mapping
@@ -60,36 +60,36 @@ class Config(ClientConfig):
 
     # fmt: off
     # --- identity
-    group: str | None = row("group.id", "sent", None, "The group to be a member of; without one a consumer only assigns.", optional=True)
-    group_instance_id: str | None = row("group.instance.id", "sent", None, "Makes the member static: it comes back to its partitions within the session timeout (KIP-345).", optional=True)
-    enable_metrics_push: bool = row("enable.metrics.push", "bool", True, "Whether a consumer pushes its metrics to a broker that asks for them (KIP-714); needs kohort[opentelemetry], and nothing is sent where no broker asks.")
-    rack: str | None = row("client.rack", "sent", None, "Where this client is: read from a replica there if the broker offers one (KIP-392).", optional=True, read=_none_if_empty)
+    group: str | None = row("group.id", "sent", None, "The group to join. Without a group only assign() is possible.", optional=True)
+    group_instance_id: str | None = row("group.instance.id", "sent", None, "Makes the member static: it keeps its partitions if it returns within the session timeout (KIP-345).", optional=True)
+    enable_metrics_push: bool = row("enable.metrics.push", "bool", True, "Push metrics to brokers that request them (KIP-714). Needs kohort[opentelemetry]. Nothing is sent without a request.")
+    rack: str | None = row("client.rack", "sent", None, "The client's rack. Records are read from a replica there if the broker offers one (KIP-392).", optional=True, read=_none_if_empty)
 
     # --- membership
-    assignors: tuple[Any, ...] = row("partition.assignment.strategy", "list", ("range",), "Assignors in order of preference, by name or as instances; the group uses one that all members list.", check=_check_assignors)
-    protocol: str = row("group.protocol", "str", "classic", "classic: a member assigns the group; consumer: the coordinator does (KIP-848).", choices=("classic", "consumer"), read=str.lower)
-    remote_assignor: str | None = row("group.remote.assignor", "sent", None, "The coordinator's assignor to ask for, under protocol consumer; without it the group's.", optional=True)
-    session_timeout_ms: int = row("session.timeout.ms", "int", 45_000, "A member silent for longer is dead to the group.", low=1, high=INT32_MAX)
-    heartbeat_interval_ms: int = row("heartbeat.interval.ms", "int", 3_000, "Between heartbeats; at most a third of the session timeout is wise.", low=1, high=INT32_MAX)
-    max_poll_interval_ms: int = row("max.poll.interval.ms", "int", 300_000, "A member that does not poll for longer leaves the group; also how long a rebalance waits for it.", low=1, high=INT32_MAX)
-    exclude_internal_topics: bool = row("exclude.internal.topics", "bool", True, "Whether a pattern leaves out Kafka's own topics.")
+    assignors: tuple[Any, ...] = row("partition.assignment.strategy", "list", ("range",), "Assignors in order of preference, by name or as instances. The group uses one that all members list.", check=_check_assignors)
+    protocol: str = row("group.protocol", "str", "classic", "classic: a member computes the assignment. consumer: the coordinator does (KIP-848).", choices=("classic", "consumer"), read=str.lower)
+    remote_assignor: str | None = row("group.remote.assignor", "sent", None, "The requested assignor of the coordinator, under protocol consumer. Default: the group's.", optional=True)
+    session_timeout_ms: int = row("session.timeout.ms", "int", 45_000, "Time without a heartbeat after which the coordinator removes the member.", low=1, high=INT32_MAX)
+    heartbeat_interval_ms: int = row("heartbeat.interval.ms", "int", 3_000, "Time between heartbeats. Use at most a third of the session timeout.", low=1, high=INT32_MAX)
+    max_poll_interval_ms: int = row("max.poll.interval.ms", "int", 300_000, "Maximum time between polls, after which the member leaves the group. Also the rebalance timeout.", low=1, high=INT32_MAX)
+    exclude_internal_topics: bool = row("exclude.internal.topics", "bool", True, "Exclude Kafka's internal topics from patterns.")
     allow_auto_create_topics: bool = ALLOW_AUTO_CREATE_TOPICS
 
     # --- offsets
-    auto_offset_reset: str = row("auto.offset.reset", "str", "latest", "Where to start without a committed offset, when it is out of range, or when the leader does not know its epoch: earliest, latest, none (an error), nearest, or by_duration:PT1H (KIP-1106). A truncated log is read on from where both logs agree; none raises Truncation.", check=_check_reset)
-    enable_auto_commit: bool = row("enable.auto.commit", "bool", False, "Commit what earlier polls returned: at intervals, before a rebalance and on close.")
-    auto_commit_interval_ms: int = row("auto.commit.interval.ms", "int", 5_000, "Between automatic commits.", low=1, high=INT32_MAX)
+    auto_offset_reset: str = row("auto.offset.reset", "str", "latest", "The start without a valid committed offset, or if the leader does not have its epoch: earliest, latest, none (an error), nearest, or by_duration:PT1H (KIP-1106). After a truncation reading continues at the end of the common log, and none raises Truncation.", check=_check_reset)
+    enable_auto_commit: bool = row("enable.auto.commit", "bool", False, "Commit the records of earlier polls at intervals, before a rebalance and on close.")
+    auto_commit_interval_ms: int = row("auto.commit.interval.ms", "int", 5_000, "Time between automatic commits.", low=1, high=INT32_MAX)
     isolation_level: str = row("isolation.level", "str", "read_uncommitted", "read_committed hides records of open and aborted transactions.", choices=("read_uncommitted", "read_committed"))
 
     # --- fetching
-    fetch_min_bytes: int = row("fetch.min.bytes", "int", 1, "A broker waits until it has as much to answer ...", low=0, high=INT32_MAX)
-    fetch_max_wait_ms: int = row("fetch.max.wait.ms", "int", 500, "... or until so long has passed.", low=0, high=INT32_MAX, aliases=("fetch.wait.max.ms",))
-    fetch_max_bytes: int = row("fetch.max.bytes", "int", 8 * MIB, "Most bytes of records in one answer; a single larger batch still comes.", low=1, high=INT32_MAX)
-    max_partition_fetch_bytes: int = row("max.partition.fetch.bytes", "int", 8 * MIB, "Most bytes of one partition in one answer; a single larger batch still comes.", low=1, high=INT32_MAX, aliases=("fetch.message.max.bytes",))
-    max_buffered_bytes: int = row("kohort.max.buffered.bytes", "int", 64 * MIB, "Fetched and not yet polled: no Fetch is sent while there is more.", low=1)
-    max_poll_records: int = row("max.poll.records", "int", 0, "Most records one poll returns; 0 is as many as one fetched slice of each partition holds.", low=0)
-    on_corrupt: Literal["raise", "skip_batch"] = row("kohort.on.corrupt", "str", "raise", "A batch that contradicts itself or its checksum: raise CorruptRecord and stay before it, or skip_batch, log it and list it in `columns.corrupt`.", choices=("raise", "skip_batch"))
-    max_decompressed_bytes: int = row("kohort.max.decompressed.bytes", "int", 64 * MIB, "A batch that would grow past it is refused.", low=1, high=INT32_MAX)
+    fetch_min_bytes: int = row("fetch.min.bytes", "int", 1, "Minimum bytes of a Fetch response, for which a broker waits.", low=0, high=INT32_MAX)
+    fetch_max_wait_ms: int = row("fetch.max.wait.ms", "int", 500, "Maximum time that a broker waits for fetch_min_bytes.", low=0, high=INT32_MAX, aliases=("fetch.wait.max.ms",))
+    fetch_max_bytes: int = row("fetch.max.bytes", "int", 8 * MIB, "Maximum bytes of records in a Fetch response. A single larger batch is still returned.", low=1, high=INT32_MAX)
+    max_partition_fetch_bytes: int = row("max.partition.fetch.bytes", "int", 8 * MIB, "Maximum bytes of one partition in a Fetch response. A single larger batch is still returned.", low=1, high=INT32_MAX, aliases=("fetch.message.max.bytes",))
+    max_buffered_bytes: int = row("kohort.max.buffered.bytes", "int", 64 * MIB, "Maximum fetched bytes that are not polled yet. No Fetch is sent while there are more.", low=1)
+    max_poll_records: int = row("max.poll.records", "int", 0, "Maximum records of one poll. 0 means one fetched slice of each partition.", low=0)
+    on_corrupt: Literal["raise", "skip_batch"] = row("kohort.on.corrupt", "str", "raise", "Handling of a corrupt batch. raise: raise CorruptRecord and stay before the batch. skip_batch: log it and list it in `columns.corrupt`.", choices=("raise", "skip_batch"))
+    max_decompressed_bytes: int = row("kohort.max.decompressed.bytes", "int", 64 * MIB, "Maximum decompressed bytes of a batch. A larger batch is an error.", low=1, high=INT32_MAX)
 
     # --- calls
     default_api_timeout_ms: int = DEFAULT_API_TIMEOUT_MS
@@ -108,7 +108,7 @@ class Config(ClientConfig):
         if self.fetch_max_bytes > self.max_frame_bytes:
             raise ConfigError(
                 f"fetch_max_bytes ({self.fetch_max_bytes}) must not exceed max_frame_bytes ({self.max_frame_bytes})",
-                hint="an answer carries one batch more than fetch_max_bytes at most",
+                hint="a Fetch response has at most fetch_max_bytes and one batch",
                 setting="fetch_max_bytes",
             )
         if self.protocol == "consumer" and self.assignors != self.table["assignors"].default:
@@ -127,7 +127,7 @@ class Config(ClientConfig):
             raise ConfigError("enable_auto_commit without a group", hint="name the group", setting="enable_auto_commit")
 
     def for_member(self, jitter: float, member_id: str = "") -> MemberSettings:
-        """The settings of the group's machine; `jitter` in [0, 1) and `member_id` are this member's own."""
+        """Return the settings of the group's machine. `jitter` in [0, 1) and `member_id` are this member's own."""
         return MemberSettings(
             group_id=self.group or "",
             instance_id=self.group_instance_id,

@@ -1,13 +1,12 @@
-"""The core of a consumer: everything except its sockets, thread and clock. Connects the parts with each other.
+"""The core of a consumer: everything except its sockets, thread and clock. It connects the parts.
 
-The driver's thread calls `poll` after each event, and sends the requests that it returns. It also makes the caller's
-changes (`Driver.execute`). The caller's thread only looks, and settles what was handed over, in steps that may be
-repeated: a signal handler may raise there after any call. Both hold the driver's lock meanwhile, and neither does
-anything slow here: no I/O, no decoding, no user code.
+The driver's thread calls `poll` after each event, and sends the returned requests. It also makes the caller's changes
+(`Driver.execute`). The caller's thread only reads, and settles what was handed over. It does so in repeatable steps,
+because a signal handler may raise after any call. Both hold the driver's lock meanwhile, and do nothing slow: no I/O,
+no decoding, no user code.
 
-A turn goes in the order in which things depend on each other: the group's machine, the assignment that it left us with,
-metadata, commits, offsets, fetches. What is asked of brokers lives in `consumer_metadata.py`,
-`offset_lookups.py` and `commit_requests.py`.
+A turn follows the dependencies: the group's machine, its assignment, metadata, commits, offsets, fetches. Requests are
+in `consumer_metadata.py`, `offset_lookups.py` and `commit_requests.py`.
 """
 
 from collections import deque
@@ -85,8 +84,10 @@ if TYPE_CHECKING:
 
 
 class ConsumerCore:
-    """See the module. `chance` gives numbers in [0, 1); `has_updates` is set when a poll that waits should look
-    again."""
+    """The core of one consumer; see the module. `chance` returns random numbers in [0, 1).
+
+    `has_updates` is set when a waiting poll should look again.
+    """
 
     def __init__(
         self, config: Config, assignors: tuple[Assignor, ...], *, chance: Callable[[], float], started: float
@@ -103,7 +104,7 @@ class ConsumerCore:
         self.fetcher = Fetcher(config)
         self.marks = PauseMarks()
         self.subscription: Subscription | None = None
-        self.told_to_read = False  # subscribe and assign say it, even of nothing
+        self.told_to_read = False  # true after subscribe or assign, even with an empty list
         self.member: MemberBase | None = None
         self.view: MemberView | None = None
         self.visible: frozenset[TopicPartition] = frozenset()
@@ -184,7 +185,7 @@ class ConsumerCore:
     # ------------------------------------------------------------------ the driver's side
 
     def poll(self, now: float, wall_ms: int) -> PollResult:
-        """Look at everything that happened; what is to be sent comes out."""
+        """Process all events, and return the requests to send."""
         self.wall_ms = wall_ms
         if self.retired is not None:
             self._wind_up(now)
@@ -197,7 +198,7 @@ class ConsumerCore:
         self.pushing.poll(now)
         self._note_gaps()
         if self._socket_events:
-            wakes.append(now)  # something settled at once, and the machine wants to hear of it
+            wakes.append(now)  # a result is available at once, and the machine must process it
         wakes += [
             *self.cluster.next_poll_at(now),
             *self.questions.next_poll_at(),
@@ -209,7 +210,7 @@ class ConsumerCore:
         ]
         outgoing, self._outgoing = tuple(self._outgoing), []
         job, self._job = self._job, None
-        # A time that has passed without work being owed is waited for no longer: else the driver would spin.
+        # A past time without due work is ignored, because the driver would spin.
         later = [wake for wake in wakes if wake is not None and wake > now]
         if self.retired is not None and self.left:
             self.retired()
@@ -255,8 +256,8 @@ class ConsumerCore:
         if ready.view.fatal is not None:
             self.has_updates = True
         self._hook = ready.hook
-        # Until its hook has run, what is to go is still ours, and the coordinator takes commits of it. Only where there
-        # is none to take them must the caller not wait for one: the hook waits for the caller.
+        # The partitions are owned until the hook has run, and the coordinator accepts their commits. Only without a
+        # coordinator must the caller not wait for a commit, because the hook waits for the caller.
         hook_waits = ready.hook is not None and ready.hook.serial != self._hook_taken
         if hook_waits and ready.view.coordinator is None:
             self.commits.queue.release_blocked(
@@ -383,7 +384,7 @@ class ConsumerCore:
         for partition in [one for one in self.positions if one.topic in before]:
             state, topic = self.positions.state(partition), partition.topic
             if state.offset < 0:
-                self.positions.invalidate(partition)  # responses that are on their way may be about the old topic
+                self.positions.invalidate(partition)  # responses in flight may be about the old topic
                 continue
             self.fetcher.drop(partition)
             error = recreated(partition, before[topic], self.topic_ids[topic], state.offset)
@@ -432,7 +433,7 @@ class ConsumerCore:
         self.questions.fail(error)
 
     def send(self, line: ConnectionPurpose, endpoint: Endpoint | None, ask: PendingRequest) -> None:
-        """Hand a request to the driver; without an endpoint any broker will do."""
+        """Pass a request to the driver. Without an endpoint any broker will do."""
         self._outgoing.append(UnsentRequest(line, endpoint, ask))
 
     @property
@@ -441,7 +442,7 @@ class ConsumerCore:
 
     def metrics(self, now: float) -> "ConsumerMetrics":
         """All metrics at `now`."""
-        from kohort.coordinator_client.metrics.metrics_table import MetricsSources, metrics_of  # for those who look
+        from kohort.coordinator_client.metrics.metrics_table import MetricsSources, metrics_of  # for other threads
 
         sources = MetricsSources(
             self.context,
@@ -478,9 +479,9 @@ class ConsumerCore:
         if self.subscription is not None:
             self.subscription = None
             self._caller_events.append(Unsubscribed())
-            self._hook = None  # parting withdraws a call that nobody took: it may not be taken before that
+            self._hook = None  # withdraws a call that was not taken: it may not be taken before the unsubscribe
         if self.manual:
-            self.visible = frozenset()  # at once; of a subscription the hooks tell
+            self.visible = frozenset()  # at once; the assignment of a subscription changes at hook calls
         self.manual = self.manual.replaced(())  # under a new epoch: assigned again, a partition begins anew
         self.marks = self.marks.resubscribed(None)
         self.metadata.set_topics(WantedTopics())
@@ -510,7 +511,7 @@ class ConsumerCore:
 
     @property
     def owes_loss(self) -> bool:
-        """True if the next hook, `on_lost`, is certain but not here yet."""
+        """True if the hook `on_lost` will follow, but is not due yet."""
         return self.view is not None and self.view.state is MemberState.STALLED
 
     def polled(self, now: float, *, handled: bool) -> None:
@@ -524,7 +525,7 @@ class ConsumerCore:
             self.positions.noted(changes)
 
     def poll_ended(self, now: float) -> None:
-        """The user's code goes on."""
+        """The user's code continues."""
         self._ended = PollEnded(now)
         self.sensors.poll_ended(now)
 
@@ -549,7 +550,7 @@ class ConsumerCore:
 
     @property
     def out(self) -> bool:
-        """True if nothing of a subscription is left."""
+        """True if no subscription is left or being ended."""
         settled = (MemberState.OUT, MemberState.CLOSED, MemberState.FAILED)
         queued = any(isinstance(event, Unsubscribed) for event in self._caller_events)
         return self.member is None or (self.view is not None and self.view.state in settled and not queued)
@@ -587,8 +588,7 @@ class ConsumerCore:
         return call
 
     def hook_done(self, call: HookCall, answer: object, error: BaseException | None, now: float) -> None:
-        """The user's hook is over. Raises what is wrong with its answer, after the machine was told. Nothing if it was
-        told already."""
+        """Pass the result of the user's hook to the machine, once. Raises an error if the result is invalid."""
         if call.serial == self._hook_over:
             return
         self._hook_over = call.serial
@@ -601,7 +601,7 @@ class ConsumerCore:
             raise meant.wrong
 
     def _show(self, partitions: frozenset[TopicPartition]) -> None:
-        # A hook that an unsubscribe() had no time for speaks of the subscription that was, not of what is read now.
+        # The hook belongs to an ended subscription, and must not change the manual assignment.
         if not self.manual:
             self.visible = partitions
 
@@ -636,7 +636,7 @@ class ConsumerCore:
         return self.positions.take_error()
 
     def put_error(self, error: KohortError) -> None:
-        """Have the next poll raise it; once, however often it happened before that poll."""
+        """Make the next poll raise the error, once, for any number of occurrences before that poll."""
         if not any(type(one) is type(error) and one.message == error.message for one in self._errors):
             self._errors.append(error)
         self.has_updates = True
@@ -657,7 +657,7 @@ class ConsumerCore:
     # --- pausing
 
     def pause(self, partitions: frozenset[TopicPartition] | None, topics: tuple[str, ...], pattern: str | None) -> None:
-        """Lay marks; nothing given: on everything."""
+        """Set pause marks; without arguments, on the whole consumer."""
         marks = self.marks
         if partitions is None and not topics and pattern is None:
             marks = marks.pause_all()
@@ -749,11 +749,13 @@ def _elsewhere() -> ConcurrentUseError:
 
 
 def make_member(config: Config, assignors: tuple[Assignor, ...], chance: Callable[[], float]) -> MemberBase:
-    """The member for `config.protocol`. `chance` gives numbers in [0, 1): for a jitter, and for the id that a member of
-    a KIP-848 group makes up itself (KIP-1082)."""
+    """Return the member for `config.protocol`. `chance` returns random numbers in [0, 1).
+
+    They are for a jitter, and for the id that a member of a KIP-848 group generates (KIP-1082).
+    """
     if config.protocol == "classic":
         return ClassicMember(config.for_member(chance()), assignors)
-    # Imported when it is wanted: most consumers are members of classic groups, and start sooner without it.
+    # Imported on demand: most consumers are members of classic groups, and start faster without it.
     from kohort.coordinator_client.group.consumer_member import ConsumerMember
 
     unique = "".join(f"{int(chance() * 2**32):08x}" for _ in range(4))

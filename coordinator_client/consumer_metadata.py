@@ -36,7 +36,7 @@ class ConsumerMetadata(MetadataUpdater):
         )
 
     def poll(self, now: float) -> None:
-        """Ask what is owed."""
+        """Send due requests."""
         super().poll(now)
         self._find_coordinator(now)
 

@@ -1,6 +1,6 @@
-"""The errors that a consumer raises, each with a message, a place (`error.place`) and a hint (`error.hint`).
+"""Errors of a consumer. Each has a message, a place (`error.place`) and a hint (`error.hint`).
 
-`BrokerError` (in protocol) carries a broker's own error code; those here say what it means for the caller.
+`BrokerError` (in protocol) has a broker's error code. The errors here give its meaning for the caller.
 """
 
 from kohort.common.errors import KohortError
@@ -28,15 +28,15 @@ class OffsetOutOfRange(KohortError):
 
 
 class Truncation(KohortError):
-    """The log was cut behind the position (unclean election): `topic`, `partition`, `offset`, `leader_epoch`.
+    """The log was truncated below the position (unclean election): `topic`, `partition`, `offset`, `leader_epoch`.
 
-    `diverges_at` is the end of the common log. It is left out if the leader does not know the position's leader epoch
+    `diverges_at` is the end of the common log. It is omitted if the leader does not have the position's leader epoch
     (KIP-320).
     """
 
 
 class TopicRecreated(KohortError):
-    """The topic was deleted and made anew, so that positions in the old one mean nothing: `topic`, both ids."""
+    """The topic was deleted and created again, so positions in the old one are not valid: `topic`, both ids."""
 
 
 class RebalanceInProgress(CommitFailed):
@@ -44,7 +44,7 @@ class RebalanceInProgress(CommitFailed):
 
 
 class CommitRewind(CommitFailed):
-    """The commit would move a committed offset backwards; `commit(..., allow_rewind=True)` says that it is meant."""
+    """The commit would move a committed offset backwards. Pass `commit(..., allow_rewind=True)` to permit it."""
 
 
 class FetchFailed(KohortError):

@@ -10,11 +10,13 @@ if TYPE_CHECKING:
 
 
 class Health(NamedTuple):
-    """`state`: where it stands ("assigned by hand" without membership), for `for_s` seconds now. `healthy`: nothing has
-    failed for good, it was not closed, a broker answers, and a rebalance under way is not older than it may be.
-    `reason`: why not.
+    """The health of a consumer.
 
-    `last_heartbeat_s`: seconds since the last heartbeat that was answered well was sent, None before the first.
+    `state`: the member's state ("assigned by hand" without membership), since `for_s` seconds. `healthy`: no fatal
+    error, not closed, a broker responds, and no rebalance takes longer than allowed. `reason`: the reason if it is not
+    healthy.
+
+    `last_heartbeat_s`: seconds since the last heartbeat with a successful response was sent, None before the first.
     """
 
     healthy: bool
@@ -39,7 +41,7 @@ def judged(
     error: KohortError | None,
     unreachable: KohortError | None,
 ) -> str:
-    """The fault, as a sentence; "" if there is none."""
+    """Return the fault as a sentence, or ""."""
     if crashed:
         return "the driver's thread ended by a defect"
     if error is not None:
@@ -47,7 +49,7 @@ def judged(
     if closed:
         return "the consumer is closed"
     if unreachable is not None:
-        return f"no broker answers: {unreachable}"
+        return f"no broker responds: {unreachable}"
     if state is MemberState.STALLED:
         return str(state.value)
     if state in REBALANCING and for_s > rebalance_timeout_s:

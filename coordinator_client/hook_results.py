@@ -40,17 +40,18 @@ def meaning(call: HookCall, answer: object, unsaved: Mapping[TopicPartition, Off
 
 
 def _answered(call: HookCall, answer: object) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Offsets by partition. Raises TypeError and ValueError for what is none, IllegalState for a foreign partition."""
+    """Return offsets by partition. Raises TypeError and ValueError for invalid ones, IllegalState for a foreign
+    partition."""
     if hasattr(answer, "__await__"):
-        raise TypeError(f"only AsyncConsumer awaits what a hook returns, and this is {answer!r}")
+        raise TypeError(f"only AsyncConsumer awaits the result of a hook, which is {answer!r}")
     if not isinstance(answer, Mapping):
-        raise TypeError(f"a hook answers None or offsets by partition, not {answer!r}")
+        raise TypeError(f"a hook must return None or offsets by partition, not {answer!r}")
     given = plain(answer)
     allowed = call.before if isinstance(call.event, Revoked) else call.after
     for partition in given:
         if partition not in allowed:
             raise IllegalState(
-                "the hook answered for a partition that is not owned",
+                "the hook returned an offset of a partition that is not owned",
                 topic=partition.topic,
                 partition=partition.partition,
             )

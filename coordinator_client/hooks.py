@@ -1,7 +1,7 @@
 """The hooks that users implement to follow their partitions, and the events passed to them.
 
-Hooks run on the caller's thread, inside `poll` (or `close`, `unsubscribe`). They run never under a lock, one at a time,
-in the order in which things happened. Their return values are part of the protocol. Offsets returned by `on_revoked`
+Hooks run on the caller's thread, inside `poll` (or `close`, `unsubscribe`). They never run under a lock. They run one
+at a time, in the order of the events. Their return values are part of the protocol. Offsets returned by `on_revoked`
 are committed before the partitions go. Offsets returned by `on_assigned` are the positions at which reading starts.
 """
 
@@ -23,20 +23,20 @@ class RebalanceReason(Enum):
     """The kinds of cause a rebalance, a loss or a leave has. The value is the sentence people read."""
 
     FIRST_JOIN = "this member joined the group"
-    REBALANCE_IN_PROGRESS = "the coordinator asked for it: a member came, left or changed its topics"
+    REBALANCE_IN_PROGRESS = "the coordinator requested it: a member joined, left or changed its topics"
     SUBSCRIPTION_CHANGED = "this member's subscription changed"
     TOPICS_CHANGED = "topics or partitions of the group appeared or vanished"
-    ENFORCED = "the user asked for it"
-    FOLLOW_UP = "partitions that were let go are now free to be assigned"
+    ENFORCED = "the user requested it"
+    FOLLOW_UP = "revoked partitions are now free to be assigned"
     COMMIT_REFUSED = "a commit was refused because a rebalance is in progress"
     SYNC_REFUSED = "the group changed again before it was assigned"
     ASSIGNMENT_UNFIT = "the assignment named topics that this member does not subscribe to"
-    UNKNOWN_MEMBER = "the group no longer knows this member"
+    UNKNOWN_MEMBER = "the member is unknown to the group"
     STALE_GENERATION = "the group went on to another generation without this member"
     FENCED = "another member joined with the same instance id"
     POLL_STALLED = "the handler took longer than max_poll_interval_ms"
     FATAL = "an error that no retry can cure"
-    UNSUBSCRIBED = "the subscription was given up"
+    UNSUBSCRIBED = "the consumer unsubscribed"
     CLOSED = "the consumer was closed"
 
 
@@ -51,9 +51,9 @@ class RebalanceCause(NamedTuple):
 
 
 class Revoked(NamedTuple):
-    """Partitions to let go. They are still ours: offsets may be committed, and an answer will be.
+    """Partitions to revoke. The consumer still owns them, so offsets may be committed. Returned offsets are committed.
 
-    `partitions`: what is let go. `assignment`: all that is owned, including them. `generation`: the one that owns them.
+    `partitions`: the revoked ones. `assignment`: all owned ones, including them. `generation`: the one that owns them.
     """
 
     partitions: frozenset[TopicPartition]
@@ -63,10 +63,10 @@ class Revoked(NamedTuple):
 
 
 class Assigned(NamedTuple):
-    """The outcome of a rebalance; sent once for each, also when nothing arrived.
+    """The outcome of a rebalance, sent once for each, also without new partitions.
 
-    `partitions`: what arrived (under EAGER all of it; under COOPERATIVE what is new). `assignment`: all that is owned
-    now. `generation`: the one that owns it.
+    `partitions`: the new ones (under EAGER all of them). `assignment`: all owned ones. `generation`: the one that owns
+    them.
     """
 
     partitions: frozenset[TopicPartition]
@@ -87,25 +87,28 @@ class Lost(NamedTuple):
 
 
 class RebalanceHooks:
-    """Override what you need; each may be a coroutine function under `AsyncConsumer`.
+    """Override the methods that are needed. Each may be a coroutine function under `AsyncConsumer`.
 
-    What a hook raises is raised from the poll that ran it; the group's own state stays consistent, and the next poll
-    goes on.
+    An exception of a hook is raised from the poll that ran it. The group's state stays consistent, and the next poll
+    continues.
     """
 
     def on_revoked(self, event: Revoked) -> HookResult:
-        """Partitions are about to go. The answer, offset of the next record to read by partition, is committed first.
+        """Called before partitions are revoked. Returned offsets (of the next record, by partition) are committed
+        first.
 
-        What it answers for partitions that are not owned is left out with a notice; None and an empty mapping commit
-        nothing of their own.
+        Offsets of partitions that are not owned are ignored, with a notice. None and an empty mapping add nothing to
+        commit.
         """
         return None
 
     def on_assigned(self, event: Assigned) -> HookResult:
-        """Partitions arrived. The answer says where to start reading; a partition it leaves out starts at its committed
-        offset, or by `auto_offset_reset` where there is none. For a partition that was kept it seeks, each time.
+        """Called after an assignment. Returned offsets are the start positions.
 
-        An OffsetAndMetadata with a leader epoch is validated before anything is read (KIP-320): after a truncation the
+        A partition without one starts at its committed offset, or by `auto_offset_reset` without a commit. A kept
+        partition with one is sought to it, each time.
+
+        An OffsetAndMetadata with a leader epoch is validated before anything is read (KIP-320). After a truncation the
         position follows `auto_offset_reset`, or `poll` raises Truncation.
         """
         return None
@@ -124,8 +127,8 @@ HookEvent = Revoked | Assigned | Lost
 class HookCall(NamedTuple):
     """One call that is due on the caller's thread.
 
-    `serial` names it in `HookStarted` and `HookDone`. `before` is what the user sees as `assignment` while the hook
-    runs, `after` what it sees from its end on: the visible assignment changes at hook calls and nowhere else.
+    `serial` identifies it in `HookStarted` and `HookDone`. `before` is the user's visible `assignment` while the hook
+    runs, `after` the one from its end on. The visible assignment changes only at hook calls.
     """
 
     serial: int

@@ -32,7 +32,7 @@ LEVELS: Final[Mapping[str, int]] = {
         logging.WARNING,
     ),
 }
-"""By kind of notice; what is not here is only good to know."""
+"""Log level by kind of notice. Other kinds are informational."""
 
 
 class Telling:
@@ -54,7 +54,7 @@ class Telling:
         }
 
     def of(self, partition: TopicPartition) -> dict[str, Any]:
-        """As `who`, and of which partition."""
+        """The fields of the consumer, and of a partition."""
         return self.log_fields() | {"topic": partition.topic, "partition": partition.partition}
 
     def notices(self, notices: Iterable[Notice], identity: ConsumerGroupMetadata) -> None:
@@ -65,7 +65,7 @@ class Telling:
             self.noticed(notice, {"member": whose.member_id, "generation": whose.generation})
 
     def noticed(self, notice: Notice, whose: Mapping[str, Any] = MappingProxyType({})) -> None:
-        """Log a notice. `whose`: fields that differ from those of the member as it is now."""
+        """Log a notice. `whose`: fields that differ from the member's current ones."""
         fields = {**self.log_fields(), **whose, "event": notice.kind}
         log.log(LEVELS.get(notice.kind, logging.INFO), "%s: %s", notice.kind, notice.text, extra=fields)
 

@@ -28,7 +28,7 @@ HOOK_GRACE_S = 2.0
 
 
 class HookOutcome:
-    """A hook call at work: what the hook returned or raised, once it is `over`. `returned`: it has its final answer."""
+    """A hook call in progress: its result or exception, once it is `over`. `returned`: the result is final."""
 
     __slots__ = ("answer", "call", "error", "over", "returned")
 
@@ -50,11 +50,11 @@ class Observer(Protocol):
 
 
 class PollLoop:
-    """One consumer's life: its driver, who may use it now, and what its next poll has to do.
+    """The lifetime of one consumer: its driver, its current user, and the work of its next poll.
 
-    A signal handler may raise in any method here, after any call. So nothing is taken from the core that could then be
-    lost: records stay parked until they are with the user (`Visit.handed`); a hook, a callback and an error are kept in
-    an attribute from the moment when they are taken until they are run or raised.
+    A signal handler may raise in any method here, after any call. Nothing is therefore taken from the core that could
+    then be lost. Records stay buffered until the user has them (`Visit.handed`). A hook, a callback and an error are
+    kept in an attribute from the moment they are taken until they are run or raised.
     """
 
     begun = False  # the driver was started
@@ -97,7 +97,7 @@ class PollLoop:
             stop = partial(_retire, self.driver)
             warn_unclosed("consumer", self.config.client_id, self.config.group, self.driver, stop)
 
-    # --- who may come in
+    # --- access
 
     def acquire(
         self,
@@ -107,7 +107,7 @@ class PollLoop:
         when_closed: bool = False,
         catch_up: bool = True,
     ) -> Visit:
-        """Everything public runs in here. One thread at a time; not in a forked child; not after close.
+        """Enter the consumer, as every public call does. One thread at a time; not in a forked child; not after close.
 
         Raises ForkError, ConcurrentUseError, ConsumerClosed, and CallbackError where hooks may not call.
         """
@@ -135,7 +135,7 @@ class PollLoop:
         self.core.door.look = observer.look if observer is not None else None
 
     def call(self, what: Callable[[ConsumerCore], T]) -> T:
-        """Have the driver run `what` on the core: whole, whatever a signal handler raises here."""
+        """Have the driver run `what` on the core. It runs completely, also if a signal handler raises here."""
         return self.driver.execute(what)
 
     def read(self, what: Callable[[ConsumerCore], T]) -> T:
@@ -154,7 +154,8 @@ class PollLoop:
         return self.read(lambda core: core.metrics(self.driver.now()))
 
     def wakeup(self) -> None:
-        """From any thread, and from a signal's handler: it may have interrupted the one who holds the lock."""
+        """Wake a waiting poll, from any thread, or from a signal handler that may have interrupted a holder of the
+        lock."""
         self._wakeup = True
         self.core.has_updates = True
         self.driver.bell.ring()
@@ -164,9 +165,9 @@ class PollLoop:
     # --- a poll
 
     def poll_begins(self, *, handled: bool = True) -> None:
-        """The time that the user spends between polls is measured outside of this and `poll_ends` (KIP-62).
+        """Begin a poll. The user's processing time is measured between `poll_ends` and this (KIP-62).
 
-        `handled`: whether coming back means that what was returned before is dealt with; a close does not say so.
+        `handled`: true if this call means that the records returned before are processed, which a close does not mean.
         Raises ConcurrentUseError inside another poll, unless a callback calls.
         """
         if handled and self.core.door.depth > 1 and not self.in_callback:
@@ -176,12 +177,12 @@ class PollLoop:
         self.collector.settle()
         self.driver.lock.run(lambda: self.core.polled(self.driver.now(), handled=handled))
         if self.core.owes_loss:
-            self.driver.wakeup()  # else the machine hears of it at its next turn, which is soon enough
+            self.driver.wakeup()  # otherwise the machine learns of it at its next turn, which is soon enough
         if self._observer is not None and handled:
             self._observer.poll_began(self.driver.now())
 
     def poll_failed(self, error: KohortError) -> None:
-        """Tell whoever observes."""
+        """Report the error to the observer."""
         if self._observer is not None and not isinstance(error, WakeupError):
             self._observer.poll_failed(error)
 
@@ -190,15 +191,14 @@ class PollLoop:
         self.driver.lock.run(self.core.poll_ended, self.driver.now())
 
     def look(self) -> None:
-        """Let whoever observes look, before the outermost visit hands over and ends."""
+        """Call the observer before the outermost visit hands over and ends."""
         if self._observer is not None and self.core.door.depth == 1:
             self._observer.look()
 
     def next_action(self) -> HookCall | Callable[[], object] | None:
-        """The next thing a poll has to do before it looks for records: run a hook (`run_hook`), or call what
-        is returned.
+        """Return the next action of a poll before it looks for records: a hook for `run_hook`, or a function to call.
 
-        Raises errors that are due, and WakeupError once.
+        Raises due errors, and WakeupError once.
         """
         self.collector.settle()
         self.core.has_updates = False
@@ -224,14 +224,15 @@ class PollLoop:
     # --- hooks and callbacks
 
     def next_hook(self) -> HookCall | None:
-        """The hook that is due. Hands in what the last one returned, if an interrupt came before; raises its error."""
+        """Return the due hook. Hands in the result of the previous one if an interrupt came before, and raises its
+        error."""
         if self.in_hook:
             return None  # of another task: two never run beside each other
         self.hook_over()
         return self.call(lambda core: core.take_hook(self.driver.now())) if self.core.hook_is_due else None
 
     def hook_over(self) -> None:
-        """Hand in what the hook returned; raises what it raised. Nothing if there is none."""
+        """Hand in the result of the hook, and raise its exception. Does nothing if there is none."""
         outcome = self.outcome
         if outcome is None or not outcome.over:
             return
@@ -263,7 +264,7 @@ class PollLoop:
         return self.run_callback if self._callback is not None else None
 
     def run_callback(self) -> None:
-        """Call the user's function. One at a time: where it raises, the next poll goes on with the others."""
+        """Call the user's functions, one at a time. If one raises, the next poll continues with the others."""
         before = self.in_callback
         call = self._callback
         if call is None:
@@ -284,13 +285,13 @@ class PollLoop:
     # --- the end
 
     def parting_begins(self, until: float) -> None:
-        """A close begins, or goes on with what an interrupted one has left. Hooks and callbacks may call."""
+        """Begin a close, or continue an interrupted one. Hooks and callbacks may call."""
         self.parting = True
         self.closed = False
         self.call(lambda core: core.before_leave(until))
 
     def parted(self, until: float) -> bool:
-        """Nothing is left for the driver to do, or there is no time for it."""
+        """True if the driver has nothing left to do, or no time for it."""
         return self.driver.now() >= until or self.reached(lambda core: core.closing and core.left)
 
     @property
@@ -322,20 +323,21 @@ class PollLoop:
         return self.driver.crashed is not None or self.read(what)
 
     def wait(self, until: float, seen: int, *, wakeable: bool = True) -> bool:
-        """Sleep until something is due or the time has come; False: the time has come. A wakeup() is for polls only.
+        """Sleep until work is due or the time has come. Returns False if the time has come. A wakeup() is for polls
+        only.
 
-        `seen`: `driver.bell.rings` before the last look at what is due.
+        `seen`: `driver.bell.rings` before the last look at due work.
         """
         left = until - self.driver.now()
         if self.core.has_updates or (wakeable and self._wakeup) or self.driver.crashed is not None or self.closed:
             return True
         if self.core.owes_loss:
-            # A poll of no time at all must still be told first that its partitions are gone (B-34).
+            # Even a poll without waiting must learn of lost partitions first (B-34).
             left = max(left, HOOK_GRACE_S)
         return left > 0 and (self.driver.bell.wait(seen, left) or self.driver.now() < until)
 
     def wait_quietly(self, until: float) -> bool:
-        """As `wait`, outside of poll: what is due for a poll stays due."""
+        """As `wait`, outside of poll: the work of a poll stays due."""
         left = until - self.driver.now()
         if left <= 0 or self.driver.crashed is not None:
             return False

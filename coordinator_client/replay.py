@@ -1,9 +1,8 @@
-"""A tape through the machine: the same answers in, and does the member ask what it asked then?
+"""Replays a tape through today's machine, and compares the requests.
 
-The member's rules may have changed since the tape was made, and that is what a replay shows: each request on the tape
-beside what today's `GroupMember` asks at that place. The user's part is not on a tape, so hooks are taken to return at
-once and to answer nothing, and a leave is taken to be a close. A leader that plans by backlog is told what the tape's
-answers about offsets told the one that was taped.
+The member's rules may have changed since the tape was made. A replay shows each request on the tape beside the request
+of today's `GroupMember`. The user's part is not on a tape: hooks return None at once, and a leave counts as a close.
+For lag-based assignors, the lag is computed from the OffsetFetch and ListOffsets responses on the tape.
 """
 
 from __future__ import annotations
@@ -52,13 +51,13 @@ from kohort.protocol.tape import Taped
 CLOSE_S = 30.0
 SHORTEST_HEARTBEAT_S = 0.1
 AFTER_A_PLAN = ("SyncGroup", "JoinGroup", "LeaveGroup")  # or after none could be made
-UNCOMPARED = {"reason": ""}  # the user's words, or ours of another day
+UNCOMPARED = {"reason": ""}  # the user's text, or kohort's of another version
 
 
 class Replayed(NamedTuple):
-    """One request of the tape. `difference`: how today's member asks otherwise; None where it asks the same.
+    """One request of the tape. `difference`: the difference to today's request; None if they are equal.
 
-    `state`: the member's when it had asked. `time_s`: of the tape.
+    `state`: the member's state after today's request. `time_s`: of the tape.
     """
 
     time_s: float
@@ -103,7 +102,7 @@ class NoMember(KohortError):
 
 
 class _StandIn(RangeAssignor):
-    """For an assignor that is not installed here; what a leader planned with it is on the tape."""
+    """Replaces an assignor that is not installed here. The leader's plans with it are on the tape."""
 
     def __init__(self, name: str, rebalance: Rebalance) -> None:
         self.name, self.rebalance = name, rebalance
@@ -113,7 +112,7 @@ class _StandIn(RangeAssignor):
 class _Play:
     member: ClassicMember
     taped: list[Taped]
-    asked: deque[Send] = field(default_factory=deque)  # asked today, and not yet seen on the tape
+    asked: deque[Send] = field(default_factory=deque)  # requested today, and not yet found on the tape
     waiting: dict[tuple[int, int], Send] = field(default_factory=dict)  # (connection, correlation id) -> the send
     metadata_asked: dict[tuple[int, int], frozenset[str] | None] = field(default_factory=dict)
     committed_as: dict[tuple[int, int], ConsumerGroupMetadata] = field(default_factory=dict)
@@ -142,7 +141,7 @@ class _Play:
                 return
 
     def made(self, order: PlanOrder, now: float) -> PlanMade | None:
-        """The result of the order; None where that would be a stand-in's, and the tape ends before it tells."""
+        """Return the result of the order; None if a stand-in would plan and the tape ends before its result."""
         if not isinstance(order.assignor, _StandIn):
             return order.run()
         later = islice(self.taped, bisect_left(self.taped, now, key=attrgetter("time_s")), None)
@@ -154,7 +153,7 @@ class _Play:
         return PlanMade(order.serial, error=AssignorFailed("it did then", assignor=order.assignor.name))
 
     def asks(self, taped: Taped) -> Replayed:
-        """Compare a request on the tape with what the member asks now."""
+        """Compare a request on the tape with the member's current one."""
         self.turn(taped.time_s)
         if taped.api == "SyncGroup" and self.heard is not None:
             self.member.step(self.heard.told(), taped.time_s)
@@ -165,8 +164,8 @@ class _Play:
             self.turn(taped.time_s)
         alike = [send for send in self.asked if send.api == taped.api]
         if not alike:
-            return Replayed(taped.time_s, taped.api, self.state, "the member asks nothing of the kind")
-        # A heartbeat asked a moment too early, and overtaken by a join, never went out: the newest is the one.
+            return Replayed(taped.time_s, taped.api, self.state, "the member sends no such request")
+        # A heartbeat that is due a moment too early, and overtaken by a join, was never sent: the newest one counts.
         send = alike[-1]
         self.asked = deque(each for each in self.asked if each.api != taped.api)
         self.waiting[taped.connection, taped.correlation_id] = send
@@ -270,9 +269,11 @@ def _steps(play: _Play, taped: list[Taped]) -> Iterator[Replayed]:
 
 
 def _heartbeat_interval_ms(frames: list[Taped]) -> int:
-    """No frame says it, but the shortest wait before a heartbeat nearly does, counted from the heartbeat before or the
-    answered join that began the generation. A little less than that: a heartbeat that is asked early waits for its
-    place on the tape, and one that is asked late misses it."""
+    """Estimate the heartbeat interval, which is in no frame.
+
+    It is slightly less than the shortest time before a heartbeat, counted from the previous heartbeat or the JoinGroup
+    response. An early heartbeat waits for its place on the tape, a late one would miss it.
+    """
     pace = {("request", "Heartbeat"), ("response", "JoinGroup")}
     paced = [each for each in frames if (each.direction, each.api) in pace]
     waits = [after.time_s - before.time_s for before, after in pairwise(paced) if after.api == "Heartbeat"]
@@ -287,7 +288,7 @@ def _settings(join: Any, heartbeat_interval_ms: int) -> MemberSettings:
         session_timeout_ms=join.session_timeout_ms,
         heartbeat_interval_ms=heartbeat_interval_ms,
         max_poll_interval_ms=join.rebalance_timeout_ms,
-        jitter=0.0,  # the shortest backoff: what was asked later than that is found waiting
+        jitter=0.0,  # the shortest backoff: a request that is due later is found waiting
         leave_on_close=True,
     )
 

@@ -21,8 +21,10 @@ T = TypeVar("T")
 
 
 class _once(Generic[T]):
-    """functools.cached_property without its lock, which until Python 3.12 all instances of a class share: a thousand
-    members in one process would queue for it. Computing a value twice does no harm here."""
+    """functools.cached_property without its lock, which until Python 3.12 all instances of a class share.
+
+    A thousand members in one process would wait for the lock. Computing a value twice is harmless.
+    """
 
     def __init__(self, compute: Callable[[Any], T]) -> None:
         self._compute = compute
@@ -45,10 +47,11 @@ class _RequestedStart(NamedTuple):
 
 
 class Subscription(_RequestedStart):
-    """Topics by name, or by pattern: `include` and not `exclude`, each matched against the whole topic name; or by
-    `broker_pattern`, which the coordinator matches (KIP-848, RE2 syntax), and only it.
+    """A subscription by names or by pattern.
 
-    A pattern never matches an internal topic (`__consumer_offsets`, ...) unless `internal` allows it.
+    `include` and not `exclude` are matched against the whole topic name. Alternatively the coordinator matches
+    `broker_pattern` (KIP-848, RE2 syntax). A pattern never matches an internal topic (`__consumer_offsets`, ...) unless
+    `internal` allows it.
     """
 
     @classmethod
@@ -60,12 +63,12 @@ class Subscription(_RequestedStart):
         if not all(isinstance(name, str) and name for name in names):
             raise IllegalState("a topic name is a non-empty string", topics=sorted(map(repr, names)))
         if strange := [name for name in names if not fits_the_wire(name)]:
-            raise IllegalState(f"no topic can have this name: {strange[0][:80]!r}")
+            raise IllegalState(f"invalid topic name: {strange[0][:80]!r}")
         return cls(topics=names)
 
     @classmethod
     def matching(cls, include: str, exclude: str | None = None, *, internal: bool = False) -> "Subscription":
-        """By pattern (Python regular expressions); `IllegalState` for one that does not compile."""
+        """By pattern (Python regular expressions). Raises `IllegalState` for one that does not compile."""
         for pattern in (include, exclude):
             try:
                 re.compile(pattern or "")
@@ -85,8 +88,10 @@ class Subscription(_RequestedStart):
         )
 
     def matches(self, topic: str, *, internal: bool = False) -> bool:
-        """True if a topic of this name is wanted; `internal` says that the broker marks it so. What the coordinator
-        matches, it alone knows: then any may be."""
+        """True if a topic of this name is subscribed. `internal`: the broker marks the topic as internal.
+
+        Any topic may match a pattern of the coordinator.
+        """
         if self.broker_pattern is not None:
             return True
         include, exclude = self._patterns
@@ -97,8 +102,10 @@ class Subscription(_RequestedStart):
         return include.fullmatch(topic) is not None and (exclude is None or exclude.fullmatch(topic) is None)
 
     def resolved(self, known: Mapping[str, bool]) -> frozenset[str]:
-        """The topics meant, given all topics of the cluster (name -> internal). Names stand for themselves, known or
-        not: a topic may be subscribed to before it exists."""
+        """Return the subscribed topics, given all topics of the cluster (name -> internal).
+
+        Explicit names are returned even if unknown: a topic may be subscribed to before it exists.
+        """
         if not self.by_pattern:
             return self.topics
         return frozenset(topic for topic, internal in known.items() if self.matches(topic, internal=internal))
@@ -115,10 +122,13 @@ class Start(NamedTuple):
 
 
 class Owned(NamedTuple):
-    """One owned partition. `epoch` is the number of the assignment that brought it, and grows with every one that
-    does: what was fetched under another epoch is not ours to show. `start`: where `on_assigned` said to begin reading;
-    None: at the committed offset, else by the reset policy. `Assignment.started` makes a new value for each start that
-    is given; all else keeps the value, so that its identity tells a repeated start from none."""
+    """One owned partition.
+
+    `epoch` is the number of its assignment, which grows with each new assignment. Records of another epoch must not be
+    returned. `start`: the start offset from `on_assigned`; None: the committed offset, else by the reset policy.
+    `Assignment.started` creates a new value for each given start, so that the object's identity distinguishes a
+    repeated start.
+    """
 
     epoch: int
     start: Start | None = None
@@ -185,19 +195,19 @@ class PauseReason(Enum):
 
 
 class PauseMarks(NamedTuple):
-    """The pause marks of the user (KIP-822 and beyond it). Belongs to the caller's thread, like the hooks.
+    """The pause marks of the user (KIP-822, extended). They belong to the caller's thread, like the hooks.
 
-    Five kinds, each lifted by its own call, and a partition is paused while any covers it:
+    There are five kinds, each with its own resume call. A partition is paused while any mark covers it:
 
-    * `partitions`: while assigned. A mark is laid on an assigned partition and lives as long as the partition does not
-      go to somebody else: at the end of a rebalance it stays where the partition is owned (again), and is gone for ever
-      where it is not. That is alike under EAGER and COOPERATIVE, and after a loss.
-    * `topics`, `patterns`: of the subscription, whatever of them is assigned now or later, existing or not.
-    * `held`: any partition, owned or not; only the user lifts it.
+    * `partitions`: while assigned. At the end of a rebalance a mark stays if the partition is owned (again), and is
+      removed
+      otherwise. This holds under EAGER and COOPERATIVE, and after a loss.
+    * `topics`, `patterns`: of the subscription, for all present and later assignments, existing topics or not.
+    * `held`: any partition, owned or not. Only the user removes it.
     * `whole`: everything.
 
-    A rebalance touches marks at one moment, `settled` with the `Assigned` call. Until then they are kept as they are,
-    however many attempts it takes, and `on_revoked` may change them like any other code: the user's last word stands.
+    A rebalance changes marks at one moment, `settled` with the `Assigned` call. Until then they are kept for any number
+    of attempts, and `on_revoked` may change them. The user's last call is valid.
     """
 
     partitions: frozenset[TopicPartition] = frozenset()
@@ -237,7 +247,7 @@ class PauseMarks(NamedTuple):
         return self._replace(topics=self.topics - frozenset([topics] if isinstance(topics, str) else topics))
 
     def pause_pattern(self, pattern: str, subscription: Subscription | None) -> "PauseMarks":
-        """Pause whatever of the subscription matches, now and later; `IllegalState` without a subscription."""
+        """Pause all matching topics of the subscription, now and later; `IllegalState` without a subscription."""
         if subscription is None:
             raise IllegalState("a pattern can be paused only while subscribed", pattern=pattern)
         try:
@@ -247,7 +257,7 @@ class PauseMarks(NamedTuple):
         return self if pattern in self.patterns else self._replace(patterns=(*self.patterns, pattern))
 
     def resume_pattern(self, pattern: str) -> "PauseMarks":
-        """Lift the mark laid with exactly this pattern."""
+        """Remove the mark of exactly this pattern."""
         return self._replace(patterns=tuple(each for each in self.patterns if each != pattern))
 
     # -- outside the assignment, and everything
@@ -262,13 +272,13 @@ class PauseMarks(NamedTuple):
         return self._replace(whole=True)
 
     def resume_all(self) -> "PauseMarks":
-        """Lift the whole-consumer mark only: narrower marks stand."""
+        """Remove the whole-consumer mark only. Narrower marks remain."""
         return self._replace(whole=False)
 
-    # -- what happens to us
+    # -- changes by the group
 
     def settled(self, hook: HookCall) -> "PauseMarks":
-        """The marks to lay before `hook` is run: at `Assigned` a partition mark stays only on what is owned now."""
+        """Return the marks before `hook` is run: at `Assigned` a partition mark stays only on owned partitions."""
         return self.kept_on(hook.after) if isinstance(hook.event, Assigned) else self
 
     def kept_on(self, assigned: frozenset[TopicPartition]) -> "PauseMarks":
@@ -284,7 +294,7 @@ class PauseMarks(NamedTuple):
             topics=frozenset(topic for topic in self.topics if subscription.matches(topic)),
         )
 
-    # -- asking
+    # -- queries
 
     def reason(self, partition: TopicPartition) -> PauseReason | None:
         """The widest reason for which `partition` is paused; None if it is not."""

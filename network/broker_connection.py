@@ -54,8 +54,8 @@ class Stage(Enum):
     """The stage of a connection's setup."""
 
     OPENING = "opening"  # TCP and TLS: nothing can be written yet
-    AUTHENTICATING = "proving who we are"  # SASL: everything else waits
-    CHECKING_API_VERSIONS = "asking versions"  # ApiVersions is in flight, everything else waits
+    AUTHENTICATING = "authenticating"  # SASL: everything else waits
+    CHECKING_API_VERSIONS = "requesting versions"  # ApiVersions is in flight, everything else waits
     READY = "ready"
     ENDED = "ended"
 

@@ -12,8 +12,8 @@ from kohort.network.errors import ConfigError
 from kohort.network.settings_table import INT32_MAX, MIB, row, split_address
 
 # fmt: off
-DEFAULT_API_TIMEOUT_MS: Final[Any] = row("default.api.timeout.ms", "int", 60_000, "How long a call without a timeout of its own may take.", low=1, high=INT32_MAX)
-ALLOW_AUTO_CREATE_TOPICS: Final[Any] = row("allow.auto.create.topics", "bool", False, "Whether asking for a topic may create it (if the broker agrees).")
+DEFAULT_API_TIMEOUT_MS: Final[Any] = row("default.api.timeout.ms", "int", 60_000, "Time-out of calls without a timeout argument.", low=1, high=INT32_MAX)
+ALLOW_AUTO_CREATE_TOPICS: Final[Any] = row("allow.auto.create.topics", "bool", False, "Let Metadata requests create missing topics, if the broker allows it.")
 # fmt: on
 
 
@@ -21,20 +21,20 @@ class ClientConfig(SecurityConfig):
     """The settings of connections and security."""
 
     # fmt: off
-    bootstrap: tuple[str, ...] = row("bootstrap.servers", "list", (), "Brokers to ask first, as host:port; one that answers is enough.", aliases=("metadata.broker.list",))
+    bootstrap: tuple[str, ...] = row("bootstrap.servers", "list", (), "Addresses of the first brokers, as host:port. One reachable broker is enough.", aliases=("metadata.broker.list",))
     client_id: str = row("client.id", "sent", "kohort", "Shown in the broker's logs, quotas and metrics.")
-    max_frame_bytes: int = row("kohort.max.frame.bytes", "int", 128 * MIB, "A longer answer is refused before anything is allocated.", low=1, high=INT32_MAX)
-    request_timeout_ms: int = row("request.timeout.ms", "int", 30_000, "A request without an answer for as long closes its connection.", low=1, high=INT32_MAX)
-    bootstrap_timeout_ms: int = row("kohort.bootstrap.timeout.ms", "int", 10_000, "If no broker has been reached for as long at the start, calls raise ConnectionFailed.", low=0, high=INT32_MAX)
-    connection_setup_timeout_ms: int = row("socket.connection.setup.timeout.ms", "int", 10_000, "Until a connection is open and shaken hands.", low=1, high=INT32_MAX)
-    reconnect_backoff_ms: int = row("reconnect.backoff.ms", "int", 50, "First wait before connecting again.", low=0, high=INT32_MAX)
-    reconnect_backoff_max_ms: int = row("reconnect.backoff.max.ms", "int", 1_000, "Longest wait before connecting again.", low=0, high=INT32_MAX)
-    retry_backoff_ms: int = row("retry.backoff.ms", "int", 100, "First wait before asking again.", low=0, high=INT32_MAX)
-    retry_backoff_max_ms: int = row("retry.backoff.max.ms", "int", 1_000, "Longest wait before asking again.", low=0, high=INT32_MAX)
-    metadata_max_age_ms: int = row("metadata.max.age.ms", "int", 300_000, "Topics, partitions and leaders are asked for again after.", low=1, high=INT32_MAX)
-    metadata_recovery_strategy: str = row("metadata.recovery.strategy", "str", "rebootstrap", "What to do when no known broker answers: start from `bootstrap` again, or not (KIP-899).", choices=("rebootstrap", "none"), read=str.lower)
-    receive_buffer_bytes: int = row("receive.buffer.bytes", "int", -1, "SO_RCVBUF; -1 leaves it to the system.", low=-1, high=INT32_MAX)
-    send_buffer_bytes: int = row("send.buffer.bytes", "int", -1, "SO_SNDBUF; -1 leaves it to the system.", low=-1, high=INT32_MAX)
+    max_frame_bytes: int = row("kohort.max.frame.bytes", "int", 128 * MIB, "Maximum bytes of a response. A longer one is rejected before memory is allocated.", low=1, high=INT32_MAX)
+    request_timeout_ms: int = row("request.timeout.ms", "int", 30_000, "Time after which a request without a response closes its connection.", low=1, high=INT32_MAX)
+    bootstrap_timeout_ms: int = row("kohort.bootstrap.timeout.ms", "int", 10_000, "Time at the start without a reachable broker after which calls raise ConnectionFailed.", low=0, high=INT32_MAX)
+    connection_setup_timeout_ms: int = row("socket.connection.setup.timeout.ms", "int", 10_000, "Time-out of connecting, TLS and SASL.", low=1, high=INT32_MAX)
+    reconnect_backoff_ms: int = row("reconnect.backoff.ms", "int", 50, "First delay before a reconnection.", low=0, high=INT32_MAX)
+    reconnect_backoff_max_ms: int = row("reconnect.backoff.max.ms", "int", 1_000, "Longest delay before a reconnection.", low=0, high=INT32_MAX)
+    retry_backoff_ms: int = row("retry.backoff.ms", "int", 100, "First delay before a retry.", low=0, high=INT32_MAX)
+    retry_backoff_max_ms: int = row("retry.backoff.max.ms", "int", 1_000, "Longest delay before a retry.", low=0, high=INT32_MAX)
+    metadata_max_age_ms: int = row("metadata.max.age.ms", "int", 300_000, "Maximum age of metadata, after which it is requested again.", low=1, high=INT32_MAX)
+    metadata_recovery_strategy: str = row("metadata.recovery.strategy", "str", "rebootstrap", "rebootstrap: use `bootstrap` again if no known broker responds (KIP-899).", choices=("rebootstrap", "none"), read=str.lower)
+    receive_buffer_bytes: int = row("receive.buffer.bytes", "int", -1, "SO_RCVBUF; -1 means the system's default.", low=-1, high=INT32_MAX)
+    send_buffer_bytes: int = row("send.buffer.bytes", "int", -1, "SO_SNDBUF; -1 means the system's default.", low=-1, high=INT32_MAX)
     tape: str | None = row("kohort.tape", "str", None, "File to which every frame is appended as a JSON line, without secrets (`kohort wire explain` reads it).", optional=True)
     # fmt: on
 

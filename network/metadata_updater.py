@@ -92,7 +92,7 @@ class MetadataUpdater:
             self._on_coordinator_lost(endpoint, error)
 
     def forget_missing(self) -> None:
-        """Called when the user names topics anew: missing topics are reported again."""
+        """Called when the user names topics again: missing topics are reported again."""
         self._reported_missing.clear()
         self._missing_since.clear()
 

@@ -13,7 +13,7 @@ NUL = "\0"
 INT32_MAX = 2**31 - 1
 
 
-# What other clients and people call our settings, where the nearest name by its letters would be another one.
+# Names of other clients for kohort's settings, for which the nearest name by letters would be another setting.
 _CALLED = MappingProxyType(
     dict.fromkeys(("bootstrap_servers", "servers", "server", "brokers", "broker", "broker_list", "hosts"), "bootstrap")
 )
@@ -75,9 +75,10 @@ class Settings(Frozen):
 
     @classmethod
     def of(cls, **settings: Any) -> Self:
-        """Check settings by our own names.
+        """Check settings by kohort's names.
 
-        Raises ConfigError: unknown name (with the nearest known one), wrong type, out of bounds, or two that disagree.
+        Raises ConfigError: unknown name (with the nearest known one), wrong type, out of bounds, or two that contradict
+        each other.
         """
         config = cls(**{name: checked(cls.setting(name), value) for name, value in settings.items()})
         config.check()

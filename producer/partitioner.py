@@ -3,10 +3,10 @@
 | name | keys | null keys | empty keys |
 |---|---|---|---|
 | murmur2 | Java's clients, librdkafka's murmur2_random | sticky | as others |
-| crc32 | librdkafka's consistent_random (its default, so confluent-kafka's and others') | sticky | sticky |
+| crc32 | librdkafka's consistent_random (the default of librdkafka and confluent-kafka) | sticky | sticky |
 
-Sticky (KIP-480): one partition until its batch is closed, or is due and cannot be sent. Then another one is chosen at
-random, so that batches are full.
+Sticky (KIP-480): records go to one partition until its batch is closed, or is due and cannot be sent. Then another is
+selected at random, so that batches are full.
 """
 
 from collections.abc import Callable, Mapping, Sequence

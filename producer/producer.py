@@ -48,7 +48,7 @@ class Producer:
             delivery.result()                     # Delivered(topic, partition, offset)
 
     With `transactional_id=`, records and offsets sent between `begin()` and `commit()` are visible to read_committed
-    consumers together or not at all:
+    consumers either together or never:
 
         with producer.transaction():
             producer.send("totals", value)
@@ -56,7 +56,7 @@ class Producer:
 
     `timeout_s` of any call is in seconds, as in `Consumer`: infinity is allowed, NaN a ValueError.
 
-    `settings`: by our names, see `kohort.producer.SETTINGS`. Thread-safe. Every error derives from KohortError. The
+    `settings`: by kohort's names, see `kohort.producer.SETTINGS`. Thread-safe. Every error derives from KohortError. The
     error of a failed record is raised by its delivery, by `flush`, or by `commit`.
 
     A signal handler may raise (KeyboardInterrupt, a time-out) anywhere in a call. If it raises in `send`, the record is
@@ -403,8 +403,8 @@ class Producer:
     def _too_late(self, core: ProducerCore, topic: str) -> KohortError:
         if topic not in core.metadata.view.topics:
             return OperationTimeout(
-                f"nothing is known of the topic after {self._config.max_block_ms} ms",
-                hint="does a broker answer, and is there such a topic?",
+                f"no metadata of the topic after {self._config.max_block_ms} ms",
+                hint="check the topic's name, and that brokers can be reached",
                 topic=topic,
             )
         return BufferFull(

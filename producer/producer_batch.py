@@ -97,7 +97,7 @@ class PartitionQueue:
 
     @property
     def closed(self) -> int:
-        """The number of batches that take no more records."""
+        """The number of closed batches."""
         return len(self.queue) - (self.open is not None)
 
     def close_batch(self) -> None:

@@ -23,18 +23,18 @@ class ProducerConfig(ClientConfig):
 
     # fmt: off
     allow_auto_create_topics: bool = ALLOW_AUTO_CREATE_TOPICS
-    transactional_id: str | None = row("transactional.id", "sent", None, "Makes the producer transactional; of two with the same id the newer fences the older.", optional=True)
-    transaction_timeout_ms: int = row("transaction.timeout.ms", "int", 60_000, "A transaction that is open for longer is aborted by the coordinator.", low=1, high=INT32_MAX)
-    compression: str = row("compression.type", "str", "none", "How batches are compressed.", choices=("none", "gzip", "snappy", "lz4", "zstd"))
+    transactional_id: str | None = row("transactional.id", "sent", None, "Makes the producer transactional. A newer producer with the same id fences the older.", optional=True)
+    transaction_timeout_ms: int = row("transaction.timeout.ms", "int", 60_000, "The coordinator aborts a transaction that is open for longer.", low=1, high=INT32_MAX)
+    compression: str = row("compression.type", "str", "none", "The compression type of batches.", choices=("none", "gzip", "snappy", "lz4", "zstd"))
     compression_level: int | None = row("kohort.compression.level", "int", None, "The codec's own level.", low=-(1 << 17), high=22, optional=True)
-    partitioner: str = row("partitioner", "str", "murmur2", "How keys choose partitions: as Java's clients do (murmur2) or as librdkafka's (crc32).", choices=("murmur2", "crc32"), read=_partitioner)
-    linger_ms: int = row("linger.ms", "int", 5, "How long a batch that is not full waits for more records, at least; as long as it cannot be sent it takes more.", low=0, high=INT32_MAX, aliases=("queue.buffering.max.ms",))
-    batch_bytes: int = row("batch.size", "int", 256 * KIB, "A batch is full at, before compression.", low=1, high=INT32_MAX)
-    buffer_bytes: int = row("buffer.memory", "int", 64 * MIB, "Most bytes of records that are not acknowledged; sending waits beyond.", low=1)
-    max_request_bytes: int = row("max.request.size", "int", 4 * MIB, "Most bytes of batches in one request; also of one record.", low=1, high=INT32_MAX)
-    max_in_flight: int = row("max.in.flight.requests.per.connection", "int", 5, "Requests that wait for a broker's answer at the same time; more than five would risk order.", low=1, high=5)
-    max_block_ms: int = row("max.block.ms", "int", 60_000, "How long a call may wait for room, metadata or the coordinator.", low=0, high=INT32_MAX)
-    delivery_timeout_ms: int = row("delivery.timeout.ms", "int", 120_000, "A record that is not acknowledged by then is given up; with its batch, which may be older by a tenth of that, or by linger_ms if that is more.", low=1, high=INT32_MAX)
+    partitioner: str = row("partitioner", "str", "murmur2", "The hash that maps keys to partitions: murmur2 (Java's clients) or crc32 (librdkafka).", choices=("murmur2", "crc32"), read=_partitioner)
+    linger_ms: int = row("linger.ms", "int", 5, "Minimum time that a batch that is not full waits for more records. It accepts records until it can be sent.", low=0, high=INT32_MAX, aliases=("queue.buffering.max.ms",))
+    batch_bytes: int = row("batch.size", "int", 256 * KIB, "Size of a full batch, before compression.", low=1, high=INT32_MAX)
+    buffer_bytes: int = row("buffer.memory", "int", 64 * MIB, "Maximum bytes of unacknowledged records. send() waits while there are more.", low=1)
+    max_request_bytes: int = row("max.request.size", "int", 4 * MIB, "Maximum bytes of batches in one request, and of one record.", low=1, high=INT32_MAX)
+    max_in_flight: int = row("max.in.flight.requests.per.connection", "int", 5, "Maximum requests in flight per broker. The order is guaranteed up to five.", low=1, high=5)
+    max_block_ms: int = row("max.block.ms", "int", 60_000, "Maximum time that a call waits for room, metadata or the coordinator.", low=0, high=INT32_MAX)
+    delivery_timeout_ms: int = row("delivery.timeout.ms", "int", 120_000, "Time after which an unacknowledged record fails, with its batch. Its batch may be older by a tenth of it, or by linger_ms if that is more.", low=1, high=INT32_MAX)
     # fmt: on
 
     @classmethod

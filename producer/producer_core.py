@@ -38,7 +38,7 @@ GROWS = 0.1  # fraction of the delivery timeout for which a batch that cannot be
 
 
 class ProducerCore:
-    """The state of one producer; see the module. `chance` returns numbers in [0, 1)."""
+    """The state of one producer; see the module. `chance` returns random numbers in [0, 1)."""
 
     def __init__(self, config: ProducerConfig, *, chance: Callable[[], float], started: float) -> None:
         self.config = config
@@ -133,7 +133,7 @@ class ProducerCore:
         if self._fatal is None:
             self._fatal = error
             if not isinstance(error, ProducerClosed):
-                log.error("the producer is of no more use: %s", error)
+                log.error("the producer failed and must be closed: %s", error)
             self.accumulator.give_up(error)
         self._fresh = True
 

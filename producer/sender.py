@@ -50,10 +50,10 @@ FIRST_VERSION_OF_ZSTD = 7  # brokers before 2.1 do not support zstd (KIP-110)
 class BatchVerdict(Enum):
     """The effect of an error code on a batch."""
 
-    DONE = "it is in the log"
-    RETRY = "send it again as it is"
-    BUMP_EPOCH = "the broker has lost count of us: if nothing before it is unsettled, number anew under a newer epoch"
-    REFUSED = "it will never be taken"
+    DONE = "the batch is in the log"
+    RETRY = "send the same batch again"
+    BUMP_EPOCH = "the broker does not know the sequence: bump the epoch and renumber, once earlier batches are settled"
+    REFUSED = "the batch fails for good"
 
 
 VERDICTS: Final[Mapping[int, BatchVerdict]] = {

@@ -60,10 +60,10 @@ AT_MOST: Final[Mapping[str, int]] = {"AddPartitionsToTxn": 3, "EndTxn": 4, "TxnO
 class TransactionErrorAction(Enum):
     """The action for an error code of a transaction request."""
 
-    RETRY = "ask again after a while"
-    REDISCOVER = "the coordinator is another one: find it, then ask again"
+    RETRY = "retry after a backoff"
+    REDISCOVER = "send FindCoordinator, then retry"
     ABORT = "the transaction has failed"
-    FATAL = "no transaction of ours will ever succeed"
+    FATAL = "the producer fails for good"
 
 
 _R = TransactionErrorAction
@@ -77,7 +77,7 @@ REACTIONS: Final[Mapping[int, TransactionErrorAction]] = {
     # The next InitProducerId, with the current id, distinguishes a newer instance from a transaction time-out.
     47: _R.ABORT,  # INVALID_PRODUCER_EPOCH
     90: _R.ABORT,  # PRODUCER_FENCED
-    49: _R.ABORT,  # INVALID_PRODUCER_ID_MAPPING: the coordinator no longer knows the id
+    49: _R.ABORT,  # INVALID_PRODUCER_ID_MAPPING: the coordinator does not know the id any more
     120: _R.ABORT,  # TRANSACTION_ABORTABLE
     48: _R.FATAL,  # INVALID_TXN_STATE
     50: _R.FATAL,  # INVALID_TRANSACTION_TIMEOUT
@@ -354,10 +354,10 @@ class TransactionManager:
         def made(version: int) -> InitProducerIdRequest:
             if again and version < FIRST_WITH_OWN_ID:
                 # Without the current id, a zombie would not be fenced, and would fence its successor.
-                why = "an answer was lost" if self.cause is None else self.cause.message
+                why = "a response was lost" if self.cause is None else self.cause.message
                 raise UnsupportedVersion(
-                    f"the transaction has failed ({why}), and brokers before 2.5 cannot end one and have us go on",
-                    hint="make another producer with the same transactional id: that aborts it",
+                    f"the transaction failed ({why}); recovery requires broker 2.5 or newer (KIP-360)",
+                    hint="create another producer with the same transactional id, which aborts the transaction",
                     api="InitProducerId",
                     version=version,
                     least=FIRST_WITH_OWN_ID,
@@ -371,7 +371,7 @@ class TransactionManager:
         if code in FENCED:
             self.die(self._fenced(code))
         elif code == UNKNOWN_ID and self.producer is not NO_PRODUCER_ID:
-            self.producer = NO_PRODUCER_ID  # the coordinator no longer knows the id: request a new one
+            self.producer = NO_PRODUCER_ID  # the coordinator does not know the id any more: request a new one
         elif self._went_well("InitProducerId", code, now):
             self.producer = ProducerId(answer.producer_id, answer.producer_epoch)
             self._go(TxnTrigger.IDENTIFIED)
@@ -464,10 +464,10 @@ class TransactionManager:
 
         def made(version: int) -> TxnOffsetCommitRequest:
             if version < FIRST_WITH_MEMBER and group.member_id:
-                # Without the member id, they would be stored also for a member that has lost the partitions.
+                # Without the member id, offsets of a member that has lost the partitions would be stored too.
                 raise UnsupportedVersion(
-                    "brokers before 2.5 do not know whose offsets a transaction stores (KIP-447)",
-                    hint="Kafka 2.5 or newer",
+                    "committing offsets in a transaction with member fencing requires broker 2.5 or newer (KIP-447)",
+                    hint="upgrade the broker to 2.5 or newer",
                     api="TxnOffsetCommit",
                     version=version,
                     least=FIRST_WITH_MEMBER,
@@ -518,7 +518,7 @@ class TransactionManager:
 
     def _owe_end(self, now: float, *, committed: bool) -> None:
         if not self._contents.any:
-            self._go(TxnTrigger.ENDED)  # empty: its coordinator does not know of it
+            self._go(TxnTrigger.ENDED)  # empty: its coordinator does not have it
             return
         request = EndTxnRequest(
             transactional_id=self._name,

@@ -12,26 +12,26 @@ from typing import Final
 class TxnState(Enum):
     """The states of a producer."""
 
-    IDENTIFYING = "asking for a producer id; an older instance is fenced, what it left open is aborted"
-    IDLE = "has an id; no transaction is open"
+    IDENTIFYING = "requesting a producer id; an older instance is fenced, and its open transaction aborted"
+    IDLE = "has a producer id, and no transaction is open"
     OPEN = "a transaction is open: records and offsets may be sent"
-    COMMITTING = "what was sent is being acknowledged, then the commit"
-    ABORTING = "nothing more is sent; what is in flight is awaited, then the abort"
-    FAILING = "something failed: the transaction is being aborted under a new epoch"
-    FAILED = "aborted because something failed; the caller has yet to say abort()"
-    DEAD = "fenced, or refused for good"
+    COMMITTING = "waiting for acknowledgements, then committing"
+    ABORTING = "waiting for requests in flight, then aborting"
+    FAILING = "aborting the failed transaction under a new epoch"
+    FAILED = "the failed transaction is aborted; the caller must call abort()"
+    DEAD = "fenced, or failed for good"
 
 
 class TxnTrigger(Enum):
     """The triggers of state transitions."""
 
-    IDENTIFIED = "InitProducerId answered"
+    IDENTIFIED = "InitProducerId succeeded"
     BEGUN = "begin()"
     COMMIT_ASKED = "commit()"
     ABORT_ASKED = "abort()"
-    ENDED = "EndTxn answered, or there was nothing to end"
+    ENDED = "EndTxn succeeded, or there was nothing to end"
     FAILED = "a batch, a request or the coordinator failed"
-    DIED = "fenced, or refused for good"
+    DIED = "fenced, or failed for good"
 
 
 _S, _T = TxnState, TxnTrigger
@@ -55,5 +55,5 @@ TRANSITIONS: Final[Mapping[tuple[TxnState, TxnTrigger], TxnState]] = {
 
 
 def after(state: TxnState, trigger: TxnTrigger) -> TxnState:
-    """The next state; KeyError if the table has no such transition."""
+    """Return the next state. Raises KeyError if the table has no such transition."""
     return TRANSITIONS[state, trigger]

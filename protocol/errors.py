@@ -1,7 +1,7 @@
 """Kafka's error codes as a table, and the exception that carries a code.
 
-`retriable` is true if the Java client's exception class is a RetriableException: the same request may succeed later,
-most often after a metadata refresh or with a new coordinator. `hint` gives the remedy.
+`retriable` is true if the Java client's exception class is a RetriableException. The same request may then succeed
+later, most often after a metadata refresh or with a new coordinator. `hint` gives the remedy.
 """
 
 from __future__ import annotations
@@ -130,8 +130,8 @@ _TABLE: tuple[tuple[int, str, bool, str], ...] = (
     (84, "ELECTION_NOT_NEEDED", _RETRY, "treat the request as done"),
     (85, "NO_REASSIGNMENT_IN_PROGRESS", _STOP, "treat the request as done"),
     (86, "GROUP_SUBSCRIBED_TO_TOPIC", _STOP, "unsubscribe the group from the topic first"),
-    (87, "INVALID_RECORD", _STOP, "correct the records that the answer lists"),
-    (88, "UNSTABLE_OFFSET_COMMIT", _RETRY, "retry after a while; a transaction on the offsets is open"),
+    (87, "INVALID_RECORD", _STOP, "correct the records in the response"),
+    (88, "UNSTABLE_OFFSET_COMMIT", _RETRY, "retry after a backoff"),
     (89, "THROTTLING_QUOTA_EXCEEDED", _RETRY, "retry after throttle_time_ms"),
     (90, "PRODUCER_FENCED", _STOP, "stop: a newer producer uses this transactional id"),
     (91, "RESOURCE_NOT_FOUND", _STOP, "name an existing resource"),

@@ -33,7 +33,7 @@ def container_environment(port: int) -> dict[str, str]:
 
 
 class ContainerBroker:
-    """One broker of the official image, reached at a port of this machine that is chosen beforehand."""
+    """One broker of the official image, reached at a port of this machine that is chosen before its start."""
 
     def __init__(self, version: str) -> None:
         self.version = version

@@ -1,7 +1,7 @@
 """Faults that a FaultProxy can inject into a stream: plain values, one class for each kind.
 
-A fault applies to the bytes of one direction or both, to every frame or to those of one API, for ever or for the first
-frames. Several faults may apply to the same bytes.
+A fault applies to the bytes of one direction or both. It affects every frame or those of one API, for ever or for the
+first frames. Several faults may apply to the same bytes.
 """
 
 from dataclasses import dataclass

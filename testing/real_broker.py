@@ -4,8 +4,8 @@
         broker.bootstrap            # "127.0.0.1:21734"
         broker.kill(); broker.start()
 
-Brokers run in KRaft mode with a small heap, on free ports of the loopback interface, in a scratch folder that is
-removed at the end. The JVM compiles quickly and optimizes little (`-XX:TieredStopAtLevel=1`), which halves the
+Brokers run in KRaft mode with a small heap, on free ports of the loopback interface. Their scratch folder is removed at
+the end. The JVM compiles quickly and optimizes little (`-XX:TieredStopAtLevel=1`), which halves the
 processor time of a start. If the broker's own speed matters, pass `jvm_options=OPTIMIZING`. A broker ends with the
 `with` block, and with this process, however that ends.
 """

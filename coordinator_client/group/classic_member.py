@@ -1,37 +1,38 @@
-"""One member of one group, speaking the classic protocol (JoinGroup, SyncGroup, Heartbeat), as a pure machine.
+"""One member of one group with the classic protocol (JoinGroup, SyncGroup, Heartbeat), as a pure machine.
 
-Two verbs: `step(event, now)` takes in what happened, `ready(now)` gives out what is to be done. There is no socket, no
-thread, no clock and no chance in here, so the same code runs under the driver, under a scripted coordinator in tests
-and under a simulator, and every run of it can be repeated.
+There are two methods: `step(event, now)` takes an event, `ready(now)` returns the due work. The machine has no socket,
+thread, clock or source of randomness. The same code runs under the driver, under a scripted coordinator in tests and in
+a simulator, and every run can be repeated.
 
-How to read it. `step` only records: it finds the handler of the event, which draws conclusions (a `Trigger`) and walks
-(`StateTracker.go`). Whatever is due because of the state and the time is found by one pass (`_advance`) in `ready`: the
-`_turn__*` methods, one a state that acts by itself. So no handler needs to remember to send something: being in JOINING
-is what makes a join go out, whoever brought us there.
+Reading guide. `step` only records: it finds the handler of the event, which draws a conclusion (a `Trigger`) and
+changes the state (`StateTracker.transition`). `ready` finds all work that is due by state and time in one pass
+(`_advance`). These are the `_turn__*` methods, one for each state that acts by itself. No handler therefore needs to
+send a request. JOINING, for example, causes a join, regardless of the event that led there.
 
-Its parts, each of which knows only those above it:
+Its parts, each of which uses only those above it:
 
-* what is so, shared by all (`member_context.py`): `state_tracker.py` (the state), `inflight_requests.py` (requests that
-  wait), `coordinator_state.py` and `heartbeat_timers.py` (coordinator and deadlines), `topic_subscription.py`,
-  `owned_partitions.py` (partitions and the hook that is due);
-* `leader_members.py`: what only a leader knows;
-* `membership.py`: who we are in the group; letting go, taking, losing, leaving;
-* `coordinator_lookup.py`: the coordinator comes and goes;
-* `leader_planning.py` (what a plan depends on, and the plan), `join_group.py` (join, sync), `heartbeat.py` (heartbeats,
-  refused commits);
-* `member_base.py`: the two verbs, the user's part, and when what is due, as any group protocol has it;
-* this file: when the classic protocol joins, plans and rejoins.
+* the shared state (`member_context.py`): `state_tracker.py` (the state), `inflight_requests.py` (requests in flight),
+  `coordinator_state.py` and `heartbeat_timers.py` (coordinator and deadlines), `topic_subscription.py`,
+  `owned_partitions.py` (partitions and the due hook);
+* `leader_members.py`: the data that only a leader has;
+* `membership.py`: the identity in the group; revoking, assigning, losing, leaving;
+* `coordinator_lookup.py`: finding and losing the coordinator;
+* `leader_planning.py` (the inputs of a plan, and the plan), `join_group.py` (join, sync), `heartbeat.py` (heartbeats,
+  rejected commits);
+* `member_base.py`: the two methods, the user's part, and the deadlines of any group protocol;
+* this file: joins, plans and rejoins of the classic protocol.
 
-What keeps it from the classic troubles of group clients:
+It avoids the known defects of group clients as follows:
 
-* Generation and member id live in `membership.py` and nowhere else, and every request in flight is remembered with the
-  identity it was sent under. An answer to a request that is not waited for any more is dropped; an expulsion is
-  believed only if it speaks of the identity we still have. (A generation reset while a join was in flight is how
-  members of other clients rejoin for ever.)
-* One intention (`Membership.then`) says what follows when everything is let go: join, take what arrived, leave, or
-  stop. A close or a fatal error that comes in the middle changes the intention, not the walk.
-* At most one hook call is due, and while it runs the machine does not leave its state but by loss or stall; so hooks
-  come in the order in which things happened, each before its consequences.
+* Generation and member id are only in `membership.py`, and every request in flight has the identity under which it was
+  sent. Responses to cancelled requests are dropped. UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION are ignored unless the
+  request was sent with the current identity. (In other clients, a generation that is reset during a join makes members
+  rejoin for ever.)
+* One intention (`Membership.after_revocation`) is the step after the revocation: rejoin, accept the assignment, leave
+  or
+  close. A close or a fatal error in between changes the intention, not the sequence of states.
+* At most one hook call is due, and while it runs the machine leaves its state only by a loss or a stall. Hooks are
+  therefore called in the order of the events, each before its consequences.
 """
 
 from collections.abc import Sequence
@@ -61,8 +62,7 @@ from kohort.network.metadata_refresh import WantedTopics
 
 
 class ClassicMember(MemberBase):
-    """The machine of the classic protocol. `assignors`: at least one, in order of preference; all that this member
-    offers in the vote."""
+    """The machine of the classic protocol. `assignors`: at least one, in order of preference, as sent in JoinGroup."""
 
     def __init__(self, settings: MemberSettings, assignors: Sequence[Assignor]) -> None:
         if not assignors:
@@ -149,7 +149,7 @@ class ClassicMember(MemberBase):
         topics, waits = self._topics.meant, self._tracker.now < self._gathering.join_not_before
         if topics is None or waits or self._coordinator.coordinator is None:
             return False
-        # The subscription may have shrunk while we waited here.
+        # The subscription may have shrunk while the member waited here.
         if self._lets_go_first(topics):
             return True
         self._gathering.join(topics)
@@ -165,14 +165,14 @@ class ClassicMember(MemberBase):
         times = self._standing.times()
         match self._tracker.state:
             case MemberState.JOINING if self._in_flight.is_in_flight("JoinGroup"):
-                pass  # its answer is waited for, and `heartbeat.py` looks after what we hold meanwhile
+                pass  # waits for the response, while `heartbeat.py` watches the owned partitions
             case MemberState.JOINING if self._coordinator.coordinator is not None and self._topics.meant is not None:
                 times.append(self._gathering.join_not_before)
             case MemberState.PLANNING:
                 times.append(self._planning.wake_at())
         return times
 
-    # ------------------------------------------------------------------------------------------ what is told to us
+    # --------------------------------------------------------------------------------------------------- events
 
     def _on_rebalance_enforced(self, event: ev.RebalanceEnforced) -> None:
         """KIP-568: "if a rebalance is already in progress, this is a no-op"."""

@@ -1,15 +1,14 @@
-"""ConsumerGroupHeartbeat (KIP-848): what a member reports and when, and what the coordinator's answers mean.
+"""ConsumerGroupHeartbeat (KIP-848): the content and times of reports, and the handling of responses.
 
-One request does everything: epoch 0 joins, a growing epoch stays, a negative one leaves. A field is sent only if it is
-not as the coordinator was told last, and what it was told is only what it has answered: after anything else than a good
-answer everything is said again, and only such a full report makes the coordinator repeat an assignment whose answer was
-lost.
+One request does everything: epoch 0 joins, a growing epoch stays, a negative epoch leaves. A field is sent only if it
+changed since the last successful response. After an error or a lost response all fields are sent. Only such a full
+report makes the coordinator repeat an assignment whose response was lost.
 
-What is owned is the exception. Each assignment that came is followed by one report that lists it, also if the list is
-the same as the last one: the coordinator takes null as "unchanged" and keeps waiting for a list.
+Owned partitions are the exception. After each new assignment one report lists them, even if they did not change. The
+coordinator takes null as "unchanged" and continues to wait for a list.
 
-A join is refused while its instance id is not released, also if this very member holds it by an earlier join. So the
-member releases it (epoch -2), which the coordinator accepts from the holder only, and joins again.
+A join is rejected while its instance id is not released, also if this same member holds it by an earlier join. The
+member then releases it (epoch -2), which the coordinator accepts from the holder only, and joins again.
 """
 
 from collections.abc import Mapping
@@ -28,13 +27,13 @@ from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
 from kohort.protocol.errors import error_name
 
-JOIN_EPOCH: Final = 0  # the epochs that say something else than which one we are in
+JOIN_EPOCH: Final = 0  # epochs with a special meaning
 LEAVE_EPOCH: Final = -1
 LEAVE_FOR_A_WHILE_EPOCH: Final = -2
 
 
 def consumer_group_heartbeat(identity: ConsumerGroupMetadata, said: Mapping[str, Any]) -> ConsumerGroupHeartbeatRequest:
-    """The request to join or to stay. `said`: the fields that changed since the last successful response."""
+    """Return the request to join or to stay. `said`: the fields that changed since the last successful response."""
     return ConsumerGroupHeartbeatRequest(
         group_id=identity.group_id,
         member_id=identity.member_id,
@@ -45,7 +44,7 @@ def consumer_group_heartbeat(identity: ConsumerGroupMetadata, said: Mapping[str,
 
 
 def leave_consumer_group(identity: ConsumerGroupMetadata, *, for_good: bool) -> ConsumerGroupHeartbeatRequest:
-    """A static member leaves for a while, unless it leaves `for_good`: its partitions wait for it."""
+    """Return the leave request. A static member leaves temporarily and keeps its partitions, unless `for_good`."""
     return ConsumerGroupHeartbeatRequest(
         group_id=identity.group_id,
         member_id=identity.member_id,
@@ -60,13 +59,13 @@ UNRELEASED_INSTANCE_ID: Final = 111
 STALE_MEMBER_EPOCH: Final = 113
 
 MAY_ACKNOWLEDGE: Final = frozenset({MemberState.ASSIGNING, MemberState.STABLE})
-"""States in which what is owned is what we were told to own: whatever was to go has gone, and is committed."""
+"""States in which the owned partitions equal the assignment, since all others are revoked and committed."""
 
 
 class ConsumerHeartbeat(MemberComponent):
     """The heartbeats of a KIP-848 member. `target`: the partitions that the coordinator assigns to it.
 
-    `news` grows with each change that may need another comparison of the target.
+    `news` grows with each change that requires another comparison with the target.
     """
 
     def __init__(
@@ -91,12 +90,14 @@ class ConsumerHeartbeat(MemberComponent):
         self._not_before = -inf
 
     def start_afresh(self) -> None:
-        """A new subscription pays for no failure of the last one."""
+        """Reset the backoff for a new subscription."""
         self._failures, self._not_before, self._held_since = 0, -inf, None
 
     def compared(self, *, moves: bool) -> None:
-        """The target was compared with what is owned. A report of what is owned follows once nothing is left to let go:
-        one for each assignment that came, and one for each move."""
+        """Record a comparison of the target with the owned partitions.
+
+        A report of the owned partitions follows once nothing is left to revoke, one for each assignment and each move.
+        """
         self._owes_ack = self._owes_ack or self._arrived or moves
 
     # -------------------------------------------------------------------------------------------------------- sending
@@ -115,7 +116,7 @@ class ConsumerHeartbeat(MemberComponent):
         )
 
     def _due_at(self) -> float:
-        """The time (monotonic s) of the next report; infinity if none may go out."""
+        """Return the time (monotonic s) of the next report; infinity if none may be sent."""
         if self._coordinator.coordinator is None or self._in_flight.is_in_flight(API):
             return inf
         if self._joins:
@@ -142,7 +143,7 @@ class ConsumerHeartbeat(MemberComponent):
             and self._coordinator.coordinator is not None
             and self._tracker.now >= self._timers.session_deadline
         ):
-            self._link.gone("no answer for a whole session timeout")
+            self._link.gone("no response for a whole session timeout")
 
     def beat(self) -> None:
         """Send a report, if one is due."""
@@ -150,8 +151,8 @@ class ConsumerHeartbeat(MemberComponent):
             return
         membership = self._membership
         if self._saying is not None:
-            self._told = {}  # the last one was not answered: what of it arrived, and what was answered, is not known
-            self._held_since = None  # it may have been a join that worked: the hold may be our own by now
+            self._told = {}  # the last report has no response, so it is unknown which part was processed
+            self._held_since = None  # a lost join may have succeeded, so this member may hold the instance id itself
         self._timers.heartbeat_sent_at = self._tracker.now
         timeout_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms)
         self._releasing = self._must_release and not membership.in_generation
@@ -176,7 +177,7 @@ class ConsumerHeartbeat(MemberComponent):
         membership.send(API, consumer_group_heartbeat(membership.identity, self._saying), timeout_ms)
 
     def _said(self) -> dict[str, Any]:
-        """All that there is to say, but what is owned."""
+        """Return all fields, except the owned partitions."""
         subscription, settings = self._topics.subscription, self._settings
         said: dict[str, Any] = {"rebalance_timeout_ms": settings.rebalance_ms}
         if settings.rack_id is not None:
@@ -194,7 +195,7 @@ class ConsumerHeartbeat(MemberComponent):
                 said["subscribed_topic_regex"] = ""
         return said
 
-    # -------------------------------------------------------------------------------------------------------- answers
+    # ------------------------------------------------------------------------------------------------------- responses
 
     def forget(self) -> None:
         """Membership is gone: forget the fields that were sent and the target assignment."""
@@ -270,8 +271,11 @@ class ConsumerHeartbeat(MemberComponent):
                 self._membership.fail(fatal_error(code, API, self._settings.group_id, message))
 
     def _instance_is_held(self, sent_at: float) -> None:
-        """A join was refused: its instance id is not released. The holder may be an earlier join of this very member,
-        whose response was lost; a release by this member id ends that hold, and no other."""
+        """Handle UNRELEASED_INSTANCE_ID of a join.
+
+        The holder may be an earlier join of this member, whose response was lost. A release by this member id ends that
+        hold, and no other.
+        """
         if self._held_since is None:
             self._must_release = True
         elif sent_at < self._held_since + self._settings.session_timeout_ms / 1000:
@@ -318,7 +322,7 @@ class ConsumerHeartbeat(MemberComponent):
         self._tracker.timeline.commit_refused(event.partitions, event.code)
         current = event.sent == self._membership.identity and self._membership.in_generation
         if event.code == STALE_MEMBER_EPOCH and current:
-            self._hurry = True  # the coordinator has gone on to an epoch that we have not heard of
+            self._hurry = True  # the coordinator has a newer epoch than this member
             return
         match REACTIONS["OffsetCommit"].get(event.code):
             case ErrorAction.REDISCOVER:

@@ -1,13 +1,13 @@
-"""One member of one group, speaking the consumer group protocol (KIP-848), as a pure machine.
+"""One member of one group with the consumer group protocol (KIP-848), as a pure machine.
 
-The same two verbs, hooks and `Ready` as `classic_member.py`, over another conversation: the coordinator assigns, and
-one heartbeat carries everything. A rebalance has no round that all members take part in: each is told what to own, lets
-go what is not in it (`on_revoked`, commit), takes what is new (`on_assigned`), and says what it owns now; only then
-does the coordinator give to others what was let go. What does not move is never touched.
+It has the same two methods, hooks and `Ready` as `classic_member.py`, but another protocol: the coordinator assigns,
+and one heartbeat carries everything. A rebalance has no round of all members. Each member gets its target assignment,
+revokes other partitions (`on_revoked`, commit), takes new ones (`on_assigned`), and reports the owned ones. Only then
+does the coordinator assign the revoked partitions to other members. Partitions that stay are never interrupted.
 
-JOINING -> the coordinator answers with an epoch and an assignment -> ASSIGNING -> STABLE; from there REVOKING,
-COMMITTING and ASSIGNING whenever the assignment changes. Heartbeats run all along. Its own parts:
-`target_assignment.py` (what the coordinator wants us to own) and `consumer_heartbeat.py` (the heartbeats).
+JOINING leads to ASSIGNING with the first epoch and assignment, then to STABLE. From there every change of the
+assignment leads to REVOKING, COMMITTING and ASSIGNING. Heartbeats run all the time. Its own parts are
+`target_assignment.py` (the coordinator's target) and `consumer_heartbeat.py` (the heartbeats).
 """
 
 from math import inf
@@ -30,7 +30,7 @@ from kohort.network.metadata import TopicsChanged
 from kohort.network.metadata_refresh import WantedTopics
 
 NAMES_PATIENCE_S: Final = 5.0
-"""How long new partitions wait for the names of others that came with them: one hook call is better than two."""
+"""Maximum wait (s) for the names of new topic ids: one hook call is better than two."""
 
 
 class ConsumerMember(MemberBase):
@@ -62,7 +62,8 @@ class ConsumerMember(MemberBase):
         if subscription is None:
             return WantedTopics()
         assigned = frozenset(partition.topic for partition in self._owned.partitions)
-        # A topic that a coordinator's pattern matched is known by its id only: who has that name, all topics tell.
+        # A topic matched by the coordinator's pattern is known by its id only. Its name is found in the metadata of all
+        # topics.
         everything = subscription.by_pattern or self._names_by < inf
         return WantedTopics(subscription.topics | assigned, everything, self._asked_for_names)
 
@@ -82,10 +83,10 @@ class ConsumerMember(MemberBase):
     # ------------------------------------------------------------------------------------------------ reconciliation
 
     def _turn__reconcile(self) -> bool:
-        """Own what the coordinator wants us to own, if that is not so already."""
+        """Reconcile the owned partitions with the coordinator's target."""
         if not self._membership.in_generation or self._target.told is None:
             return False
-        # Reached a state, heard of something, or waited long enough: nothing else can have changed the outcome.
+        # The outcome can only change with a new state, a change of the target or the topics, or the end of the wait.
         seen, overdue = (self._tracker.since, self._reporting.news), self._tracker.now >= self._names_by
         if self._looked_at == seen and not overdue:
             return False
@@ -117,7 +118,7 @@ class ConsumerMember(MemberBase):
             return True
         return subscription.matches(topic)
 
-    # ------------------------------------------------------------------------------------------- what is told to us
+    # --------------------------------------------------------------------------------------------------- events
 
     def _on_topics_changed(self, event: TopicsChanged) -> None:
         self._topics.learn(event)

@@ -1,7 +1,7 @@
-"""The way to the group's coordinator: finding it, losing it, and what hangs on that.
+"""Finds the group's coordinator and handles its loss.
 
-Nothing of a membership is lost with the coordinator: same generation, same partitions, fetching goes on. What is void
-is what was under way to it.
+A lost coordinator does not affect the membership: generation and partitions stay, and fetching continues. Only requests
+in flight to it are void.
 """
 
 from typing import Final
@@ -18,11 +18,11 @@ from kohort.protocol.errors import error_name
 
 NO_OUTCOME: Final = "no outcome in time"
 SILENCE: Final = frozenset({"timeout", NO_OUTCOME})
-"""Reasons of a `Disconnected` that mean: it was asked, and said nothing."""
+"""Reasons of a `Disconnected` that mean a request without a response."""
 
 
 class CoordinatorLink(MemberComponent):
-    """Keeps the coordinator known. `wanted`: it is needed besides the group, for committed offsets."""
+    """Keeps the coordinator known. `wanted`: it is also needed for committed offsets, outside of the group."""
 
     def __init__(self, shared: MemberContext, membership: Membership) -> None:
         super().__init__(shared)
@@ -55,7 +55,7 @@ class CoordinatorLink(MemberComponent):
             self._coordinator.not_found(self._tracker.now)
             self._membership.fail(
                 GroupProtocolError(
-                    f"asked for one coordinator, told of {len(answer.coordinators)}",
+                    f"FindCoordinator returned {len(answer.coordinators)} coordinators, expected 1",
                     api="FindCoordinator",
                     group=self._settings.group_id,
                 )
@@ -72,11 +72,11 @@ class CoordinatorLink(MemberComponent):
 
     def _still_searching(self, why: str) -> None:
         failures = self._coordinator.failures
-        if failures & (failures - 1) == 0:  # 1, 2, 4, 8, ...: said often enough to be seen, not to drown the log
+        if failures & (failures - 1) == 0:  # 1, 2, 4, 8, ...: visible, but without flooding the log
             self._tracker.notice("coordinator_missing", f"no coordinator after {failures} attempts: {why}")
 
     def gone(self, why: str) -> None:
-        """Find it again. Nothing of our membership is lost by this: same generation, same partitions."""
+        """Find the coordinator again. The membership is unaffected: same generation, same partitions."""
         if self._coordinator.state is not CoordinatorState.KNOWN:
             return
         self._coordinator.gone(self._tracker.now)
@@ -101,16 +101,17 @@ class CoordinatorLink(MemberComponent):
             self._coordinator.not_found(self._tracker.now)
             self._still_searching(event.reason or "the connection was closed")
         elif asked.api == "Heartbeat" and asked.use_other_connection:
-            # The other connection may come and go as it likes; but silence on a fresh question is the coordinator's.
+            # A lost extra connection means nothing, but a new request on it without a response shows a dead
+            # coordinator.
             if event.reason in SILENCE:
                 self._in_flight.use_new_connection_next()
-                self.gone("no answer to a heartbeat while a join waits")
+                self.gone("no response to a heartbeat while a join waits")
         elif known is not None and asked.node_id == known.node_id:
             self.gone(event.reason or "the connection was closed")
         self._in_flight.complete(event.serial)
 
     def watch_answers(self) -> None:
-        """A request whose outcome never came is one whose connection was lost."""
+        """Treat a request without an outcome as a lost connection."""
         for serial in self._in_flight.overdue(self._tracker.now):
             self.on_disconnected(ev.Disconnected(serial, None, NO_OUTCOME))
 

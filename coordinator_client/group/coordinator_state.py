@@ -6,10 +6,10 @@ from kohort.network.find_coordinator import CoordinatorNode
 
 
 def coordinator_partition(group_id: str, partitions: int) -> int:
-    """The partition of `__consumer_offsets` that keeps a group, and whose leader is the group's coordinator.
+    """Return the partition of `__consumer_offsets` for a group. Its leader is the group's coordinator.
 
-    Java's String.hashCode over UTF-16 units, then Kafka's Utils.abs, which makes the one number without a positive twin
-    0 (rather than masking the sign away, which would send other groups elsewhere).
+    It is Java's String.hashCode over UTF-16 units, then Kafka's Utils.abs. Utils.abs maps Integer.MIN_VALUE to 0.
+    Masking the sign instead would give other partitions.
     """
     data = group_id.encode("utf-16-be", "surrogatepass")
     code = 0

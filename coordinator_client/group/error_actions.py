@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 class ErrorAction(Enum):
     """The action of the machine for an error code in a response."""
 
-    RETRY = "ask again after a backoff"
-    REDISCOVER = "the coordinator is another one: find it, then ask again"
+    RETRY = "retry after a backoff"
+    REDISCOVER = "send FindCoordinator, then retry"
     REJOIN = "this attempt is void: join again with the same member id"
     FORGET_GENERATION = "membership of this generation is gone: partitions are lost, join again with the same member id"
-    FORGET_MEMBER = "the group does not know us: partitions are lost, join again without a member id"
-    TAKE_ID = "take the member id that the answer gives, and join again at once (KIP-394)"
+    FORGET_MEMBER = "the member is unknown: partitions are lost, join again without a member id"
+    TAKE_ID = "take the member id of the response, and join again at once (KIP-394)"
     RELEASE = "release the instance id in case this member holds it, and join again for a session timeout"
     FATAL = "no retry cures it: raise it from poll"
 
@@ -102,11 +102,11 @@ REACTIONS: Final[Mapping[str, Mapping[int, ErrorAction]]] = {
         82: _R.FATAL,
     },
 }
-"""API -> error code -> reaction. LeaveGroup has no row: any answer to it, error or not, ends the leave."""
+"""API -> error code -> reaction. LeaveGroup has no row: any response, also with an error, ends the leave."""
 
 
 class GroupRefused(BrokerError):
-    """The group will not have this member, for a reason that no retry cures: `code`, `name`, `api`, `group`."""
+    """The coordinator rejects this member, and no retry helps: `code`, `name`, `api`, `group`."""
 
 
 class FencedInstance(GroupRefused):
@@ -122,7 +122,7 @@ class InconsistentGroup(GroupRefused):
 
 
 class ProtocolNotOffered(GroupRefused):
-    """The brokers do not speak this group's protocol, or have it switched off (35)."""
+    """The brokers do not support this group's protocol, or have switched it off (35)."""
 
     def __init__(self, code: int, message: str | None = None, **place: object) -> None:
         super().__init__(code, message, **place)
@@ -172,7 +172,7 @@ class CommitVerdict(Enum):
     """Until `commits_open` with a newer generation; then send it for partitions still owned under the same epoch. The
     others fail with RebalanceInProgress."""
     FAIL = "membership was lost: raise CommitFailed"
-    FENCED = "another member has our instance id: raise the fatal error"
+    FENCED = "another member has the instance id: raise the fatal error"
     RAISE = "raise the broker's error to the caller of commit"
 
 
@@ -196,16 +196,16 @@ VERDICTS_WITHOUT_MEMBER: Final[Mapping[int, CommitVerdict]] = {
 
 
 def commit_verdict(code: int, sent: ConsumerGroupMetadata, view: "MemberView") -> CommitVerdict:
-    """The verdict on a commit that was sent as `sent` and refused with `code`.
+    """Return the verdict on a commit that was sent as `sent` and rejected with `code`.
 
-    `view`: the member after it has stepped `CommitRefused`. Codes 22 and 25 mean two things. If the generation moved on
-    while the commit was in flight and the member moved with it, or is joining the next one with partitions kept, the
-    commit lost a race. Then retained partitions may be committed again under the new generation. Otherwise the group
-    went on without the member, and they must not be.
+    `view`: the member after it has stepped `CommitRefused`. Codes 22 and 25 have two meanings. In the first, the
+    generation moved on while the commit was in flight. If the member moved with it, or is joining the next one with
+    kept partitions, the commit lost a race. Kept partitions may then be committed again under the new generation. In
+    the second, the group moved on without the member, and they must not be committed.
     """
     if code == 113:
-        # KIP-848: the coordinator went on to another epoch, which the next heartbeat tells. The partitions are ours as
-        # long as we are the same member.
+        # KIP-848: the coordinator has a newer epoch, which the next heartbeat returns. The partitions stay owned as
+        # long as the member id is the same.
         alive = view.identity.generation >= 0 and view.identity.member_id == sent.member_id
         return CommitVerdict.RETRY if alive else CommitVerdict.FAIL
     if code not in (22, 25):

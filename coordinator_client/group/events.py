@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from kohort.protocol.apis.sync_group import SyncGroupRequestAssignment, SyncGroupResponse
 
 
-# ------------------------------------------------------------------------------------------------ answers to requests
+# ------------------------------------------------------------------------------------------------------- responses
 
 
 class FindCoordinatorResponded(NamedTuple):
@@ -100,7 +100,7 @@ RESPONSE_EVENTS: Final[Mapping[str, Any]] = {
     "LeaveGroup": LeaveGroupResponded,
     "ConsumerGroupHeartbeat": ConsumerGroupHeartbeatResponded,
 }
-"""`Send.api` -> the event its answer becomes: `RESPONSE_EVENTS[send.api](send.serial, response)`."""
+"""`Send.api` -> the event of its response: `RESPONSE_EVENTS[send.api](send.serial, response)`."""
 
 
 # ------------------------------------------------------------------------------------------------------ from the user
@@ -113,7 +113,7 @@ class Subscribed(NamedTuple):
 
 
 class Unsubscribed(NamedTuple):
-    """The user gave the subscription up: let go, commit, leave."""
+    """The user has unsubscribed: revoke, commit, leave."""
 
 
 class Polled(NamedTuple):
@@ -174,7 +174,7 @@ class CoordinatorWanted(NamedTuple):
 
 
 class CloseRequested(NamedTuple):
-    """Let go, commit, leave, and be done by `deadline` (monotonic seconds), come what may."""
+    """Revoke, commit, leave, and end by `deadline` (monotonic seconds) in any case."""
 
     deadline: float
     reason: str = "the consumer is being closed"

@@ -1,5 +1,7 @@
-"""The requests a member sends, from what it knows. One function each; no choice of version (see
-`network/request_versions.py`)."""
+"""The requests of a member, one function each.
+
+Versions are not considered here (see `network/request_versions.py`).
+"""
 
 from collections.abc import Sequence
 
@@ -11,7 +13,7 @@ from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestPr
 from kohort.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 
-REASON_CHARACTERS_MAX = 255  # KIP-800: longer ones are cut by whoever sends them
+REASON_CHARACTERS_MAX = 255  # KIP-800: clients cut longer ones
 
 
 def find_coordinator(settings: MemberSettings) -> FindCoordinatorRequest:

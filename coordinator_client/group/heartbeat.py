@@ -16,7 +16,7 @@ from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.protocol.errors import error_name
 
 ENOUGH_PROBES: Final = 3
-"""So many heartbeats one after the other have to say that a join was answered before its answer counts as lost."""
+"""Number of successive heartbeats with a newer generation after which a join's response counts as lost."""
 
 
 class Standing(MemberComponent):
@@ -59,7 +59,7 @@ class Standing(MemberComponent):
 
     def watch_silence(self) -> None:
         if self._beating and self._tracker.now >= self._timers.session_deadline:
-            self._link.gone("no answer for a whole session timeout")
+            self._link.gone("no response for a whole session timeout")
 
     def beat(self) -> None:
         """Send a heartbeat, if one is due."""
@@ -98,7 +98,7 @@ class Standing(MemberComponent):
         if self._gone_on >= ENOUGH_PROBES:
             self._gone_on = 0
             self._in_flight.use_new_connection_next()
-            self._link.gone("the answer to our join was lost")
+            self._link.gone("the response to the JoinGroup was lost")
         elif REACTIONS["Heartbeat"].get(code) is ErrorAction.REDISCOVER:
             self._link.gone(f"Heartbeat: {error_name(code)}")
 
@@ -108,7 +108,7 @@ class Standing(MemberComponent):
             return
         current = event.sent == self._membership.identity and event.sent.generation >= 0
         if self._in_flight.is_in_flight("JoinGroup") and event.code in (22, 25):
-            return  # it lost the race against our own join, whose answer will say where we stand
+            return  # it lost a race against the member's own join, whose response decides
         self._told("OffsetCommit", event.code, current)
 
     def _told(self, api: str, code: int, current: bool) -> None:

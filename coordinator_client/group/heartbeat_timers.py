@@ -28,14 +28,14 @@ class HeartbeatTimers:
         self._settings = settings
         self.heartbeat_sent_at = -inf
         self.last_heartbeat_at: float | None = None
-        # The latest moment at which the coordinator cannot have begun to count later than we do: the *sending* of
-        # something it answered well. Its session timer started at the arrival, which is no earlier.
+        # The latest time at which the coordinator's session timer cannot have started yet: the *sending* of a request
+        # with a successful response. The timer started at the arrival, which is not earlier.
         self.confirmed_at = -inf
-        # Since when the coordinator has been silent: as confirmed_at, but a new coordinator gets a whole session too.
+        # The time of the last response, as confirmed_at, but a new coordinator gets a whole session too.
         self.last_response_at = -inf
         self.processing_since: float | None = None
         self.warned = False
-        self.broker_interval_s: float | None = None  # KIP-848: the coordinator says how often it wants to hear from us
+        self.broker_interval_s: float | None = None  # KIP-848: the coordinator's heartbeat interval
 
     @property
     def session_s(self) -> float:
@@ -48,7 +48,7 @@ class HeartbeatTimers:
     # -- heartbeats
 
     def confirmed(self, sent_at: float) -> None:
-        """The coordinator responded well to a request sent at `sent_at`, and knows this member."""
+        """Record a successful response to a request sent at `sent_at`."""
         self.confirmed_at = max(self.confirmed_at, sent_at)
         self.last_response_at = max(self.last_response_at, sent_at)
 
@@ -91,7 +91,7 @@ class HeartbeatTimers:
 
     @property
     def warn_at(self) -> float:
-        """The time (monotonic s) at which to warn of the poll deadline; once per period without a poll."""
+        """Return the time (monotonic s) of the warning about the poll deadline, once for each period without a poll."""
         if self.processing_since is None or self.warned:
             return inf
         return self.processing_since + self._settings.poll_warning_ratio * self._settings.max_poll_interval_ms / 1000

@@ -11,8 +11,11 @@ from kohort.network.find_coordinator import CoordinatorNode
 from kohort.network.group_types import ConsumerGroupMetadata
 
 RESPONSE_GRACE_MS: Final = 2_000
-"""Whoever sends our requests owes each of them an outcome within its timeout. After this much more we stop waiting, so
-that not even a defect there makes a member wait for ever."""
+"""Time (ms) after a request's own time-out at which the machine stops waiting.
+
+The driver owes each request an outcome within its time-out. With this limit even a defect of the driver cannot block a
+member for ever.
+"""
 
 LEAVE_APIS: Final = ("LeaveGroup", "ConsumerGroupHeartbeat")
 """The APIs by which a member leaves."""
@@ -113,7 +116,7 @@ class InFlightRequests:
         return next((asked.sent_at for asked in self._requests.values() if asked.api == api), None)
 
     def cancel(self, *apis: str) -> None:
-        """Forget the requests to these APIs; their responses will be dropped."""
+        """Forget the requests to these APIs. Their responses will be dropped."""
         self._requests = {serial: asked for serial, asked in self._requests.items() if asked.api not in apis}
 
     def overdue(self, now: float) -> list[int]:

@@ -26,11 +26,11 @@ if TYPE_CHECKING:
     from kohort.protocol.apis.sync_group import SyncGroupRequestAssignment
 
 JOIN_GRACE_MS: Final = 5_000
-"""A JoinGroup may wait this much longer than the rebalance timeout for its answer, as in Apache Kafka's client."""
+"""Time (ms) that a JoinGroup may wait for its response beyond the rebalance timeout, as in Apache Kafka's client."""
 
 
 class Gathering(MemberComponent):
-    """Joins, plans where we lead, and syncs. `join_not_before`: the next join waits until then (monotonic seconds)."""
+    """Joins, plans as the leader, and syncs. `join_not_before`: the earliest time (monotonic s) of the next join."""
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class Gathering(MemberComponent):
         self.join_not_before = -inf
 
     def start_afresh(self) -> None:
-        """A new subscription pays for no failure of the last one."""
+        """Reset the backoff for a new subscription."""
         self._failures, self.join_not_before = 0, -inf
 
     def _back_off(self, why: str) -> None:
@@ -70,8 +70,8 @@ class Gathering(MemberComponent):
             self._membership.fail(error)
             return
         reason = "" if self._tracker.cause is None else str(self._tracker.cause)
-        # From here until the answer nobody may tell us that we are dead: a heartbeat still under way was sent by the
-        # member that we will no longer be when it is answered.
+        # A heartbeat in flight was sent under the old identity, so its error must not end the membership while the join
+        # waits.
         self._in_flight.cancel("Heartbeat")
         request = group_requests.join_group(self._settings, self._membership.identity, protocols, reason)
         self._membership.send("JoinGroup", request, self._patience_ms)
@@ -84,10 +84,10 @@ class Gathering(MemberComponent):
         return max(self._settings.request_timeout_ms, self._settings.rebalance_ms + JOIN_GRACE_MS)
 
     def _subscription_for(self, assignor: Assignor, topics: frozenset[str]) -> bytes:
-        """The subscription for one assignor.
+        """Return the subscription for one assignor.
 
         For a cooperative assignor it has the partitions held now, in the present generation. For an eager one it has
-        those held last, since all of them have been given up by now.
+        the previously owned partitions, because all are revoked by now.
         """
         if assignor.rebalance is Rebalance.COOPERATIVE:
             owned, generation = self._owned.partitions, self._membership.identity.generation
@@ -106,8 +106,8 @@ class Gathering(MemberComponent):
             return
         self._membership.on_joined(answer.generation_id, answer.member_id, answer.protocol_name)
         self._timers.restarted(self._tracker.now)
-        self._in_flight.cancel("Heartbeat")  # one that went aside meanwhile speaks of who we were
-        # The lease of what is kept is not moved by this answer: when the coordinator gave it is not known.
+        self._in_flight.cancel("Heartbeat")  # a heartbeat on the other connection has the old identity
+        # The time of this response does not extend the lease, because the time at the coordinator is unknown.
         self._timers.confirmed(asked.sent_at)
         leads = answer.leader == answer.member_id
         self._leadership.begin(leads=leads)
@@ -125,8 +125,7 @@ class Gathering(MemberComponent):
         if (turnover := self._leadership.turnover()) is not None:
             self._tracker.timeline.noted(members_joined=turnover.joined, members_left=turnover.left)
         if answer.skip_assignment:
-            # KIP-814: a static leader that came back is not asked to assign again, "but still needs to monitor
-            # partitions of the group's topics", so it leads in every other respect.
+            # KIP-814: a returning static leader must not assign again, "but still needs to monitor
             self._leadership.take_snapshot(known_only=True)
             self._tracker.transition(Trigger.JOINED)
             self._sync(())
@@ -143,7 +142,7 @@ class Gathering(MemberComponent):
             self._tracker.notice(
                 "bad_subscription",
                 f"member {member_id!r}{instance} of group {group!r}, generation {generation}: {each.error}; "
-                f"`kohort group describe {group}` shows its client id and host",
+                f"run `kohort group describe {group}` to see its client id and host",
             )
 
     def _join_refused(self, code: int, member_id: str) -> None:
@@ -193,7 +192,7 @@ class Gathering(MemberComponent):
             self._sync_refused(answer.error_code)
             return
         self._timers.confirmed(asked.sent_at)
-        self._in_flight.cancel("Heartbeat")  # one sent before this may speak of the rebalance that this one ends
+        self._in_flight.cancel("Heartbeat")  # one sent before may report the rebalance that ends here
         protocols = (None, self._membership.protocol)
         if answer.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or answer.protocol_name not in protocols:
             self._strange_group("SyncGroup", f"synced as {answer.protocol_name!r}")
@@ -215,7 +214,7 @@ class Gathering(MemberComponent):
             self._back_off(str(cause))
             self._membership.join_again(str(cause))
             return
-        self._failures = 0  # not before: a leader may go on giving what nobody can take, each time we have joined
+        self._failures = 0  # not before: a leader may repeat an assignment that no member accepts, after each join
         if told := frozenset(each.topic for each in assigned) - topics.joined:
             topics.believe(told)
         moves = reconcile.after_sync(self._owned.partitions, assigned)

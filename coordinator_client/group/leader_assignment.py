@@ -1,8 +1,8 @@
-"""The leader's work: read what the members sent, let the assignor plan, check it, write it down.
+"""The leader's work: parse the subscriptions, let the assignor plan, check the plan, and encode it.
 
-Pure functions of a JoinGroup answer and metadata. A plan is checked here, before anybody acts on it, because everything
-later trusts it: a partition given twice would be read twice by two members of good faith, and one given to a member
-that did not ask for it would make that member rejoin for ever.
+Pure functions of a JoinGroup response and metadata. The plan is checked here, before it is sent, because later steps
+rely on it. Two members would read a partition that is assigned twice. A member that is assigned a topic outside of its
+subscription would rejoin for ever.
 """
 
 from collections.abc import Iterable, Mapping
@@ -32,11 +32,11 @@ TopicShape = tuple[int, Mapping[int, frozenset[str]]]
 
 
 class AssignorFailed(KohortError):
-    """The assignor raised, or what it says would break the group: `assignor`, `group`, `generation`."""
+    """The assignor raised, or its result is invalid: `assignor`, `group`, `generation`."""
 
 
 class MemberMetadata(NamedTuple):
-    """The subscription of one member. `error`: the part that could not be used, and why; "" for none."""
+    """The subscription of one member. `error`: the reason why part of it could not be used; "" for none."""
 
     subscription: Subscription
     instance_id: str | None
@@ -46,12 +46,12 @@ class MemberMetadata(NamedTuple):
 def read_members(
     members: Iterable[JoinGroupResponseMember], assignor: str, generation: int
 ) -> dict[str, MemberMetadata]:
-    """Member id -> its subscription under `assignor`, as of its join of `generation`.
+    """Return member id -> its subscription under `assignor`, as of its join of `generation`.
 
-    A subscription that does not parse as the version it claims is read as version 0, which all clients write alike:
-    some put their own bytes behind it. One that is unreadable even so counts as a subscription to no topics. Owned
-    partitions as of `generation` or a later one are ignored (KIP-792): no member can have got them yet, and a
-    cooperative plan would keep them for the member without end. Both are in `MemberMetadata.error`.
+    If a subscription does not parse in its declared version, it is read as version 0, which all clients encode alike.
+    Some clients put their own bytes behind it. A subscription that is still invalid counts as one without topics. Owned
+    partitions of `generation` or later are ignored (KIP-792): no member can have them yet. A cooperative plan would keep
+    them with that member for ever. Both cases are in `MemberMetadata.error`.
     """
     said = {}
     for member in members:
@@ -79,8 +79,10 @@ def _read_subscription(data: bytes) -> Subscription:
 
 
 def _claimed_generation(subscription: Subscription, assignor: str) -> int:
-    """The generation in which a member says it got what it owns. Before version 2 of the subscription, members of
-    cooperative-sticky say it in their user data."""
+    """Return the generation in which a member was assigned its owned partitions.
+
+    Before version 2 of the subscription, members with cooperative-sticky have it in their user data.
+    """
     generation, user_data = subscription.generation_id, subscription.user_data
     if generation != NO_GENERATION or assignor != COOPERATIVE_STICKY or not user_data:
         return generation
@@ -103,8 +105,11 @@ def shape_of(info: TopicInfo | None, racks_matter: bool) -> TopicShape:
 
 
 class PlanOrder(NamedTuple):
-    """Let `assignor` plan this group, and check and write down what it says. Everything in here is frozen, so `run` may
-    be called on any thread. `lag`: records waiting by partition, None where the assignor did not ask for it."""
+    """Let `assignor` plan this group, then check and encode the result.
+
+    All fields are frozen, so `run` may be called on any thread. `lag`: the lag by partition, None if the assignor does
+    not need it.
+    """
 
     serial: int
     assignor: Assignor
@@ -113,13 +118,13 @@ class PlanOrder(NamedTuple):
     lag: Mapping[TopicPartition, int] | None = None
 
     def run(self) -> PlanMade:
-        """The plan, or why there is none; raises nothing, whatever the assignor did."""
+        """Return the plan, or the reason for its failure. It raises nothing, for any exception of the assignor."""
         try:
             plan = make_plan(self.assignor, self.said, self.topics, self.lag)
             return PlanMade(self.serial, write_plan(plan))
         except AssignorFailed as error:
             return PlanMade(self.serial, error=error)
-        except BaseException as error:  # an assignor that exits must not take the thread with it and leave us waiting
+        except BaseException as error:  # even SystemExit must not end the thread: the member would wait for ever
             told = f"the group cannot be assigned: {type(error).__name__}: {error}"
             return PlanMade(self.serial, error=AssignorFailed(told, assignor=self.assignor.name))
 
@@ -135,7 +140,7 @@ def make_plan(
     topics: Mapping[str, TopicInfo],
     lag: Mapping[TopicPartition, int] | None = None,
 ) -> Plan:
-    """The assignor's plan for this group, checked. Raises `AssignorFailed`, whatever the assignor did."""
+    """Return the assignor's plan for this group, checked. Raises `AssignorFailed` for any exception of the assignor."""
     wanted = topics_of(said)
     try:
         group = GroupView.of(
@@ -154,7 +159,7 @@ def make_plan(
 def _described(said: MemberMetadata) -> dict[str, object]:
     subscription = said.subscription
     owned: dict[str, tuple[int, ...]] = {}
-    for each in subscription.owned_partitions:  # nothing says that a topic is named only once
+    for each in subscription.owned_partitions:  # a topic may be repeated
         owned[each.topic] = owned.get(each.topic, ()) + each.partitions
     return {
         "topics": subscription.topics,
@@ -189,15 +194,17 @@ def write_plan(plan: Plan) -> tuple[SyncGroupRequestAssignment, ...]:
 def write_subscription(
     assignor: Assignor, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int, rack_id: str | None
 ) -> bytes:
-    """The subscription that this member sends to the leader for one assignor.
+    """Return the subscription that this member sends to the leader for one assignor.
 
-    Raises `AssignorFailed`, whatever the assignor did.
+    Raises `AssignorFailed` for any exception of the assignor.
     """
     try:
         return _written(assignor.subscription(sorted(topics), sorted(owned), generation), rack_id)
     except BaseException as error:  # a user's code may raise anything, and this is the driver's thread
-        told = f"what it tells the group cannot be had: {type(error).__name__}: {error}"
-        raise AssignorFailed(f"assignor {assignor.name!r} is of no use: {told}", assignor=assignor.name) from error
+        told = f"{type(error).__name__}: {error}"
+        raise AssignorFailed(
+            f"assignor {assignor.name!r} failed in subscription(): {told}", assignor=assignor.name
+        ) from error
 
 
 def _written(told: MemberSubscription, rack_id: str | None) -> bytes:

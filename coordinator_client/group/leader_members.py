@@ -10,8 +10,11 @@ from kohort.coordinator_client.group import leader_assignment
 from kohort.coordinator_client.group.topic_subscription import NO_TOPICS, TopicSubscription
 
 BACKLOG_KEEPS_S: Final = 30.0
-"""How long a measured backlog is planned by. A cooperative plan takes two rounds, and the second must not be made from
-other numbers than the first: it would move something else again, and ask for a third."""
+"""Time (s) for which a measured lag is used.
+
+A cooperative plan takes two rounds. If the second used other numbers, it would move other partitions, and require a
+third round.
+"""
 
 
 class Turnover(NamedTuple):

@@ -1,7 +1,8 @@
-"""From the leader's JoinGroup answer to a plan: what the plan depends on is gathered, then the assignor runs elsewhere.
+"""The leader's steps from the JoinGroup response to a plan: collect the inputs, then run the assignor on another
+thread.
 
-Nothing here may hold a rebalance up: topics and backlog are waited for a while each, and planned without if they do not
-come. Only the assignor itself is given as long as a rebalance may take, for without its plan there is none.
+The inputs must not delay a rebalance: topics and lag are awaited for a limited time each, and omitted if they do not
+arrive. Only the assignor gets the whole rebalance timeout, because without it there is no plan.
 """
 
 from collections.abc import Mapping
@@ -18,10 +19,10 @@ from kohort.coordinator_client.group.ready import BacklogOrder
 from kohort.coordinator_client.group.states import MemberState
 
 BACKLOG_PATIENCE_S: Final = 5.0
-"""How long a plan waits to be told how many records wait; never more than a quarter of the session."""
+"""Maximum time (s) that a plan waits for the lag, and never more than a quarter of the session."""
 
 BACKLOG_GRACE_S: Final = 1.0
-"""Whoever measures owes an answer at the deadline. After this much more nobody waits for it."""
+"""Time (s) after the deadline of a lag measurement at which the plan stops waiting for it."""
 
 
 class Planning(MemberComponent):
@@ -39,7 +40,7 @@ class Planning(MemberComponent):
         self._new_plan: PlanOrder | None = None
 
     def begin(self) -> None:
-        """This member leads a new generation; orders for the last one are dropped."""
+        """This member leads a new generation. Orders of the previous one are dropped."""
         patience_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms / 2)
         self._topics_deadline = self._tracker.now + patience_ms / 1000
         self._asked = self._running = self._new_backlog = self._new_plan = None
@@ -58,7 +59,7 @@ class Planning(MemberComponent):
                 return None
             if now < self._asked.deadline + BACKLOG_GRACE_S:
                 return None
-            self._measured({}, sum(self._asked.topics.values()), "no answer in time")
+            self._measured({}, sum(self._asked.topics.values()), "no response in time")
         order = leadership.plan_order(self._in_flight.next_serial(), assignor)
         self._running = self._new_plan = order
         self._plan_deadline = now + self._settings.rebalance_ms / 1000

@@ -1,7 +1,7 @@
-"""The base of the members of both group protocols: the two verbs, the user's part, and deadlines.
+"""The base of the members of both group protocols: the two methods, the user's part, and deadlines.
 
-A subclass makes the parts of its protocol, adds its events to `HANDLERS` and its states to `TURNS`, and defines what
-else it watches, sends and waits for. `classic_member.py` is the classic one and explains how to read them.
+A subclass creates the parts of its protocol, adds its events to `HANDLERS` and its states to `TURNS`. It defines its
+other checks, requests and deadlines. `classic_member.py` is the classic protocol and has the reading guide.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from kohort.network.metadata_refresh import WantedTopics
 
 
 class MemberBase(MemberComponent):
-    """See the module. Raises `IllegalTransition` (a defect of ours) but no other error: what goes wrong is in
+    """See the module. Raises `IllegalTransition` (a defect of kohort) but no other error. Errors are in
     `Ready.view.fatal`."""
 
     HANDLERS: ClassVar[Mapping[type, Callable[[Any, Any], None]]]
@@ -60,7 +60,7 @@ class MemberBase(MemberComponent):
         )
 
     def view(self) -> MemberView:
-        """The member as it stands, without advancing it."""
+        """Return the member's current view, without advancing it."""
         membership = self._membership
         return MemberView(
             state=self._tracker.state,
@@ -81,14 +81,15 @@ class MemberBase(MemberComponent):
             fatal=membership.fatal,
         )
 
-    # ------------------------------------------------------------------------------------- what a protocol has to say
+    # ----------------------------------------------------------------------------- the interface of a protocol's
+    # subclass
 
     def _leads(self) -> bool:
         """True if this member assigns the group."""
         raise NotImplementedError
 
     def _wanted(self) -> WantedTopics:
-        """The topics whose metadata is needed."""
+        """The topics with needed metadata."""
         raise NotImplementedError
 
     def _drain_backlog(self) -> BacklogOrder | None:
@@ -137,7 +138,7 @@ class MemberBase(MemberComponent):
         return self._tracker.state in IN_GROUP and self._membership.closing is None
 
     def _watch_poll(self) -> None:
-        """KIP-62: a handler that does not come back to poll in time makes its member leave: others take over."""
+        """KIP-62: a member whose handler does not return to poll in time leaves the group, so that others take over."""
         if not self._poll_matters:
             return
         now, pulse = self._tracker.now, self._timers

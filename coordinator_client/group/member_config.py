@@ -6,16 +6,14 @@ CONSUMER_PROTOCOL_TYPE = "consumer"
 
 
 class MemberSettings(NamedTuple):
-    """Settings of one group member. All times are milliseconds; the machine's own clock is in seconds.
+    """Settings of one group member. All times are milliseconds. The machine's own clock is in seconds.
 
-    `jitter`: a number in [0, 1) drawn once per member by whoever has randomness; it scales this member's backoffs by
-    0.8 to 1.2 so that a group does not retry in step.
-    `instance_id`: static membership (KIP-345). Such a member does not leave at close unless `leave_on_close` says so.
-    `rebalance_timeout_ms`: how long the group waits for members to rejoin; None means `max_poll_interval_ms`, as in
-    Apache Kafka's clients.
-    `member_id`, `remote_assignor`: of the consumer group protocol (KIP-848), where a member makes up its own id
-    (KIP-1082), and the coordinator assigns, by the assignor named here or its own choice.
-    `poll_warning_ratio`: a notice is given when this part of `max_poll_interval_ms` has passed without a poll.
+    `jitter`: a random number in [0, 1), drawn once for each member. It scales the member's backoffs by 0.8 to 1.2, so
+    that members do not retry at the same time. `instance_id`: static membership (KIP-345). Such a member does not leave
+    at close unless `leave_on_close` is set. `rebalance_timeout_ms`: the group's wait for members to rejoin. None means
+    `max_poll_interval_ms`, as in Apache Kafka's clients. `member_id`, `remote_assignor`: for the consumer group
+    protocol (KIP-848). A member generates its own id (KIP-1082), and the coordinator assigns, by the named assignor or
+    its own choice. `poll_warning_ratio`: a notice is issued after this part of `max_poll_interval_ms` without a poll.
     """
 
     group_id: str

@@ -33,11 +33,11 @@ from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.protocol.errors import error_name
 
 LeaveRequest = Callable[[ConsumerGroupMetadata, str], tuple[str, Any] | None]
-"""(who we are, why we leave) -> the API and request by which a member leaves, or None if it leaves without a word."""
+"""(identity, reason) -> the API and request of the leave, or None if the protocol needs no request."""
 
 
 class AfterRevocation(Enum):
-    """The next step once everything is let go."""
+    """The next step after the revocation."""
 
     REJOIN = auto()
     ACCEPT_ASSIGNMENT = auto()
@@ -46,10 +46,12 @@ class AfterRevocation(Enum):
 
 
 class Membership(MemberComponent):
-    """`identity`: the member in the group (generation -1: not in one). `last_identity`: the last one with a generation,
-    which fences what was read then. `protocol`: the assignor that the group chose. `rejoin`: the cause of a rebalance
-    that this member wants, if any. `commit_order`: the commit that the next state waits for. `closing`: the deadline of
-    close, once it was called. `fatal`: the error that every poll raises. Times are monotonic seconds.
+    """The identity and the state of the membership. Times are monotonic seconds.
+
+    `identity`: the member in the group (generation -1: not in one). `last_identity`: the last one with a generation,
+    which fences offsets read in it. `protocol`: the assignor that the group selected. `rejoin`: the cause of a wanted
+    rebalance, if any. `commit_order`: the commit that the next state waits for. `closing`: the deadline of close, once
+    it was called. `fatal`: the error that every poll raises.
     """
 
     def __init__(self, shared: MemberContext, leave_request: "LeaveRequest", forget: Callable[[], None]) -> None:
@@ -80,7 +82,7 @@ class Membership(MemberComponent):
         return bool(self._owned.assignment)
 
     def send(self, api: str, request: Any, timeout_ms: int, *, anywhere: bool = False, awaited: bool = True) -> None:
-        """Send a request as who we are now: to the coordinator, or `anywhere`."""
+        """Send a request with the current identity: to the coordinator, or `anywhere`."""
         to = None if anywhere else self._coordinator.coordinator
         self._in_flight.send(
             api, request, timeout_ms, to=to, identity=self.identity, now=self._tracker.now, awaited=awaited
@@ -91,10 +93,11 @@ class Membership(MemberComponent):
         order, self._new_order = self._new_order, None
         return order
 
-    # --------------------------------------------------------------------------------------------------- who we are
+    # ----------------------------------------------------------------------------------------------------------
+    # identity
 
     def assign_member_id(self, member_id: str) -> None:
-        """The coordinator gave us an id to join with (KIP-394)."""
+        """The coordinator assigned a member id to join with (KIP-394)."""
         self.identity = self.identity._replace(member_id=member_id)
 
     def on_joined(self, generation: int, member_id: str, protocol: str | None) -> None:
@@ -143,7 +146,7 @@ class Membership(MemberComponent):
         self._tracker.transition(Trigger.AGAIN)
 
     def _revoke(self, partitions: frozenset[TopicPartition]) -> None:
-        """Have the user let go. Nothing of it is fetched or returned from now on."""
+        """Request a call of `on_revoked`. None of these partitions is fetched or returned from now on."""
         self._tracker.transition(Trigger.MUST_REVOKE)
         owned = self._owned.partitions
         cause = self._tracker.cause or RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS)
@@ -189,7 +192,7 @@ class Membership(MemberComponent):
     def commit_late(self) -> None:
         """Its deadline came first."""
         self._tracker.notice(
-            "commit_late", "the commit of revoked partitions was not settled in time; its outcome is unknown"
+            "commit_late", "the outcome of the commit of revoked partitions is unknown: no response in time"
         )
         self.commit_order = None
         self._revocation_done()
@@ -200,7 +203,7 @@ class Membership(MemberComponent):
         self._owned.call(self._in_flight.next_serial(), event, before, then)
 
     def hook_done(self, hook: HookCall, event: HookDone) -> None:
-        """The call that was due is done: its answer, and what was waiting for it."""
+        """The due call is done: handle its result, and continue after it."""
         if event.error is not None:
             text = f"{type(hook.event).__name__.lower()} hook raised {type(event.error).__name__}: {event.error}"
             self._tracker.notice("hook_failed", text)
@@ -268,7 +271,7 @@ class Membership(MemberComponent):
         self._drop(member_id)
         self._tracker.begin_rebalance(cause)
         if self._owned.callback_running:
-            return  # its end finds the membership gone, and goes on from there
+            return  # when it ends, it finds the membership lost, and continues from there
         self._owned.withdraw()
         if self._owned.assignment:
             self._call_on_lost()
@@ -298,8 +301,11 @@ class Membership(MemberComponent):
                     self._tracker.transition(Trigger.LOST_NOTHING)
 
     def fail(self, error: KohortError) -> None:
-        """Fail for good: every poll raises the error, after `on_lost` for the owned partitions. A group that has not
-        refused this member is left at once: it would wait a session's time for a leader whose plan failed."""
+        """Fail for good: every poll raises the error, after `on_lost` for the owned partitions.
+
+        If the group has not rejected this member, it leaves at once. Otherwise the group would wait for a session
+        timeout.
+        """
         if self.fatal is None:
             self.fatal = error
         if self.after_revocation is not AfterRevocation.LEAVE:
@@ -345,7 +351,7 @@ class Membership(MemberComponent):
     # -------------------------------------------------------------------------------------------------------- leaving
 
     def leave(self, cause: RebalanceCause, reason: str) -> None:
-        """Let go, commit, leave: from wherever we are."""
+        """Revoke, commit, leave: from any state."""
         self.after_revocation = AfterRevocation.LEAVE
         self.rejoin = None
         self._leave_reason = reason
@@ -379,7 +385,7 @@ class Membership(MemberComponent):
             self._send_leave()
 
     def _goodbye(self, reason: str) -> tuple[str, Any] | None:
-        """The API and request by which to leave; None without a coordinator or a member id."""
+        """Return the API and request of the leave; None without a coordinator or a member id."""
         known = self._coordinator.coordinator is not None and bool(self.identity.member_id)
         return self._leave_request(self.identity, reason) if known else None
 
@@ -417,7 +423,7 @@ class Membership(MemberComponent):
             self._tracker.transition(Trigger.CLOSED)
 
     def shut(self, why: str) -> None:
-        """The deadline of close has come: the end, in whatever state."""
+        """The deadline of close has come: end in any state."""
         self._tracker.notice("close_late", why)
         self._drop()
         self._owned.hook = None

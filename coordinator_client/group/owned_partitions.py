@@ -1,7 +1,7 @@
-"""The partitions that a member owns, and the one hook call that is due about them.
+"""The partitions that a member owns, and the one due hook call about them.
 
-At most one call is due. While it runs, the member leaves its state only by loss or stall. So hooks come in the order in
-which things happened, each before its consequences.
+At most one call is due. While it runs, the member leaves its state only by loss or stall. Hooks are therefore called in
+the order of the events, each before its consequences.
 """
 
 from collections.abc import Iterable
@@ -15,9 +15,11 @@ NOTHING: Final[frozenset[TopicPartition]] = frozenset()
 
 
 class OwnedPartitions:
-    """`assignment`: what is owned. `newly_assigned`: what the last sync brings, until its `on_assigned` is done.
-    `previously_owned`, `last_generation`: what the last assignment left us with, for assignors that remember.
-    `hook`: the call that is due; `callback_running`: the caller has taken it.
+    """The owned partitions and the due hook.
+
+    `assignment`: the owned partitions. `newly_assigned`: those of the last sync, until their `on_assigned` is done.
+    `previously_owned`, `last_generation`: the result of the last assignment, for sticky assignors. `hook`: the due
+    call. `callback_running`: the caller has taken it.
     """
 
     __slots__ = (
@@ -52,7 +54,7 @@ class OwnedPartitions:
         self.previously_owned, self.last_generation = self.partitions, generation
 
     def drop(self, partitions: Iterable[TopicPartition]) -> None:
-        """These are ours no more."""
+        """Remove partitions that are not owned any more."""
         self.assignment = self.assignment.without(partitions)
 
     def forget_generation(self) -> None:
@@ -65,7 +67,7 @@ class OwnedPartitions:
     def call(
         self, serial: int, event: HookEvent, before: frozenset[TopicPartition], then: frozenset[TopicPartition]
     ) -> None:
-        """A call is due; `before` and `then` are what the user sees as assignment while it runs and after it."""
+        """Set the due call. `before` and `then` are the user's visible assignment while it runs and after it."""
         self.hook = HookCall(serial, event, before, then)
         self.callback_running = False
 
@@ -76,7 +78,7 @@ class OwnedPartitions:
         self.hook = None
 
     def started(self, serial: int) -> bool:
-        """The caller took the call of this serial; whether that is the one that is due."""
+        """The caller took the call of this serial. Returns True if it is the due one."""
         if self.hook is None or serial != self.hook.serial:
             return False
         self.callback_running = True

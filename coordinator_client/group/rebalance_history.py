@@ -28,12 +28,12 @@ class RebalancePhase(NamedTuple):
 
 
 class RebalanceRecord(NamedTuple):
-    """One walk from "something must change" to the state that ended it.
+    """One rebalance, from its cause to the state that ended it.
 
-    `generation`, `protocol`, `leader`: of the generation it led to (-1 and None if to none). `members_joined` and
-    `members_left`: who, as far as this member can tell, which is only when it leads. `revoked`, `added`, `lost`,
-    `kept`: partitions. `attempts`: JoinGroups sent. `commits_refused`: partition -> error code of the last refusal.
-    `troubles`: errors on the way, hooks that raised among them, one line each. Of these and of `phases`, the last 100.
+    `generation`, `protocol`, `leader`: of the resulting generation (-1 and None if there is none). `members_joined` and
+    `members_left`: known only if this member leads. `revoked`, `added`, `lost`, `kept`: partitions. `attempts`: the
+    number of JoinGroups. `commits_refused`: partition -> last error code of a commit. `troubles`: errors on the way,
+    including exceptions of hooks, one line each. Of these and of `phases`, the last 100 are kept.
     """
 
     cause: RebalanceCause
@@ -60,7 +60,7 @@ class RebalanceRecord(NamedTuple):
 
 
 class Timeline:
-    """The history of one member, newest last; the machine writes it, anyone reads `rebalances`."""
+    """The history of one member, newest last. The machine writes it, and any thread may read `rebalances`."""
 
     __slots__ = ("rebalances",)
 
@@ -73,7 +73,7 @@ class Timeline:
         return self.rebalances[-1] if self.rebalances and self.rebalances[-1].ended_at is None else None
 
     def begin(self, cause: RebalanceCause, now: float) -> None:
-        """A rebalance begins; one that is still open goes on instead, since a retry is not a new story."""
+        """Begin a rebalance. An open one continues instead, because a retry is not a new rebalance."""
         if self.current is None:
             self.rebalances = (*self.rebalances[-(KEPT_REBALANCES - 1) :], RebalanceRecord(cause, now))
 
@@ -92,7 +92,7 @@ class Timeline:
         self._put(current._replace(**merged))  # type: ignore[arg-type]
 
     def add_error(self, text: str) -> None:
-        """Something went wrong; kept with the newest rebalance even after it ended, since its cause is there."""
+        """Record an error with the newest rebalance, even after it ended, because the cause is there."""
         if self.rebalances:
             newest = self.rebalances[-1]
             self._put(newest._replace(troubles=_last(*newest.troubles, text)))

@@ -1,10 +1,10 @@
-"""The partitions that a member lets go, keeps and takes, as pure functions of sets.
+"""The partitions that a member revokes, keeps and takes, as pure functions of sets.
 
-EAGER (KIP-54 and before): a join gives everything up, so after a sync there is nothing to keep and all is new.
+EAGER (before KIP-429): a join revokes everything, so after a sync nothing is kept and all partitions are new.
 
-COOPERATIVE (KIP-429): a join keeps everything except partitions of topics no longer subscribed. A sync then takes away
-the partitions that move. A member that lost one joins once more, because only then is it free for its next owner. One
-round lets go, the next one takes. Unmoved partitions are never touched.
+COOPERATIVE (KIP-429): a join keeps everything except partitions of topics no longer subscribed. A sync then revokes the
+partitions that move. A member that lost one joins again, because only then is it free for its next owner. One round
+revokes, the next one assigns. Unmoved partitions are never touched.
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,20 +26,20 @@ class Moves(NamedTuple):
 
 
 def mode_of(assignors: Sequence[Assignor]) -> Rebalance:
-    """The rebalance protocol a member follows, given all the assignors it offers.
+    """Return the rebalance protocol of a member with these assignors.
 
-    COOPERATIVE only if every one of them is: before a join we do not know which the group will choose, and a range
-    assignor would hand a kept partition to somebody else at once. So a list that mixes both is EAGER, which is the
-    first of the two rolling restarts that take a running group from eager to cooperative (KIP-429): in it every
-    member still gives all up, while the group already votes for the cooperative assignor. The second restart drops
-    the eager one from the list.
+    It is COOPERATIVE only if all of them are. Before a join the group's choice is unknown, and a range assignor would
+    assign a kept partition to another member at once. A mixed list is therefore EAGER. It is the first of two rolling
+    restarts that move a running group from eager to cooperative (KIP-429). In the first, every member still revokes all
+    partitions, while the group already votes for the cooperative assignor. The second restart drops the eager assignor
+    from the list.
     """
     cooperative = all(assignor.rebalance is Rebalance.COOPERATIVE for assignor in assignors)
     return Rebalance.COOPERATIVE if cooperative else Rebalance.EAGER
 
 
 def before_join(mode: Rebalance, owned: Partitions, topics: Iterable[str]) -> Partitions:
-    """The partitions to let go before a join that subscribes to `topics`."""
+    """Return the partitions to revoke before a join that subscribes to `topics`."""
     if mode is Rebalance.EAGER:
         return owned
     subscribed = frozenset(topics)
@@ -52,9 +52,11 @@ def after_sync(owned: Partitions, assigned: Partitions) -> Moves:
 
 
 def strangers(assigned: Partitions, subscription: Subscription, topics: frozenset[str]) -> Partitions:
-    """Assigned partitions that this member did not ask for: of a topic neither in `topics` nor matched by its pattern.
+    """Return assigned partitions outside of the subscription: their topic is neither in `topics` nor matched by its
+    pattern.
 
-    A topic that a pattern matches is no stranger, even if our metadata lacks it: the leader's may be newer than ours.
+    A topic that a pattern matches is valid even if it is missing from this member's metadata: the leader's may be
+    newer.
     """
     return frozenset(
         partition

@@ -33,7 +33,7 @@ class StateTracker:
         self._notices: list[Notice] = []
 
     def at(self, now: float) -> None:
-        """It is `now`; a clock that went back is not believed."""
+        """Set the time to `now`. A clock that went back is ignored."""
         self.now = max(now, self.now)
 
     def transition(self, trigger: Trigger) -> None:

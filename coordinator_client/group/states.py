@@ -83,7 +83,7 @@ class MemberState(Enum):
 
 
 class CoordinatorState(Enum):
-    """State of the search for the broker that coordinates the group."""
+    """States of the search for the group's coordinator."""
 
     UNKNOWN = "unknown"
     """The coordinator is unknown. FindCoordinator is sent when a request needs it and the backoff is over."""
@@ -302,7 +302,7 @@ def after(
         return table[state][trigger]
     except KeyError:
         raise IllegalTransition(
-            "no such transition",
+            "the table has no such transition",
             hint="this is a bug in kohort: please report it",
             state=state.name,
             trigger=trigger.name,
@@ -315,7 +315,7 @@ def coordinator_after(state: CoordinatorState, trigger: CoordinatorTrigger) -> C
         return COORDINATOR_TRANSITIONS[state][trigger]
     except KeyError:
         raise IllegalTransition(
-            "no such transition",
+            "the table has no such transition",
             hint="this is a bug in kohort: please report it",
             state=state.name,
             trigger=trigger.name,

@@ -21,7 +21,7 @@ class Named(NamedTuple):
 
 
 class TargetAssignment:
-    """The target of the coordinator. `told`: its last target, None before the first."""
+    """The target assignment of the coordinator. `told`: the last target, None before the first."""
 
     __slots__ = ("_came_as", "told")
 
@@ -30,11 +30,11 @@ class TargetAssignment:
         self._came_as: dict[str, UUID] = {}
 
     def forget(self) -> None:
-        """Membership is gone, and with it what the coordinator wanted."""
+        """Forget the target with the membership."""
         self.told = None
 
     def tell(self, partitions: Iterable[TopicPartitions]) -> None:
-        """The coordinator wants exactly these to be owned."""
+        """Set the target to exactly these partitions."""
         self.told = {one.topic_id: tuple(one.partitions) for one in partitions}
 
     def named(
@@ -48,7 +48,7 @@ class TargetAssignment:
         told = self.told or {}
         held = {partition.topic for partition in owned}
         self._came_as = {name: came for name, came in self._came_as.items() if name in held}
-        # What we own has its name though metadata lacks it now: whether the topic is gone, the coordinator says.
+        # An owned topic keeps its name without metadata. Only the coordinator decides if the topic is gone.
         names = {came: name for name, came in self._came_as.items() if came in told and name not in topics}
         names |= {info.topic_id: name for name, info in topics.items() if info.topic_id in told}
         named = set()
@@ -60,7 +60,7 @@ class TargetAssignment:
         return Named(frozenset(named), frozenset(told.keys() - names.keys()))
 
     def came(self, partitions: Iterable[TopicPartition], topics: Mapping[str, TopicInfo]) -> None:
-        """These are ours from now on, under the ids that their topics have."""
+        """Record the ids of the topics of newly owned partitions."""
         for topic in {partition.topic for partition in partitions} & topics.keys():  # else held, and known from then
             self._came_as[topic] = topics[topic].topic_id
 

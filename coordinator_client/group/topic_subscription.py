@@ -10,8 +10,10 @@ NO_TOPICS: Final[frozenset[str]] = frozenset()
 
 
 class TopicSubscription:
-    """`known`: the topics that exist. `meant`: those that the subscription means now; None while a pattern waits for
-    the cluster's topics. `joined`: those that the last JoinGroup spoke of.
+    """The topics of the subscription.
+
+    `known`: the existing topics. `meant`: those of the current subscription, None while a pattern waits for the
+    cluster's topics. `joined`: those of the last JoinGroup.
     """
 
     __slots__ = (
@@ -29,9 +31,9 @@ class TopicSubscription:
         self._hide_internal = hide_internal
         self.subscription: Subscription | None = None
         self.known: dict[str, TopicInfo] = {}
-        self._looked_up: set[str] = set()  # asked for and answered, existing or not
+        self._looked_up: set[str] = set()  # topics with a Metadata response, existing or not
         self._everything_known = False
-        self._told = NO_TOPICS  # topics of our pattern that the leader knew before our metadata did
+        self._told = NO_TOPICS  # topics of the pattern that the leader assigned before this member's metadata had them
         self.meant: frozenset[str] | None = None
         self.joined = NO_TOPICS
 
@@ -46,7 +48,7 @@ class TopicSubscription:
         self._resolve()
 
     def learn(self, event: TopicsChanged) -> None:
-        """Metadata came: all of the cluster, or what was asked for."""
+        """Add metadata: of the whole cluster, or of the requested topics."""
         usable = {name: info for name, info in event.topics.items() if info.partitions >= 0}
         if event.complete:
             self.known = usable
@@ -61,7 +63,7 @@ class TopicSubscription:
         self._resolve()
 
     def believe(self, told: frozenset[str]) -> None:
-        """The leader assigned of topics that we did not join with: it knows of them before our metadata does."""
+        """Add topics that the leader assigned and the join did not name: its metadata is newer."""
         self._told |= told
         self.joined |= told
         self._resolve()
@@ -71,7 +73,7 @@ class TopicSubscription:
         return NO_TOPICS if self._everything_known else topics - self._looked_up
 
     def wanted(self, group_topics: frozenset[str]) -> WantedTopics:
-        """The topics whose metadata is needed: those subscribed to, and those a leader has to assign."""
+        """The topics with needed metadata: the subscribed ones, and those that a leader has to assign."""
         subscription = self.subscription
         if subscription is None:
             return WantedTopics()

@@ -73,7 +73,7 @@ def payload(
         if len(packed) <= most_bytes:
             return packed
         sizes.append(len(packed))
-    raise TooLarge("the broker takes less than what it wants", bytes=sizes[-1], telemetry_max_bytes=most_bytes)
+    raise TooLarge("the metrics do not fit in the broker's limit", bytes=sizes[-1], telemetry_max_bytes=most_bytes)
 
 
 def _data(

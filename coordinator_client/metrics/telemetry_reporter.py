@@ -134,7 +134,7 @@ class TelemetryReporter:
         elif machine.subscribed is not None and machine.subscribed.wanted and not available():
             _stop(
                 machine,
-                "a broker asks for them, and OpenTelemetry's library is missing: pip install "
+                "a broker requests metrics, but OpenTelemetry's library is missing: pip install "
                 "kohort[opentelemetry], or set enable_metrics_push to False",
             )
 

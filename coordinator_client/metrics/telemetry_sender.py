@@ -30,9 +30,9 @@ CODECS: Final = frozenset(range(1, 5))
 class NextStep(Enum):
     """The action after an error."""
 
-    ASK_NOW = "ask for the subscription at once"
-    ASK_LATER = "ask for the subscription after the interval"
-    STOP = "say nothing more"
+    ASK_NOW = "request the subscription at once"
+    ASK_LATER = "request the subscription after the interval"
+    STOP = "send no more requests"
 
 
 ERRORS: Final = {
@@ -95,8 +95,8 @@ class Telemetry:
     """State machine of one client's telemetry.
 
     `next_request` returns the request to send now, if any. Exactly one of `subscription`, `pushed`, `unanswered` and
-    `stop` must follow. `chance` returns numbers in [0, 1). Times are monotonic seconds. `stopped` is the reason why no
-    more requests are sent, "" while they are.
+    `stop` must follow. `chance` returns random numbers in [0, 1). Times are monotonic seconds. `stopped` is the reason
+    why no more requests are sent, "" while they are.
     """
 
     def __init__(self, chance: Callable[[], float]) -> None:

@@ -346,7 +346,7 @@ class CommitQueue:
         had = entry.epoch is not None
         return CommitFailed(
             f"the partition was given away before {what}" if had else "the partition is not this member's",
-            hint="whoever owns it starts at the last committed offset",
+            hint="the new owner starts at the last committed offset",
             topic=entry.partition.topic,
             partition=entry.partition.partition,
         )
@@ -486,7 +486,7 @@ class CommitQueue:
         """Fail commits past their deadline, or all if no more requests can be sent."""
         for commit in self._overdue(now, everything):
             error = because or OperationTimeout(
-                "no answer to a commit in time", hint="whether it was stored is unknown", group=self.group_id
+                "no response to OffsetCommit in time", hint="whether it was stored is unknown", group=self.group_id
             )
             self._give_up(commit, error)
         if self.in_flight is not None and not any(entry.commits for entry in self.in_flight.entries):
@@ -609,12 +609,12 @@ def _error(
     if verdict is CommitVerdict.FAIL:
         return CommitFailed(
             "the group has gone on without this member: its partitions may have another owner",
-            hint="do not commit again; poll, and read from the last committed offset",
+            hint="do not commit again; poll, and read on from the last committed offset",
             **place,
         )
     if view is None and code == UNKNOWN_MEMBER:
         hint = "stop them first, or commit for another group"
-        return CommitFailed("the group has members, and its offsets are theirs", hint=hint, **place)
+        return CommitFailed("the group has members, which alone may commit its offsets", hint=hint, **place)
     if code in AUTHORIZATION_CODES:
         return AuthorizationFailed("not allowed to commit", **place)
     return BrokerError(code, api="OffsetCommit", **place)

@@ -94,7 +94,7 @@ class CommitRequestManager:
         waits = self.queue.waits
         due = {one: to for one, to in self._book.due(now).items() if not waits(one, to.offset)}
         if due and not self._context.closing():
-            # A seek back is committed as such: the check for backward commits is only for offsets given by the caller.
+            # Auto-commit may go backwards after a seek: only offsets given by the caller are checked for that.
             deadline = now + self._context.config.default_api_timeout_ms / 1000
             self.put(due, deadline=deadline, allow_rewind=True, late_at=now + self._context.request_s)
         coordinator = self._cluster.coordinator()

@@ -84,7 +84,7 @@ class DescribeGroup:
         coordinator = self._cluster.coordinator()
         for one in list(self._asked):
             if now >= one.deadline:
-                self._end(one, OperationTimeout("no answer about the group's members in time"))
+                self._end(one, OperationTimeout("no response to DescribeGroups in time"))
             elif coordinator is not None and not one.under_way and one.attempts.may_try(now):
                 one.under_way = True
                 self._send(one, coordinator.endpoint)

@@ -144,8 +144,8 @@ class Lookup:
             place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition}
             if view.brokers and view.partition(partition) is None:
                 return UnknownTopic("no such topic or partition", hint="check its name", **place)
-            return OperationTimeout("no answer about offsets in time", **place)
-        return OperationTimeout("no answer about offsets in time")
+            return OperationTimeout("no response to ListOffsets in time", **place)
+        return OperationTimeout("no response to ListOffsets in time")
 
 
 def _refusal(partition: TopicPartition, code: int) -> KohortError:
@@ -257,7 +257,7 @@ class OffsetsRequestManager:
         for lookup in list(self._committed_lookups):
             if now >= lookup.deadline:
                 self._committed_lookups.remove(lookup)
-                lookup.future.set_exception(OperationTimeout("no answer about committed offsets in time"))
+                lookup.future.set_exception(OperationTimeout("no response to OffsetFetch in time"))
         if coordinator is None or self._context.config.group is None:
             return
         owed = self._positions.owed_committed(now, self._unsettled())
@@ -491,7 +491,7 @@ class OffsetsRequestManager:
                 return None
             if code is not None:
                 return topic_error(topic, code)
-        return OperationTimeout("no answer about the topic in time", topic=topic) if over else None
+        return OperationTimeout("no response to Metadata of the topic in time", topic=topic) if over else None
 
     def _may_appear(self, lookup: _TopicLookup, now: float) -> bool:
         """True if brokers may not know of the topic yet.
@@ -510,7 +510,7 @@ class OffsetsRequestManager:
         self._topic_lookups.remove(lookup)
         keeper.remove_all_topics()
         if not known:
-            lookup.future.set_exception(OperationTimeout("no answer about the topics in time"))
+            lookup.future.set_exception(OperationTimeout("no response to Metadata of all topics in time"))
             return
         hidden = self._context.config.exclude_internal_topics
         lookup.future.set_result(
@@ -582,7 +582,7 @@ class OffsetsRequestManager:
     def describe_group(self, deadline: float) -> "Promise[tuple[GroupMemberDescription, ...]]":
         """Look up the members of the group."""
         if self._context.config.group is None:
-            raise IllegalState("there is no group to ask for", hint='Consumer(..., group="...")')
+            raise IllegalState("the consumer has no group", hint='Consumer(..., group="...")')
         future = self._mates.describe(deadline)
         if (fatal := self._context.fatal()) is not None:
             self._mates.fail(fatal)

@@ -317,7 +317,7 @@ class Positions:
             return
         undecided = self.policy.kind is ResetKind.NEAREST and state.reset_to == EARLIEST and state.reason == OUTSIDE
         if undecided and state.wanted is not None and found.offset <= state.wanted:
-            # The response did not say on which side of the log the position was. The log's start decides.
+            # The response does not show on which side of the log the position was. The log's start decides.
             self._states[ask.partition] = state._replace(reset_to=LATEST, asking=False, attempts=FRESH)
             return
         self._states[ask.partition] = PartitionState(
@@ -509,7 +509,7 @@ class Positions:
         self._gone(partition)
 
     def _reset_unknown(self, partition: TopicPartition, state: PartitionState, wall_ms: int) -> None:
-        """Handle a leader that does not know the position's epoch.
+        """Handle a leader that does not have the position's epoch.
 
         No common offset is known, so the policy applies.
         """
@@ -523,7 +523,7 @@ class Positions:
             "the log was cut behind the position"
             if end_offset is not None
             else "the leader's log does not contain the leader epoch of the position",
-            hint="records that were read no longer exist; seek() to go on, or set auto_offset_reset",
+            hint="seek() to a valid offset, or set auto_offset_reset",
             topic=partition.topic,
             partition=partition.partition,
             offset=state.offset,

@@ -141,7 +141,7 @@ def _begun(config: SecurityConfig, host: str, cache: str) -> KerberosTicket:
 
 
 def _credentials(config: SecurityConfig, cache: str) -> Any:
-    """Credentials of the keytab, kept in memory; otherwise those of the user, as krb5 finds them."""
+    """Return credentials of the keytab, kept in memory, or else those of the user, as krb5 finds them."""
     import gssapi
 
     store = {}

@@ -228,7 +228,9 @@ def _request(config: SecurityConfig, url: str) -> "Request":
 
 
 def _opener(config: SecurityConfig, url: str) -> "OpenerDirector":
-    """Follows no redirection, which could leave the allowed URLs, and uses no proxy for this machine."""
+    """Open URLs without following redirections, which could leave the allowed URLs, and without a proxy for this
+    machine.
+    """
     import ssl
     from urllib.parse import urlsplit
     from urllib.request import HTTPRedirectHandler, HTTPSHandler, ProxyHandler, build_opener

@@ -10,7 +10,7 @@ Errors (by partition)
     NOT_ENOUGH_REPLICAS_AFTER_APPEND, REQUEST_TIMED_OUT   perhaps written: a retry may duplicate the records
     CORRUPT_MESSAGE                 damaged in transit: send again
     MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE   split the batch, or fail it
-    INVALID_RECORD, INVALID_TIMESTAMP          `record_errors` says which records are wrong
+    INVALID_RECORD, INVALID_TIMESTAMP          `record_errors` lists the invalid records
     INVALID_REQUIRED_ACKS           acks is not -1, 0 or 1
     UNSUPPORTED_FOR_MESSAGE_FORMAT, UNSUPPORTED_COMPRESSION_TYPE   the format is too new for this version or topic
     OUT_OF_ORDER_SEQUENCE_NUMBER, DUPLICATE_SEQUENCE_NUMBER, UNKNOWN_PRODUCER_ID   idempotent producers only

@@ -134,7 +134,7 @@ class FakeBroker:
         return added
 
     def create_topic(self, name: str, partitions: int = 1) -> None:
-        """Make a topic, or make it anew under a new id and with empty logs."""
+        """Create a topic, or create it again under a new id and with empty logs."""
         self._do(lambda: self._cluster.create_topic(name, partitions))
 
     def delete_topic(self, name: str) -> None:

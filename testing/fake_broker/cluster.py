@@ -32,7 +32,7 @@ class Address(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class FakePartition:
-    """A log and the node that leads it; `leader` -1 stands for none."""
+    """A log and its leader's node; -1 for none."""
 
     leader: int
     epoch: int = 0

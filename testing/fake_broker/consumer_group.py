@@ -47,7 +47,7 @@ class GroupTopic(NamedTuple):
 
 
 class Place(NamedTuple):
-    """A partition by its topic's id: one of a topic made anew is another."""
+    """A partition by its topic's id: a topic that is created again has other partitions."""
 
     topic_id: UUID
     partition: int

@@ -147,6 +147,6 @@ def protocols_of(request: JoinGroupRequest) -> dict[str, bytes]:
 
 
 def rebalance_timeout_s(request: JoinGroupRequest) -> float:
-    """Version 0 has none, and -1 stands for the session timeout."""
+    """Version 0 has none, and -1 means the session timeout."""
     timeout_ms = request.rebalance_timeout_ms
     return (timeout_ms if timeout_ms >= 0 else request.session_timeout_ms) / 1000

@@ -95,7 +95,7 @@ def test_members_are_seen_and_removed(
         assert "where 3 records wait" in shown
         assert "the group has members" in run("group", "offsets", "reset", group, "--to", "0", "--yes", code=1)
         assert "the group has members" in run("group", "delete", group, "--yes", code=1)
-        assert "no such member" in run("group", "remove-members", group, "i-2", "--yes", code=1)
+        assert "has no such member" in run("group", "remove-members", group, "i-2", "--yes", code=1)
         removed = run("group", "remove-members", group, "i-1", "--json")
         assert removed == {"group": group, "removed": [member["member_id"]]}
         # It is told, and joins again.

@@ -241,7 +241,7 @@ def test_a_batch_that_grows_past_the_limit_is_refused(consumer: Consumer) -> Non
 @pytest.mark.proves("B-08", "B-15")
 def test_bytes_without_a_whole_batch_are_an_error_and_not_a_spin(consumer: Consumer) -> None:
     park(consumer, P0, batch(100)[:-1])
-    with pytest.raises(CorruptRecord, match="no whole batch"):
+    with pytest.raises(CorruptRecord, match="no complete record batch"):
         consumer.poll(0)
 
 

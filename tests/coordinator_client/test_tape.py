@@ -72,7 +72,7 @@ def test_a_replay_shows_where_the_member_would_ask_otherwise(tmp_path: Path) -> 
     }
     _, frame = WireConnection("me").send("JoinGroup", 9, join)
     (step,) = replay([Taped(0.0, "b:1", 1, "request", "JoinGroup", 9, 0, frame)])
-    assert step.difference == "the member asks nothing of the kind", "it has not found its coordinator yet"
+    assert step.difference == "the member sends no such request", "it has not found its coordinator yet"
 
 
 @pytest.mark.broker

@@ -56,6 +56,4 @@ def test_every_row_names_tests_that_exist() -> None:
     ],
 )
 def test_a_row_that_names_none_is_found(shown: str) -> None:
-    assert (
-        len(missing(f"| who | may try | what stops it | tests |\n|---|---|---|---|\n| a | b | c | {shown} |")) == 1
-    )
+    assert len(missing(f"| who | may try | what stops it | tests |\n|---|---|---|---|\n| a | b | c | {shown} |")) == 1

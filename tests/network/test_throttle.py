@@ -68,7 +68,7 @@ def test_silence_for_ever_is_believed_for_a_while_and_said_once(caplog: pytest.L
     assert throttle.until == 101.0 + LONGEST_S
     assert not throttle.holds("Fetch", 101.0 + LONGEST_S)
     (said,) = caplog.messages
-    assert "broker:9092 asks for 2147484 s of silence" in said
+    assert "broker:9092 requested a throttle time of 2147484 s" in said
 
 
 def test_what_asks_for_nothing_changes_nothing() -> None:

@@ -63,6 +63,6 @@ def test_what_was_known_before_is_no_answer_to_who_asks_afresh() -> None:
         consumer.assign({PLACE: 0})
         assert consumer.partitions_for("topic", fresh=True) == (PLACE,)
         fake.control("Metadata", lambda _call: Drop())
-        with pytest.raises(OperationTimeout, match="no answer about the topic in time"):
+        with pytest.raises(OperationTimeout, match="no response to Metadata of the topic in time"):
             consumer.partitions_for("topic", timeout_s=0.5, fresh=True)
         assert consumer.partitions_for("topic") == (PLACE,)

@@ -163,13 +163,13 @@ def test_generations_begin_again_only_in_a_group_that_everybody_had_left_and_tha
 
 
 def test_who_was_asked_to_leave_before_it_reached_anybody_need_not_be_well_while_a_broker_is_away() -> None:
-    unwell = entry(37, "kohort-9", "left", healthy=False, reason="no broker answers")
+    unwell = entry(37, "kohort-9", "left", healthy=False, reason="no broker responds")
     assert [one.rule for one in judge(put(unwell)(sound()))] == ["alive"]
     away = put(entry(35, "conductor", "broker", act="kill broker", node=1))
     assert judge(away(put(unwell)(sound()))) == []
     back = put(entry(36, "conductor", "broker", act="is back", node=1))
     assert [one.rule for one in judge(back(away(put(unwell)(sound()))))] == ["alive"]
-    assert judge(away(changed(42, healthy=False, reason="no broker answers")(sound()))) != []
+    assert judge(away(changed(42, healthy=False, reason="no broker responds")(sound()))) != []
 
 
 def test_a_commit_of_unknown_outcome_is_stored_or_not_but_only_until_the_next_owner() -> None:

@@ -280,7 +280,7 @@ def test_a_transaction_that_fails_on_a_broker_before_2_5_is_told_of_with_what_fa
         failed = Producer(fake.bootstrap, transactional_id="one")
         failed.begin()
         failed.send("topic", b"v")
-        with pytest.raises(UnsupportedVersion, match=r"not allowed to write.*before 2\.5") as raised:
+        with pytest.raises(UnsupportedVersion, match=r"not allowed to write.*requires broker 2\.5 or newer") as raised:
             failed.commit()
         assert isinstance(raised.value.__cause__, AuthorizationFailed)
         failed.close()

@@ -66,7 +66,7 @@ def _delete(
 
 
 def _topics_read(group: FakeGroup) -> set[str] | None:
-    """None stands for all."""
+    """The topics, or None for all."""
     topics: set[str] = set()
     for member in group.members.values():
         for metadata in member.protocols.values():

@@ -153,7 +153,7 @@ def test_a_lost_answer_costs_seconds_and_no_partition() -> None:
         poll_until(consumer, lambda: consumer.health().state == "in the group")
         assert lost.calls
         assert consumer.assignment == {TopicPartition("topic", 0), TopicPartition("topic", 1)}
-        assert "the answer to our join was lost" in consumer.timeline()[-1].troubles
+        assert "the response to the JoinGroup was lost" in consumer.timeline()[-1].troubles
 
 
 @pytest.mark.proves("B-25")

@@ -420,7 +420,9 @@ def test_each_of_the_librarys_errors_has_a_meaning_and_a_cure(
     assert error.place.get("keytab") == more.get("sasl_kerberos_keytab")
 
 
-@pytest.mark.parametrize(("keytab", "said"), [(True, "gives no ticket: krb5's words"), (False, "no Kerberos ticket")])
+@pytest.mark.parametrize(
+    ("keytab", "said"), [(True, "no Kerberos ticket: krb5's words"), (False, "there is no Kerberos ticket")]
+)
 def test_a_failure_of_a_kdc_is_not_blamed_on_the_keytab(
     keytab: bool, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

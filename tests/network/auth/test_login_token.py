@@ -60,7 +60,7 @@ def log_in(tokens: TokenRefresher, code: int = 0) -> BrokerConnection:
 def test_a_token_that_a_broker_took_is_worth_another_once_it_is_refused() -> None:
     tokens = keeper()
     assert log_in(tokens).stage is Stage.READY
-    with pytest.raises(ConnectionFailed, match="takes this token no longer") as caught:
+    with pytest.raises(ConnectionFailed, match="does not accept this token any more") as caught:
         log_in(tokens, REFUSED)
     assert not isinstance(caught.value, AuthenticationFailed)
 

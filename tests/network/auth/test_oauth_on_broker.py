@@ -317,7 +317,7 @@ def test_an_issuer_that_is_down_is_waited_for(house: House) -> None:
             consumer.assign([TopicPartition("topic", 0)])
             error = error_of(consumer)
             assert isinstance(error, TokenUnavailable)
-            assert "answered 503" in error.message
+            assert "responded with 503" in error.message
         with Consumer(**by_issuer(house, auto_offset_reset="earliest", bootstrap_timeout_ms=60_000)) as patient:
             patient.assign([TopicPartition("topic", 0)])
             asked = house.issuer.asked

@@ -315,9 +315,9 @@ def test_an_issuer_may_name_a_lifetime_that_no_clock_has(number: str) -> None:
     [
         (401, {"error": "invalid_client", "error_description": "wrong: hush"}, AuthenticationFailed, "invalid_client"),
         (400, {"error": "invalid_scope"}, AuthenticationFailed, "400 (invalid_scope)"),
-        (404, b"<html>", AuthenticationFailed, "answered 404"),
-        (429, {}, TokenUnavailable, "answered 429"),
-        (503, b"", TokenUnavailable, "answered 503"),
+        (404, b"<html>", AuthenticationFailed, "responded with 404"),
+        (429, {}, TokenUnavailable, "responded with 429"),
+        (503, b"", TokenUnavailable, "responded with 503"),
         (200, b"<html>", AuthenticationFailed, "no bearer token"),
         (200, {"access_token": "a\x01b"}, AuthenticationFailed, "no bearer token"),
         (200, {"token": "abc"}, AuthenticationFailed, "no bearer token"),
