@@ -21,9 +21,16 @@ if TYPE_CHECKING:
 
 READS_AT_ONCE = 64
 
-DEAD_AFTER_30_S = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
+DEAD_AFTER_30_S = {
+    "TCP_KEEPIDLE": 10,
+    "TCP_KEEPALIVE": 10,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 4,
+    "TCP_USER_TIMEOUT": 30_000,
+}
 """When a connection that answers nothing at all is over: a join or a long fetch may wait for minutes by right, and what
-is left of a connection whose path has gone would else be found out two hours later (B-25). Linux's names and units."""
+is left of a connection whose path has gone would else be found out two hours later (B-25). Linux's names and
+units, and TCP_KEEPALIVE, which is macOS's name of TCP_KEEPIDLE."""
 
 WANTS_CERTIFICATE = "does it want a client's certificate of an authority that it trusts (ssl_cert_path, ssl_key_path)?"
 

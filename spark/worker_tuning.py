@@ -13,6 +13,7 @@ from typing import Any
 # What Spark puts on every worker's path; none of it changes under a running worker, as what a user adds may.
 _SPARKS_OWN = re.compile(r"pyspark\.zip|py4j-.*\.zip|spark-core_.*\.jar")
 _OWN_DESCRIPTORS = Path("/proc/self/fd")
+_NON_BLOCKING = socket.SOCK_STREAM | getattr(socket, "SOCK_NONBLOCK", 0)  # Linux has both
 
 
 class Shipped:
@@ -39,7 +40,7 @@ def _acknowledge() -> None:
             if stat.S_ISSOCK(os.fstat(number).st_mode):
                 # Said to be non-blocking already, it is left as it is: else a default timeout that a user's code has
                 # set would make it so for the worker too, which then takes a pause for the end of its input.
-                with socket.socket(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK, fileno=os.dup(number)) as one:
+                with socket.socket(type=_NON_BLOCKING, fileno=os.dup(number)) as one:
                     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         except OSError:  # closed meanwhile, or no TCP
             continue

@@ -1,6 +1,5 @@
 """The members' processes: started, killed, stopped; none outlives the demo."""
 
-import signal
 import subprocess
 import sys
 import tempfile
@@ -37,7 +36,7 @@ class Crew(AbstractContextManager["Crew"]):
     def kill(self, name: str) -> int:
         """SIGKILL: no goodbye to the group, no commit. Returns its process id."""
         process, words = self._running.pop(name)
-        process.send_signal(signal.SIGKILL)
+        process.kill()
         process.wait()
         self._ledger.note(name, "killed", cause="SIGKILL")
         words.close()

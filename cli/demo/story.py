@@ -1,6 +1,7 @@
 """The main job in its order: fill, read as a group in a region, lose a member, gain one, read with Spark, compare,
 report."""
 
+import getpass
 import os
 import tempfile
 import time
@@ -47,7 +48,8 @@ def tell(options: Options, screen: Screen) -> DemoOutcome:
     started = time.monotonic()
     folder = options.folder
     if folder is None:
-        shared = Path(tempfile.gettempdir()) / f"kohort-demo-{os.getuid()}"
+        user = os.getuid() if hasattr(os, "getuid") else getpass.getuser()
+        shared = Path(tempfile.gettempdir()) / f"kohort-demo-{user}"
         folder = private_folder(shared, hint="remove it, or name another folder with --folder")
     folder.mkdir(parents=True, exist_ok=True)
     names = dict(dataset.carriers())
