@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+WHEEL_TOOLS := out/wheel-tools/.ready
 PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
@@ -19,7 +20,7 @@ unexport PYTHONDONTWRITEBYTECODE
 LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/network tests/coordinator_client tests/producer tests/admin tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-interrupts test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
+.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-interrupts test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark wheels sdist test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -70,6 +71,17 @@ test-lowest:  ## the fast tests with every dependency at its lower bound, in out
 	@out/lowest/bin/pip install -q --disable-pip-version-check -r out/lowest/pins.txt
 	@out/lowest/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@out/lowest/bin/python -m pytest -m "not broker" $(LOWEST)
+
+sdist: $(WHEEL_TOOLS)  ## the sdist, in out/wheels
+	@out/wheel-tools/bin/python -m build --sdist --outdir out/wheels .
+
+wheels: $(WHEEL_TOOLS)  ## a wheel for every CPython here, repaired, checked and tried, in out/wheels: PYTHONS="python3.12 ..."
+	@out/wheel-tools/bin/python .ci/wheels.py out/wheels $(PYTHONS)
+
+$(WHEEL_TOOLS): .ci/wheel-tools.txt
+	@test -x out/wheel-tools/bin/python || $(PYTHON) -m venv out/wheel-tools
+	@out/wheel-tools/bin/pip install -q --disable-pip-version-check -r $<
+	@touch $@
 
 test-brokers: dev  ## the broker tests on each of BROKER_VERSIONS
 	@for version in $(BROKER_VERSIONS); do echo "== Apache Kafka $$version"; \

@@ -1,31 +1,40 @@
-"""Names, extras and extensions; tool settings live in pyproject.toml.
+"""Extras and extensions; what is fixed stands in pyproject.toml.
 
 The folders at the top of the repository are the package: `src/kohort` holds one relative link to each, so that
 `kohort.protocol` and its siblings import the same way from a checkout, a wheel and an sdist.
 """
 
+import sys
+from pathlib import Path
+
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
 
+COMPILED = (
+    "fastpath/_codec",
+    "fastpath/_memory",
+    "fastpath/_store",
+    "fastpath/_bytes_column",
+    "fastpath/_headers",
+    "fastpath/_columns",
+    "fastpath/_records",
+    "fastpath/_encode",
+    "fastpath/_rows",
+    "assignors/_balance",
+    "network/_guard",
+)
+SOURCES = [Path("src/kohort", f"{name}.pyx") for name in COMPILED]
+FLAGS = {"win32": ["/O2"]}.get(sys.platform, ["-O3", "-fno-strict-aliasing"])
+
+if not all(source.exists() for source in SOURCES):
+    sys.exit(
+        "kohort: src/kohort lacks its links to the folders of the repository. Run `git config core.symlinks true` and "
+        "`git checkout -- src` (on Windows with Developer Mode on), or install the wheel or the sdist."
+    )
+
 EXTENSIONS = [
-    Extension(
-        f"kohort.{name.replace('/', '.')}",
-        [f"src/kohort/{name}.pyx"],
-        extra_compile_args=["-O3", "-fno-strict-aliasing"],
-    )
-    for name in (
-        "fastpath/_codec",
-        "fastpath/_memory",
-        "fastpath/_store",
-        "fastpath/_bytes_column",
-        "fastpath/_headers",
-        "fastpath/_columns",
-        "fastpath/_records",
-        "fastpath/_encode",
-        "fastpath/_rows",
-        "assignors/_balance",
-        "network/_guard",
-    )
+    Extension(f"kohort.{name.replace('/', '.')}", [source.as_posix()], extra_compile_args=FLAGS)
+    for name, source in zip(COMPILED, SOURCES, strict=True)
 ]
 
 EXTRAS = {
@@ -79,11 +88,9 @@ EXTRAS["dev"] = [
 setup(
     packages=find_packages("src"),
     package_dir={"": "src"},
+    include_package_data=False,  # else the generated C would be installed, and the Cython sources
     package_data={
-        "kohort": ["py.typed"],
-        "kohort.fastpath": ["*.pyi", "*.pxd", "*.pyx"],
-        "kohort.assignors": ["*.pyi", "*.pyx"],
-        "kohort.network": ["*.pyi", "*.pyx"],
+        "": ["*.pyi", "py.typed"],
         "kohort.cli.demo": ["*.java", "*.css"],
         "kohort.cli.assigning": ["*.java"],
     },

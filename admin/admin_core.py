@@ -205,4 +205,4 @@ def _value_or_error(api: str, outcome: RequestResult) -> object:
         case SendFailed(error):
             return error
         case NoResponse(error):
-            return ConnectionFailed(f"no answer to {api}: {error.message}", hint=error.hint, **error.place)
+            return ConnectionFailed(f"no response to {api}: {error.message}", hint=error.hint, **error.place)

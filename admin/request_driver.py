@@ -153,4 +153,4 @@ class RequestDriver:
         try:
             return self._handle.result(promise, self._until - self._now())
         except TimeoutError:
-            raise OperationTimeout(f"no answer to {api} in time", api=api) from None
+            raise OperationTimeout(f"no response to {api} in time", api=api) from None

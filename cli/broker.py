@@ -19,6 +19,7 @@ from kohort.common.foreign_text import parsed_json
 from kohort.testing import BrokerStartError, BrokerStateError, RealCluster
 from kohort.testing.cache import cache_dir, is_locked, locked
 from kohort.testing.jars import DEFAULT_VERSION, TRIED_VERSIONS, classpath
+from kohort.testing.process_signals import KILL
 
 STOP_TIMEOUT_S = 30.0
 START_TIMEOUT_S = 180.0
@@ -96,7 +97,7 @@ def stop(name: Name = "default", as_json: AsJson = False) -> None:
     deadline = time.monotonic() + STOP_TIMEOUT_S
     while is_locked(_lock_file(name)):
         if time.monotonic() > deadline:
-            os.kill(keeper, signal.SIGKILL)  # the supervisors stop the brokers
+            os.kill(keeper, KILL)  # the supervisors stop the brokers
             break
         time.sleep(0.05)
     _state_file(name).unlink(missing_ok=True)

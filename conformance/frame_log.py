@@ -20,8 +20,8 @@ MAX_TEXT_SHOWN = 600
 class Frame:
     """One frame, or the end of a connection.
 
-    `at_ms` counts from the start of the check. `connection` numbers its connections. `sent` is True for frames of the check.
-    `body` is the decoded message, or a line of text if there is none.
+    `at_ms` counts from the start of the check. `connection` numbers its connections. `sent` is True for frames of the
+    check. `body` is the decoded message, or a line of text if there is none.
     """
 
     at_ms: int

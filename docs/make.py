@@ -129,8 +129,8 @@ def metrics_page() -> str:
         "`Consumer.metrics()` returns all metrics of one moment. [watching.md](watching.md) describes it, and the "
         "exporters.",
         "Latencies are in ms as in Java's client; ages are in s. A metric without a measurement is None, where Java "
-        "has NaN or -1. Averages and maxima are over the last 30 to 60 s. Those of rebalances are over the last 100. There "
-        "are no rates that a monitoring system computes from a counter.",
+        "has NaN or -1. Averages and maxima are over the last 30 to 60 s. Those of rebalances are over the last 100. "
+        "There are no rates that a monitoring system computes from a counter.",
         "\n".join(
             [
                 "| kohort | Java | Prometheus | unit | meaning |",

@@ -26,6 +26,8 @@ from libc.string cimport memcmp, memcpy, memset
 from collections.abc import Mapping
 from uuid import UUID
 
+from kohort.fastpath._byteorder cimport load16, load32, load64, store16, store32, store64
+
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
     bint PyLong_Check(object value)
@@ -38,15 +40,6 @@ cdef extern from "Python.h":
 
 cdef extern from *:
     """
-    #include <stdint.h>
-    #include <string.h>
-    static inline uint16_t load16(const uint8_t *p) { uint16_t v; memcpy(&v, p, 2); return __builtin_bswap16(v); }
-    static inline uint32_t load32(const uint8_t *p) { uint32_t v; memcpy(&v, p, 4); return __builtin_bswap32(v); }
-    static inline uint64_t load64(const uint8_t *p) { uint64_t v; memcpy(&v, p, 8); return __builtin_bswap64(v); }
-    static inline void store16(uint8_t *p, uint16_t v) { v = __builtin_bswap16(v); memcpy(p, &v, 2); }
-    static inline void store32(uint8_t *p, uint32_t v) { v = __builtin_bswap32(v); memcpy(p, &v, 4); }
-    static inline void store64(uint8_t *p, uint64_t v) { v = __builtin_bswap64(v); memcpy(p, &v, 8); }
-    static inline double as_double(uint64_t v) { double d; memcpy(&d, &v, 8); return d; }
     /* From CPython 3.14 on a tuple caches its hash, and -1 is "not yet". */
     static inline PyObject *new_tuple(PyObject *kind, Py_ssize_t items) {
         PyObject *value = PyType_GenericAlloc((PyTypeObject *)kind, items);
@@ -58,17 +51,9 @@ cdef extern from *:
         if (value) PyObject_GC_UnTrack(value);
         return value;
     }
-    static inline uint64_t as_bits(double d) { uint64_t v; memcpy(&v, &d, 8); return v; }
     """
-    uint16_t load16(const uint8_t *) nogil
-    uint32_t load32(const uint8_t *) nogil
-    uint64_t load64(const uint8_t *) nogil
-    void store16(uint8_t *, uint16_t) nogil
-    void store32(uint8_t *, uint32_t) nogil
-    void store64(uint8_t *, uint64_t) nogil
     object new_tuple(object kind, Py_ssize_t items)
-    double as_double(uint64_t) nogil
-    uint64_t as_bits(double) nogil
+
 
 class Malformed(Exception):
     """The reason of an error, its offset in the buffer (None for a build), and its field.
@@ -353,12 +338,18 @@ cdef class Float64(Node):
     cdef object read(self, Cursor *c):
         _need(c, 8)
         c.at += 8
-        return PyFloat_FromDouble(as_double(load64(c.at - 8)))
+        cdef uint64_t bits = load64(c.at - 8)
+        cdef double number
+        memcpy(&number, &bits, 8)
+        return PyFloat_FromDouble(number)
 
     cdef int write(self, Writer w, object value) except -1:
         if not isinstance(value, (int, float)):
             raise Malformed(f"{_shown(value)} is not a valid float64")
-        store64(w.reserve(8), as_bits(PyFloat_AsDouble(float(value))))
+        cdef double number = PyFloat_AsDouble(float(value))
+        cdef uint64_t bits
+        memcpy(&bits, &number, 8)
+        store64(w.reserve(8), bits)
         return 0
 
 

@@ -5,7 +5,8 @@ There are two passes. The first checks every batch's header, checksum and codec,
 walks over the records without the GIL. It checks each length against the end before use, and writes the columns.
 
 Related units: `_memory` (pooled blocks), `_store` (the layout of records in columns), `_columns` (Record,
-RecordColumns), `_bytes_column` and `_headers` (Arrow's layouts), `_varint.pxd` (checked readers), `_encode` (encoding).
+RecordColumns), `_bytes_column` and `_headers` (Arrow's layouts), `_byteorder.pxd` and `_varint.pxd` (numbers),
+`_encode` (encoding).
 
 The readable twin, on construct: `kohort/protocol/record_batch.py`. Every test of decoding runs on both.
 Format: https://kafka.apache.org/documentation/#recordbatch
@@ -16,10 +17,11 @@ cimport cython
 
 from zlib import crc32
 
+from kohort.fastpath._byteorder cimport be16, be32, be64
 from kohort.fastpath._columns cimport columns_of
 from kohort.fastpath._memory cimport Block, Source, view_of
 from kohort.fastpath._store cimport NO_HEADERS, Span, Store
-from kohort.fastpath._varint cimport be16, be32, be64, varint, varlong
+from kohort.fastpath._varint cimport varint, varlong
 
 from kohort.fastpath.compression import CODECS, LEGACY_LZ4, Broken, Codec, DoesNotFit
 from kohort.fastpath.errors import CorruptRecord, DecompressionLimit, UnsupportedCodec, UnsupportedMagic

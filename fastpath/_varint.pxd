@@ -1,21 +1,7 @@
-# Big-endian numbers and zigzag varints of Kafka, read within bounds. They are in a .pxd because the walk over records
-# calls them for every field: every unit inlines its own.
+# Zigzag varints of Kafka, read within bounds. They are in a .pxd because the walk over records calls them for every
+# field: every unit inlines its own.
 
-from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-
-cdef extern from *:
-    """
-    #if defined(__GNUC__) || defined(__clang__)
-    #define kohort_be16(p) ({ uint16_t v_; memcpy(&v_, (p), 2); (int16_t)__builtin_bswap16(v_); })
-    #define kohort_be32(p) ({ uint32_t v_; memcpy(&v_, (p), 4); (int32_t)__builtin_bswap32(v_); })
-    #define kohort_be64(p) ({ uint64_t v_; memcpy(&v_, (p), 8); (int64_t)__builtin_bswap64(v_); })
-    #else
-    #error "kohort's data plane is written for little-endian machines with GCC or Clang"
-    #endif
-    """
-    int16_t be16 "kohort_be16"(const void *p) noexcept nogil
-    int32_t be32 "kohort_be32"(const void *p) noexcept nogil
-    int64_t be64 "kohort_be64"(const void *p) noexcept nogil
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 
 # Every reader takes its start and its limit, and returns its end: NULL if it would pass the limit.

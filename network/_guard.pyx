@@ -6,46 +6,45 @@ raises there cuts a Python function in two, also `threading.Condition.__enter__`
 here takes effect whole, or raises and has no effect.
 """
 
+from sys import platform
 from time import monotonic
 
 cimport cython
 from cpython.exc cimport PyErr_CheckSignals
+from libc.math cimport INFINITY
 
 cdef extern from "pythread.h":
     ctypedef void *PyThread_type_lock
     ctypedef enum PyLockStatus:
-        PY_LOCK_FAILURE
         PY_LOCK_ACQUIRED
-        PY_LOCK_INTR
     PyThread_type_lock PyThread_allocate_lock() noexcept
     void PyThread_free_lock(PyThread_type_lock lock) noexcept
     PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long us, int interruptible) noexcept nogil
     void PyThread_release_lock(PyThread_type_lock lock) noexcept nogil
     unsigned long PyThread_get_thread_ident() noexcept nogil
 
-cdef double LONGEST_WAIT_S = 4e6  # the longest that every platform's lock takes
+cdef double LONGEST_WAIT_S = 0.1 if platform == "win32" else 4e6
+"""The longest that a lock takes. No signal ends a wait for a lock on Windows, so that the wait is cut into pieces."""
 
 
 cdef bint _acquired(PyThread_type_lock lock, double timeout_s) except -1:
     """Acquire a lock; raises the exception of a signal handler that runs meanwhile, without the lock. Negative: no
     time-out."""
     cdef PyLockStatus status = PyThread_acquire_lock_timed(lock, 0, 0)
-    cdef double until, left = timeout_s
+    cdef double until, left
     if status == PY_LOCK_ACQUIRED:
         return True
-    until = <double>monotonic() + timeout_s
-    while True:
+    left = INFINITY if timeout_s < 0 else timeout_s
+    until = <double>monotonic() + left
+    while left > 0:
         left = min(left, LONGEST_WAIT_S)
         with nogil:
-            status = PyThread_acquire_lock_timed(lock, -1 if timeout_s < 0 else <long long>(left * 1e6), 1)
+            status = PyThread_acquire_lock_timed(lock, <long long>(left * 1e6), 1)
         if status == PY_LOCK_ACQUIRED:
             return True
-        if status == PY_LOCK_INTR:
-            PyErr_CheckSignals()
-        if timeout_s >= 0:
-            left = until - <double>monotonic()
-            if left <= 0:
-                return False
+        PyErr_CheckSignals()
+        left = until - <double>monotonic()
+    return False
 
 
 @cython.final

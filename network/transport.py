@@ -21,8 +21,15 @@ if TYPE_CHECKING:
 
 READS_AT_ONCE = 64
 
-DEAD_AFTER_30_S = {"TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 4, "TCP_USER_TIMEOUT": 30_000}
-"""The keepalive that ends a dead connection after 30 s, by Linux's names and units (B-25).
+DEAD_AFTER_30_S = {
+    "TCP_KEEPIDLE": 10,
+    "TCP_KEEPALIVE": 10,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 4,
+    "TCP_USER_TIMEOUT": 30_000,
+}
+"""The keepalive that ends a dead connection after 30 s, by Linux's names and units (B-25). TCP_KEEPALIVE is macOS's
+name of TCP_KEEPIDLE.
 
 A JoinGroup or a long Fetch may wait for minutes, so a missing response is no sign of a dead connection. The default
 keepalive would need two hours.

@@ -56,8 +56,8 @@ class Producer:
 
     `timeout_s` of any call is in seconds, as in `Consumer`: infinity is allowed, NaN a ValueError.
 
-    `settings`: by kohort's names, see `kohort.producer.SETTINGS`. Thread-safe. Every error derives from KohortError. The
-    error of a failed record is raised by its delivery, by `flush`, or by `commit`.
+    `settings`: by kohort's names, see `kohort.producer.SETTINGS`. Thread-safe. Every error derives from KohortError.
+    The error of a failed record is raised by its delivery, by `flush`, or by `commit`.
 
     A signal handler may raise (KeyboardInterrupt, a time-out) anywhere in a call. If it raises in `send`, the record is
     sent whole or not at all. `flush`, `close`, `begin`, `commit`, `abort` and `send_offsets` can be called again. A

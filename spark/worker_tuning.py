@@ -13,6 +13,7 @@ from typing import Any
 # Spark's own archives on a worker's path. Unlike a user's archives, they do not change under a running worker.
 _SPARKS_OWN = re.compile(r"pyspark\.zip|py4j-.*\.zip|spark-core_.*\.jar")
 _OWN_DESCRIPTORS = Path("/proc/self/fd")
+_NON_BLOCKING = socket.SOCK_STREAM | getattr(socket, "SOCK_NONBLOCK", 0)  # Linux has both
 
 
 class Shipped:
@@ -38,7 +39,7 @@ def _acknowledge() -> None:
             if stat.S_ISSOCK(os.fstat(number).st_mode):
                 # SOCK_NONBLOCK keeps Python from applying a user's default timeout to the descriptor. The worker shares
                 # it, and would take a pause for the end of its input.
-                with socket.socket(type=socket.SOCK_STREAM | socket.SOCK_NONBLOCK, fileno=os.dup(number)) as one:
+                with socket.socket(type=_NON_BLOCKING, fileno=os.dup(number)) as one:
                     one.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
         except OSError:  # closed meanwhile, or no TCP
             continue

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from kohort.testing import supervisor
+from kohort.testing.process_signals import KILL, thaw
 
 KILLED_TIMEOUT_S: Final = 120.0
 """Even SIGKILL waits for a running system call, for example an fsync on a busy disk."""
@@ -63,11 +64,12 @@ class Supervised:
         Raises TimeoutError where the system keeps it for longer than KILLED_TIMEOUT_S after that.
         """
         self.send(number)
-        self.send(signal.SIGCONT)  # a frozen process would see nothing but SIGKILL
+        with contextlib.suppress(ProcessLookupError):
+            thaw(self.pid)  # a frozen process would see nothing but SIGKILL
         try:
             self._supervisor.wait(timeout_s)
         except subprocess.TimeoutExpired:
-            self.send(signal.SIGKILL)
+            self.send(KILL)
             self._wait_for_the_killed()
         for pipe in (self._supervisor.stdin, self._supervisor.stdout):
             if pipe is not None:

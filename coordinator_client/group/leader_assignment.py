@@ -50,8 +50,8 @@ def read_members(
 
     If a subscription does not parse in its declared version, it is read as version 0, which all clients encode alike.
     Some clients put their own bytes behind it. A subscription that is still invalid counts as one without topics. Owned
-    partitions of `generation` or later are ignored (KIP-792): no member can have them yet. A cooperative plan would keep
-    them with that member for ever. Both cases are in `MemberMetadata.error`.
+    partitions of `generation` or later are ignored (KIP-792): no member can have them yet. A cooperative plan would
+    keep them with that member for ever. Both cases are in `MemberMetadata.error`.
     """
     said = {}
     for member in members:

@@ -50,9 +50,9 @@ class MemberState(Enum):
     a joining member as alive. Under COOPERATIVE, kept partitions are still fetched. Ends with a response."""
 
     PLANNING = "leading: planning the assignment"
-    """The member leads. A plan needs the metadata of topics of other members and, for some assignors, the lag. Data that
-    is missing at its deadline is left out; an unknown topic counts as a topic without partitions. Then the assignor runs
-    on a separate thread. Heartbeats are sent all the time. Ends when the plan is made."""
+    """The member leads. A plan needs the metadata of topics of other members and, for some assignors, the lag. Data
+    that is missing at its deadline is left out; an unknown topic counts as a topic without partitions. Then the
+    assignor runs on a separate thread. Heartbeats are sent all the time. Ends when the plan is made."""
 
     SYNCING = "waiting for the assignment"
     """SyncGroup is in flight. Heartbeats are sent. Their REBALANCE_IN_PROGRESS is ignored, since SyncGroup returns it
@@ -64,15 +64,16 @@ class MemberState(Enum):
     is done."""
 
     STABLE = "in the group"
-    """All assigned partitions are owned and fetched. The state is the same for an empty assignment. Heartbeats are sent.
-    Ends with a rebalance, with the loss of the membership, or with a leave."""
+    """All assigned partitions are owned and fetched. The state is the same for an empty assignment. Heartbeats are
+    sent. Ends with a rebalance, with the loss of the membership, or with a leave."""
 
     STALLED = "left the group: the handler took longer than max_poll_interval_ms"
     """The user's code has not polled for max.poll.interval.ms (KIP-62). A dynamic member has sent LeaveGroup, so that
     others take over. Nothing is sent until the next poll, which calls `on_lost` first."""
 
     LEAVING = "leaving the group"
-    """LeaveGroup is in flight after unsubscribe or close. Any response ends it, also an error, and the deadline does."""
+    """LeaveGroup is in flight after unsubscribe or close. Any response ends it, also an error, and the deadline
+    does."""
 
     FAILED = "stopped by an error"
     """A fatal error (no permission, fenced, inconsistent protocols, ...). Every poll raises it. Nothing is sent. Ends

@@ -12,6 +12,7 @@ import json
 import logging
 import multiprocessing
 import os
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -86,7 +87,8 @@ def done_before(path: Path, code: str) -> list[Chunk]:
 def quiet() -> None:
     """Silences the region's log of its troubles, which are intended here."""
     logging.disable(logging.CRITICAL)
-    os.nice(10)
+    if sys.platform != "win32":
+        os.nice(10)
 
 
 def run_all(asked: list[tuple[int, int, str]], workers: int) -> Iterator[Chunk]:
