@@ -15,6 +15,7 @@ from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.metadata_updater import MetadataUpdater
 from kohort.network.promise import Promise
+from kohort.network.request_manager import earliest
 from kohort.network.request_versions import fit
 from kohort.network.requests import (
     ConnectionPurpose,
@@ -70,7 +71,7 @@ class AdminCore:
         self._finder = CoordinatorFinder(
             self.cluster.send_to_any, self.request_s, self.backoff, chance, self._no_coordinator
         )
-        self._outgoing: list[UnsentRequest] = []
+        self._unsent: list[UnsentRequest] = []
         self._delayed: list[tuple[float, Callable[[float], None]]] = []
         self._waiting: set[Promise[Any]] = set()
         self._of_groups: list[_CoordinatorWanted] = []
@@ -82,20 +83,16 @@ class AdminCore:
         return {"client_id": self.config.client_id}
 
     def poll(self, now: float, wall_ms: int) -> PollResult:
-        self.cluster.poll(now)
         due = [step for at, step in self._delayed if at <= now]
         self._delayed = [one for one in self._delayed if one[0] > now]
         for step in due:
             step(now)
         self._find_coordinators(now)
         self._find_brokers()
-        outgoing, self._outgoing = tuple(self._outgoing), []
-        wakes = [
-            *self.cluster.next_poll_at(now),
-            *self._finder.next_poll_at(),
-            *(at for at, _step in self._delayed),
-        ]
-        return PollResult(outgoing, min((wake for wake in wakes if wake is not None and wake > now), default=None))
+        cluster = self.cluster.poll(now)
+        unsent, self._unsent = tuple(self._unsent), []
+        times = (cluster.next_poll_at, *self._finder.next_poll_at(), *(at for at, _step in self._delayed))
+        return PollResult(cluster.requests + unsent, earliest(now, times))
 
     @property
     def fatal(self) -> KohortError | None:
@@ -104,9 +101,6 @@ class AdminCore:
     @property
     def request_s(self) -> float:
         return self.config.request_timeout_ms / 1000
-
-    def send(self, line: ConnectionPurpose, endpoint: Endpoint | None, ask: PendingRequest) -> None:
-        self._outgoing.append(UnsentRequest(line, endpoint, ask))
 
     # --- called for the user's thread, by the driver's
 
@@ -167,7 +161,7 @@ class AdminCore:
         if question.endpoint is None and question.api in READS:
             self.cluster.send_to_any(ask, now)
         else:
-            self.send(ConnectionPurpose.CONTROL, question.endpoint, ask)
+            self._unsent.append(UnsentRequest(ConnectionPurpose.CONTROL, question.endpoint, ask))
 
     def _look_up(self, wanted: _CoordinatorWanted) -> None:
         known = self._finder.known(CoordinatorKind.GROUP, wanted.group)

@@ -14,7 +14,7 @@ from kohort.network.client_metrics import Counters
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.errors import ConnectionFailed
 from kohort.network.metadata_refresh import MetadataRefresher
-from kohort.network.requests import ConnectionPurpose, Endpoint, NoResponse, PendingRequest
+from kohort.network.requests import ConnectionPurpose, Endpoint, NoResponse, PendingRequest, UnsentRequest
 
 
 class ConsumerContext(NamedTuple):
@@ -35,7 +35,6 @@ class ConsumerContext(NamedTuple):
     fatal: Callable[[], KohortError | None]
     closing: Callable[[], bool]
     wall_ms: Callable[[], int]
-    send: Callable[[ConnectionPurpose, Endpoint | None, PendingRequest], None]
     post_event: Callable[[Event], None]
     notify: Callable[[], None]
     fail: Callable[[KohortError], None]
@@ -45,13 +44,18 @@ class ConsumerContext(NamedTuple):
     def request_s(self) -> float:
         return self.config.request_timeout_ms / 1000
 
-    def send_to_node(self, node: int, purpose: ConnectionPurpose, request: PendingRequest, now: float) -> None:
-        """Send a request to a broker of the metadata; it fails at once if the broker is not there any more."""
+    def to_node(
+        self, node: int, purpose: ConnectionPurpose, request: PendingRequest, now: float
+    ) -> tuple[UnsentRequest, ...]:
+        """The request, with the address of a broker of the metadata.
+
+        Empty if the broker is not there any more. The request has failed then.
+        """
         broker = self.metadata.view.brokers.get(node)
         if broker is None:
             request.done(NoResponse(ConnectionFailed("the broker is not known any more", node=node)), now)
-        else:
-            self.send(purpose, Endpoint(broker.host, broker.port), request)
+            return ()
+        return (UnsentRequest(purpose, Endpoint(broker.host, broker.port), request),)
 
     @property
     def offsets_purpose(self) -> ConnectionPurpose:

@@ -65,11 +65,11 @@ from kohort.network.metadata import NO_EPOCH, NO_TOPIC_ID, ClusterView
 from kohort.network.metadata_refresh import MetadataRefresher, WantedTopics
 from kohort.network.notices import Notice
 from kohort.network.process_exit import EXIT_S
+from kohort.network.request_manager import RequestManager, earliest, poll_all
 from kohort.network.request_versions import fit
 from kohort.network.requests import (
     BackgroundJob,
     ConnectionPurpose,
-    Endpoint,
     NoResponse,
     PendingRequest,
     PollResult,
@@ -142,7 +142,6 @@ class ConsumerCore:
             fatal=lambda: self._fatal,
             closing=lambda: self.closing,
             wall_ms=lambda: self.wall_ms,
-            send=self.send,
             post_event=self.post_event,
             notify=self.notify,
             fail=self.fail,
@@ -170,8 +169,8 @@ class ConsumerCore:
         )
         self.pushing = TelemetryReporter(context, self.metrics)
         self.context = context
+        self._managers: tuple[RequestManager, ...] = (self.commits, self.questions, self.fetches, self.pushing)
         self.log_fields = self.telling.log_fields  # whose the log lines of the driver's thread are
-        self._outgoing: list[UnsentRequest] = []
         self._job: BackgroundJob | None = None
         self._errors: deque[KohortError] = deque()
         self._fatal: KohortError | None = None
@@ -187,36 +186,21 @@ class ConsumerCore:
     def poll(self, now: float, wall_ms: int) -> PollResult:
         """Process all events, and return the requests to send."""
         self.wall_ms = wall_ms
+        fatal = self._fatal
         if self.retired is not None:
             self._wind_up(now)
-        wakes = self._step_member(now)
+        member = self._poll_member(now)
         self._align()
-        self.cluster.poll(now)
-        self.commits.poll(now)
-        self.questions.poll(now)
-        self.fetches.poll(now)
-        self.pushing.poll(now)
+        others = poll_all(self._managers, now)
+        cluster = self.cluster.poll(now)  # last, since the others request updates and coordinators
         self._note_gaps()
-        if self._socket_events:
-            wakes.append(now)  # a result is available at once, and the machine must process it
-        wakes += [
-            *self.cluster.next_poll_at(now),
-            *self.questions.next_poll_at(),
-            *self.positions.next_poll_at(),
-            *self.fetcher.next_poll_at(),
-            *self.commits.next_poll_at(),
-            self.book.next_poll_at() if self.assignment else None,
-            *self.pushing.next_poll_at(),
-        ]
-        outgoing, self._outgoing = tuple(self._outgoing), []
-        job, self._job = self._job, None
-        # A past time without due work is ignored, because the driver would spin.
-        later = [wake for wake in wakes if wake is not None and wake > now]
         if self.retired is not None and self.left:
             self.retired()
-        if self._socket_events or (self.retired is not None and self.hook_is_due):
-            return PollResult(outgoing, now, job)
-        return PollResult(outgoing, min(later, default=None), job)
+        job, self._job = self._job, None
+        # The machine steps at once what a part has settled, and commits fail at once by a fatal error.
+        again = bool(self._socket_events) or self._fatal is not fatal or (self.retired is not None and self.hook_is_due)
+        next_poll_at = now if again else earliest(now, (member.next_poll_at, cluster.next_poll_at, others.next_poll_at))
+        return PollResult(member.requests + cluster.requests + others.requests, next_poll_at, job)
 
     def _wind_up(self, now: float) -> None:
         """Leave without the user: no hook is called, and nothing is committed that a hook may have yet to save."""
@@ -228,13 +212,13 @@ class ConsumerCore:
 
     # --- the group's machine
 
-    def _step_member(self, now: float) -> list[float | None]:
+    def _poll_member(self, now: float) -> PollResult:
         if self.member is None:
             self.commits.queue.complete(None, now, self.chance())
             self._polls([], now)
             self._caller_events.clear()
             self._socket_events.clear()
-            return []
+            return PollResult((), None)
         # The caller acted on an older view, so its events go first.
         events = self._polls(self._caller_events, now) + self._socket_events
         self._caller_events, self._socket_events = [], []
@@ -265,8 +249,7 @@ class ConsumerCore:
             )
         if ready.commit is not None:
             self.commits.order(ready.commit)
-        for send in ready.sends:
-            self._send(send, now)
+        requests = tuple(request for send in ready.sends for request in self._request(send, now))
         if ready.backlog is not None:
             self.backlogs.measure(ready.backlog)
         if ready.plan is not None:
@@ -277,7 +260,7 @@ class ConsumerCore:
         self.telling.notices(ready.notices, ready.view.identity)
         if any(notice.kind == "rebalance_ended" for notice in ready.notices):
             self.sensors.rebalanced(self.member.timeline.rebalances)
-        return [ready.wake_at]
+        return PollResult(requests, ready.wake_at)
 
     def _polls(self, events: list[Event], now: float) -> list[Event]:
         """`events` with the last poll's begin and end, where the machine has not seen them: what a poll does comes
@@ -293,7 +276,7 @@ class ConsumerCore:
             return [*last, *first, *events]
         return [*first, *events, *last]
 
-    def _send(self, send: Send, asked_at: float) -> None:
+    def _request(self, send: Send, asked_at: float) -> tuple[UnsentRequest, ...]:
         def done(outcome: RequestResult, now: float) -> None:
             match outcome:
                 case ResponseReceived(value):
@@ -311,9 +294,9 @@ class ConsumerCore:
         ask = PendingRequest(send.api, lambda version: fit(request, version), done, send.timeout_ms / 1000)
         if send.to is None:
             self.cluster.send_to_any(ask, asked_at)
-        else:
-            line = ConnectionPurpose.CONTROL if send.use_other_connection else ConnectionPurpose.GROUP
-            self._outgoing.append(UnsentRequest(line, send.to.endpoint, ask, send.use_new_connection))
+            return ()
+        purpose = ConnectionPurpose.CONTROL if send.use_other_connection else ConnectionPurpose.GROUP
+        return (UnsentRequest(purpose, send.to.endpoint, ask, send.use_new_connection),)
 
     # --- what is assigned
 
@@ -431,10 +414,6 @@ class ConsumerCore:
         self._fatal = error
         self.has_updates = True
         self.questions.fail(error)
-
-    def send(self, line: ConnectionPurpose, endpoint: Endpoint | None, ask: PendingRequest) -> None:
-        """Pass a request to the driver. Without an endpoint any broker will do."""
-        self._outgoing.append(UnsentRequest(line, endpoint, ask))
 
     @property
     def request_s(self) -> float:

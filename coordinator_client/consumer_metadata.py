@@ -35,18 +35,6 @@ class ConsumerMetadata(MetadataUpdater):
             self.send_to_any, context.request_s, context.backoff, context.chance, self._refused
         )
 
-    def poll(self, now: float) -> None:
-        """Send due requests."""
-        super().poll(now)
-        self._find_coordinator(now)
-
-    def next_poll_at(self, now: float) -> list[float | None]:
-        """The time at which to take a turn again if nothing happens."""
-        return [
-            *super().next_poll_at(now),
-            *self.finder.next_poll_at(),
-        ]
-
     def _idle_connection_lost(self, endpoint: Endpoint, error: KohortError) -> None:
         view = self._context.view()
         if view is not None and view.coordinator is not None and view.coordinator.endpoint == endpoint:
@@ -59,7 +47,10 @@ class ConsumerMetadata(MetadataUpdater):
             return view.coordinator
         return self.finder.known(CoordinatorKind.GROUP, self._context.config.group or "")
 
-    def _find_coordinator(self, now: float) -> None:
+    def _times(self, now: float) -> list[float | None]:
+        return [*super()._times(now), *self.finder.next_poll_at()]
+
+    def _look_up(self, now: float) -> None:
         view, group = self._context.view(), self._context.config.group
         if group is None or not self._is_needed() or self.coordinator() is not None:
             return

@@ -4,7 +4,16 @@ from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from kohort.network.connection_states import ConnectionStates
-from kohort.network.requests import Endpoint, NoResponse, PendingRequest, RequestResult
+from kohort.network.request_manager import earliest
+from kohort.network.requests import (
+    ConnectionPurpose,
+    Endpoint,
+    NoResponse,
+    PendingRequest,
+    PollResult,
+    RequestResult,
+    UnsentRequest,
+)
 
 ELSEWHERE_S: Final = 2.0
 """After this time without a response a request is also sent to the next broker."""
@@ -30,7 +39,7 @@ class _HedgedRequest:
 
 
 class HedgedRequests:
-    """The hedged requests of one client. `send` hands a request to the driver.
+    """The hedged requests of one client.
 
     `patience_s` gives the time (s) to wait before another broker is tried.
     """
@@ -39,14 +48,13 @@ class HedgedRequests:
         self,
         endpoints: ConnectionStates,
         pick: Picks,
-        send: Callable[[Endpoint | None, PendingRequest], None],
         patience_s: Callable[[], float],
     ) -> None:
         self._endpoints = endpoints
         self._pick = pick
-        self._send = send
         self._patience_s = patience_s
         self._questions: list[_HedgedRequest] = []
+        self._unsent: list[UnsentRequest] = []
 
     def send(self, ask: PendingRequest, now: float) -> None:
         """Send a request that changes nothing, since several brokers may receive it.
@@ -57,8 +65,8 @@ class HedgedRequests:
         self._questions.append(question)
         self._put(question, self._pick(now), now)
 
-    def poll(self, now: float) -> None:
-        """Put to others what has waited long enough."""
+    def poll(self, now: float) -> PollResult:
+        """Send again, to another broker, what has waited long enough. Returns all requests that are not sent yet."""
         for question in [one for one in self._questions if now >= one.next_at]:
             question.next_at = now + self._patience_s()
             endpoint = self._pick(now, question.asked) if now < question.until else None
@@ -67,10 +75,8 @@ class HedgedRequests:
                     if late is not None:
                         self._endpoints.late(late)
                 self._put(question, endpoint, now)
-
-    def next_poll_at(self) -> list[float]:
-        """The times (monotonic s) of the next turns if nothing happens."""
-        return [one.next_at for one in self._questions]
+        unsent, self._unsent = tuple(self._unsent), []
+        return PollResult(unsent, earliest(now, (one.next_at for one in self._questions)))
 
     def _put(self, question: _HedgedRequest, endpoint: Endpoint | None, now: float) -> None:
         def done(outcome: RequestResult, when: float) -> None:
@@ -89,4 +95,5 @@ class HedgedRequests:
         question.waiting.add(endpoint)
         if endpoint is not None:
             question.asked.add(endpoint)
-        self._send(endpoint, question.ask._replace(done=done, timeout_s=question.until - now))
+        request = question.ask._replace(done=done, timeout_s=question.until - now)
+        self._unsent.append(UnsentRequest(ConnectionPurpose.CONTROL, endpoint, request))

@@ -1,7 +1,6 @@
 """Metadata requests, broker addresses, and reports of topics that do not exist."""
 
 from collections.abc import Callable, Collection
-from functools import partial
 from typing import Protocol
 
 from kohort.common import KohortError
@@ -12,10 +11,11 @@ from kohort.network.errors import AuthenticationFailed, TlsError
 from kohort.network.hedged_requests import ELSEWHERE_S, HedgedRequests
 from kohort.network.metadata import TopicsChanged, believable
 from kohort.network.metadata_refresh import MetadataRefresher
+from kohort.network.request_manager import earliest
 from kohort.network.requests import (
-    ConnectionPurpose,
     Endpoint,
     PendingRequest,
+    PollResult,
     RequestResult,
     ResponseReceived,
     SendFailed,
@@ -40,7 +40,6 @@ class ClientContext(Protocol):
     def fatal(self) -> KohortError | None: ...
     @property
     def request_s(self) -> float: ...
-    def send(self, line: ConnectionPurpose, endpoint: Endpoint | None, ask: PendingRequest) -> None: ...
     def fail(self, error: KohortError) -> None: ...
     def put_error(self, error: KohortError) -> None: ...
 
@@ -65,22 +64,23 @@ class MetadataUpdater:
         self._on_coordinator_lost = on_coordinator_lost
         self._reported_missing: set[str] = set()
         self._missing_since: dict[str, float] = {}
-        self._anybody = HedgedRequests(
-            core.endpoints, self.pick, partial(core.send, ConnectionPurpose.CONTROL), self._hedge_after_s
-        )
+        self._hedged = HedgedRequests(core.endpoints, self.pick, self._hedge_after_s)
 
-    def poll(self, now: float) -> None:
-        """Send the requests that are due."""
-        if self._bootstrap_failed(now):
-            return
-        self._anybody.poll(now)
-        self._request_metadata(now)
+    def poll(self, now: float) -> PollResult:
+        """Return the requests that are due, and those that others have handed to `send_to_any`."""
+        if not self._bootstrap_failed(now):
+            self._request_metadata(now)
+        self._look_up(now)
+        hedged = self._hedged.poll(now)
+        return PollResult(hedged.requests, earliest(now, (hedged.next_poll_at, *self._times(now))))
 
-    def next_poll_at(self, now: float) -> list[float | None]:
-        """The times (monotonic s) of the next turns if nothing happens."""
+    def _look_up(self, now: float) -> None:
+        """Send look-ups besides metadata. This class has none."""
+
+    def _times(self, now: float) -> list[float | None]:
+        """The times (monotonic s) of the next polls if nothing happens."""
         return [
             self._core.metadata.next_poll_at(),
-            *self._anybody.next_poll_at(),
             *(self._core.endpoints.next_poll_at() if self.no_broker_available(now) else ()),
             *(since + UNKNOWN_TOPIC_GRACE_S for since in self._missing_since.values()),
             self.bootstrap_limit(),
@@ -111,7 +111,7 @@ class MetadataUpdater:
 
     def send_to_any(self, ask: PendingRequest, now: float) -> None:
         """Sends a request that changes nothing to any broker, and to another one if the response is late."""
-        self._anybody.send(ask, now)
+        self._hedged.send(ask, now)
 
     def pick(self, now: float, but: Collection[Endpoint] = ()) -> Endpoint | None:
         """Return an address for a request to any broker, without those of `but`."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from kohort.common import KohortError
 from kohort.network.backoff import Attempts, Backoff
 from kohort.network.metadata_refresh import MetadataRefresher
-from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest
+from kohort.network.requests import PendingRequest
 from kohort.producer.producer_config import ProducerConfig
 
 
@@ -14,7 +14,7 @@ from kohort.producer.producer_config import ProducerConfig
 class ProducerContext:
     """Settings, metadata, and the functions of a `ProducerCore`; used under its lock.
 
-    `send` passes a request to a broker, `send_to_any` to any broker. `fail` ends the producer. `fatal` returns the
+    `send_to_any` passes a request to any broker. `fail` ends the producer. `fatal` returns the
     error that ended it. `updated` has callers woken. `chance` returns numbers in [0, 1).
     """
 
@@ -22,7 +22,6 @@ class ProducerContext:
     metadata: MetadataRefresher
     backoff: Backoff
     chance: Callable[[], float]
-    send: Callable[[ConnectionPurpose, Endpoint | None, PendingRequest], None]
     send_to_any: Callable[[PendingRequest, float], None]
     fail: Callable[[KohortError], None]
     fatal: Callable[[], KohortError | None]

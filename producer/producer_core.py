@@ -22,7 +22,8 @@ from kohort.network.connection_states import ConnectionStates
 from kohort.network.errors import AuthorizationFailed, IllegalState
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.metadata_updater import MetadataUpdater
-from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest, PollResult, UnsentRequest
+from kohort.network.request_manager import earliest, poll_all
+from kohort.network.requests import PollResult
 from kohort.producer.errors import ProducerClosed, RecordTooLarge
 from kohort.producer.producer_batch import Pairs, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
@@ -61,7 +62,6 @@ class ProducerCore:
             self.metadata,
             backoff,
             chance,
-            self.send,
             self.cluster.send_to_any,
             self.fail,
             lambda: self._fatal,
@@ -74,7 +74,6 @@ class ProducerCore:
         self._topic_errors: dict[str, KohortError] = {}
         # A batch expires as a whole, so records that are appended late would expire too soon.
         self._grows_s = max(config.linger_ms, config.delivery_timeout_ms * GROWS) / 1000
-        self._outgoing: list[UnsentRequest] = []
         self._fatal: KohortError | None = None
         self._news = self._fresh = False
 
@@ -86,16 +85,13 @@ class ProducerCore:
 
     def poll(self, now: float, wall_ms: int) -> PollResult:
         """Handle everything that happened, and return the requests to send."""
-        self.cluster.poll(now)
         if self.retired:
             self._wind_up()
-        self.transactions.poll(now)
-        self.sender.poll(now)
-        wakes = [*self.cluster.next_poll_at(now), *self.transactions.next_poll_at(), *self.sender.next_poll_at(now)]
-        outgoing, self._outgoing = tuple(self._outgoing), []
+        others = poll_all((self.transactions, self.sender), now)
+        cluster = self.cluster.poll(now)  # last, since the others request updates and coordinators
         self._news, self._fresh = self._fresh, False
-        # Times in the past without work to do are ignored: otherwise the driver would spin.
-        return PollResult(outgoing, min((wake for wake in wakes if wake is not None and wake > now), default=None))
+        next_poll_at = earliest(now, (cluster.next_poll_at, others.next_poll_at))
+        return PollResult(cluster.requests + others.requests, next_poll_at)
 
     def _wind_up(self) -> None:
         """Send buffered records, abort an open transaction, then end."""
@@ -123,10 +119,6 @@ class ProducerCore:
     @property
     def request_s(self) -> float:
         return self.config.request_timeout_ms / 1000
-
-    def send(self, line: ConnectionPurpose, endpoint: Endpoint | None, ask: PendingRequest) -> None:
-        """Pass a request to the driver; without an endpoint any broker will do."""
-        self._outgoing.append(UnsentRequest(line, endpoint, ask))
 
     def fail(self, error: KohortError) -> None:
         """End the producer: fail everything that waits."""

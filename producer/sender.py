@@ -5,7 +5,7 @@ as retriable. Otherwise the batch fails.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from enum import Enum
 from math import inf
 from typing import Final, NamedTuple
@@ -16,13 +16,16 @@ from kohort.network.backoff import FRESH
 from kohort.network.error_mapping import UNKNOWN_SERVER_ERROR
 from kohort.network.errors import AuthorizationFailed
 from kohort.network.metadata import BrokerNode
+from kohort.network.request_manager import earliest
 from kohort.network.requests import (
     ConnectionPurpose,
     Endpoint,
     PendingRequest,
+    PollResult,
     RequestResult,
     ResponseReceived,
     SendFailed,
+    UnsentRequest,
 )
 from kohort.producer.errors import DeliveryTimeout
 from kohort.producer.producer_batch import PartitionQueue, ProducerBatch, ProducerId
@@ -94,8 +97,8 @@ class Sender:
 
     # --- sending
 
-    def poll(self, now: float) -> None:
-        """Send the batches that may be sent."""
+    def poll(self, now: float) -> PollResult:
+        """Return the batches that may be sent."""
         accumulator, config = self._accumulator, self._context.config
         due = inf if accumulator.pressed else now - config.linger_ms / 1000
         give_up = now - config.delivery_timeout_ms / 1000
@@ -125,8 +128,8 @@ class Sender:
             sizes[node] = sizes.get(node, 0) + batch.size
             accumulator.busy[place] = accumulator.busy.pop(place)  # to the end, so that others come first
         accumulator.pressed = False
-        for node, group in groups.items():
-            self._ask(node, group, now)
+        requests = tuple(self._request(node, group) for node, group in groups.items())
+        return PollResult(requests, earliest(now, self._times()))
 
     def _node(self, lane: PartitionQueue, now: float) -> int | None:
         """The broker to which the queue's next batch may be sent now.
@@ -154,7 +157,7 @@ class Sender:
         batch.in_flight = True
         return SentProduce(lane, batch, lane.producer)
 
-    def _ask(self, node: int, group: list[SentProduce], now: float) -> None:
+    def _request(self, node: int, group: list[SentProduce]) -> UnsentRequest:
         context = self._context
         codec, level = context.config.compression, context.config.compression_level
         transactional_id = context.config.transactional_id
@@ -197,7 +200,7 @@ class Sender:
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
         at_most = AT_MOST if transactional_id is None else AT_MOST_IN_TRANSACTION
         ask = PendingRequest("Produce", request, done, context.request_s, at_most)
-        context.send(ConnectionPurpose.DATA, Endpoint(broker.host, broker.port), ask)
+        return UnsentRequest(ConnectionPurpose.DATA, Endpoint(broker.host, broker.port), ask)
 
     # --- responses
 
@@ -283,20 +286,19 @@ class Sender:
             )
             self._accumulator.settle(lane, batch, error)
 
-    def next_poll_at(self, now: float) -> list[float | None]:
+    def _times(self) -> Iterator[float]:
         """Times (monotonic s) of the next lingering batch, delivery time-out or retry."""
         config = self._context.config
         linger_s, delivery_s = config.linger_ms / 1000, config.delivery_timeout_ms / 1000
-        wakes: list[float | None] = []
         for lane in self._accumulator.busy.values():
             growing = lane.open
             if growing is not None:
-                wakes += [growing.created_at + linger_s, growing.created_at + delivery_s]
+                yield growing.created_at + linger_s
+                yield growing.created_at + delivery_s
             if lane.queue:
-                wakes.append(lane.queue[0].created_at + delivery_s)
+                yield lane.queue[0].created_at + delivery_s
             if lane.attempts.failures:
-                wakes.append(lane.attempts.not_before)
-        return wakes
+                yield lane.attempts.not_before
 
 
 def refusal(batch: ProducerBatch, answer: PartitionProduceResponse) -> KohortError:

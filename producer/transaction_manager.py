@@ -16,14 +16,17 @@ from kohort.network.backoff import FRESH
 from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState
 from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
+from kohort.network.request_manager import earliest
 from kohort.network.requests import (
     ConnectionPurpose,
     Endpoint,
     NoResponse,
     PendingRequest,
+    PollResult,
     RequestResult,
     ResponseReceived,
     SendFailed,
+    UnsentRequest,
 )
 from kohort.producer.errors import ProducerFenced, TransactionAborted
 from kohort.producer.producer_batch import NO_PRODUCER_ID, PartitionQueue, ProducerId
@@ -322,27 +325,31 @@ class TransactionManager:
 
     # --- requests
 
-    def poll(self, now: float) -> None:
-        """Send the request that is due."""
+    def poll(self, now: float) -> PollResult:
+        """Return the request that is due."""
+        request = self._due_request(now)
+        retry_at = self._attempts.not_before if self._attempts.failures else None
+        return PollResult(
+            () if request is None else (request,), earliest(now, (retry_at, *self.coordinators.next_poll_at()))
+        )
+
+    def _due_request(self, now: float) -> UnsentRequest | None:
         if self._asked or not self._attempts.may_try(now) or self._context.fatal() is not None:
-            return
+            return None
         match self.state:
             case TxnState.IDENTIFYING:
-                self._owe_identity(now)
-            case TxnState.FAILING:
-                if self._heard_out():
-                    self._owe_identity(now)
+                return self._owe_identity(now)
+            case TxnState.FAILING if self._heard_out():
+                return self._owe_identity(now)
             case TxnState.OPEN | TxnState.COMMITTING:
-                self._owe_contents(now)
+                return self._owe_contents(now)
             case TxnState.ABORTING:
-                self._owe_abort(now)
+                return self._owe_abort(now)
+        return None
 
-    def next_poll_at(self) -> list[float | None]:
-        return [self._attempts.not_before if self._attempts.failures else None, *self.coordinators.next_poll_at()]
-
-    def _owe_identity(self, now: float) -> None:
+    def _owe_identity(self, now: float) -> UnsentRequest | None:
         if self.transactional_id is not None and self._coordinator(now) is None:
-            return
+            return None
         again = self.state is TxnState.FAILING and self.producer is not NO_PRODUCER_ID
         request = InitProducerIdRequest(
             transactional_id=self.transactional_id,
@@ -364,7 +371,7 @@ class TransactionManager:
                 ) from self.cause
             return request
 
-        self._ask("InitProducerId", made, self._identified, now)
+        return self._ask("InitProducerId", made, self._identified, now)
 
     def _identified(self, answer: InitProducerIdResponse, now: float) -> None:
         code = answer.error_code
@@ -376,15 +383,16 @@ class TransactionManager:
             self.producer = ProducerId(answer.producer_id, answer.producer_epoch)
             self._go(TxnTrigger.IDENTIFIED)
 
-    def _owe_contents(self, now: float) -> None:
+    def _owe_contents(self, now: float) -> UnsentRequest | None:
         if self._contents.wanted:
-            self._owe_partitions(now)
-        elif self._orders:
-            self._owe_offsets(self._orders[0], now)
-        elif self.state is TxnState.COMMITTING and self._accumulator.idle:
-            self._owe_end(now, committed=True)
+            return self._owe_partitions(now)
+        if self._orders:
+            return self._owe_offsets(self._orders[0], now)
+        if self.state is TxnState.COMMITTING and self._accumulator.idle:
+            return self._owe_end(now, committed=True)
+        return None
 
-    def _owe_partitions(self, now: float) -> None:
+    def _owe_partitions(self, now: float) -> UnsentRequest | None:
         wanted = frozenset(self._contents.wanted)
         topics: dict[str, list[int]] = {}
         for topic, partition in sorted(wanted):
@@ -415,9 +423,9 @@ class TransactionManager:
             place, code = min(bad.items(), key=lambda one: _mends_itself(one[1]))
             self._went_well("AddPartitionsToTxn", code, when, topic=place.topic, partition=place.partition)
 
-        self._ask("AddPartitionsToTxn", request, answered, now)
+        return self._ask("AddPartitionsToTxn", request, answered, now)
 
-    def _owe_offsets(self, order: OffsetsOrder, now: float) -> None:
+    def _owe_offsets(self, order: OffsetsOrder, now: float) -> UnsentRequest | None:
         group = order.group
         if group.group_id not in self._contents.groups:
             request = AddOffsetsToTxnRequest(
@@ -431,11 +439,10 @@ class TransactionManager:
                 if self._went_well("AddOffsetsToTxn", answer.error_code, when, group=group.group_id):
                     self._contents.groups.add(group.group_id)
 
-            self._ask("AddOffsetsToTxn", request, answered, now)
-            return
+            return self._ask("AddOffsetsToTxn", request, answered, now)
         coordinator = self.coordinators.of(CoordinatorKind.GROUP, group.group_id, now)
         if coordinator is None:
-            return
+            return None
         where = coordinator.endpoint
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for (topic, partition), to in sorted(order.offsets.items()):
@@ -475,7 +482,7 @@ class TransactionManager:
                 )
             return commit
 
-        self._ask("TxnOffsetCommit", made, committed, now, where)
+        return self._ask("TxnOffsetCommit", made, committed, now, where)
 
     def _offsets_committed(self, order: OffsetsOrder, code: int, where: Endpoint, now: float) -> None:
         group = order.group.group_id
@@ -506,20 +513,19 @@ class TransactionManager:
             self._drop(self._dropped)
         return True
 
-    def _owe_abort(self, now: float) -> None:
+    def _owe_abort(self, now: float) -> UnsentRequest | None:
         if not self._heard_out():
-            return
+            return None
         if self._new_epoch:
             # The outcome of a sent batch is unknown: a new epoch prevents that it is written later.
             self._go(TxnTrigger.FAILED)
-            self._owe_identity(now)
-        else:
-            self._owe_end(now, committed=False)
+            return self._owe_identity(now)
+        return self._owe_end(now, committed=False)
 
-    def _owe_end(self, now: float, *, committed: bool) -> None:
+    def _owe_end(self, now: float, *, committed: bool) -> UnsentRequest | None:
         if not self._contents.any:
             self._go(TxnTrigger.ENDED)  # empty: its coordinator does not have it
-            return
+            return None
         request = EndTxnRequest(
             transactional_id=self._name,
             producer_id=self.producer.id,
@@ -531,7 +537,7 @@ class TransactionManager:
             if self._went_well("EndTxn", answer.error_code, when):
                 self._go(TxnTrigger.ENDED)
 
-        self._ask("EndTxn", request, answered, now)
+        return self._ask("EndTxn", request, answered, now)
 
     # --- sending and error handling
 
@@ -545,11 +551,11 @@ class TransactionManager:
 
     def _ask(
         self, api: str, request: Any, answered: Callable[[Any, float], None], now: float, where: Endpoint | None = None
-    ) -> None:
+    ) -> UnsentRequest | None:
         if where is None and self.transactional_id is not None:
             where = self._coordinator(now)
             if where is None:
-                return
+                return None
         state = self.state
 
         def done(outcome: RequestResult, when: float) -> None:
@@ -573,8 +579,8 @@ class TransactionManager:
         ask = PendingRequest(api, request, done, self._context.request_s, AT_MOST.get(api))
         if where is None:
             self._context.send_to_any(ask, now)  # InitProducerId: an extra id is harmless
-        else:
-            self._context.send(ConnectionPurpose.GROUP, where, ask)
+            return None
+        return UnsentRequest(ConnectionPurpose.GROUP, where, ask)
 
     def _went_well(self, api: str, code: int, now: float, **place: Any) -> bool:
         """True if `code` is 0; otherwise handle the error."""

@@ -6,8 +6,17 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.fetch.fetcher import Fetcher, FetchOrder
 from kohort.coordinator_client.offsets.positions import Positions
+from kohort.network.request_manager import earliest
 from kohort.network.request_versions import fit
-from kohort.network.requests import ConnectionPurpose, PendingRequest, RequestResult, ResponseReceived, SendFailed
+from kohort.network.requests import (
+    ConnectionPurpose,
+    PendingRequest,
+    PollResult,
+    RequestResult,
+    ResponseReceived,
+    SendFailed,
+    UnsentRequest,
+)
 
 
 class FetchRequestManager:
@@ -28,14 +37,15 @@ class FetchRequestManager:
         self._positions = positions
         self._is_fetchable = is_fetchable
 
-    def poll(self, now: float) -> None:
-        """Trim the buffer of paused partitions and send the Fetch requests that are due."""
+    def poll(self, now: float) -> PollResult:
+        """Trim the buffer of paused partitions, and return the Fetch requests that are due."""
         self._fetcher.trim(self._is_fetchable)
         view = self._context.metadata.view
-        for order in self._fetcher.ready_requests(self._positions, view, self._is_fetchable, now):
-            self._send(order, now)
+        orders = self._fetcher.ready_requests(self._positions, view, self._is_fetchable, now)
+        requests = tuple(request for order in orders for request in self._request(order, now))
+        return PollResult(requests, earliest(now, self._fetcher.next_poll_at()))
 
-    def _send(self, order: FetchOrder, now: float) -> None:
+    def _request(self, order: FetchOrder, now: float) -> tuple[UnsentRequest, ...]:
         context = self._context
 
         def done(outcome: RequestResult, when: float) -> None:
@@ -67,4 +77,4 @@ class FetchRequestManager:
 
         timeout_s = context.request_s + context.config.fetch_max_wait_ms / 1000
         request = PendingRequest("Fetch", lambda version: fit(order.request, version), done, timeout_s, order.at_most)
-        context.send_to_node(order.node, ConnectionPurpose.DATA, request, now)
+        return context.to_node(order.node, ConnectionPurpose.DATA, request, now)

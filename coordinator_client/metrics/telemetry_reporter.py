@@ -12,13 +12,16 @@ from typing import TYPE_CHECKING, Any, Final
 from kohort.common import KohortError
 from kohort.coordinator_client.consumer_config import Config
 from kohort.coordinator_client.consumer_context import ConsumerContext
+from kohort.network.request_manager import earliest
 from kohort.network.requests import (
     ConnectionPurpose,
     Endpoint,
     PendingRequest,
+    PollResult,
     RequestResult,
     ResponseReceived,
     SendFailed,
+    UnsentRequest,
 )
 
 if TYPE_CHECKING:
@@ -48,38 +51,36 @@ class TelemetryReporter:
         self._since_ms = 0
         self._before: dict[str, float] = {}
 
-    def poll(self, now: float) -> None:
-        """Send the request that is due."""
+    def poll(self, now: float) -> PollResult:
+        """Return the request that is due."""
         machine = self._machine or self._begun()
         if machine is None:
-            return
+            return PollResult((), None)
         if now >= self._limit and not machine.stopped:
             machine.stop("closed")
             self._context.notify()  # close waits for it
+        requests = self._due(machine, now)
+        limit = None if self.ended or self._limit == inf else self._limit
+        return PollResult(requests, earliest(now, (machine.next_poll_at(), limit)))
+
+    def _due(self, machine: "Telemetry", now: float) -> tuple[UnsentRequest, ...]:
         owed = machine.next_request(now)
         if owed is None:
-            return
+            return ()
         from kohort.coordinator_client.metrics import telemetry_sender
         from kohort.protocol.apis.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 
         if isinstance(owed, telemetry_sender.Push):
-            self._push(machine, owed, now)
-            return
+            return (self._push(machine, owed, now),)
         self._broker = self._context.endpoints.offering(GET_TELEMETRY_SUBSCRIPTIONS) or self._broker
-        request = GetTelemetrySubscriptionsRequest(client_instance_id=owed.client)
-        self._send(
+        request = self._request(
             machine,
             ConnectionPurpose.CONTROL,
             telemetry_sender.ASK,
-            request,
+            GetTelemetrySubscriptionsRequest(client_instance_id=owed.client),
             lambda answer, when: self._subscribed(machine, answer, when),
         )
-
-    def next_poll_at(self) -> list[float | None]:
-        """Times (monotonic s) of the next request and of the limit for closing."""
-        if self._machine is None:
-            return []
-        return [self._machine.next_poll_at(), None if self.ended or self._limit == inf else self._limit]
+        return (request,)
 
     def close(self, now: float, deadline: float) -> None:
         """Send a last push, if one is requested.
@@ -111,7 +112,9 @@ class TelemetryReporter:
         self._began_ms = self._since_ms = context.wall_ms()
         return self._machine
 
-    def _send(self, machine: "Telemetry", line: ConnectionPurpose, api: str, request: Any, answered: Any) -> None:
+    def _request(
+        self, machine: "Telemetry", purpose: ConnectionPurpose, api: str, request: Any, answered: Any
+    ) -> UnsentRequest:
         def done(outcome: RequestResult, now: float) -> None:
             match outcome:
                 case ResponseReceived(value):
@@ -123,7 +126,8 @@ class TelemetryReporter:
             if self._context.closing():
                 self._context.notify()  # close may be waiting for it
 
-        self._context.send(line, self._broker, PendingRequest(api, request, done, self._context.request_s))
+        ask = PendingRequest(api, request, done, self._context.request_s)
+        return UnsentRequest(purpose, self._broker, ask)
 
     def _subscribed(self, machine: "Telemetry", answer: Any, now: float) -> None:
         from kohort.coordinator_client.metrics.otlp import available
@@ -138,7 +142,7 @@ class TelemetryReporter:
                 "kohort[opentelemetry], or set enable_metrics_push to False",
             )
 
-    def _push(self, machine: "Telemetry", push: "Push", now: float) -> None:
+    def _push(self, machine: "Telemetry", push: "Push", now: float) -> UnsentRequest:
         from kohort.coordinator_client.metrics import otlp
         from kohort.coordinator_client.metrics.telemetry_sender import PUSH
         from kohort.protocol.apis.push_telemetry import PushTelemetryRequest
@@ -175,7 +179,7 @@ class TelemetryReporter:
             elif machine.stopped:
                 _tell(machine.stopped)
 
-        self._send(machine, ConnectionPurpose.TELEMETRY, PUSH, request, answered)
+        return self._request(machine, ConnectionPurpose.TELEMETRY, PUSH, request, answered)
 
 
 def _stop(machine: "Telemetry", why: str) -> None:

@@ -31,13 +31,16 @@ from kohort.network.metadata import NO_TOPIC_ID
 from kohort.network.notices import Notice
 from kohort.network.offset_requests import BEFORE_TOPIC_IDS, plain
 from kohort.network.promise import Promise
+from kohort.network.request_manager import earliest
 from kohort.network.request_versions import fit
 from kohort.network.requests import (
     NoResponse,
     PendingRequest,
+    PollResult,
     RequestResult,
     ResponseReceived,
     SendFailed,
+    UnsentRequest,
 )
 from kohort.protocol.errors import error_name
 
@@ -87,9 +90,10 @@ class CommitRequestManager:
         self._reported: dict[TopicPartition, int] = {}
         self._dropped: dict[TopicPartition, int] = {}
 
-    def poll(self, now: float) -> None:
-        """Send the commits that are due, and fail those past their deadline."""
-        hopeless = self._context.fatal() if self._cluster.coordinator() is None else None
+    def poll(self, now: float) -> PollResult:
+        """Return the request that is due, and fail commits past their deadline."""
+        coordinator = self._cluster.coordinator()
+        hopeless = self._context.fatal() if coordinator is None else None
         self.queue.expire(now, everything=hopeless is not None, because=hopeless)
         waits = self.queue.waits
         due = {one: to for one, to in self._book.due(now).items() if not waits(one, to.offset)}
@@ -97,22 +101,18 @@ class CommitRequestManager:
             # Auto-commit may go backwards after a seek: only offsets given by the caller are checked for that.
             deadline = now + self._context.config.default_api_timeout_ms / 1000
             self.put(due, deadline=deadline, allow_rewind=True, late_at=now + self._context.request_s)
-        coordinator = self._cluster.coordinator()
-        if coordinator is not None:
-            self._send(coordinator, now)
+        requests = () if coordinator is None else self._due_request(coordinator, now)
         self._report_dropped()
         self._report_late(now)
+        late_at = (one.late_at for one in islice(self._automatic, 1))
+        commit_at = self._book.next_poll_at() if self._assignment() else None
+        return PollResult(requests, earliest(now, (*self.queue.next_poll_at(), *late_at, commit_at)))
 
-    def next_poll_at(self) -> list[float]:
-        """Times (monotonic s) of the next deadlines, retries and late reports."""
-        late_at = [one.late_at for one in islice(self._automatic, 1) if one.late_at is not None]
-        return [*self.queue.next_poll_at(), *late_at]
-
-    def _send(self, coordinator: CoordinatorNode, now: float) -> None:
+    def _due_request(self, coordinator: CoordinatorNode, now: float) -> tuple[UnsentRequest, ...]:
         outside = ConsumerGroupMetadata(self._context.config.group or "", instance_id=None)
         request = self.queue.ready_requests(self._membership(), outside, now)
         if request is None:
-            return
+            return ()
         asked = self.queue.in_flight
 
         def done(outcome: RequestResult, when: float) -> None:
@@ -136,7 +136,7 @@ class CommitRequestManager:
         ask = PendingRequest(
             "OffsetCommit", lambda version: fit(request, version), done, self._context.request_s, BEFORE_TOPIC_IDS
         )
-        self._context.send(self._context.offsets_purpose, coordinator.endpoint, ask)
+        return (UnsentRequest(self._context.offsets_purpose, coordinator.endpoint, ask),)
 
     def log_gone(self, partition: TopicPartition) -> None:
         """Handle a log that was truncated or recreated below the position.

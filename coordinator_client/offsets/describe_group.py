@@ -10,7 +10,16 @@ from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR
 from kohort.network.backoff import FRESH, Attempts
 from kohort.network.errors import AuthorizationFailed, OperationTimeout
 from kohort.network.promise import Promise
-from kohort.network.requests import Endpoint, PendingRequest, RequestResult, ResponseReceived, SendFailed
+from kohort.network.request_manager import earliest
+from kohort.network.requests import (
+    Endpoint,
+    PendingRequest,
+    PollResult,
+    RequestResult,
+    ResponseReceived,
+    SendFailed,
+    UnsentRequest,
+)
 from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
 from kohort.protocol.errors import BrokerError
 from kohort.protocol.membership import read_assignment
@@ -68,28 +77,26 @@ class DescribeGroup:
     def waiting(self) -> bool:
         return bool(self._asked)
 
-    def next_poll_at(self) -> list[float]:
-        """Times (monotonic s) of the next deadlines and retries."""
-        again = [one.attempts.not_before for one in self._asked if one.attempts.failures]
-        return [*(one.deadline for one in self._asked), *again]
-
     def fail(self, error: KohortError) -> None:
         """Fail all pending requests with a fatal error."""
         asked, self._asked = self._asked, []
         for one in asked:
             one.future.set_exception(error)
 
-    def poll(self, now: float) -> None:
-        """Send the requests that are due, and fail those past their deadline."""
+    def poll(self, now: float) -> PollResult:
+        """Return the requests that are due, and fail those past their deadline."""
         coordinator = self._cluster.coordinator()
+        requests: list[UnsentRequest] = []
         for one in list(self._asked):
             if now >= one.deadline:
                 self._end(one, OperationTimeout("no response to DescribeGroups in time"))
             elif coordinator is not None and not one.under_way and one.attempts.may_try(now):
                 one.under_way = True
-                self._send(one, coordinator.endpoint)
+                requests.append(self._request(one, coordinator.endpoint))
+        retries = [one.attempts.not_before for one in self._asked if one.attempts.failures]
+        return PollResult(tuple(requests), earliest(now, (*(one.deadline for one in self._asked), *retries)))
 
-    def _send(self, asked: _DescribeInFlight, to: Endpoint) -> None:
+    def _request(self, asked: _DescribeInFlight, to: Endpoint) -> UnsentRequest:
         context = self._context
         group = context.config.group or ""
 
@@ -128,7 +135,8 @@ class DescribeGroup:
                     )
 
         request = DescribeGroupsRequest(groups=(group,), include_authorized_operations=False)
-        context.send(context.offsets_purpose, to, PendingRequest("DescribeGroups", request, done, context.request_s))
+        ask = PendingRequest("DescribeGroups", request, done, context.request_s)
+        return UnsentRequest(context.offsets_purpose, to, ask)
 
     def _end(self, asked: _DescribeInFlight, error: KohortError) -> None:
         if asked in self._asked:

@@ -3,7 +3,7 @@
 Retriable errors are retried until the deadline of the lookup; others end it.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from types import MappingProxyType
 from typing import Any
 
@@ -42,12 +42,15 @@ from kohort.network.offset_requests import (
     offset_for_leader_epoch_request,
 )
 from kohort.network.promise import Promise
+from kohort.network.request_manager import earliest
 from kohort.network.requests import (
     ConnectionPurpose,
     PendingRequest,
+    PollResult,
     RequestResult,
     ResponseReceived,
     SendFailed,
+    UnsentRequest,
 )
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
 
@@ -215,25 +218,28 @@ class OffsetsRequestManager:
         self._topic_lookups: list[_TopicLookup] = []
         self._mates = DescribeGroup(context, cluster)
 
-    def poll(self, now: float) -> None:
-        """Send the requests that are due, and end lookups that are over."""
-        self._owe_committed(now)
-        self._owe_lists(now)
-        self._owe_validations(now)
-        self._owe_lookups(now)
-        self._owe_topics(now)
-        self._mates.poll(now)
-
-    def next_poll_at(self) -> list[float]:
-        """Times (monotonic s) of the next deadlines and retries."""
-        return [
-            *(one.deadline for one in self._lookups),
-            *(one.attempts.not_before for one in self._lookups if one.attempts.failures),
-            *(one.deadline for one in self._committed_lookups),
-            *(one.attempts.not_before for one in self._committed_lookups if one.attempts.failures),
-            *(one.deadline for one in self._topic_lookups),
-            *self._mates.next_poll_at(),
+    def poll(self, now: float) -> PollResult:
+        """Return the requests that are due, and end lookups that are over."""
+        requests = [
+            *self._committed_requests(now),
+            *self._list_requests(now),
+            *self._validation_requests(now),
+            *self._lookup_requests(now),
         ]
+        self._end_topic_lookups(now)
+        members = self._mates.poll(now)
+        times = (members.next_poll_at, *self._positions.next_poll_at(), *self._times())
+        return PollResult((*requests, *members.requests), earliest(now, times))
+
+    def _times(self) -> Iterator[float]:
+        """The times (monotonic s) of the next deadlines and retries."""
+        waiting: list[Lookup | _CommittedLookup] = [*self._lookups, *self._committed_lookups]
+        for lookup in waiting:
+            yield lookup.deadline
+            if lookup.attempts.failures:
+                yield lookup.attempts.not_before
+        for topic in self._topic_lookups:
+            yield topic.deadline
 
     @property
     def needs_coordinator(self) -> bool:
@@ -252,7 +258,7 @@ class OffsetsRequestManager:
 
     # --- committed offsets
 
-    def _owe_committed(self, now: float) -> None:
+    def _committed_requests(self, now: float) -> Iterator[UnsentRequest]:
         coordinator = self._cluster.coordinator()
         for lookup in list(self._committed_lookups):
             if now >= lookup.deadline:
@@ -262,19 +268,19 @@ class OffsetsRequestManager:
             return
         owed = self._positions.owed_committed(now, self._unsettled())
         if owed:
-            self._ask_committed(coordinator, tuple(owed), None, owed)
+            yield self._committed_request(coordinator, tuple(owed), None, owed)
         for lookup in self._committed_lookups:
             if not lookup.asking and lookup.attempts.may_try(now):
                 lookup.asking = True
-                self._ask_committed(coordinator, lookup.partitions, lookup)
+                yield self._committed_request(coordinator, lookup.partitions, lookup)
 
-    def _ask_committed(
+    def _committed_request(
         self,
         coordinator: CoordinatorNode,
         partitions: tuple[TopicPartition, ...],
         lookup: _CommittedLookup | None,
         serials: Mapping[TopicPartition, int] = MappingProxyType({}),
-    ) -> None:
+    ) -> UnsentRequest:
         def current() -> list[TopicPartition]:
             """The partitions that still have their serial.
 
@@ -327,7 +333,7 @@ class OffsetsRequestManager:
             self._context.config.group or "", sorted(partitions), stable=lookup is None or lookup.stable
         )
         ask = PendingRequest("OffsetFetch", request, done, self._context.request_s, BEFORE_TOPIC_IDS)
-        self._context.send(self._context.offsets_purpose, coordinator.endpoint, ask)
+        return UnsentRequest(self._context.offsets_purpose, coordinator.endpoint, ask)
 
     def _committed_known(self, answer: CommittedAnswer, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
@@ -339,11 +345,11 @@ class OffsetsRequestManager:
 
     # --- leader epochs (KIP-320)
 
-    def _owe_validations(self, now: float) -> None:
+    def _validation_requests(self, now: float) -> Iterator[UnsentRequest]:
         for node, asks in self._positions.owed_validations(self._context.metadata.view, now).items():
-            self._ask_epochs(node, asks, now)
+            yield from self._epochs_request(node, asks, now)
 
-    def _ask_epochs(self, node: int, asks: list[EpochAsk], sent_at: float) -> None:
+    def _epochs_request(self, node: int, asks: list[EpochAsk], sent_at: float) -> tuple[UnsentRequest, ...]:
         by_partition = {ask.partition: ask for ask in asks}
 
         def done(outcome: RequestResult, now: float) -> None:
@@ -370,7 +376,7 @@ class OffsetsRequestManager:
         request = PendingRequest(
             "OffsetForLeaderEpoch", offset_for_leader_epoch_request(asks), done, self._context.request_s
         )
-        self._context.send_to_node(node, ConnectionPurpose.CONTROL, request, sent_at)
+        return self._context.to_node(node, ConnectionPurpose.CONTROL, request, sent_at)
 
     def _refused(self, api: str, ask: EpochAsk | ListAsk, code: int, attempts: Attempts) -> None:
         """Handle an error code of a leader: retry it, or fail the partition."""
@@ -387,11 +393,11 @@ class OffsetsRequestManager:
 
     # --- position lookups
 
-    def _owe_lists(self, now: float) -> None:
+    def _list_requests(self, now: float) -> Iterator[UnsentRequest]:
         for node, asks in self._positions.owed_lists(self._context.metadata.view, now).items():
-            self._ask_list(node, asks, now)
+            yield from self._list_request(node, asks, now)
 
-    def _ask_list(self, node: int, asks: list[ListAsk], sent_at: float) -> None:
+    def _list_request(self, node: int, asks: list[ListAsk], sent_at: float) -> tuple[UnsentRequest, ...]:
         by_partition = {ask.partition: ask for ask in asks}
 
         def done(outcome: RequestResult, now: float) -> None:
@@ -416,17 +422,17 @@ class OffsetsRequestManager:
             self._context.notify()
 
         wanted = [(ask.partition, ask.timestamp, ask.leader_epoch) for ask in asks]
-        request = PendingRequest("ListOffsets", self._list_request(wanted), done, self._context.request_s)
-        self._context.send_to_node(node, ConnectionPurpose.CONTROL, request, sent_at)
+        request = PendingRequest("ListOffsets", self._list_offsets(wanted), done, self._context.request_s)
+        return self._context.to_node(node, ConnectionPurpose.CONTROL, request, sent_at)
 
-    def _list_request(self, wanted: list[tuple[TopicPartition, int, int]], *, stable: bool = True) -> Any:
+    def _list_offsets(self, wanted: list[tuple[TopicPartition, int, int]], *, stable: bool = True) -> Any:
         return list_offsets_request(
             wanted,
             read_committed=stable and self._context.config.isolation_level == "read_committed",
             timeout_ms=self._context.config.request_timeout_ms,
         )
 
-    def _owe_lookups(self, now: float) -> None:
+    def _lookup_requests(self, now: float) -> Iterator[UnsentRequest]:
         view = self._context.metadata.view
         for lookup in list(self._lookups):
             error = lookup.refused_by(view)
@@ -436,11 +442,11 @@ class OffsetsRequestManager:
                 self._end_lookup(lookup, error)
                 continue
             for node, wanted in lookup.ready_requests(view, now).items():
-                self._ask_lookup(lookup, node, wanted, now)
+                yield from self._lookup_request(lookup, node, wanted, now)
 
-    def _ask_lookup(
+    def _lookup_request(
         self, lookup: Lookup, node: int, wanted: list[tuple[TopicPartition, int, int]], sent_at: float
-    ) -> None:
+    ) -> tuple[UnsentRequest, ...]:
         partitions = {partition for partition, _timestamp, _epoch in wanted}
 
         def done(outcome: RequestResult, now: float) -> None:
@@ -462,14 +468,14 @@ class OffsetsRequestManager:
                 self._end_lookup(lookup, None)
 
         request = PendingRequest(
-            "ListOffsets", self._list_request(wanted, stable=lookup.stable), done, self._context.request_s
+            "ListOffsets", self._list_offsets(wanted, stable=lookup.stable), done, self._context.request_s
         )
-        self._context.send_to_node(node, ConnectionPurpose.CONTROL, request, sent_at)
+        return self._context.to_node(node, ConnectionPurpose.CONTROL, request, sent_at)
 
-    def _owe_topics(self, now: float) -> None:
+    def _end_topic_lookups(self, now: float) -> None:
         for lookup in list(self._topic_lookups):
             if lookup.topic is None:
-                self._owe_all_topics(lookup, now)
+                self._end_all_topics(lookup, now)
             elif (found := self._topic_found(lookup, lookup.topic, now)) is not None:
                 self._topic_lookups.remove(lookup)
                 self._context.metadata.remove_transient((lookup.topic,))
@@ -502,7 +508,7 @@ class OffsetsRequestManager:
             lookup.unknown_since = now
         return self._context.metadata.answered_at - lookup.unknown_since < UNKNOWN_TOPIC_GRACE_S
 
-    def _owe_all_topics(self, lookup: _TopicLookup, now: float) -> None:
+    def _end_all_topics(self, lookup: _TopicLookup, now: float) -> None:
         keeper = self._context.metadata
         known = keeper.last_answered > lookup.after and keeper.has_all_topics
         if not known and now < lookup.deadline:

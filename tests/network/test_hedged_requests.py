@@ -23,21 +23,28 @@ class Table:
         self.anybody = HedgedRequests(
             self.endpoints,
             lambda now, but=(): self.endpoints.pick(brokers, now, but),
-            lambda endpoint, ask: self.sent.append((endpoint, ask)),
             lambda: PATIENCE_S,
         )
 
     def ask(self, *, timeout_s: float = 120.0) -> None:
         self.anybody.send(PendingRequest("Metadata", None, lambda *outcome: self.came.append(outcome), timeout_s), 0.0)
+        self.poll(0.0)
+
+    def poll(self, now: float) -> float | None:
+        """Take what is to be sent; returns the time of the next poll."""
+        result = self.anybody.poll(now)
+        self.sent += [(one.endpoint, one.request) for one in result.requests]
+        return result.next_poll_at
 
     def turn(self, now: float) -> list[Endpoint | None]:
         """The brokers that have received the request so far."""
-        self.anybody.poll(now)
+        self.poll(now)
         return [endpoint for endpoint, _ in self.sent]
 
     def answer(self, number: int, outcome: RequestResult, now: float) -> None:
         """The outcome of the request with this number."""
         self.sent[number][1].done(outcome, now)
+        self.poll(now)
 
 
 def answered(value: Any) -> ResponseReceived:
@@ -51,13 +58,13 @@ def test_one_that_answers_in_time_is_asked_alone() -> None:
     table.answer(0, answered("yes"), 1.95)
     assert table.came == [(answered("yes"), 1.95)]
     assert table.turn(60.0) == [FIRST]
-    assert table.anybody.next_poll_at() == []
+    assert table.poll(60.0) is None
 
 
 def test_one_more_is_asked_whenever_a_while_has_brought_nothing_and_the_first_answer_counts() -> None:
     table = Table(FIRST, SECOND, THIRD)
     table.ask()
-    assert table.anybody.next_poll_at() == [PATIENCE_S]
+    assert table.poll(0.0) == PATIENCE_S
     assert table.turn(2.0) == [FIRST, SECOND]
     assert table.turn(3.9) == [FIRST, SECOND]
     assert table.turn(4.0) == [FIRST, SECOND, THIRD]

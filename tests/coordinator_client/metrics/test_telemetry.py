@@ -13,6 +13,7 @@ import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 
 from kohort import Consumer, TopicPartition
+from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.metrics import otlp
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics
 from kohort.coordinator_client.metrics.telemetry_sender import (
@@ -434,6 +435,12 @@ def test_without_the_library_one_line_says_what_is_missing(
     assert len([text for text in caplog.messages if "kohort[opentelemetry]" in text]) == 1
 
 
+def is_idle(core: ConsumerCore) -> bool:
+    """True if a subscription has come and no request is in flight."""
+    machine = core.pushing._machine
+    return machine is not None and machine.next_poll_at() is not None
+
+
 def test_a_close_that_waits_for_its_last_push_ends_with_its_answer() -> None:
     with FakeBroker(topics={"topic": 1}, versions=OFFERED) as fake:
         fake.control("GetTelemetrySubscriptions", wanting("*", interval_ms=3_600_000))
@@ -441,7 +448,7 @@ def test_a_close_that_waits_for_its_last_push_ends_with_its_answer() -> None:
         consumer.assign([TopicPartition("topic", 0)])  # nothing but the push is to be waited for
         poll_until(consumer, lambda: consumer._session.read(lambda core: not core.pushing.ended))
         until = time.monotonic() + 120
-        while consumer._session.read(lambda core: core.pushing.next_poll_at()[0]) is None:
+        while not consumer._session.read(is_idle):
             assert time.monotonic() < until
             consumer.poll(0.02)
         consumer.close()
