@@ -13,9 +13,9 @@ from kohort.common.version import __version__
 from kohort.network.errors import AuthorizationFailed
 from kohort.network.requests import Endpoint, VersionRanges
 from kohort.protocol.apis.api_versions import ApiVersionsRequest
-from kohort.protocol.errors import BrokerError
+from kohort.protocol.errors import BrokerError, ErrorCode
 
-REFUSED: Final = frozenset({29, 31})
+REFUSED: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
 
 
 @dataclass(frozen=True, slots=True)

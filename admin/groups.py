@@ -13,14 +13,10 @@ from kohort.protocol.apis.delete_groups import DeleteGroupsRequest
 from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
 from kohort.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.protocol.apis.list_groups import ListGroupsRequest
-from kohort.protocol.errors import BrokerError, UnsupportedVersion
+from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 from kohort.protocol.membership import Subscription, parse_subscription, read_assignment
 from kohort.protocol.schema import first_version
 
-GROUP_AUTHORIZATION: Final = 30
-NON_EMPTY_GROUP: Final = 68
-GROUP_ID_NOT_FOUND: Final = 69
-UNSUPPORTED_VERSION: Final = 35
 CONSUMER: Final = "consumer"
 CLASSIC_MEMBER: Final = 0
 FIRST_WITH_RIGHTS: Final = first_version(DescribeGroupsRequest, "include_authorized_operations")
@@ -127,7 +123,7 @@ def _describe_consumer_group(asker: RequestDriver, group: str) -> GroupDescripti
     except UnsupportedVersion:
         return None
     one = first_of(answer.groups, "ConsumerGroupDescribe", group=group)
-    if one.error_code in (GROUP_ID_NOT_FOUND, UNSUPPORTED_VERSION):
+    if one.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
     if one.error_code:
         raise _group_error(one.error_code, group, "ConsumerGroupDescribe")
@@ -164,7 +160,7 @@ def _describe_classic_group(asker: RequestDriver, group: str) -> GroupDescriptio
 
     answer = asker.of_coordinator(group, "DescribeGroups", request, codes=_codes_of_groups)
     one = first_of(answer.groups, "DescribeGroups", group=group)
-    if one.error_code == GROUP_ID_NOT_FOUND or (not one.error_code and one.group_state == "Dead"):
+    if one.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (not one.error_code and one.group_state == "Dead"):
         raise GroupMissing(group, one.error_message)
     if one.error_code:
         raise _group_error(one.error_code, group, "DescribeGroups")
@@ -248,11 +244,11 @@ def _codes_of_results(answer: Any) -> list[int]:
 
 
 def _group_error(code: int, group: str, api: str) -> KohortError:
-    if code == GROUP_ID_NOT_FOUND:
+    if code == ErrorCode.GROUP_ID_NOT_FOUND:
         return GroupMissing(group)
-    if code == NON_EMPTY_GROUP:
+    if code == ErrorCode.NON_EMPTY_GROUP:
         return GroupNotEmpty("the group has members", hint="stop them first", group=group)
-    if code == GROUP_AUTHORIZATION:
+    if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
         return group_error(code, group)
     return BrokerError(code, api=api, group=group)
 

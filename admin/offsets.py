@@ -25,12 +25,12 @@ from kohort.network.offset_requests import (
     offset_fetch_request,
 )
 from kohort.network.requests import Endpoint
-from kohort.protocol.errors import BrokerError
+from kohort.protocol.errors import BrokerError, ErrorCode
 
 NEWEST: Final = -3
 """ListOffsets timestamp for the record with the latest timestamp (KIP-734)."""
 
-MEMBERS_THERE: Final = frozenset({22, 25, 68})
+MEMBERS_THERE: Final = frozenset({ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.NON_EMPTY_GROUP})
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,11 +19,13 @@ from kohort.network.network_client import Driver
 from kohort.network.promise import Promise
 from kohort.network.requests import Endpoint
 from kohort.protocol.apis.metadata import MetadataRequest
+from kohort.protocol.errors import ErrorCode
 
-COORDINATOR_RETRIABLE: Final = frozenset({14, 15, 16})
+COORDINATOR_RETRIABLE: Final = frozenset(
+    {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
+)
 """Retriable coordinator errors: it is loading, not available yet, or another broker."""
 
-NOT_CONTROLLER: Final = 41
 
 NO_TOPICS: Final = MetadataRequest(
     topics=(),
@@ -97,7 +99,7 @@ class RequestDriver:
         recognize NOT_CONTROLLER.
         """
         answer = self.one(api, request)
-        while NOT_CONTROLLER in codes(answer) and self.retry():
+        while ErrorCode.NOT_CONTROLLER in codes(answer) and self.retry():
             told = self.one("Metadata", NO_TOPICS).controller_id
             answer = self.all([AdminRequest(api, request, self.brokers().get(told))])[0]
         return answer

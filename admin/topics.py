@@ -10,8 +10,6 @@ from kohort.admin.describe_configs import TOPIC, describe_configs
 from kohort.admin.request_driver import RequestDriver, first_of
 from kohort.common import KohortError, TopicPartition
 from kohort.network.error_mapping import (
-    TOPIC_AUTHORIZATION,
-    UNKNOWN_TOPIC,
     UNKNOWN_TOPIC_GRACE_S,
     topic_error,
 )
@@ -26,11 +24,9 @@ from kohort.protocol.apis.create_topics import (
 )
 from kohort.protocol.apis.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse, DeleteTopicState
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic
-from kohort.protocol.errors import BrokerError
+from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.protocol.schema import first_version
 
-TOPIC_ALREADY_EXISTS: Final = 36
-LEADER_NOT_AVAILABLE: Final = 5
 TOPIC_ITSELF: Final = 1
 FIRST_VERSION_BY_STATE: Final = first_version(DeleteTopicsRequest, "topics")
 FIRST_WITH_RIGHTS: Final = first_version(MetadataRequest, "include_topic_authorized_operations")
@@ -85,7 +81,7 @@ class Leaders:
             if not one.error_code
             for each in one.partitions
         }
-        made = {one.name for one in topics if one.error_code == LEADER_NOT_AVAILABLE}  # no partitions so far
+        made = {one.name for one in topics if one.error_code == ErrorCode.LEADER_NOT_AVAILABLE}  # no partitions so far
         return cls(
             {one: brokers[each.leader_id] for one, each in states.items() if each.leader_id in brokers},
             frozenset(one for one in wanted if one.topic in made or (one in states and _awaits_leader(states[one]))),
@@ -142,7 +138,9 @@ def describe_topic(asker: RequestDriver, topic: str) -> TopicDescription:
     while True:
         answer = asker.one("DescribeConfigs", describe_configs(TOPIC, [topic]))
         result = first_of(answer.results, "DescribeConfigs", topic=topic)
-        if result.error_code != UNKNOWN_TOPIC or not asker.retry():  # the broker may not know a new topic yet
+        if (
+            result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not asker.retry()
+        ):  # the broker may not know a new topic yet
             break
     own = {one.name: one.value for one in result.configs if _is_own(one)}
     return _described(found, own)
@@ -156,10 +154,10 @@ def once_led(asker: RequestDriver, topic: str) -> Any:
     """
     while True:
         found = first_of(metadata(asker, [topic]).topics, "Metadata", topic=topic)
-        if found.error_code == UNKNOWN_TOPIC:
+        if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             again = asker.retry(UNKNOWN_TOPIC_GRACE_S)
         elif found.error_code:
-            again = found.error_code == LEADER_NOT_AVAILABLE and asker.retry()
+            again = found.error_code == ErrorCode.LEADER_NOT_AVAILABLE and asker.retry()
         else:
             again = any(map(_awaits_leader, found.partitions)) and asker.retry()
         if again:
@@ -179,7 +177,7 @@ def _is_own(config: Any) -> bool:
 
 
 def _topic_error(topic: str, code: int) -> KohortError:
-    if code == UNKNOWN_TOPIC:
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UnknownTopic("no such topic", hint="list the topics with `kohort topic list`", topic=topic)
     return topic_error(topic, code)
 
@@ -210,7 +208,7 @@ def create_topic(
     request = CreateTopicsRequest(topics=(made,), timeout_ms=asker.config.request_timeout_ms)
     answer = asker.of_controller("CreateTopics", request, codes=_codes_of_created)
     result = first_of(answer.topics, "CreateTopics", topic=topic)
-    if result.error_code == TOPIC_ALREADY_EXISTS:
+    if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
         raise TopicExists("the topic is there already", topic=topic)
     if result.error_code:
         raise BrokerError(result.error_code, result.error_message, api="CreateTopics", topic=topic)
@@ -241,9 +239,9 @@ def delete_topics(asker: RequestDriver, topics: Iterable[str]) -> None:
 
     deleted = asker.of_controller("DeleteTopics", build, codes=_codes_of_deleted)
     for name, one in zip(names, deleted.responses, strict=False):
-        if one.error_code == UNKNOWN_TOPIC:
-            raise _topic_error(one.name or name, UNKNOWN_TOPIC)
-        if one.error_code == TOPIC_AUTHORIZATION:
+        if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
+            raise _topic_error(one.name or name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        if one.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             raise AuthorizationFailed(
                 "not allowed to delete the topic", hint="grant DELETE on the topic", topic=one.name or name
             )

@@ -8,7 +8,6 @@ from kohort.protocol.catalogue import API
 
 SECTION = Section("A", "ApiVersions, FindCoordinator and the connection", "ApiVersions")
 NAMED = {"client_software_name": "kohort", "client_software_version": "1.0"}
-UNSUPPORTED_VERSION = 35
 CLOSE_TIMEOUT_S = 5.0
 _KEY = API["ApiVersions"].key
 

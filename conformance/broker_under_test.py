@@ -20,14 +20,14 @@ from kohort.conformance.broker_control import Operator
 from kohort.conformance.errors import Blocked, CheckEnd, NoAnswer, PeerClosed, TargetUnreachable
 from kohort.conformance.retry_timing import Expected
 from kohort.protocol.catalogue import API
-from kohort.protocol.errors import CODES, error_name
+from kohort.protocol.errors import ErrorCode, error_name
 
 ANSWER_TIMEOUT_S = 10.0
 COORDINATOR_TIMEOUT_S = 40.0
 TOPIC_TIMEOUT_S = 15.0
 _BROKER_RESOURCE = 4
 _NOT_YET = frozenset(
-    CODES[name] for name in ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
+    ErrorCode[name] for name in ("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR")
 )
 WARM_GROUPS = 64  # enough to touch every partition of a usual __consumer_offsets
 
@@ -406,7 +406,7 @@ class BrokerUnderTest:
             answer = await self.request("DeleteGroups", {"groups_names": tuple(groups)}, node=node)
         except (CheckEnd, WireError) as error:
             return [f"{len(groups)} groups {self.prefix}-*: {error}"]
-        gone = (0, CODES["GROUP_ID_NOT_FOUND"])
+        gone = (0, ErrorCode.GROUP_ID_NOT_FOUND)
         return [
             f"group {entry.group_id}: {error_name(entry.error_code)}"
             for entry in answer.results

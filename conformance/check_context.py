@@ -14,7 +14,7 @@ from kohort.conformance.errors import Blocked, Failed, NotApplicable
 from kohort.conformance.frame_log import Frame
 from kohort.conformance.member import CheckMember
 from kohort.conformance.retry_timing import STEPS_S, Expected
-from kohort.protocol.errors import error_name
+from kohort.protocol.errors import ErrorCode, error_name
 
 PARKED_FOR_S = 0.3  # a delayed response has not arrived after this time; another one takes a few ms
 STATE_TIMEOUT_S = 6.0
@@ -207,7 +207,7 @@ class CheckContext:
 
     async def _hears(self, member: CheckMember, timeout_s: float = STATE_TIMEOUT_S) -> bool:
         async def told() -> bool:
-            return bool((await member.heartbeat()).error_code == REBALANCE_IN_PROGRESS)
+            return bool((await member.heartbeat()).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
 
         return await self.until(told, timeout_s, signal="Heartbeat")
 
@@ -259,6 +259,3 @@ class CheckContext:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
         await asyncio.gather(*(peer.close() for peer in self._peers), return_exceptions=True)
-
-
-REBALANCE_IN_PROGRESS = 27

@@ -14,9 +14,9 @@ from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import Blocked, NoAnswer, PeerClosed
 from kohort.conformance.frame_log import Frame
-from kohort.conformance.member import MEMBER_ID_REQUIRED, CheckMember
+from kohort.conformance.member import CheckMember
 from kohort.conformance.request_builders import commit, describe_one, fetch
-from kohort.protocol.errors import error_name
+from kohort.protocol.errors import ErrorCode, error_name
 
 SECTION = Section("A", "ApiVersions, FindCoordinator and the connection", "FindCoordinator")
 FAILOVER_SECTION = Section("N", "Malformed and unusual bytes, restarts", "JoinGroup")
@@ -115,7 +115,7 @@ async def _settle(scene: CheckContext) -> CheckMember:
         """Return True once the member has joined. After another check's restart the coordinator may still load."""
         try:
             answer = await member.join()
-            if answer.error_code == MEMBER_ID_REQUIRED:
+            if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 answer = await member.join(member_id=answer.member_id)
         except (PeerClosed, NoAnswer, WireError):
             return False

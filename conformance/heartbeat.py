@@ -5,6 +5,7 @@ import asyncio
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.request_builders import commit
+from kohort.protocol.errors import ErrorCode
 
 SECTION = Section("D", "Heartbeat", "Heartbeat")
 
@@ -100,7 +101,7 @@ async def silence(scene: CheckContext) -> None:
     scene.error((await leader.heartbeat()).error_code, "NONE", "the leader's Heartbeat before")
 
     async def told() -> bool:
-        return bool((await leader.heartbeat()).error_code == 27)
+        return bool((await leader.heartbeat()).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
 
     found = await scene.until(told, session / 1000 + 5)
     scene.true("the leader's heartbeats", found, "REBALANCE_IN_PROGRESS after the session timeout", "NONE all the time")

@@ -6,6 +6,7 @@ import time
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.member import subscribe
+from kohort.protocol.errors import ErrorCode
 
 SECTION = Section("B", "JoinGroup", "JoinGroup")
 LATE_S = 8.0  # a response that is delayed by 1.5 s
@@ -209,7 +210,7 @@ async def full(scene: CheckContext) -> None:
     members = await scene.stable(size)
     newcomer = scene.member()
     answer = await newcomer.join()
-    if scene.version >= 4 and answer.error_code == 79:
+    if scene.version >= 4 and answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         answer = await newcomer.join(member_id=answer.member_id)
     scene.error(answer.error_code, "GROUP_MAX_SIZE_REACHED", f"JoinGroup of member {size + 1}")
     scene.error((await members[0].heartbeat()).error_code, "NONE", "Heartbeat of a member inside")

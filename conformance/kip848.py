@@ -10,6 +10,7 @@ from kohort.conformance.check_context import CheckContext
 from kohort.conformance.kip848_member import Kip848Consumer, as_request, assigned_group, describe, settle
 from kohort.conformance.member import subscribe
 from kohort.conformance.request_builders import commit, describe_one, fetch
+from kohort.protocol.errors import ErrorCode
 
 SECTION = Section("M", "Consumer groups (KIP-848)", "ConsumerGroupHeartbeat")
 NEEDS = (Need.CONSUMER, Need.TOPIC)
@@ -395,7 +396,7 @@ async def unreadable(scene: CheckContext) -> None:
     for metadata in (b"", b"\x00\x01\x00"):
         joining = scene.member(protocols=(("range", metadata),))
         answer = await joining.join()
-        if answer.error_code == 79:
+        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
             answer = await joining.join(member_id=answer.member_id)
         expected = "INCONSISTENT_GROUP_PROTOCOL or UNKNOWN_SERVER_ERROR"
         scene.error(answer.error_code, expected, f"JoinGroup with {len(metadata)} bytes of metadata")

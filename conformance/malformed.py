@@ -9,6 +9,7 @@ from kohort.conformance.check_context import CheckContext
 from kohort.conformance.member import subscribe
 from kohort.conformance.request_builders import GROUP_REQUESTS, GroupRequest, describe_one
 from kohort.protocol.catalogue import API
+from kohort.protocol.errors import ErrorCode
 from kohort.protocol.framing import response_header_version
 
 SECTION = Section("N", "Malformed and unusual bytes, restarts", "JoinGroup")
@@ -43,7 +44,7 @@ async def garbage(scene: CheckContext) -> None:
 async def announces_too_much(scene: CheckContext) -> None:
     member = scene.member(protocols=(("range", HUGE),))
     answer = await member.join(timeout_s=3.0)
-    if answer.error_code == 79:
+    if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
         answer = await member.join(member_id=answer.member_id, timeout_s=3.0)
     scene.error(answer.error_code, "NONE or INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with this metadata")
 

@@ -9,11 +9,10 @@ from typing import Any, Protocol
 from kohort.common.errors import WireError
 from kohort.conformance.broker_under_test import BrokerUnderTest
 from kohort.conformance.errors import Blocked, NoAnswer, PeerClosed
-from kohort.protocol.errors import error_name
+from kohort.protocol.errors import ErrorCode, error_name
 from kohort.protocol.membership import Subscription, build_subscription
 
 REBALANCE_MS = 60_000
-MEMBER_ID_REQUIRED = 79
 
 
 def subscribe(*topics: str, user_data: bytes | None = None) -> bytes:
@@ -90,7 +89,7 @@ class CheckMember:
         """Join, with a retry after MEMBER_ID_REQUIRED. Returns once the generation is complete."""
         try:
             answer = await self.join(**changes)
-            if answer.error_code == MEMBER_ID_REQUIRED:
+            if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
                 self.id = answer.member_id
                 answer = await self.join(**changes)
         except (PeerClosed, NoAnswer, WireError) as error:

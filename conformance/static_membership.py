@@ -3,10 +3,11 @@
 import asyncio
 
 from kohort.conformance.check import CheckKind, Need, Section
-from kohort.conformance.check_context import REBALANCE_IN_PROGRESS, CheckContext
+from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import Blocked
 from kohort.conformance.member import CheckMember, subscribe
 from kohort.conformance.request_builders import commit, describe_one, leave
+from kohort.protocol.errors import ErrorCode
 
 SECTION = Section("I", "Static members", "JoinGroup")
 
@@ -170,7 +171,7 @@ async def back_changed(scene: CheckContext) -> None:
 
     async def decided() -> bool:
         """True once decided. Some versions of Kafka rebalance at once, others keep the old generation."""
-        return entering.done() or (await leader.heartbeat()).error_code == REBALANCE_IN_PROGRESS
+        return entering.done() or (await leader.heartbeat()).error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
     await scene.until(decided)
     answer = None if entering.done() else await leader.join()

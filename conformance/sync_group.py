@@ -5,6 +5,7 @@ from typing import Any
 
 from kohort.conformance.check import CheckKind, Section
 from kohort.conformance.check_context import CheckContext
+from kohort.protocol.errors import ErrorCode
 
 SECTION = Section("C", "SyncGroup", "SyncGroup")
 
@@ -184,7 +185,7 @@ async def never_syncs(scene: CheckContext) -> None:
     scene.error(answer.error_code, "NONE", "SyncGroup of the leader")
 
     async def told() -> bool:
-        return bool((await leader.heartbeat()).error_code == 27)
+        return bool((await leader.heartbeat()).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
 
     found = await scene.until(told, 6.0)
     scene.true("the leader's heartbeats", found, "REBALANCE_IN_PROGRESS within 6 s", "NONE all the time")

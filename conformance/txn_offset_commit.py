@@ -11,7 +11,7 @@ from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import Blocked
 from kohort.conformance.request_builders import commit, fetch
-from kohort.protocol.errors import error_name
+from kohort.protocol.errors import ErrorCode, error_name
 
 SECTION = Section("K", "Offsets in transactions", "TxnOffsetCommit")
 FETCH_SECTION = Section("G", "OffsetFetch and OffsetDelete", "OffsetFetch")
@@ -19,7 +19,14 @@ TOPIC = (Need.TOPIC,)
 APIS = ("FindCoordinator 1+", "InitProducerId", "AddOffsetsToTxn", "EndTxn", "OffsetFetch 1+")
 TRANSACTION = 1
 TIMEOUT_MS = 60_000
-_NOT_YET = frozenset({14, 15, 16, 51})  # loading, not available, not coordinator, concurrent transactions
+_NOT_YET = frozenset(
+    {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.CONCURRENT_TRANSACTIONS,
+    }
+)  # loading, not available, not coordinator, concurrent transactions
 
 
 @dataclass

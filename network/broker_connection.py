@@ -30,7 +30,7 @@ from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsRes
 from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
 from kohort.protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kohort.protocol.catalogue import API, choose_version
-from kohort.protocol.errors import BrokerError, error_name
+from kohort.protocol.errors import BrokerError, ErrorCode, error_name
 from kohort.protocol.wire import WireConnection
 
 if TYPE_CHECKING:
@@ -38,8 +38,6 @@ if TYPE_CHECKING:
     from kohort.network.auth.token_refresh import Token
     from kohort.network.tape_writer import Keep
 
-UNSUPPORTED_VERSION = 35
-ILLEGAL_SASL_STATE = 34
 PART_OF_LIFETIME = 0.85  # of a session, as Apache Kafka's client; then the client authenticates again
 OF_A_LOGIN = frozenset({"SaslHandshake", "SaslAuthenticate"})
 LOGIN_FRAME_BYTES = {"ApiVersions": 1 << 16, "SaslHandshake": 1 << 20, "SaslAuthenticate": 1 << 20}
@@ -252,7 +250,7 @@ class BrokerConnection:
 
     def _versions_answered(self, answer: ApiVersionsResponse, version: int, now: float) -> None:
         # KIP-511: a broker that does not support the version of ApiVersions responds in version 0.
-        if answer.error_code == UNSUPPORTED_VERSION and version != 0:
+        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version != 0:
             self._send_api_versions(0, now)
             return
         if answer.error_code:
@@ -298,9 +296,9 @@ class BrokerConnection:
 
     def _no_handshake(self, answer: SaslHandshakeResponse, place: dict[str, Any]) -> KohortError:
         assert self.credentials is not None
-        if answer.error_code == ILLEGAL_SASL_STATE and self._authentications:
+        if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE and self._authentications:
             return ConnectionFailed("the broker does not allow the session to be renewed now", **place)
-        if answer.error_code == ILLEGAL_SASL_STATE:
+        if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             return AuthenticationFailed(
                 "the listener does not use SASL", hint="use another port, or security_protocol without SASL", **place
             )

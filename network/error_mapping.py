@@ -2,24 +2,22 @@
 
 from kohort.common import KohortError, TopicPartition
 from kohort.network.errors import AuthorizationFailed, UnknownTopic
-from kohort.protocol.errors import BrokerError
+from kohort.protocol.errors import BrokerError, ErrorCode
 
-UNKNOWN_TOPIC, INVALID_TOPIC, TOPIC_AUTHORIZATION, GROUP_AUTHORIZATION = 3, 17, 29, 30
 UNKNOWN_TOPIC_GRACE_S = 5.0  # a topic made a moment ago may not be known to every broker yet
-UNKNOWN_SERVER_ERROR = -1
 
 
 def may_pass(code: int) -> bool:
     """True if a leader that refused to give the start or end of its log may give it later."""
-    return code == UNKNOWN_SERVER_ERROR or BrokerError(code).retriable
+    return code == ErrorCode.UNKNOWN_SERVER_ERROR or BrokerError(code).retriable
 
 
 def topic_error(topic: str, code: int) -> KohortError:
-    if code == TOPIC_AUTHORIZATION:
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return AuthorizationFailed("not allowed to read the topic", hint="grant READ and DESCRIBE on it", topic=topic)
-    if code == INVALID_TOPIC:
+    if code == ErrorCode.INVALID_TOPIC_EXCEPTION:
         return UnknownTopic("invalid topic name", topic=topic)
-    if code == UNKNOWN_TOPIC:
+    if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
         return UnknownTopic("no such topic", hint="check its name, or create it; later polls wait for it", topic=topic)
     return BrokerError(code, api="Metadata", topic=topic)
 
@@ -31,16 +29,16 @@ def is_of_others(error: KohortError, topics: frozenset[str]) -> bool:
 
 
 def group_error(code: int, group: str | None) -> KohortError:
-    if code == GROUP_AUTHORIZATION:
+    if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
         return AuthorizationFailed("not allowed to use the group", hint="grant READ on the group", group=group)
     return BrokerError(code, api="FindCoordinator", group=group)
 
 
 def offset_error(partition: TopicPartition | None, code: int, group: str | None) -> KohortError:
-    if code == GROUP_AUTHORIZATION:
+    if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
         return group_error(code, group)
     if partition is None:
         return BrokerError(code, api="OffsetFetch", group=group)
-    if code == TOPIC_AUTHORIZATION:
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return topic_error(partition.topic, code)
     return BrokerError(code, api="OffsetFetch", group=group, topic=partition.topic, partition=partition.partition)

@@ -12,11 +12,11 @@ from uuid import UUID
 
 from kohort.common import TopicPartition
 from kohort.protocol.apis.metadata import MetadataResponse, MetadataResponseTopic
+from kohort.protocol.errors import ErrorCode
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 NO_NODE = -1
 NO_EPOCH = -1
-LEADER_NOT_AVAILABLE = 5
 FIRST_VERSION_OF_SOUND_EPOCHS = 9
 # A leader plans for each number up to the highest: one that is made up must not have it plan for two billion.
 MOST_AN_ENTRY = 10
@@ -68,7 +68,7 @@ class ClusterView(NamedTuple):
                 continue
             known = self.topics.get(name)
             refused.pop(name, None)
-            if topic.error_code not in (0, LEADER_NOT_AVAILABLE):
+            if topic.error_code not in (0, ErrorCode.LEADER_NOT_AVAILABLE):
                 topics.pop(name, None)
                 refused[name] = topic.error_code
             elif (view := _topic(topic, known)) is not None:

@@ -6,7 +6,7 @@ from typing import Protocol
 from kohort.common import KohortError
 from kohort.network.client_config import ClientConfig
 from kohort.network.connection_states import ConnectionStates
-from kohort.network.error_mapping import UNKNOWN_TOPIC, UNKNOWN_TOPIC_GRACE_S, topic_error
+from kohort.network.error_mapping import UNKNOWN_TOPIC_GRACE_S, topic_error
 from kohort.network.errors import AuthenticationFailed, TlsError
 from kohort.network.hedged_requests import ELSEWHERE_S, HedgedRequests
 from kohort.network.metadata import TopicsChanged, believable
@@ -21,8 +21,7 @@ from kohort.network.requests import (
     SendFailed,
 )
 from kohort.protocol.apis.metadata import MetadataResponse
-
-REBOOTSTRAP_REQUIRED = 129
+from kohort.protocol.errors import ErrorCode
 
 
 class ClientContext(Protocol):
@@ -138,7 +137,7 @@ class MetadataUpdater:
             return
         if isinstance(outcome, SendFailed):
             core.fail(outcome.error)
-        elif _says(outcome, REBOOTSTRAP_REQUIRED) and core.endpoints.rebootstrap:
+        elif _says(outcome, ErrorCode.REBOOTSTRAP_REQUIRED) and core.endpoints.rebootstrap:
             core.metadata.view = core.metadata.view.without_brokers()
         core.metadata.on_failure(now, core.chance())
 
@@ -159,7 +158,7 @@ class MetadataUpdater:
         for name in missing - self._reported_missing:
             code = refused[name]
             since = self._missing_since.setdefault(name, now)
-            if code == UNKNOWN_TOPIC and now - since < UNKNOWN_TOPIC_GRACE_S:
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and now - since < UNKNOWN_TOPIC_GRACE_S:
                 continue
             self._reported_missing.add(name)
             self._core.put_error(topic_error(name, code))

@@ -13,7 +13,6 @@ from typing import Final, NamedTuple
 from kohort.common import KohortError, TopicPartition
 from kohort.fastpath._encode import seal
 from kohort.network.backoff import FRESH
-from kohort.network.error_mapping import UNKNOWN_SERVER_ERROR
 from kohort.network.errors import AuthorizationFailed
 from kohort.network.metadata import BrokerNode
 from kohort.network.request_manager import earliest
@@ -39,7 +38,7 @@ from kohort.protocol.apis.produce import (
     ProduceResponse,
     TopicProduceData,
 )
-from kohort.protocol.errors import BrokerError, UnsupportedVersion
+from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 
 log = logging.getLogger("kohort.producer")
 
@@ -60,11 +59,11 @@ class BatchVerdict(Enum):
 
 
 VERDICTS: Final[Mapping[int, BatchVerdict]] = {
-    0: BatchVerdict.DONE,
-    46: BatchVerdict.DONE,  # DUPLICATE_SEQUENCE_NUMBER: an earlier attempt succeeded
-    45: BatchVerdict.BUMP_EPOCH,  # OUT_OF_ORDER_SEQUENCE_NUMBER
-    59: BatchVerdict.BUMP_EPOCH,  # UNKNOWN_PRODUCER_ID
-    47: BatchVerdict.BUMP_EPOCH,  # INVALID_PRODUCER_EPOCH
+    ErrorCode.NONE: BatchVerdict.DONE,
+    ErrorCode.DUPLICATE_SEQUENCE_NUMBER: BatchVerdict.DONE,  # an earlier attempt succeeded
+    ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: BatchVerdict.BUMP_EPOCH,
+    ErrorCode.UNKNOWN_PRODUCER_ID: BatchVerdict.BUMP_EPOCH,
+    ErrorCode.INVALID_PRODUCER_EPOCH: BatchVerdict.BUMP_EPOCH,
 }
 
 
@@ -254,7 +253,7 @@ class Sender:
                     self._transactions.lost_count(lane, answer.error_code)
                 self._again(sent, now)
             case BatchVerdict.REFUSED:
-                batch.unsure = batch.unsure or answer.error_code == UNKNOWN_SERVER_ERROR
+                batch.unsure = batch.unsure or answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
                 lane.give_back(batch)
                 self._accumulator.settle(lane, batch, refusal(batch, answer))
 
@@ -304,7 +303,7 @@ class Sender:
 def refusal(batch: ProducerBatch, answer: PartitionProduceResponse) -> KohortError:
     """The error of a rejected batch for its caller."""
     topic, partition = batch.partition
-    if answer.error_code == 29:
+    if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return AuthorizationFailed(
             "not allowed to write to the topic", hint="grant WRITE on it", topic=topic, partition=partition
         )

@@ -47,7 +47,7 @@ from kohort.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitRequestTopic,
     TxnOffsetCommitResponse,
 )
-from kohort.protocol.errors import BrokerError, UnsupportedVersion
+from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 from kohort.protocol.schema import first_version
 
 log = logging.getLogger("kohort.producer")
@@ -72,29 +72,34 @@ class TransactionErrorAction(Enum):
 _R = TransactionErrorAction
 
 REACTIONS: Final[Mapping[int, TransactionErrorAction]] = {
-    15: _R.REDISCOVER,
-    16: _R.REDISCOVER,
-    14: _R.RETRY,
-    51: _R.RETRY,  # CONCURRENT_TRANSACTIONS: the previous one is not completed yet
-    3: _R.RETRY,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: _R.REDISCOVER,
+    ErrorCode.NOT_COORDINATOR: _R.REDISCOVER,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: _R.RETRY,
+    ErrorCode.CONCURRENT_TRANSACTIONS: _R.RETRY,  # the previous one is not completed yet
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: _R.RETRY,
     # The next InitProducerId, with the current id, distinguishes a newer instance from a transaction time-out.
-    47: _R.ABORT,  # INVALID_PRODUCER_EPOCH
-    90: _R.ABORT,  # PRODUCER_FENCED
-    49: _R.ABORT,  # INVALID_PRODUCER_ID_MAPPING: the coordinator does not know the id any more
-    120: _R.ABORT,  # TRANSACTION_ABORTABLE
-    48: _R.FATAL,  # INVALID_TXN_STATE
-    50: _R.FATAL,  # INVALID_TRANSACTION_TIMEOUT
-    53: _R.FATAL,  # TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-    31: _R.FATAL,  # CLUSTER_AUTHORIZATION_FAILED
+    ErrorCode.INVALID_PRODUCER_EPOCH: _R.ABORT,
+    ErrorCode.PRODUCER_FENCED: _R.ABORT,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: _R.ABORT,  # the coordinator does not know the id any more
+    ErrorCode.TRANSACTION_ABORTABLE: _R.ABORT,
+    ErrorCode.INVALID_TXN_STATE: _R.FATAL,
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: _R.FATAL,
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _R.FATAL,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _R.FATAL,
 }
-FENCED = frozenset({47, 90})
-UNKNOWN_ID = 49
-NOT_ATTEMPTED = 55
+FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 # Requests that add to a transaction, before its outcome is decided.
 FILLING = frozenset({"AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit"})
 ENDING = frozenset({TxnState.COMMITTING, TxnState.ABORTING})
 # Another member owns the partitions, or the group is rebalancing.
-GROUP_WENT_ON = frozenset({22, 25, 27, 82})
+GROUP_WENT_ON = frozenset(
+    {
+        ErrorCode.ILLEGAL_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID,
+        ErrorCode.REBALANCE_IN_PROGRESS,
+        ErrorCode.FENCED_INSTANCE_ID,
+    }
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -377,7 +382,7 @@ class TransactionManager:
         code = answer.error_code
         if code in FENCED:
             self.die(self._fenced(code))
-        elif code == UNKNOWN_ID and self.producer is not NO_PRODUCER_ID:
+        elif code == ErrorCode.INVALID_PRODUCER_ID_MAPPING and self.producer is not NO_PRODUCER_ID:
             self.producer = NO_PRODUCER_ID  # the coordinator does not know the id any more: request a new one
         elif self._went_well("InitProducerId", code, now):
             self.producer = ProducerId(answer.producer_id, answer.producer_epoch)
@@ -414,7 +419,7 @@ class TransactionManager:
                 for one in topic.results_by_partition
             }
             # OPERATION_NOT_ATTEMPTED is caused by the error of another partition.
-            bad = {place: code for place, code in codes.items() if code not in (0, NOT_ATTEMPTED)}
+            bad = {place: code for place, code in codes.items() if code not in (0, ErrorCode.OPERATION_NOT_ATTEMPTED)}
             if not bad:
                 self._attempts = FRESH
                 self._contents.partitions |= wanted
@@ -638,9 +643,9 @@ def _mends_itself(code: int) -> bool:
 
 
 def _forbidden(error: KohortError) -> KohortError:
-    if isinstance(error, BrokerError) and error.code == 53:
+    if isinstance(error, BrokerError) and error.code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED:
         return AuthorizationFailed("not allowed to use the transactional id", hint="grant WRITE on it", **error.place)
-    if isinstance(error, BrokerError) and error.code == 31:
+    if isinstance(error, BrokerError) and error.code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED:
         return AuthorizationFailed(
             "not allowed to write idempotently",
             hint="grant IDEMPOTENT_WRITE on the cluster, or WRITE on the topic",

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from kohort.common.errors import WireError
 from kohort.protocol.catalogue import API
 from kohort.protocol.codec import Message
+from kohort.protocol.errors import ErrorCode
 from kohort.protocol.framing import (
     MAX_FRAME_BYTES,
     RequestHeader,
@@ -27,7 +28,6 @@ from kohort.protocol.schema import UNBOUNDED, Top
 
 _API_VERSIONS = 18
 _PRODUCE = 0
-_UNSUPPORTED_VERSION = 35
 _MAX_CORRELATION_ID = 2**31 - 1
 _REQUEST_HEADER = Message.of(RequestHeader)
 _RESPONSE_HEADER = Message.of(ResponseHeader)
@@ -132,7 +132,11 @@ class WireConnection:
         header_version = response_header_version(api.response, expected.version)
         _, at = _RESPONSE_HEADER.parse_from(data, 0, header_version)
         version = expected.version
-        if api.key == _API_VERSIONS and version > 0 and data[at : at + 2] == _UNSUPPORTED_VERSION.to_bytes(2, "big"):
+        if (
+            api.key == _API_VERSIONS
+            and version > 0
+            and data[at : at + 2] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+        ):
             # The broker does not support the request's version, and responds in version 0 (KIP-511).
             version = 0
         value, end = api.response.parse_from(data, at, version, budget)

@@ -19,7 +19,6 @@ from kohort.coordinator_client.fetch.fetch_session import OPENING, FetchSession,
 from kohort.coordinator_client.offsets.positions import Positions
 from kohort.fastpath import CorruptRecord
 from kohort.network.backoff import FRESH, Attempts, Backoff
-from kohort.network.error_mapping import UNKNOWN_SERVER_ERROR
 from kohort.network.errors import AuthorizationFailed
 from kohort.network.metadata import NO_NODE, NO_TOPIC_ID, BrokerNode, ClusterView, PartitionView
 from kohort.protocol.apis.fetch import (
@@ -31,7 +30,7 @@ from kohort.protocol.apis.fetch import (
     PartitionData,
     ReplicaState,
 )
-from kohort.protocol.errors import error_name
+from kohort.protocol.errors import ErrorCode, error_name
 
 BEFORE_TOPIC_IDS = 12  # the last version of Fetch that names topics by name
 READ_COMMITTED = 1
@@ -39,22 +38,36 @@ CONSUMER = ReplicaState(replica_id=-1, replica_epoch=-1)
 SOON_OVER_PARTITIONS = 10
 INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 
-OUT_OF_RANGE, CORRUPT_MESSAGE, AUTHORIZATION = 1, 2, 29
-SESSION_NOT_FOUND = 70
-SESSION_ERRORS = frozenset({SESSION_NOT_FOUND, 71, 106})
-STALE_METADATA = frozenset({5, 6, 9, 56, 72, 74, 78})
-TOPIC_GONE = frozenset({3, 100, 103})
-UNKNOWN_LEADER_EPOCH = 75
-OFFSET_MOVED_TO_TIERED_STORAGE = 109
+SESSION_ERRORS = frozenset(
+    {
+        ErrorCode.FETCH_SESSION_ID_NOT_FOUND,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR,
+    }
+)
+STALE_METADATA = frozenset(
+    {
+        ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.NOT_LEADER_OR_FOLLOWER,
+        ErrorCode.REPLICA_NOT_AVAILABLE,
+        ErrorCode.KAFKA_STORAGE_ERROR,
+        ErrorCode.LISTENER_NOT_FOUND,
+        ErrorCode.FENCED_LEADER_EPOCH,
+        ErrorCode.OFFSET_NOT_AVAILABLE,
+    }
+)
+TOPIC_GONE = frozenset(
+    {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID}
+)
 RETRIED_BY_WAITING = frozenset(
     {
-        OUT_OF_RANGE,
-        UNKNOWN_LEADER_EPOCH,
-        UNKNOWN_SERVER_ERROR,
-        OFFSET_MOVED_TO_TIERED_STORAGE,
-        7,
-        13,
-        14,
+        ErrorCode.OFFSET_OUT_OF_RANGE,
+        ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.UNKNOWN_SERVER_ERROR,
+        ErrorCode.OFFSET_MOVED_TO_TIERED_STORAGE,
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.NETWORK_EXCEPTION,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
     }
 )
 
@@ -251,7 +264,7 @@ class Fetcher:
         if response.error_code:
             # A session that the broker lost is reopened at once. An error on opening is retried after a backoff.
             lost = response.error_code in SESSION_ERRORS and session.epoch != OPENING
-            session.reset(gone=response.error_code == SESSION_NOT_FOUND)
+            session.reset(gone=response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
             if not lost:
                 self._node_attempts[node] = self._node_attempts.get(node, FRESH).failed(now, self._backoff, chance)
                 outcome.stale = response.error_code not in SESSION_ERRORS
@@ -379,14 +392,18 @@ class Fetcher:
         place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition, "offset": ask.offset}
         # An error ahead of the position is handled once the position is there; until then it is retried.
         is_position = ask.offset == positions.state(partition).offset
-        if code == OUT_OF_RANGE and is_position and _is_of_leader(node, data, ask, view.partition(partition)):
+        if (
+            code == ErrorCode.OFFSET_OUT_OF_RANGE
+            and is_position
+            and _is_of_leader(node, data, ask, view.partition(partition))
+        ):
             log_start = data.log_start_offset if data.log_start_offset >= 0 else None
             positions.out_of_range(partition, ask.serial, ask.offset, log_start, wall_ms)
             return
-        if code == AUTHORIZATION:
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             positions.fail(partition, AuthorizationFailed("not allowed to read the topic", **place))
             return
-        if code == CORRUPT_MESSAGE:
+        if code == ErrorCode.CORRUPT_MESSAGE:
             positions.fail(partition, CorruptRecord("the broker found the batch corrupt", **place))
             return
         if code in STALE_METADATA or code in TOPIC_GONE or code in RETRIED_BY_WAITING:

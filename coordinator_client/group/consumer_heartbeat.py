@@ -25,7 +25,7 @@ from kohort.coordinator_client.group.target_assignment import TargetAssignment
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kohort.protocol.errors import error_name
+from kohort.protocol.errors import ErrorCode, error_name
 
 JOIN_EPOCH: Final = 0  # epochs with a special meaning
 LEAVE_EPOCH: Final = -1
@@ -54,9 +54,6 @@ def leave_consumer_group(identity: ConsumerGroupMetadata, *, for_good: bool) -> 
 
 
 API: Final = "ConsumerGroupHeartbeat"
-FENCED_MEMBER_EPOCH: Final = 110
-UNRELEASED_INSTANCE_ID: Final = 111
-STALE_MEMBER_EPOCH: Final = 113
 
 MAY_ACKNOWLEDGE: Final = frozenset({MemberState.ASSIGNING, MemberState.STABLE})
 """States in which the owned partitions equal the assignment, since all others are revoked and committed."""
@@ -261,7 +258,9 @@ class ConsumerHeartbeat(MemberComponent):
                 if not self._membership.in_generation:
                     self._back_off()  # it was the join itself that was refused
                 cause = RebalanceCause(
-                    RebalanceReason.STALE_GENERATION if code == FENCED_MEMBER_EPOCH else RebalanceReason.UNKNOWN_MEMBER,
+                    RebalanceReason.STALE_GENERATION
+                    if code == ErrorCode.FENCED_MEMBER_EPOCH
+                    else RebalanceReason.UNKNOWN_MEMBER,
                     API,
                 )
                 self._membership.lose(cause, keep_id=True)
@@ -284,7 +283,7 @@ class ConsumerHeartbeat(MemberComponent):
             waited_s = self._tracker.now - self._held_since
             self._membership.fail(
                 fatal_error(
-                    UNRELEASED_INSTANCE_ID,
+                    ErrorCode.UNRELEASED_INSTANCE_ID,
                     API,
                     self._settings.group_id,
                     f"another member has held the instance id for {waited_s:.0f} s",
@@ -321,7 +320,7 @@ class ConsumerHeartbeat(MemberComponent):
     def on_commit_refused(self, event: ev.CommitRefused) -> None:
         self._tracker.timeline.commit_refused(event.partitions, event.code)
         current = event.sent == self._membership.identity and self._membership.in_generation
-        if event.code == STALE_MEMBER_EPOCH and current:
+        if event.code == ErrorCode.STALE_MEMBER_EPOCH and current:
             self._hurry = True  # the coordinator has a newer epoch than this member
             return
         match REACTIONS["OffsetCommit"].get(event.code):

@@ -13,7 +13,7 @@ from kohort.common.errors import KohortError
 from kohort.coordinator_client.group.states import REBALANCING
 from kohort.network.errors import AuthorizationFailed
 from kohort.network.group_types import ConsumerGroupMetadata
-from kohort.protocol.errors import BrokerError
+from kohort.protocol.errors import BrokerError, ErrorCode
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.group.ready import MemberView
@@ -35,71 +35,76 @@ class ErrorAction(Enum):
 _R = ErrorAction
 
 REACTIONS: Final[Mapping[str, Mapping[int, ErrorAction]]] = {
-    "FindCoordinator": {14: _R.RETRY, 15: _R.RETRY, 24: _R.FATAL, 30: _R.FATAL},
+    "FindCoordinator": {
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: _R.RETRY,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: _R.RETRY,
+        ErrorCode.INVALID_GROUP_ID: _R.FATAL,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: _R.FATAL,
+    },
     "JoinGroup": {
-        14: _R.RETRY,
-        15: _R.REDISCOVER,
-        16: _R.REDISCOVER,
-        25: _R.FORGET_MEMBER,
-        27: _R.RETRY,
-        79: _R.TAKE_ID,
-        23: _R.FATAL,
-        24: _R.FATAL,
-        26: _R.FATAL,
-        30: _R.FATAL,
-        35: _R.FATAL,
-        81: _R.FATAL,
-        82: _R.FATAL,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: _R.RETRY,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: _R.REDISCOVER,
+        ErrorCode.NOT_COORDINATOR: _R.REDISCOVER,
+        ErrorCode.UNKNOWN_MEMBER_ID: _R.FORGET_MEMBER,
+        ErrorCode.REBALANCE_IN_PROGRESS: _R.RETRY,
+        ErrorCode.MEMBER_ID_REQUIRED: _R.TAKE_ID,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL: _R.FATAL,
+        ErrorCode.INVALID_GROUP_ID: _R.FATAL,
+        ErrorCode.INVALID_SESSION_TIMEOUT: _R.FATAL,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: _R.FATAL,
+        ErrorCode.UNSUPPORTED_VERSION: _R.FATAL,
+        ErrorCode.GROUP_MAX_SIZE_REACHED: _R.FATAL,
+        ErrorCode.FENCED_INSTANCE_ID: _R.FATAL,
     },
     "SyncGroup": {
-        14: _R.REJOIN,
-        15: _R.REDISCOVER,
-        16: _R.REDISCOVER,
-        22: _R.FORGET_GENERATION,
-        25: _R.FORGET_MEMBER,
-        27: _R.REJOIN,
-        23: _R.FATAL,
-        30: _R.FATAL,
-        82: _R.FATAL,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: _R.REJOIN,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: _R.REDISCOVER,
+        ErrorCode.NOT_COORDINATOR: _R.REDISCOVER,
+        ErrorCode.ILLEGAL_GENERATION: _R.FORGET_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID: _R.FORGET_MEMBER,
+        ErrorCode.REBALANCE_IN_PROGRESS: _R.REJOIN,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL: _R.FATAL,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: _R.FATAL,
+        ErrorCode.FENCED_INSTANCE_ID: _R.FATAL,
     },
     "Heartbeat": {
-        14: _R.RETRY,
-        15: _R.REDISCOVER,
-        16: _R.REDISCOVER,
-        22: _R.FORGET_GENERATION,
-        25: _R.FORGET_MEMBER,
-        27: _R.REJOIN,
-        30: _R.FATAL,
-        82: _R.FATAL,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: _R.RETRY,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: _R.REDISCOVER,
+        ErrorCode.NOT_COORDINATOR: _R.REDISCOVER,
+        ErrorCode.ILLEGAL_GENERATION: _R.FORGET_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID: _R.FORGET_MEMBER,
+        ErrorCode.REBALANCE_IN_PROGRESS: _R.REJOIN,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: _R.FATAL,
+        ErrorCode.FENCED_INSTANCE_ID: _R.FATAL,
     },
     # KIP-848. The member makes up its own id, so losing its place costs it the epoch and the partitions, never the id.
     "ConsumerGroupHeartbeat": {
-        14: _R.RETRY,
-        15: _R.REDISCOVER,
-        16: _R.REDISCOVER,
-        25: _R.FORGET_GENERATION,
-        69: _R.FORGET_GENERATION,
-        110: _R.FORGET_GENERATION,
-        23: _R.FATAL,
-        29: _R.FATAL,
-        30: _R.FATAL,
-        35: _R.FATAL,
-        42: _R.FATAL,
-        81: _R.FATAL,
-        82: _R.FATAL,
-        111: _R.RELEASE,
-        112: _R.FATAL,
-        128: _R.FATAL,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: _R.RETRY,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: _R.REDISCOVER,
+        ErrorCode.NOT_COORDINATOR: _R.REDISCOVER,
+        ErrorCode.UNKNOWN_MEMBER_ID: _R.FORGET_GENERATION,
+        ErrorCode.GROUP_ID_NOT_FOUND: _R.FORGET_GENERATION,
+        ErrorCode.FENCED_MEMBER_EPOCH: _R.FORGET_GENERATION,
+        ErrorCode.INCONSISTENT_GROUP_PROTOCOL: _R.FATAL,
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED: _R.FATAL,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED: _R.FATAL,
+        ErrorCode.UNSUPPORTED_VERSION: _R.FATAL,
+        ErrorCode.INVALID_REQUEST: _R.FATAL,
+        ErrorCode.GROUP_MAX_SIZE_REACHED: _R.FATAL,
+        ErrorCode.FENCED_INSTANCE_ID: _R.FATAL,
+        ErrorCode.UNRELEASED_INSTANCE_ID: _R.RELEASE,
+        ErrorCode.UNSUPPORTED_ASSIGNOR: _R.FATAL,
+        ErrorCode.INVALID_REGULAR_EXPRESSION: _R.FATAL,
     },
     # Only what touches membership: the rest of a commit's errors are between it and its caller.
     "OffsetCommit": {
-        7: _R.REDISCOVER,
-        15: _R.REDISCOVER,
-        16: _R.REDISCOVER,
-        22: _R.FORGET_GENERATION,
-        25: _R.FORGET_MEMBER,
-        27: _R.REJOIN,
-        82: _R.FATAL,
+        ErrorCode.REQUEST_TIMED_OUT: _R.REDISCOVER,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE: _R.REDISCOVER,
+        ErrorCode.NOT_COORDINATOR: _R.REDISCOVER,
+        ErrorCode.ILLEGAL_GENERATION: _R.FORGET_GENERATION,
+        ErrorCode.UNKNOWN_MEMBER_ID: _R.FORGET_MEMBER,
+        ErrorCode.REBALANCE_IN_PROGRESS: _R.REJOIN,
+        ErrorCode.FENCED_INSTANCE_ID: _R.FATAL,
     },
 }
 """API -> error code -> reaction. LeaveGroup has no row: any response, also with an error, ends the leave."""
@@ -150,11 +155,11 @@ class GroupProtocolError(KohortError):
 
 
 _FATAL_ERRORS: Final[Mapping[int, type[GroupRefused]]] = {
-    23: InconsistentGroup,
-    30: GroupAuthorizationFailed,
-    35: ProtocolNotOffered,
-    82: FencedInstance,
-    111: UnreleasedInstance,
+    ErrorCode.INCONSISTENT_GROUP_PROTOCOL: InconsistentGroup,
+    ErrorCode.GROUP_AUTHORIZATION_FAILED: GroupAuthorizationFailed,
+    ErrorCode.UNSUPPORTED_VERSION: ProtocolNotOffered,
+    ErrorCode.FENCED_INSTANCE_ID: FencedInstance,
+    ErrorCode.UNRELEASED_INSTANCE_ID: UnreleasedInstance,
 }
 
 
@@ -177,15 +182,15 @@ class CommitVerdict(Enum):
 
 
 _COMMIT_CODES: Final[Mapping[int, CommitVerdict]] = {
-    3: CommitVerdict.CHECK_TOPIC,
-    100: CommitVerdict.CHECK_TOPIC,
-    7: CommitVerdict.RETRY,
-    14: CommitVerdict.RETRY,
-    15: CommitVerdict.RETRY,
-    16: CommitVerdict.RETRY,
-    27: CommitVerdict.HOLD,
-    82: CommitVerdict.FENCED,
-    110: CommitVerdict.FAIL,
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: CommitVerdict.CHECK_TOPIC,
+    ErrorCode.UNKNOWN_TOPIC_ID: CommitVerdict.CHECK_TOPIC,
+    ErrorCode.REQUEST_TIMED_OUT: CommitVerdict.RETRY,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: CommitVerdict.RETRY,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: CommitVerdict.RETRY,
+    ErrorCode.NOT_COORDINATOR: CommitVerdict.RETRY,
+    ErrorCode.REBALANCE_IN_PROGRESS: CommitVerdict.HOLD,
+    ErrorCode.FENCED_INSTANCE_ID: CommitVerdict.FENCED,
+    ErrorCode.FENCED_MEMBER_EPOCH: CommitVerdict.FAIL,
 }
 
 VERDICTS_WITHOUT_MEMBER: Final[Mapping[int, CommitVerdict]] = {
@@ -203,12 +208,12 @@ def commit_verdict(code: int, sent: ConsumerGroupMetadata, view: "MemberView") -
     kept partitions, the commit lost a race. Kept partitions may then be committed again under the new generation. In
     the second, the group moved on without the member, and they must not be committed.
     """
-    if code == 113:
+    if code == ErrorCode.STALE_MEMBER_EPOCH:
         # KIP-848: the coordinator has a newer epoch, which the next heartbeat returns. The partitions stay owned as
         # long as the member id is the same.
         alive = view.identity.generation >= 0 and view.identity.member_id == sent.member_id
         return CommitVerdict.RETRY if alive else CommitVerdict.FAIL
-    if code not in (22, 25):
+    if code not in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID):
         return _COMMIT_CODES.get(code, CommitVerdict.RAISE)
     if sent.generation < 0 or view.identity.generation < 0:
         return CommitVerdict.FAIL

@@ -13,7 +13,7 @@ from kohort.coordinator_client.group.member_context import MemberComponent, Memb
 from kohort.coordinator_client.group.membership import Membership
 from kohort.coordinator_client.group.states import HEARTBEATING, MemberState
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
-from kohort.protocol.errors import error_name
+from kohort.protocol.errors import ErrorCode, error_name
 
 ENOUGH_PROBES: Final = 3
 """Number of successive heartbeats with a newer generation after which a join's response counts as lost."""
@@ -77,9 +77,9 @@ class Standing(MemberComponent):
             return
         code = event.response.error_code
         current = asked.identity == self._membership.identity
-        if code in (0, 14, 27):
+        if code in (0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS):
             self._coordinator.proved()
-        if code in (0, 27) and current:
+        if code in (0, ErrorCode.REBALANCE_IN_PROGRESS) and current:
             self._timers.confirmed(asked.sent_at)
             self._timers.last_heartbeat_at = asked.sent_at
         if asked.use_other_connection:
@@ -93,7 +93,11 @@ class Standing(MemberComponent):
         The join's own response decides about membership. If the group has gone on since, that response should be on its
         way. After `ENOUGH_PROBES` such heartbeats in a row it counts as lost.
         """
-        gone_on = current and code in (22, 25) and self._in_flight.is_in_flight("JoinGroup")
+        gone_on = (
+            current
+            and code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
+            and self._in_flight.is_in_flight("JoinGroup")
+        )
         self._gone_on = self._gone_on + 1 if gone_on else 0
         if self._gone_on >= ENOUGH_PROBES:
             self._gone_on = 0
@@ -107,7 +111,10 @@ class Standing(MemberComponent):
         if event.code not in REACTIONS["OffsetCommit"]:
             return
         current = event.sent == self._membership.identity and event.sent.generation >= 0
-        if self._in_flight.is_in_flight("JoinGroup") and event.code in (22, 25):
+        if self._in_flight.is_in_flight("JoinGroup") and event.code in (
+            ErrorCode.ILLEGAL_GENERATION,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        ):
             return  # it lost a race against the member's own join, whose response decides
         self._told("OffsetCommit", event.code, current)
 
@@ -124,5 +131,5 @@ class Standing(MemberComponent):
                 self._membership.lose(RebalanceCause(RebalanceReason.STALE_GENERATION, api), keep_id=True)
             case ErrorAction.FORGET_MEMBER if current:
                 self._membership.lose(RebalanceCause(RebalanceReason.UNKNOWN_MEMBER, api))
-            case ErrorAction.FATAL if current or code != 82:
+            case ErrorAction.FATAL if current or code != ErrorCode.FENCED_INSTANCE_ID:
                 self._membership.fail(fatal_error(code, api, self._settings.group_id))

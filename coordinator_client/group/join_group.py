@@ -19,7 +19,7 @@ from kohort.coordinator_client.group.membership import Membership
 from kohort.coordinator_client.group.states import Trigger
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.coordinator_client.subscription_state import Subscription
-from kohort.protocol.errors import error_name
+from kohort.protocol.errors import ErrorCode, error_name
 from kohort.protocol.membership import read_assignment
 
 if TYPE_CHECKING:
@@ -225,7 +225,7 @@ class Gathering(MemberComponent):
         match REACTIONS["SyncGroup"].get(code, ErrorAction.FATAL):
             case ErrorAction.REJOIN:
                 self._tracker.cause = RebalanceCause(RebalanceReason.SYNC_REFUSED, error_name(code))
-                if code != 27:
+                if code != ErrorCode.REBALANCE_IN_PROGRESS:
                     self._back_off(why)
                 self._membership.join_again(why)
             case ErrorAction.REDISCOVER:

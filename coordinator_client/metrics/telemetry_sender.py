@@ -5,14 +5,14 @@ interval, so that many clients do not push at once. When the broker reports a ch
 it again. It pushes a last time when it closes. Errors never affect the client itself.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import Enum
 from math import inf
 from typing import Final, NamedTuple
 from uuid import UUID
 
 from kohort.protocol.apis.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
-from kohort.protocol.errors import CODES, error_name
+from kohort.protocol.errors import ErrorCode, error_name
 
 ASK: Final = "GetTelemetrySubscriptions"
 PUSH: Final = "PushTelemetry"
@@ -35,11 +35,11 @@ class NextStep(Enum):
     STOP = "send no more requests"
 
 
-ERRORS: Final = {
-    CODES["UNKNOWN_SUBSCRIPTION_ID"]: NextStep.ASK_NOW,
-    CODES["UNSUPPORTED_COMPRESSION_TYPE"]: NextStep.ASK_NOW,
-    CODES["TELEMETRY_TOO_LARGE"]: NextStep.ASK_LATER,
-    CODES["THROTTLING_QUOTA_EXCEEDED"]: NextStep.ASK_LATER,
+ERRORS: Final[Mapping[int, NextStep]] = {
+    ErrorCode.UNKNOWN_SUBSCRIPTION_ID: NextStep.ASK_NOW,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: NextStep.ASK_NOW,
+    ErrorCode.TELEMETRY_TOO_LARGE: NextStep.ASK_LATER,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: NextStep.ASK_LATER,
 }
 """Errors after which telemetry continues. Any other error is permanent and stops it."""
 

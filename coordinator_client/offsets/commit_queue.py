@@ -25,7 +25,7 @@ from kohort.coordinator_client.group.error_actions import VERDICTS_WITHOUT_MEMBE
 from kohort.coordinator_client.group.ready import MemberView
 from kohort.coordinator_client.group.states import MemberState
 from kohort.network.backoff import FRESH, Attempts, Backoff
-from kohort.network.error_mapping import UNKNOWN_TOPIC, UNKNOWN_TOPIC_GRACE_S
+from kohort.network.error_mapping import UNKNOWN_TOPIC_GRACE_S
 from kohort.network.errors import AuthorizationFailed, CommitFailed, OperationTimeout, UnknownTopic
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata import NO_TOPIC_ID
@@ -36,12 +36,11 @@ from kohort.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitResponse,
 )
-from kohort.protocol.errors import BrokerError
+from kohort.protocol.errors import BrokerError, ErrorCode
 
 UNKNOWN_OUTCOME = -1
-NOT_THE_COORDINATOR = frozenset({15, 16})
-UNKNOWN_MEMBER = 25
-AUTHORIZATION_CODES = frozenset({29, 30})
+NOT_THE_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
+AUTHORIZATION_CODES = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED})
 LEDGER_LENGTH = 1_000
 
 OnDone = Callable[[Mapping[TopicPartition, OffsetAndMetadata], KohortError | None], object]
@@ -357,7 +356,7 @@ class CommitQueue:
         if error is None:
             return True
         self._dropped.append(Dropped(entry.partition, entry.last, error))
-        self._refuse_all(entry, UNKNOWN_TOPIC, error)
+        self._refuse_all(entry, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, error)
         return False
 
     def _topic_error(self, entry: QueuedCommit, now: float) -> KohortError | None:
@@ -375,7 +374,10 @@ class CommitQueue:
             )
         if entry.unknown_after is None or self._metadata.last_answered <= entry.unknown_after:
             return None
-        if view.partition(entry.partition) is not None or view.refused.get(topic, UNKNOWN_TOPIC) != UNKNOWN_TOPIC:
+        if (
+            view.partition(entry.partition) is not None
+            or view.refused.get(topic, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION) != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        ):
             return None
         if was is None and now < entry.unknown_since + UNKNOWN_TOPIC_GRACE_S:
             return None  # not in metadata so far: it may have just been created
@@ -612,7 +614,7 @@ def _error(
             hint="do not commit again; poll, and read on from the last committed offset",
             **place,
         )
-    if view is None and code == UNKNOWN_MEMBER:
+    if view is None and code == ErrorCode.UNKNOWN_MEMBER_ID:
         hint = "stop them first, or commit for another group"
         return CommitFailed("the group has members, which alone may commit its offsets", hint=hint, **place)
     if code in AUTHORIZATION_CODES:

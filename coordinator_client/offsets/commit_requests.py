@@ -23,7 +23,7 @@ from kohort.coordinator_client.offsets.commit_queue import (
 )
 from kohort.coordinator_client.offsets.positions import Positions
 from kohort.coordinator_client.subscription_state import AssignedPartitions
-from kohort.network.error_mapping import GROUP_AUTHORIZATION, group_error
+from kohort.network.error_mapping import group_error
 from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState, UnknownTopic
 from kohort.network.find_coordinator import CoordinatorNode
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
@@ -42,7 +42,7 @@ from kohort.network.requests import (
     SendFailed,
     UnsentRequest,
 )
-from kohort.protocol.errors import error_name
+from kohort.protocol.errors import ErrorCode, error_name
 
 SAMPLE = 20
 
@@ -229,7 +229,7 @@ class CommitRequestManager:
 
     def _raise_unauthorized(self, code: int, partitions: list[TopicPartition]) -> None:
         group = self._context.config.group
-        if code == GROUP_AUTHORIZATION:
+        if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
             self._context.put_error(group_error(code, group))
             return
         for topic in sorted({partition.topic for partition in partitions}):

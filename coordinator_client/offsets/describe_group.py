@@ -1,6 +1,6 @@
 """Describes the consumer's group (DescribeGroups), with retries until a deadline."""
 
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from kohort.common.errors import KohortError, WireError
 from kohort.common.topic_partition import TopicPartition
@@ -21,12 +21,8 @@ from kohort.network.requests import (
     UnsentRequest,
 )
 from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
-from kohort.protocol.errors import BrokerError
+from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.protocol.membership import read_assignment
-
-LOADING: Final = 14
-GROUP_AUTHORIZATION: Final = 30
-NO_SUCH_GROUP: Final = 69  # of an unknown group since version 6, and of a group with the KIP-848 protocol
 
 
 class GroupMemberDescription(NamedTuple):
@@ -117,11 +113,12 @@ class DescribeGroup:
                 elif found.error_code in NOT_THE_COORDINATOR:
                     self._cluster.coordinator_gone()
                     again(now)
-                elif found.error_code == LOADING:
+                elif found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                     again(now)
-                elif found.error_code == GROUP_AUTHORIZATION:
+                elif found.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
                     self._end(asked, AuthorizationFailed("not allowed to describe the group", group=group))
-                elif found.error_code not in (0, NO_SUCH_GROUP):
+                # GROUP_ID_NOT_FOUND: the group is unknown (since version 6), or has the KIP-848 protocol.
+                elif found.error_code not in (0, ErrorCode.GROUP_ID_NOT_FOUND):
                     self._end(asked, BrokerError(found.error_code, "describe the group", group=group))
                 elif asked in self._asked:
                     self._asked.remove(asked)

@@ -17,8 +17,6 @@ from kohort.coordinator_client.offsets.describe_group import DescribeGroup, Grou
 from kohort.coordinator_client.offsets.positions import ListAsk, Positions
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.error_mapping import (
-    TOPIC_AUTHORIZATION,
-    UNKNOWN_TOPIC,
     UNKNOWN_TOPIC_GRACE_S,
     may_pass,
     offset_error,
@@ -52,7 +50,7 @@ from kohort.network.requests import (
     SendFailed,
     UnsentRequest,
 )
-from kohort.protocol.errors import BrokerError, UnsupportedVersion
+from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 
 Listed = Mapping[TopicPartition, ListedOffset]
 
@@ -103,7 +101,7 @@ class Lookup:
     def refused_by(self, view: ClusterView) -> KohortError | None:
         """A permanent error in metadata; None if there is none."""
         for partition in self.wanted:
-            if view.refused.get(partition.topic) == TOPIC_AUTHORIZATION:
+            if view.refused.get(partition.topic) == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 return AuthorizationFailed("not allowed to read the topic", topic=partition.topic)
         return None
 
@@ -153,12 +151,20 @@ class Lookup:
 
 def _refusal(partition: TopicPartition, code: int) -> KohortError:
     place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition}
-    if code == TOPIC_AUTHORIZATION:
+    if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return AuthorizationFailed("not allowed to read the topic", **place)
     return BrokerError(code, api="ListOffsets", **place)
 
 
-RETRIED_OFFSET_FETCH = frozenset({7, 14, 15, 16, 88})
+RETRIED_OFFSET_FETCH = frozenset(
+    {
+        ErrorCode.REQUEST_TIMED_OUT,
+        ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.UNSTABLE_OFFSET_COMMIT,
+    }
+)
 
 
 class _CommittedLookup:
@@ -383,7 +389,7 @@ class OffsetsRequestManager:
         partition = ask.partition
         if not self._positions.is_current(partition, ask.serial):
             return  # the position has changed meanwhile
-        if code == TOPIC_AUTHORIZATION:
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             self._positions.fail(partition, topic_error(partition.topic, code))
         elif may_pass(code):
             self._context.metadata.request_update()
@@ -493,7 +499,7 @@ class OffsetsRequestManager:
             if partitions := keeper.view.partitions_of(topic):
                 return partitions
             code = keeper.view.refused.get(topic)
-            if code == UNKNOWN_TOPIC and not over and self._may_appear(lookup, now):
+            if code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and not over and self._may_appear(lookup, now):
                 return None
             if code is not None:
                 return topic_error(topic, code)

@@ -22,7 +22,7 @@ from kohort.protocol.apis.consumer_group_heartbeat import (
     ConsumerGroupHeartbeatResponse,
     TopicPartitions,
 )
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.consumer_group import (
     ASSIGNORS,
     LEFT_FOR_A_WHILE,
@@ -74,12 +74,12 @@ class ConsumerCoordinator:
     def leave(self, group_id: str, members: Iterable[tuple[str, str | None]]) -> list[int]:
         """LeaveGroup for (member id, instance id) each, as administrators remove members; returns their error codes."""
         group = self.groups[group_id]
-        outcome = []
+        outcome: list[int] = []
         for member_id, instance_id in members:
             member = group.members.get(member_id)
             if not member_id and instance_id is not None:
                 member = group.static(instance_id)
-            outcome.append(codes.UNKNOWN_MEMBER_ID if member is None else codes.NONE)
+            outcome.append(ErrorCode.UNKNOWN_MEMBER_ID if member is None else ErrorCode.NONE)
             if member is not None:
                 _remove(group, member)
         return outcome
@@ -88,16 +88,16 @@ class ConsumerCoordinator:
         """The error code with which an OffsetCommit as a whole is refused, or 0."""
         group = self.groups[group_id]
         if epoch < 0 and not group.members:
-            return codes.NONE
+            return ErrorCode.NONE
         if member_id in group.members and version < 9:
-            return codes.UNSUPPORTED_VERSION
+            return ErrorCode.UNSUPPORTED_VERSION
         return _epoch_error(group, member_id, epoch)
 
     def fetch_error(self, group_id: str, epoch: int, member_id: str | None) -> int:
         """The error code with which an OffsetFetch is refused, or 0. A request without a member comes from an
         administrator."""
         if epoch < 0 and member_id is None:
-            return codes.NONE
+            return ErrorCode.NONE
         return _epoch_error(self.groups[group_id], member_id, epoch)
 
     def expire(self, now: float) -> None:
@@ -127,7 +127,7 @@ class ConsumerCoordinator:
         full = len(group.members) >= self.settings.group_consumer_max_size
         if full and request.member_id not in group.members:
             raise HeartbeatRefused(
-                codes.GROUP_MAX_SIZE_REACHED, f"the group has {len(group.members)} members, its most"
+                ErrorCode.GROUP_MAX_SIZE_REACHED, f"the group has {len(group.members)} members, its most"
             )
         member = self._member(group, request, now) if joins else _known(group, request)
         owned = _places(request.topic_partitions)
@@ -158,7 +158,7 @@ class ConsumerCoordinator:
         """The group; a first heartbeat makes it."""
         group = self.groups.get(request.group_id)
         if group is None and request.member_epoch:
-            raise HeartbeatRefused(codes.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
+            raise HeartbeatRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
         return group or ConsumerGroup(request.group_id)
 
     def _member(self, group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest, now: float) -> FakeConsumerMember:
@@ -169,7 +169,7 @@ class ConsumerCoordinator:
             return group.members.get(member_id) or FakeConsumerMember(member_id, request.instance_id, now)
         if holder.epoch != LEFT_FOR_A_WHILE:
             raise HeartbeatRefused(
-                codes.UNRELEASED_INSTANCE_ID, f"{request.instance_id} is in use by {holder.member_id}."
+                ErrorCode.UNRELEASED_INSTANCE_ID, f"{request.instance_id} is in use by {holder.member_id}."
             )
         del group.members[holder.member_id]
         group.target[member_id] = group.target.pop(holder.member_id, frozenset())
@@ -198,8 +198,8 @@ def _due(member: FakeConsumerMember) -> float:
 def _epoch_error(group: ConsumerGroup, member_id: str | None, epoch: int) -> int:
     member = group.members.get(member_id or "")
     if member is None:
-        return codes.UNKNOWN_MEMBER_ID
-    return codes.NONE if member.epoch == epoch else codes.STALE_MEMBER_EPOCH
+        return ErrorCode.UNKNOWN_MEMBER_ID
+    return ErrorCode.NONE if member.epoch == epoch else ErrorCode.STALE_MEMBER_EPOCH
 
 
 def _remove(group: ConsumerGroup, member: FakeConsumerMember) -> None:
@@ -223,16 +223,16 @@ def _check(request: ConsumerGroupHeartbeatRequest, version: int) -> None:
         (joins and not says_topics, "SubscribedTopicNames or SubscribedTopicRegex must be set in first request."),
     ):
         if wrong:
-            raise HeartbeatRefused(codes.INVALID_REQUEST, what)
+            raise HeartbeatRefused(ErrorCode.INVALID_REQUEST, what)
     if request.server_assignor is not None and request.server_assignor not in ASSIGNORS:
         raise HeartbeatRefused(
-            codes.UNSUPPORTED_ASSIGNOR, f"{request.server_assignor} is none of {', '.join(ASSIGNORS)}."
+            ErrorCode.UNSUPPORTED_ASSIGNOR, f"{request.server_assignor} is none of {', '.join(ASSIGNORS)}."
         )
     try:
         re.compile(request.subscribed_topic_regex or "")
     except re.error as error:
         message = f"{request.subscribed_topic_regex!r} is no pattern: {error}."
-        raise HeartbeatRefused(codes.INVALID_REGULAR_EXPRESSION, message) from None
+        raise HeartbeatRefused(ErrorCode.INVALID_REGULAR_EXPRESSION, message) from None
 
 
 def _says_all(request: ConsumerGroupHeartbeatRequest) -> bool:
@@ -248,10 +248,12 @@ def _known(group: ConsumerGroup, request: ConsumerGroupHeartbeatRequest) -> Fake
     else:
         member = group.static(request.instance_id)
         if member is not None and member.member_id != request.member_id:
-            raise HeartbeatRefused(codes.FENCED_INSTANCE_ID, f"{request.instance_id} belongs to {member.member_id}.")
+            raise HeartbeatRefused(
+                ErrorCode.FENCED_INSTANCE_ID, f"{request.instance_id} belongs to {member.member_id}."
+            )
     if member is None:
         raise HeartbeatRefused(
-            codes.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of {group.group_id}."
+            ErrorCode.UNKNOWN_MEMBER_ID, f"Member {request.member_id} is not a member of {group.group_id}."
         )
     return member
 
@@ -262,7 +264,7 @@ def _check_epoch(member: FakeConsumerMember, epoch: int, owned: Places | None) -
         return
     if epoch > member.epoch or epoch != member.previous_epoch or owned is None or not owned <= member.assigned:
         raise HeartbeatRefused(
-            codes.FENCED_MEMBER_EPOCH, f"epoch {epoch}; the member's is {member.epoch}. It must join again."
+            ErrorCode.FENCED_MEMBER_EPOCH, f"epoch {epoch}; the member's is {member.epoch}. It must join again."
         )
 
 

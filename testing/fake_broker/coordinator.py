@@ -17,7 +17,7 @@ from itertools import count
 from kohort.protocol.apis.heartbeat import HeartbeatRequest
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.group import (
     FakeGroup,
     FakeMember,
@@ -50,16 +50,16 @@ class GroupCoordinator:
         member_id, instance_id = request.member_id, request.group_instance_id
         full = len(group.members) + len(group.pending) >= self.settings.group_max_size
         if full and member_id not in group.members and member_id not in group.pending:
-            reply(_refused(codes.GROUP_MAX_SIZE_REACHED, member_id))
+            reply(_refused(ErrorCode.GROUP_MAX_SIZE_REACHED, member_id))
         elif not group.supports(protocols_of(request), request.protocol_type):
-            reply(_refused(codes.INCONSISTENT_GROUP_PROTOCOL, member_id))
+            reply(_refused(ErrorCode.INCONSISTENT_GROUP_PROTOCOL, member_id))
         elif not member_id and instance_id is not None and instance_id in group.static:
             self._replace_static(group, request, version, now, reply)
         elif not member_id:
             given = f"{instance_id or client_id or 'member'}-{next(self._numbers):08d}"
             if instance_id is None and version >= 4:
                 group.pending[given] = now + request.session_timeout_ms / 1000
-                reply(_refused(codes.MEMBER_ID_REQUIRED, given))
+                reply(_refused(ErrorCode.MEMBER_ID_REQUIRED, given))
             else:
                 self._add(group, given, client_id, request, now, reply)
         elif member_id in group.pending and instance_id is None:
@@ -73,7 +73,7 @@ class GroupCoordinator:
     def sync(self, request: SyncGroupRequest, *, now: float, reply: SyncReply) -> None:
         """SyncGroup: parked until the leader's request; that one completes all of them."""
         if not request.group_id:
-            reply(SyncGroupResponse(error_code=codes.INVALID_GROUP_ID))
+            reply(SyncGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID))
             return
         group = self.groups.get(request.group_id)
         error = self._member_error(group, request.member_id, request.group_instance_id, request.generation_id)
@@ -84,9 +84,9 @@ class GroupCoordinator:
         if (request.protocol_type not in (None, group.protocol_type)) or (
             request.protocol_name not in (None, group.protocol)
         ):
-            reply(SyncGroupResponse(error_code=codes.INCONSISTENT_GROUP_PROTOCOL))
+            reply(SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL))
         elif group.state is GroupState.PREPARING:
-            reply(SyncGroupResponse(error_code=codes.REBALANCE_IN_PROGRESS))
+            reply(SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
         elif group.state is GroupState.STABLE:
             _touch(member, now)
             self._has_synced(group, member)
@@ -101,33 +101,33 @@ class GroupCoordinator:
     def heartbeat(self, request: HeartbeatRequest, *, now: float) -> int:
         """Heartbeat; returns its error code."""
         if not request.group_id:
-            return codes.INVALID_GROUP_ID
+            return ErrorCode.INVALID_GROUP_ID
         group = self.groups.get(request.group_id)
         error = self._member_error(group, request.member_id, request.group_instance_id, request.generation_id)
         if error or group is None:
             return error
         _touch(group.members[request.member_id], now)
-        return codes.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING else codes.NONE
+        return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.PREPARING else ErrorCode.NONE
 
     def leave(self, group_id: str, members: Iterable[tuple[str, str | None]], *, now: float) -> list[int]:
         """LeaveGroup for (member id, instance id) each; returns their error codes."""
         group = self.groups.get(group_id)
-        outcome = []
+        outcome: list[int] = []
         for member_id, instance_id in members:
             if group is None:
-                outcome.append(codes.UNKNOWN_MEMBER_ID)
+                outcome.append(ErrorCode.UNKNOWN_MEMBER_ID)
                 continue
             if not member_id and instance_id in group.static:
                 member_id = group.static[str(instance_id)]
             if member_id in group.pending:
                 del group.pending[member_id]
                 self._progress(group, now)
-                outcome.append(codes.NONE)
+                outcome.append(ErrorCode.NONE)
             elif error := _identity_error(group, member_id, instance_id):
                 outcome.append(error)
             else:
                 self._remove(group, group.members[member_id], now)
-                outcome.append(codes.NONE)
+                outcome.append(ErrorCode.NONE)
         return outcome
 
     def commit_error(
@@ -136,19 +136,19 @@ class GroupCoordinator:
         """The error code with which an OffsetCommit as a whole is refused, or 0; the group exists afterwards."""
         group = self.groups.get(group_id)
         if not group_id:
-            return codes.INVALID_GROUP_ID
+            return ErrorCode.INVALID_GROUP_ID
         if group is None or (not group.members and group.state is GroupState.EMPTY):
             if generation >= 0:
-                return codes.ILLEGAL_GENERATION if group is None else codes.UNKNOWN_MEMBER_ID
+                return ErrorCode.ILLEGAL_GENERATION if group is None else ErrorCode.UNKNOWN_MEMBER_ID
             self.groups.setdefault(group_id, FakeGroup(group_id))
-            return codes.NONE
+            return ErrorCode.NONE
         if generation < 0 and not member_id:
-            return codes.UNKNOWN_MEMBER_ID
+            return ErrorCode.UNKNOWN_MEMBER_ID
         error = self._member_error(group, member_id, instance_id, generation)
         if error:
             return error
         _touch(group.members[member_id], now)
-        return codes.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING else codes.NONE
+        return ErrorCode.REBALANCE_IN_PROGRESS if group.state is GroupState.COMPLETING else ErrorCode.NONE
 
     def expire(self, now: float) -> None:
         """Do the work due by `now`: remove members without heartbeats and unused ids, end rebalances past their
@@ -174,19 +174,19 @@ class GroupCoordinator:
     def _join_refusal(self, request: JoinGroupRequest) -> int:
         low, high = self.settings.group_min_session_timeout_ms, self.settings.group_max_session_timeout_ms
         if not request.group_id:
-            return codes.INVALID_GROUP_ID
+            return ErrorCode.INVALID_GROUP_ID
         if not low <= request.session_timeout_ms <= high:
-            return codes.INVALID_SESSION_TIMEOUT
+            return ErrorCode.INVALID_SESSION_TIMEOUT
         if request.member_id and request.group_id not in self.groups:
-            return codes.UNKNOWN_MEMBER_ID
-        return codes.NONE
+            return ErrorCode.UNKNOWN_MEMBER_ID
+        return ErrorCode.NONE
 
     def _member_error(self, group: FakeGroup | None, member_id: str, instance_id: str | None, generation: int) -> int:
         if group is None:
-            return codes.UNKNOWN_MEMBER_ID
+            return ErrorCode.UNKNOWN_MEMBER_ID
         if error := _identity_error(group, member_id, instance_id):
             return error
-        return codes.NONE if generation == group.generation else codes.ILLEGAL_GENERATION
+        return ErrorCode.NONE if generation == group.generation else ErrorCode.ILLEGAL_GENERATION
 
     def _add(
         self,
@@ -227,7 +227,7 @@ class GroupCoordinator:
             reply(_joined(group, member))
             return
         if member.joining is not None:
-            member.joining(_refused(codes.UNKNOWN_MEMBER_ID, member.member_id))
+            member.joining(_refused(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
         member.update(request)
         _touch(member, now)
         member.joining = reply
@@ -242,9 +242,9 @@ class GroupCoordinator:
         before = old.member_id
         fresh = f"{request.group_instance_id}-{next(self._numbers):08d}"
         if old.joining is not None:
-            old.joining(_refused(codes.FENCED_INSTANCE_ID, old.member_id))
+            old.joining(_refused(ErrorCode.FENCED_INSTANCE_ID, old.member_id))
         if old.syncing is not None:
-            old.syncing(SyncGroupResponse(error_code=codes.FENCED_INSTANCE_ID))
+            old.syncing(SyncGroupResponse(error_code=ErrorCode.FENCED_INSTANCE_ID))
         led = group.leader == old.member_id
         # It keeps its place among the members, so that votes and listings stay as they were.
         group.members = {
@@ -287,7 +287,7 @@ class GroupCoordinator:
             member.assignment = b""
             if member.syncing is not None:
                 reply, member.syncing = member.syncing, None
-                reply(SyncGroupResponse(error_code=codes.REBALANCE_IN_PROGRESS))
+                reply(SyncGroupResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
 
     def _progress(self, group: FakeGroup, now: float) -> None:
         """Begin the generation when everyone has joined and no given id is still out."""
@@ -359,9 +359,9 @@ class GroupCoordinator:
         if member.instance_id is not None:
             group.static.pop(member.instance_id, None)
         if member.joining is not None:
-            member.joining(_refused(codes.UNKNOWN_MEMBER_ID, member.member_id))
+            member.joining(_refused(ErrorCode.UNKNOWN_MEMBER_ID, member.member_id))
         if member.syncing is not None:
-            member.syncing(SyncGroupResponse(error_code=codes.UNKNOWN_MEMBER_ID))
+            member.syncing(SyncGroupResponse(error_code=ErrorCode.UNKNOWN_MEMBER_ID))
         if group.leader == member.member_id:
             group.leader = next(iter(group.members), None)
 
@@ -369,10 +369,10 @@ class GroupCoordinator:
 def _identity_error(group: FakeGroup, member_id: str, instance_id: str | None) -> int:
     if instance_id is not None:
         if instance_id not in group.static:
-            return codes.UNKNOWN_MEMBER_ID
+            return ErrorCode.UNKNOWN_MEMBER_ID
         if group.static[instance_id] != member_id:
-            return codes.FENCED_INSTANCE_ID
-    return codes.NONE if member_id in group.members else codes.UNKNOWN_MEMBER_ID
+            return ErrorCode.FENCED_INSTANCE_ID
+    return ErrorCode.NONE if member_id in group.members else ErrorCode.UNKNOWN_MEMBER_ID
 
 
 def _rebalance_timeout_s(group: FakeGroup) -> float:

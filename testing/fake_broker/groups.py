@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kohort.common.topic_partition import TopicPartition
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.consumer_coordinator import ConsumerCoordinator
 from kohort.testing.fake_broker.consumer_group import ConsumerGroup, ConsumerGroupState
 from kohort.testing.fake_broker.coordinator import GroupCoordinator
@@ -61,11 +61,11 @@ class Groups:
         name no member."""
         group = self.of(group_id)
         if epoch < 0 and not member_id and instance_id is None and group is not None:
-            return codes.NONE
+            return ErrorCode.NONE
         if isinstance(group, ConsumerGroup):
             return self.consumer.commit_error(group_id, epoch, member_id, version=NEWEST_COMMIT)
         error = self.classic.commit_error(group_id, epoch, member_id, instance_id, now=now)
-        return codes.NONE if error == codes.REBALANCE_IN_PROGRESS else error
+        return ErrorCode.NONE if error == ErrorCode.REBALANCE_IN_PROGRESS else error
 
     def commit(
         self, group_id: str, partition: TopicPartition, committed: Committed, *, producer_id: int | None = None
@@ -73,12 +73,12 @@ class Groups:
         """Keep one partition's offset, until the producer's transaction is committed if one is named; returns its
         error code."""
         if len((committed.metadata or "").encode()) > self.settings.offset_metadata_max_bytes:
-            return codes.OFFSET_METADATA_TOO_LARGE
+            return ErrorCode.OFFSET_METADATA_TOO_LARGE
         kept = self.offsets(group_id)
         if producer_id is not None:
             kept = self._undecided.setdefault((group_id, producer_id), {})
         kept[partition] = committed
-        return codes.NONE
+        return ErrorCode.NONE
 
     def decide(self, group_id: str, producer_id: int, *, committed: bool) -> None:
         """Ends a producer's transaction: its offsets become the group's, or are dropped."""
@@ -104,15 +104,15 @@ class Groups:
     def delete(self, group_id: str) -> int:
         """DeleteGroups for one group, with its offsets; returns its error code (KIP-229)."""
         if not group_id:
-            return codes.INVALID_GROUP_ID
+            return ErrorCode.INVALID_GROUP_ID
         group = self.of(group_id)
         if group is None:
-            return codes.GROUP_ID_NOT_FOUND
+            return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state not in EMPTY:
-            return codes.NON_EMPTY_GROUP
+            return ErrorCode.NON_EMPTY_GROUP
         for groups in (self.classic.groups, self.consumer.groups):
             groups.pop(group_id, None)
-        return codes.NONE
+        return ErrorCode.NONE
 
     def expire(self, now: float) -> None:
         """Do what is due by now."""

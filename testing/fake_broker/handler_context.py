@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TypeVar
 
+from kohort.protocol.errors import ErrorCode
 from kohort.protocol.schema import Response
-from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.cluster import FakeCluster
 from kohort.testing.fake_broker.coordinator import GroupCoordinator
 from kohort.testing.fake_broker.groups import Groups
@@ -45,7 +45,7 @@ class Work:
 
     def group_error(self, group_id: str) -> int:
         """NOT_COORDINATOR where another node has this group, else 0."""
-        return codes.NONE if self.cluster.coordinator_of(group_id) == self.call.node else codes.NOT_COORDINATOR
+        return ErrorCode.NONE if self.cluster.coordinator_of(group_id) == self.call.node else ErrorCode.NOT_COORDINATOR
 
     def transaction_error(self, transactional_id: str, producer_id: int, epoch: int) -> int:
         """The error code with which this node refuses the producer's transaction, else 0. Up to version 1 a fenced
@@ -53,7 +53,9 @@ class Work:
         error = self.group_error(transactional_id) or self.cluster.transactions.error(
             transactional_id, producer_id, epoch
         )
-        return codes.INVALID_PRODUCER_EPOCH if error == codes.PRODUCER_FENCED and self.call.version < 2 else error
+        return (
+            ErrorCode.INVALID_PRODUCER_EPOCH if error == ErrorCode.PRODUCER_FENCED and self.call.version < 2 else error
+        )
 
     async def parked(self, ask: Callable[[Callable[[R], None]], None]) -> R:
         """Call `ask` with a function that takes the response, and wait until it was called."""

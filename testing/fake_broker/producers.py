@@ -4,7 +4,7 @@ from collections import deque
 from typing import Final, NamedTuple
 
 from kohort.fastpath.batches import BatchInfo
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 
 KEPT: Final = 5
 """Batches of a producer that are known again; as many as it may have in flight."""
@@ -29,18 +29,18 @@ class Producers:
     def judge(self, batch: BatchInfo) -> tuple[int, int]:
         """(error code, base offset) of a batch that has come; base offset -1: it is not in the log yet."""
         if batch.producer_epoch < self._fenced.get(batch.producer_id, batch.producer_epoch):
-            return codes.INVALID_PRODUCER_EPOCH, -1
+            return ErrorCode.INVALID_PRODUCER_EPOCH, -1
         taken = self._taken.get(batch.producer_id)
         if not taken:
-            return codes.NONE, -1  # a new or forgotten producer may begin with any number
+            return ErrorCode.NONE, -1  # a new or forgotten producer may begin with any number
         newest = taken[-1]
         if batch.producer_epoch < newest.epoch:
-            return codes.INVALID_PRODUCER_EPOCH, -1
+            return ErrorCode.INVALID_PRODUCER_EPOCH, -1
         for one in taken:
             if one[:3] == (batch.producer_epoch, batch.base_sequence, _last(batch)):
-                return codes.NONE, one.base_offset
+                return ErrorCode.NONE, one.base_offset
         due = (newest.last + 1) % _SEQUENCES if batch.producer_epoch == newest.epoch else 0
-        return codes.NONE if batch.base_sequence == due else codes.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
+        return ErrorCode.NONE if batch.base_sequence == due else ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, -1
 
     def took(self, batch: BatchInfo, base_offset: int) -> None:
         """Registers a batch that is in the log, from this offset on."""

@@ -14,7 +14,7 @@ from itertools import count
 from typing import Final
 
 from kohort.common.topic_partition import TopicPartition
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 
 MAX_TIMEOUT_MS: Final = 900_000
 
@@ -58,26 +58,26 @@ class FakeTransactions:
         `known`: the id and the epoch that the producer has, (-1, -1) where it has none (KIP-360).
         """
         if not 0 < timeout_ms <= MAX_TIMEOUT_MS:
-            return codes.INVALID_TRANSACTION_TIMEOUT, -1, -1
+            return ErrorCode.INVALID_TRANSACTION_TIMEOUT, -1, -1
         one = self._ids.get(name)
         if one is None:
             one = self._ids[name] = Transactional(self.producer_id())
         elif known[0] >= 0 and known == (one.producer_id, one.before):
-            return codes.NONE, one.producer_id, one.epoch
+            return ErrorCode.NONE, one.producer_id, one.epoch
         elif known[0] >= 0 and known != (one.producer_id, one.epoch):
-            return codes.PRODUCER_FENCED, -1, -1
+            return ErrorCode.PRODUCER_FENCED, -1, -1
         one.before, one.epoch, one.timeout_s = known[1], one.epoch + 1, timeout_ms / 1000
         if one.deadline is not None:
             self._end(one, committed=False)
         one.committed = None
-        return codes.NONE, one.producer_id, one.epoch
+        return ErrorCode.NONE, one.producer_id, one.epoch
 
     def error(self, name: str, producer_id: int, epoch: int) -> int:
         """The error code with which this producer is refused under the name, or 0."""
         one = self._ids.get(name)
         if one is None or one.producer_id != producer_id:
-            return codes.INVALID_PRODUCER_ID_MAPPING
-        return codes.NONE if one.epoch == epoch else codes.PRODUCER_FENCED
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING
+        return ErrorCode.NONE if one.epoch == epoch else ErrorCode.PRODUCER_FENCED
 
     def add(self, name: str, now: float, *, partitions: set[TopicPartition] | None = None, group: str = "") -> None:
         """Adds partitions to the transaction, which begins with the first of them."""
@@ -98,9 +98,9 @@ class FakeTransactions:
         """EndTxn; returns its error code. What has ended may be ended again, the same way."""
         one = self._ids[name]
         if one.deadline is None:
-            return codes.NONE if one.committed is committed else codes.INVALID_TXN_STATE
+            return ErrorCode.NONE if one.committed is committed else ErrorCode.INVALID_TXN_STATE
         self._end(one, committed=committed)
-        return codes.NONE
+        return ErrorCode.NONE
 
     def expire(self, now: float) -> bool:
         """Abort transactions that were open for too long; their producers are fenced. True if there was one."""

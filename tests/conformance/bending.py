@@ -11,7 +11,7 @@ from kohort.protocol.apis.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from kohort.protocol.errors import CODES
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker import Alter, Answer, Call, FakeBroker, GroupState, Instead
 
 Change = Callable[[Call, Any], Any]
@@ -68,8 +68,8 @@ def code(found: str, told: str, where: Callable[[Any], bool] = lambda request: T
     """One error code for another, where the request is of the kind."""
 
     def change(call: Call, response: Any) -> Any:
-        wrong = response.error_code == CODES[found] and where(call.request)
-        return response._replace(error_code=CODES[told]) if wrong else response
+        wrong = response.error_code == ErrorCode[found] and where(call.request)
+        return response._replace(error_code=ErrorCode[told]) if wrong else response
 
     return change
 
@@ -84,7 +84,7 @@ def in_partitions(found: str, wrong: str, where: Callable[[Any], bool] = lambda 
             topics=tuple(
                 topic._replace(
                     partitions=tuple(
-                        entry._replace(error_code=CODES[wrong]) if entry.error_code == CODES[found] else entry
+                        entry._replace(error_code=ErrorCode[wrong]) if entry.error_code == ErrorCode[found] else entry
                         for entry in topic.partitions
                     )
                 )
@@ -135,7 +135,9 @@ def parts(change: Callable[[Any, Any, Any], Any]) -> Change:
 def part_code(found: str, wrong: str, where: Callable[[Any], bool] = lambda request: True) -> Change:
     return parts(
         lambda request, topic, entry: (
-            entry._replace(error_code=CODES[wrong]) if entry.error_code == CODES[found] and where(request) else entry
+            entry._replace(error_code=ErrorCode[wrong])
+            if entry.error_code == ErrorCode[found] and where(request)
+            else entry
         )
     )
 
@@ -171,7 +173,9 @@ def members(change: Callable[[Any, Any], Any]) -> Change:
 def left(found: str, wrong: str, where: Callable[[Any], bool] = lambda entry: True) -> Change:
     return members(
         lambda request, entry: (
-            entry._replace(error_code=CODES[wrong]) if entry.error_code == CODES[found] and where(entry) else entry
+            entry._replace(error_code=ErrorCode[wrong])
+            if entry.error_code == ErrorCode[found] and where(entry)
+            else entry
         )
     )
 

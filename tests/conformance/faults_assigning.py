@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from kohort.protocol.errors import CODES
+from kohort.protocol.errors import ErrorCode
 from tests.conformance.bending import Change, Fault, altered, bent, code, in_partitions, told
 
 HEARTBEAT = "ConsumerGroupHeartbeat"
@@ -14,7 +14,9 @@ Where = Callable[[Any], bool]
 
 def fetched(found: str, wrong: str) -> Change:
     """A code of a group in an OffsetFetch response."""
-    return _groups(lambda entry: entry._replace(error_code=CODES[wrong]) if entry.error_code == CODES[found] else entry)
+    return _groups(
+        lambda entry: entry._replace(error_code=ErrorCode[wrong]) if entry.error_code == ErrorCode[found] else entry
+    )
 
 
 def _groups(change: Callable[[Any], Any]) -> Change:

@@ -7,7 +7,7 @@ from typing import Any
 from uuid import UUID
 
 from kohort.protocol.apis.offset_commit import OffsetCommitResponseTopic
-from kohort.protocol.errors import CODES
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker import Call
 from tests.conformance.bending import Change, Fault, altered, code, in_partitions, told
 
@@ -43,7 +43,7 @@ def deleted(found: str, wrong: str) -> Change:
     def change(call: Call, response: Any) -> Any:
         return response._replace(
             results=tuple(
-                entry._replace(error_code=CODES[wrong]) if entry.error_code == CODES[found] else entry
+                entry._replace(error_code=ErrorCode[wrong]) if entry.error_code == ErrorCode[found] else entry
                 for entry in response.results
             )
         )
@@ -153,7 +153,7 @@ FAULTS: tuple[Fault, ...] = (
         altered(
             "ListGroups",
             lambda call, response: (
-                response._replace(error_code=CODES["INVALID_REQUEST"])
+                response._replace(error_code=ErrorCode.INVALID_REQUEST)
                 if "Purple" in _asked(call).states_filter
                 else response
             ),

@@ -17,10 +17,10 @@ from kohort.conformance.check import Selection
 from kohort.conformance.errors import Blocked
 from kohort.conformance.runner import RunStopped, plan, play
 from kohort.conformance.verdict import CheckVerdict, Result
-from kohort.protocol.errors import CODES
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker import Alter, Call, CoordinatorSettings, FakeBroker
 
-LOADING = CODES["COORDINATOR_LOAD_IN_PROGRESS"]
+LOADING = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
 LOADS_FOR_S = 0.3
 
 
@@ -169,7 +169,7 @@ def test_broker_that_loads_in_no_time_is_not_judged_on_loading() -> None:
 def test_broker_that_answers_before_it_knows_is_caught(api: str, code: str, check: str) -> None:
     with FakeBroker() as broker:
         operator = Puppeteer(broker)
-        loads(broker, operator, SOUND | {api: CODES[code]})
+        loads(broker, operator, SOUND | {api: ErrorCode[code]})
         found = judged(broker, operator, "A10*")
     assert found[check].verdict is CheckVerdict.FAIL
     assert code in found[check].observed

@@ -16,7 +16,7 @@ from typing import Any
 import kohort
 from kohort import Assigned, Consumer, RebalanceHooks, Revoked, TopicPartition
 from kohort.protocol.apis.heartbeat import HeartbeatResponse
-from kohort.protocol.errors import CODES
+from kohort.protocol.errors import ErrorCode
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Answer, Call
 
@@ -155,7 +155,7 @@ def test_a_rebalance_passes_no_more_modules_from_the_heartbeat_to_on_assigned() 
 
             def rebalance(_call: Call) -> Answer:
                 path.begin()
-                return Answer(HeartbeatResponse(error_code=CODES["REBALANCE_IN_PROGRESS"]))
+                return Answer(HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
 
             broker.control("Heartbeat", rebalance, times=1)
             deadline = time.monotonic() + LIMIT_S

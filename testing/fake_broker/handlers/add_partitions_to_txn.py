@@ -10,7 +10,7 @@ from kohort.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnResponse,
     AddPartitionsToTxnTopicResult,
 )
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 24
@@ -33,8 +33,8 @@ async def handle(work: Work, request: AddPartitionsToTxnRequest) -> AddPartition
         if error:
             return error
         if one in missing:
-            return codes.UNKNOWN_TOPIC_OR_PARTITION
-        return codes.OPERATION_NOT_ATTEMPTED if missing else codes.NONE
+            return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.OPERATION_NOT_ATTEMPTED if missing else ErrorCode.NONE
 
     return AddPartitionsToTxnResponse(
         results_by_topic_v3_and_below=tuple(

@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping
 
 from kohort.protocol.apis.api_versions import ApiVersion, ApiVersionsRequest, ApiVersionsResponse
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 18
@@ -21,13 +21,13 @@ async def handle(work: Work, request: ApiVersionsRequest) -> ApiVersionsResponse
     named = (request.client_software_name, request.client_software_version)
     is_odd = work.call.version >= 3 and not all(map(_NAMED.fullmatch, named))
     return ApiVersionsResponse(
-        error_code=codes.INVALID_REQUEST if is_odd else codes.NONE, api_keys=_listed(work.versions)
+        error_code=ErrorCode.INVALID_REQUEST if is_odd else ErrorCode.NONE, api_keys=_listed(work.versions)
     )
 
 
 def refusal(versions: Mapping[int, tuple[int, int]]) -> ApiVersionsResponse:
     """The response to a version that is not offered; to be written in version 0."""
-    return ApiVersionsResponse(error_code=codes.UNSUPPORTED_VERSION, api_keys=_listed(versions))
+    return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_listed(versions))
 
 
 def _listed(versions: Mapping[int, tuple[int, int]]) -> tuple[ApiVersion, ...]:

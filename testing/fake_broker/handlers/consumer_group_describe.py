@@ -11,7 +11,7 @@ from kohort.protocol.apis.consumer_group_describe import (
     Member,
     TopicPartitions,
 )
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.consumer_coordinator import by_topic
 from kohort.testing.fake_broker.consumer_group import NOWHERE, Places
 from kohort.testing.fake_broker.handler_context import Work
@@ -35,7 +35,7 @@ def _described(work: Work, group_id: str) -> DescribedGroup:
     group = work.groups.consumer.groups.get(group_id)
     if group is None:
         message = f"Group {group_id} not found."
-        return DescribedGroup(group_id=group_id, error_code=codes.GROUP_ID_NOT_FOUND, error_message=message)
+        return DescribedGroup(group_id=group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message)
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state.value,

@@ -10,7 +10,7 @@ from kohort.protocol.apis.create_topics import (
     CreateTopicsRequest,
     CreateTopicsResponse,
 )
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.cluster import names_a_topic
 from kohort.testing.fake_broker.handler_context import Work
 
@@ -37,14 +37,14 @@ def _create(work: Work, asked: CreatableTopic, validate_only: bool) -> Creatable
 
 def _refusal(work: Work, asked: CreatableTopic) -> tuple[int, str]:
     if not names_a_topic(asked.name):
-        return codes.INVALID_TOPIC_EXCEPTION, f"{asked.name!r} is no name for a topic"
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name!r} is no name for a topic"
     if asked.name in work.cluster.topics:
-        return codes.TOPIC_ALREADY_EXISTS, f"Topic {asked.name!r} already exists."
+        return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {asked.name!r} already exists."
     if asked.assignments:
-        return codes.INVALID_REQUEST, "replica assignments are not done by this fake"
+        return ErrorCode.INVALID_REQUEST, "replica assignments are not done by this fake"
     if asked.num_partitions != _DEFAULT and asked.num_partitions < 1:
-        return codes.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
+        return ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
     factor = asked.replication_factor
     if factor != _DEFAULT and not 0 < factor <= len(work.cluster.addresses):
-        return codes.INVALID_REPLICATION_FACTOR, f"replication factor {factor} is out of reach"
-    return codes.NONE, ""
+        return ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {factor} is out of reach"
+    return ErrorCode.NONE, ""

@@ -11,7 +11,7 @@ from kohort.protocol.apis.delete_topics import (
     DeleteTopicsResponse,
     DeleteTopicState,
 )
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 20
@@ -26,13 +26,13 @@ async def handle(work: Work, request: DeleteTopicsRequest) -> DeleteTopicsRespon
 
 def _delete(work: Work, asked: DeleteTopicState) -> DeletableTopicResult:
     if (asked.name is None) == (asked.topic_id == _NO_ID):
-        return DeletableTopicResult(name=asked.name, topic_id=asked.topic_id, error_code=codes.INVALID_REQUEST)
+        return DeletableTopicResult(name=asked.name, topic_id=asked.topic_id, error_code=ErrorCode.INVALID_REQUEST)
     if asked.name is not None:
         found = work.cluster.topics.get(asked.name)
-        missing = codes.UNKNOWN_TOPIC_OR_PARTITION
+        missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     else:
         found = work.cluster.topic_by_id(asked.topic_id)
-        missing = codes.UNKNOWN_TOPIC_ID
+        missing = ErrorCode.UNKNOWN_TOPIC_ID
     if found is None:
         return DeletableTopicResult(name=asked.name, topic_id=asked.topic_id, error_code=missing)
     del work.cluster.topics[found.name]

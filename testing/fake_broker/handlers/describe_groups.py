@@ -11,7 +11,7 @@ from kohort.protocol.apis.describe_groups import (
     DescribeGroupsRequest,
     DescribeGroupsResponse,
 )
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.group import FakeGroup, GroupState
 from kohort.testing.fake_broker.handler_context import Work
 
@@ -38,7 +38,7 @@ def _described(work: Work, group_id: str) -> DescribedGroup:
             return DescribedGroup(group_id=group_id, group_state="Dead")
         message = f"Group {group_id} not found."
         return DescribedGroup(
-            group_id=group_id, group_state="Dead", error_code=codes.GROUP_ID_NOT_FOUND, error_message=message
+            group_id=group_id, group_state="Dead", error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message
         )
     protocol = group.protocol if group.state is GroupState.STABLE else None
     return DescribedGroup(

@@ -18,7 +18,7 @@ from kohort.protocol.apis.fetch import (
     FetchTopic,
     PartitionData,
 )
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.cluster import FakePartition, FakeTopic
 from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers.list_offsets import leader_error
@@ -29,7 +29,7 @@ VERSIONS = (4, 18)
 
 async def handle(work: Work, request: FetchRequest) -> FetchResponse:
     if request.session_id:
-        return FetchResponse(error_code=codes.FETCH_SESSION_ID_NOT_FOUND)
+        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
     deadline = work.now + request.max_wait_ms / 1000
     while True:
         arrived = work.arrived()
@@ -71,13 +71,13 @@ def _partition(
     partition = work.cluster.partition(topic, asked.partition)
     error = leader_error(work, partition, asked.current_leader_epoch)
     if topic is None and work.call.version >= 13:
-        error = codes.UNKNOWN_TOPIC_ID
+        error = ErrorCode.UNKNOWN_TOPIC_ID
     if error or partition is None:
         return _failed(asked, error, None)
     log = partition.log
     isolated = bool(isolation_level)
     if not log.start <= asked.fetch_offset <= log.end:
-        return _failed(asked, codes.OFFSET_OUT_OF_RANGE, partition)
+        return _failed(asked, ErrorCode.OFFSET_OUT_OF_RANGE, partition)
     records = b""
     if room > 0 or is_first:
         stop = partition.stable_offset if isolated else None

@@ -4,7 +4,7 @@ Not done: share coordinators, which are never available.
 """
 
 from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorRequest, FindCoordinatorResponse
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 10
@@ -28,11 +28,11 @@ async def handle(work: Work, request: FindCoordinatorRequest) -> FindCoordinator
 
 def _coordinator(work: Work, key: str, key_type: int) -> Coordinator:
     if key_type not in (_GROUP, _TRANSACTION, _SHARE) or (key_type == _SHARE and work.call.version < 6):
-        return _none(key, codes.INVALID_REQUEST)
+        return _none(key, ErrorCode.INVALID_REQUEST)
     if key_type == _SHARE:
-        return _none(key, codes.COORDINATOR_NOT_AVAILABLE)
+        return _none(key, ErrorCode.COORDINATOR_NOT_AVAILABLE)
     if not key and key_type == _GROUP:
-        return _none(key, codes.INVALID_GROUP_ID)
+        return _none(key, ErrorCode.INVALID_GROUP_ID)
     node = work.cluster.coordinator_of(key) if key_type == _GROUP else min(work.cluster.addresses)
     host, port = work.cluster.address_of(node)
     return Coordinator(key=key, node_id=node, host=host, port=port, error_message=None)

@@ -5,7 +5,7 @@ Not done: the ends of ids and epochs.
 """
 
 from kohort.protocol.apis.init_producer_id import InitProducerIdRequest, InitProducerIdResponse
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 22
@@ -16,13 +16,13 @@ async def handle(work: Work, request: InitProducerIdRequest) -> InitProducerIdRe
     name = request.transactional_id
     if name is None:
         producer_id = work.cluster.transactions.producer_id()
-        return InitProducerIdResponse(error_code=codes.NONE, producer_id=producer_id, producer_epoch=0)
-    if error := codes.INVALID_REQUEST if not name else work.group_error(name):
+        return InitProducerIdResponse(error_code=ErrorCode.NONE, producer_id=producer_id, producer_epoch=0)
+    if error := ErrorCode.INVALID_REQUEST if not name else work.group_error(name):
         return InitProducerIdResponse(error_code=error, producer_epoch=-1)
     known = request.producer_id, request.producer_epoch
     error, producer_id, epoch = work.cluster.transactions.begin(name, request.transaction_timeout_ms, known)
-    if error == codes.PRODUCER_FENCED and work.call.version < 4:
-        error = codes.INVALID_PRODUCER_EPOCH
+    if error == ErrorCode.PRODUCER_FENCED and work.call.version < 4:
+        error = ErrorCode.INVALID_PRODUCER_EPOCH
     work.tick()
     work.wake_fetches()
     return InitProducerIdResponse(error_code=error, producer_id=producer_id, producer_epoch=epoch)

@@ -5,7 +5,7 @@ a `consumer` group hanging for ever if one is invalid.
 """
 
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 11
@@ -17,7 +17,7 @@ async def handle(work: Work, request: JoinGroupRequest) -> JoinGroupResponse:
     if error := work.group_error(request.group_id):
         answer = JoinGroupResponse(error_code=error, member_id=request.member_id, protocol_name="")
     elif not work.groups.become_classic(request.group_id):
-        error = codes.INCONSISTENT_GROUP_PROTOCOL
+        error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         answer = JoinGroupResponse(error_code=error, member_id=request.member_id, protocol_name="", generation_id=-1)
     else:
         answer = await work.parked(

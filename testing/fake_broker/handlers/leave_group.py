@@ -4,7 +4,7 @@ Not done: authorization.
 """
 
 from kohort.protocol.apis.leave_group import LeaveGroupRequest, LeaveGroupResponse, MemberResponse
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 13
@@ -13,7 +13,7 @@ VERSIONS = (0, 5)
 
 async def handle(work: Work, request: LeaveGroupRequest) -> LeaveGroupResponse:
     if not request.group_id:
-        return LeaveGroupResponse(error_code=codes.INVALID_GROUP_ID)
+        return LeaveGroupResponse(error_code=ErrorCode.INVALID_GROUP_ID)
     if error := work.group_error(request.group_id):
         return LeaveGroupResponse(error_code=error)
     if work.call.version < 3:

@@ -4,7 +4,7 @@ Not done: authorization.
 """
 
 from kohort.protocol.apis.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 16
@@ -25,6 +25,6 @@ async def handle(work: Work, request: ListGroupsRequest) -> ListGroupsResponse:
             for group in work.groups.all()
             if (not kinds or group.kind in kinds)
             and (not states or group.state.value.lower() in states)
-            and work.group_error(group.group_id) == codes.NONE
+            and work.group_error(group.group_id) == ErrorCode.NONE
         )
     )

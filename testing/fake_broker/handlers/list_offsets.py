@@ -11,7 +11,7 @@ from kohort.protocol.apis.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.cluster import FakePartition
 from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.log import FakeLog
@@ -65,11 +65,11 @@ def _offset(log: FakeLog, timestamp_ms: int) -> tuple[int, int]:
 def leader_error(work: Work, partition: FakePartition | None, known_epoch: int) -> int:
     """Return the error code of `partition` for a client with `known_epoch` (-1: none); 0 if this node leads it."""
     if partition is None:
-        return codes.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if partition.leader != work.call.node:
-        return codes.NOT_LEADER_OR_FOLLOWER
+        return ErrorCode.NOT_LEADER_OR_FOLLOWER
     if known_epoch >= 0 and known_epoch < partition.epoch:
-        return codes.FENCED_LEADER_EPOCH
+        return ErrorCode.FENCED_LEADER_EPOCH
     if known_epoch > partition.epoch:
-        return codes.UNKNOWN_LEADER_EPOCH
-    return codes.NONE
+        return ErrorCode.UNKNOWN_LEADER_EPOCH
+    return ErrorCode.NONE

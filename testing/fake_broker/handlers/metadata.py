@@ -11,7 +11,7 @@ from kohort.protocol.apis.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.cluster import CLUSTER_ID, FakePartition, FakeTopic, names_a_topic
 from kohort.testing.fake_broker.handler_context import Work
 
@@ -37,12 +37,12 @@ def _one(work: Work, asked: MetadataRequestTopic) -> MetadataResponseTopic:
     if asked.name is None:
         by_id = work.cluster.topic_by_id(asked.topic_id)
         if by_id is None:
-            return MetadataResponseTopic(error_code=codes.UNKNOWN_TOPIC_ID, topic_id=asked.topic_id, name=None)
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=asked.topic_id, name=None)
         return _known(by_id)
     topic = work.cluster.topics.get(asked.name)
     if topic is None:
         is_name = names_a_topic(asked.name)
-        error = codes.UNKNOWN_TOPIC_OR_PARTITION if is_name else codes.INVALID_TOPIC_EXCEPTION
+        error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_name else ErrorCode.INVALID_TOPIC_EXCEPTION
         return MetadataResponseTopic(error_code=error, name=asked.name)
     return _known(topic)
 
@@ -55,7 +55,7 @@ def _known(topic: FakeTopic) -> MetadataResponseTopic:
 def _partition(number: int, partition: FakePartition) -> MetadataResponsePartition:
     replicas = (partition.leader,) if partition.leader >= 0 else ()
     return MetadataResponsePartition(
-        error_code=codes.NONE if replicas else codes.LEADER_NOT_AVAILABLE,
+        error_code=ErrorCode.NONE if replicas else ErrorCode.LEADER_NOT_AVAILABLE,
         partition_index=number,
         leader_id=partition.leader,
         leader_epoch=partition.epoch,

@@ -13,7 +13,7 @@ from kohort.protocol.apis.offset_commit import (
     OffsetCommitResponseTopic,
 )
 from kohort.protocol.apis.txn_offset_commit import TxnOffsetCommitRequestPartition
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.group import Committed
 from kohort.testing.fake_broker.handler_context import Work
 
@@ -32,17 +32,17 @@ async def handle(work: Work, request: OffsetCommitRequest) -> OffsetCommitRespon
         now=work.now,
     )
     work.tick()
-    if error == codes.ILLEGAL_GENERATION and is_unknown and work.call.version >= 9:
-        error = codes.GROUP_ID_NOT_FOUND
+    if error == ErrorCode.ILLEGAL_GENERATION and is_unknown and work.call.version >= 9:
+        error = ErrorCode.GROUP_ID_NOT_FOUND
     return OffsetCommitResponse(topics=tuple(_topic(work, request.group_id, topic, error) for topic in request.topics))
 
 
 def _topic(work: Work, group_id: str, asked: OffsetCommitRequestTopic, error: int) -> OffsetCommitResponseTopic:
     name: str | None = asked.name
-    missing = codes.UNKNOWN_TOPIC_OR_PARTITION
+    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if work.call.version >= 10:
         known = work.cluster.topic_by_id(asked.topic_id)
-        name, missing = (known.name if known else None), codes.UNKNOWN_TOPIC_ID
+        name, missing = (known.name if known else None), ErrorCode.UNKNOWN_TOPIC_ID
     return OffsetCommitResponseTopic(
         name=asked.name,
         topic_id=asked.topic_id,
@@ -68,6 +68,6 @@ def keep(
     code."""
     number = asked.partition_index
     if work.cluster.partition(work.cluster.topics.get(topic), number) is None:
-        return codes.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     committed = Committed(asked.committed_offset, asked.committed_metadata, asked.committed_leader_epoch)
     return work.groups.commit(group_id, TopicPartition(topic, number), committed, producer_id=producer_id)

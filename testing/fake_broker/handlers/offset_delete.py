@@ -14,8 +14,8 @@ from kohort.protocol.apis.offset_delete import (
     OffsetDeleteResponsePartition,
     OffsetDeleteResponseTopic,
 )
+from kohort.protocol.errors import ErrorCode
 from kohort.protocol.membership import parse_subscription
-from kohort.testing.fake_broker import codes
 from kohort.testing.fake_broker.consumer_group import ConsumerGroup
 from kohort.testing.fake_broker.group import FakeGroup
 from kohort.testing.fake_broker.handler_context import Work
@@ -29,11 +29,11 @@ async def handle(work: Work, request: OffsetDeleteRequest) -> OffsetDeleteRespon
     group = work.groups.of(request.group_id)
     error = work.group_error(request.group_id)
     if not request.group_id:
-        error = codes.INVALID_GROUP_ID
+        error = ErrorCode.INVALID_GROUP_ID
     elif group is None:
-        error = error or codes.GROUP_ID_NOT_FOUND
+        error = error or ErrorCode.GROUP_ID_NOT_FOUND
     elif group.members and group.protocol_type != _CONSUMERS:
-        error = error or codes.NON_EMPTY_GROUP
+        error = error or ErrorCode.NON_EMPTY_GROUP
     if error or group is None:
         return OffsetDeleteResponse(error_code=error, topics=())
     read = group.subscribed() if isinstance(group, ConsumerGroup) else _topics_read(group)
@@ -58,11 +58,11 @@ def _delete(
     work: Work, group: FakeGroup | ConsumerGroup, read: AbstractSet[str] | None, partition: TopicPartition
 ) -> int:
     if work.cluster.partition(work.cluster.topics.get(partition.topic), partition.partition) is None:
-        return codes.UNKNOWN_TOPIC_OR_PARTITION
+        return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if read is None or partition.topic in read:
-        return codes.GROUP_SUBSCRIBED_TO_TOPIC
+        return ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC
     group.offsets.pop(partition, None)
-    return codes.NONE
+    return ErrorCode.NONE
 
 
 def _topics_read(group: FakeGroup) -> set[str] | None:

@@ -17,7 +17,7 @@ from kohort.protocol.apis.offset_fetch import (
     OffsetFetchResponseTopic,
     OffsetFetchResponseTopics,
 )
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.group import Committed
 from kohort.testing.fake_broker.handler_context import Work
 
@@ -81,7 +81,7 @@ def _topic(
         name = known.name if known else None
     partitions = []
     for number in asked.partition_indexes:
-        found, error = _NOTHING, codes.UNKNOWN_TOPIC_ID
+        found, error = _NOTHING, int(ErrorCode.UNKNOWN_TOPIC_ID)
         if name is not None:
             partition = TopicPartition(name, number)
             found, error = offsets.get(partition, _NOTHING), _unstable(work, group_id, partition)
@@ -101,7 +101,7 @@ def _unstable(work: Work, group_id: str, partition: TopicPartition) -> int:
     request = work.call.request
     assert isinstance(request, OffsetFetchRequest)
     wanted = request.require_stable and work.groups.is_undecided(group_id, partition)
-    return codes.UNSTABLE_OFFSET_COMMIT if wanted else codes.NONE
+    return ErrorCode.UNSTABLE_OFFSET_COMMIT if wanted else ErrorCode.NONE
 
 
 def _by_topic(offsets: dict[TopicPartition, Committed]) -> dict[str, list[int]]:

@@ -16,7 +16,7 @@ from kohort.protocol.apis.produce import (
     ProduceResponse,
     TopicProduceResponse,
 )
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.cluster import FakeTopic
 from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers.list_offsets import leader_error
@@ -30,7 +30,7 @@ async def handle(work: Work, request: ProduceRequest) -> ProduceResponse | None:
     for sent in request.topic_data:
         by_id = work.call.version >= 13
         topic = work.cluster.topic_by_id(sent.topic_id) if by_id else work.cluster.topics.get(sent.name)
-        refused = codes.UNKNOWN_TOPIC_ID if topic is None and by_id else codes.NONE
+        refused = ErrorCode.UNKNOWN_TOPIC_ID if topic is None and by_id else ErrorCode.NONE
         answers = tuple(_append(work, topic, each, refused) for each in sent.partition_data)
         topics.append(TopicProduceResponse(name=sent.name, topic_id=sent.topic_id, partition_responses=answers))
     work.wake_fetches()
@@ -49,15 +49,15 @@ def _append(work: Work, topic: FakeTopic | None, sent: PartitionProduceData, ref
             error, base_offset = partition.producers.judge(batch)
             tp = TopicPartition(topic.name, sent.index)
             if not error and batch.transactional and not work.cluster.transactions.has_partition(batch.producer_id, tp):
-                error = codes.INVALID_TXN_STATE
+                error = ErrorCode.INVALID_TXN_STATE
             if not error and base_offset < 0:
                 base_offset = partition.log.append(data, partition.epoch)
                 partition.producers.took(batch, base_offset)
                 partition.transactions.took(batch, base_offset)
         except CorruptRecord:
-            error = codes.CORRUPT_MESSAGE
+            error = ErrorCode.CORRUPT_MESSAGE
         except ValueError:
-            error = codes.INVALID_RECORD  # none, or several
+            error = ErrorCode.INVALID_RECORD  # none, or several
     return PartitionProduceResponse(
         index=sent.index,
         error_code=error,

@@ -7,7 +7,7 @@ Not done: throttling.
 import uuid
 
 from kohort.protocol.apis.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers.get_telemetry_subscriptions import SUBSCRIPTION_ID
 
@@ -17,6 +17,6 @@ VERSIONS = (0, 0)
 
 async def handle(work: Work, request: PushTelemetryRequest) -> PushTelemetryResponse:
     if request.client_instance_id == uuid.UUID(int=0):
-        return PushTelemetryResponse(error_code=codes.INVALID_REQUEST)
+        return PushTelemetryResponse(error_code=ErrorCode.INVALID_REQUEST)
     known = request.subscription_id == SUBSCRIPTION_ID
-    return PushTelemetryResponse(error_code=codes.NONE if known else codes.UNKNOWN_SUBSCRIPTION_ID)
+    return PushTelemetryResponse(error_code=ErrorCode.NONE if known else ErrorCode.UNKNOWN_SUBSCRIPTION_ID)

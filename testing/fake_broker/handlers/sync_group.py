@@ -4,7 +4,7 @@ Not done: authorization.
 """
 
 from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 14
@@ -13,7 +13,7 @@ VERSIONS = (0, 5)
 
 async def handle(work: Work, request: SyncGroupRequest) -> SyncGroupResponse:
     if work.call.version >= 5 and None in (request.protocol_type, request.protocol_name):
-        return SyncGroupResponse(error_code=codes.INCONSISTENT_GROUP_PROTOCOL)  # no longer optional (KIP-559)
+        return SyncGroupResponse(error_code=ErrorCode.INCONSISTENT_GROUP_PROTOCOL)  # no longer optional (KIP-559)
     if error := work.group_error(request.group_id):
         return SyncGroupResponse(error_code=error)
     return await work.parked(lambda reply: work.coordinator.sync(request, now=work.now, reply=reply))

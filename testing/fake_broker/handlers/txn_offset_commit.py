@@ -9,7 +9,7 @@ from kohort.protocol.apis.txn_offset_commit import (
     TxnOffsetCommitResponsePartition,
     TxnOffsetCommitResponseTopic,
 )
-from kohort.testing.fake_broker import codes
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers.offset_commit import keep
 
@@ -44,10 +44,10 @@ def _error(work: Work, request: TxnOffsetCommitRequest) -> int:
         return error
     transactions = work.cluster.transactions
     error = transactions.error(name, request.producer_id, request.producer_epoch)
-    if error == codes.PRODUCER_FENCED:
-        return codes.INVALID_PRODUCER_EPOCH  # commits use epochs only
+    if error == ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH  # commits use epochs only
     if not error and not transactions.has_group(name, group_id):
-        return codes.INVALID_TXN_STATE
+        return ErrorCode.INVALID_TXN_STATE
     return error or work.groups.transaction_error(
         group_id, request.generation_id, request.member_id, request.group_instance_id, now=work.now
     )

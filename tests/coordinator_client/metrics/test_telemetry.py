@@ -31,7 +31,7 @@ from kohort.protocol.apis.get_telemetry_subscriptions import (
     GetTelemetrySubscriptionsResponse,
 )
 from kohort.protocol.apis.push_telemetry import PushTelemetryRequest, PushTelemetryResponse
-from kohort.protocol.errors import CODES
+from kohort.protocol.errors import ErrorCode
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter, Answer, Call, Drop
 from tests.coordinator_client.consumer_helpers import poll_until
@@ -105,7 +105,7 @@ def told_codes() -> list[str]:
 def test_a_changed_subscription_is_asked_for_at_once_and_pushed_at_its_interval(name: str) -> None:
     machine = subscribed("*")
     assert machine.next_request(110.0) is not None
-    assert not machine.pushed(CODES[name], 110.5)
+    assert not machine.pushed(ErrorCode[name], 110.5)
     assert machine.next_request(110.5) == TelemetryRequest(ME)
     machine.subscription(subscription("*", number=2), 110.6)
     assert machine.next_request(120.0) is None  # however often the broker says so, there is one push an interval
@@ -116,7 +116,7 @@ def test_a_changed_subscription_is_asked_for_at_once_and_pushed_at_its_interval(
 def test_what_is_too_much_waits_for_the_interval_and_asks_again(name: str) -> None:
     machine = subscribed("*")
     assert machine.next_request(110.0) is not None
-    machine.pushed(CODES[name], 110.5)
+    machine.pushed(ErrorCode[name], 110.5)
     assert (machine.next_request(120.0), machine.next_poll_at()) == (None, 120.5)
     assert machine.next_request(120.5) == TelemetryRequest(ME)
 
@@ -125,12 +125,12 @@ def test_what_is_too_much_waits_for_the_interval_and_asks_again(name: str) -> No
 def test_an_error_that_would_come_again_ends_it(name: str) -> None:
     machine = subscribed("*")
     assert machine.next_request(110.0) is not None
-    machine.pushed(CODES[name], 110.5)
+    machine.pushed(ErrorCode[name], 110.5)
     assert machine.stopped == f"PushTelemetry: {name}"
     assert (machine.next_request(1e9), machine.next_poll_at()) == (None, None)
     refused = Telemetry(lambda: 0.0)
     assert refused.next_request(1.0) == TelemetryRequest(NO_CLIENT_INSTANCE_ID)
-    refused.subscription(subscription(error=CODES[name]), 1.0)
+    refused.subscription(subscription(error=ErrorCode[name]), 1.0)
     assert refused.stopped == f"GetTelemetrySubscriptions: {name}"
 
 
@@ -138,7 +138,7 @@ def test_an_error_that_would_come_again_ends_it(name: str) -> None:
 def test_a_broker_that_will_not_say_is_not_asked_in_a_spin(name: str) -> None:
     machine = Telemetry(lambda: 0.0)
     assert machine.next_request(100.0) == TelemetryRequest(NO_CLIENT_INSTANCE_ID)
-    machine.subscription(subscription(error=CODES[name]), 100.0)
+    machine.subscription(subscription(error=ErrorCode[name]), 100.0)
     assert machine.next_request(100.0 + DEFAULT_INTERVAL_S - 1) is None
     assert machine.next_request(100.0 + DEFAULT_INTERVAL_S) == TelemetryRequest(NO_CLIENT_INSTANCE_ID)
 
@@ -155,7 +155,7 @@ def test_a_close_pushes_once_more_and_never_again() -> None:
     machine = subscribed("*")
     machine.close()
     assert push_of(machine.next_request(101.0)).last  # though the interval is not over
-    machine.pushed(CODES["THROTTLING_QUOTA_EXCEEDED"], 101.1)
+    machine.pushed(ErrorCode.THROTTLING_QUOTA_EXCEEDED, 101.1)
     assert machine.stopped == "closed"
     assert machine.next_request(1e9) is None
 
@@ -345,7 +345,7 @@ def test_a_subscription_is_followed_through_changes_to_the_close() -> None:
         with watched(fake) as consumer:
             poll_until(consumer, lambda: len(pushes(fake)) >= 2)
             asked = len(fake.calls_of("GetTelemetrySubscriptions"))
-            unknown = PushTelemetryResponse(error_code=CODES["UNKNOWN_SUBSCRIPTION_ID"])
+            unknown = PushTelemetryResponse(error_code=ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
             fake.control("PushTelemetry", lambda _call: Answer(unknown), times=1)
             poll_until(consumer, lambda: len(fake.calls_of("GetTelemetrySubscriptions")) > asked)
             pushed = len(pushes(fake))
@@ -377,7 +377,7 @@ def test_a_broker_that_never_answers_holds_up_neither_member_nor_close() -> None
 
 
 def test_what_the_broker_refuses_for_good_is_said_once(caplog: pytest.LogCaptureFixture) -> None:
-    invalid = PushTelemetryResponse(error_code=CODES["INVALID_RECORD"])
+    invalid = PushTelemetryResponse(error_code=ErrorCode.INVALID_RECORD)
     with FakeBroker(topics={"topic": 1}, versions=OFFERED) as fake, caplog.at_level(logging.WARNING, "kohort"):
         fake.control("GetTelemetrySubscriptions", wanting("*"))
         fake.control("PushTelemetry", lambda _call: Answer(invalid))
