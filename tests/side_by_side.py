@@ -15,8 +15,8 @@ from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling
 
-from kohort.testing.broker_selection import NamedBroker, SelectedBroker, any_broker
 from kohort.testing.errors import BrokerStartError
+from tests.support.broker_selection import NamedBroker, SelectedBroker, any_broker
 
 BROKER, GROUPS, STOP = "broker", "groups", "stop"
 FAMILY = "AF_UNIX"

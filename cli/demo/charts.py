@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, which colour-blind people can tell apart, on light and on dark.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a7f00", "#7f7f7f")
 INK = {"soft": "#697387", "good": "#0b7a4c", "bad": "#b3261f", "undone": "#8a3ffd"}
+MARKS = {"started": (">", "good", 0.0), "killed": ("X", "bad", 0.0), "checkpoint": ("|", "good", 0.42)}
 FONT_SIZE = 8
+NO_METADATA = dict.fromkeys(("Creator", "Date", "Format", "Type"))
 
 
 def group_charts(history: GroupHistory) -> str:
@@ -31,9 +33,7 @@ def group_charts(history: GroupHistory) -> str:
             axes.spines[["top", "right", "left"]].set_visible(False)
             axes.patch.set_visible(False)
         out = StringIO()
-        figure.savefig(
-            out, format="svg", transparent=True, metadata=dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        )
+        figure.savefig(out, format="svg", transparent=True, metadata=NO_METADATA)
     svg = out.getvalue()
     for name, colour in INK.items():
         svg = svg.replace(colour, f"var(--{name})")
@@ -42,50 +42,39 @@ def group_charts(history: GroupHistory) -> str:
 
 def _draw_owners(axes: "Axes", history: GroupHistory) -> None:
     """One lane a member, one bar a partition it owned; kills, starts, resets and checkpoints where they fell."""
-    lanes, start_ms = {name: place for place, name in enumerate(history.members)}, history.events[0].at_ms
+    lanes, small = {name: place for place, name in enumerate(history.members)}, FONT_SIZE - 1
     for span in history.spans:
-        lane, at_s, took_s = (
-            lanes[span.member],
-            (span.start_ms - start_ms) / 1000,
-            (span.stop_ms - span.start_ms) / 1000,
-        )
+        lane, at_s, stop_s = lanes[span.member], history.at_s(span.start_ms), history.at_s(span.stop_ms)
         if not span.partitions:
-            axes.barh(lane, max(took_s, 0.1), 0.9, at_s, color=INK["undone"], alpha=0.3)
-        height = 0.7 / max(len(span.partitions), 1)
+            axes.barh(lane, max(stop_s - at_s, 0.1), 0.9, at_s, color=INK["undone"], alpha=0.3)
+            continue
+        height = 0.7 / len(span.partitions)
         for place, partition in enumerate(span.partitions):
             top = lane - 0.35 + (place + 0.5) * height
-            axes.barh(top, took_s, 0.85 * height, at_s, color=COLOURS[partition % len(COLOURS)])
-            if took_s > 0.5:
-                axes.text(
-                    at_s + 0.1, top, f"{partition}", va="center", color="white", fontsize=FONT_SIZE - 1, clip_on=True
-                )
-        if span.partitions and took_s > 2:
-            axes.text(at_s, lane - 0.38, f"generation {span.generation}", fontsize=FONT_SIZE - 1)
-    marks = {
-        "started": (">", INK["good"], 0.0),
-        "killed": ("X", INK["bad"], 0.0),
-        "checkpoint": ("|", INK["good"], 0.42),
-    }
+            axes.barh(top, stop_s - at_s, 0.85 * height, at_s, color=COLOURS[partition % len(COLOURS)])
+            if stop_s - at_s > 0.5:
+                axes.text(at_s + 0.1, top, f"{partition}", va="center", color="white", fontsize=small)
+        if stop_s - at_s > 2:
+            axes.text(at_s, lane - 0.38, f"generation {span.generation}", fontsize=small)
     for one in history.events:
-        if one.kind in marks:
-            mark, colour, below = marks[one.kind]
-            axes.plot((one.at_ms - start_ms) / 1000, lanes[one.member] + below, mark, color=colour, clip_on=False)
+        if one.kind in MARKS:
+            mark, ink, below = MARKS[one.kind]
+            axes.plot(history.at_s(one.at_ms), lanes[one.member] + below, mark, color=INK[ink], clip_on=False)
     axes.set_yticks(list(lanes.values()), list(lanes))
     axes.invert_yaxis()
 
 
 def _draw_lag(axes: "Axes", history: GroupHistory) -> None:
     """Partition upon partition, and as a line the records that no checkpoint has yet."""
-    start_ms = history.events[0].at_ms
-    seconds = [(at_ms - start_ms) / 1000 for at_ms, _, _ in history.samples]
+    seconds = [history.at_s(at_ms) for at_ms, _, _ in history.samples]
     stacks = [[lag[partition] for _, lag, _ in history.samples] for partition in history.ends]
     axes.stackplot(seconds, stacks, colors=[COLOURS[partition % len(COLOURS)] for partition in history.ends])
     axes.plot(seconds, [unsaved for _, _, unsaved in history.samples], color=INK["undone"])
     for one in history.events:
-        if one.kind == "killed" or (one.kind == "started" and one.at_ms > start_ms + 1000):
-            at_s, colour = (one.at_ms - start_ms) / 1000, INK["bad" if one.kind == "killed" else "soft"]
+        at_s = history.at_s(one.at_ms)
+        if one.kind == "killed" or (one.kind == "started" and at_s > 1):
+            colour, side = (INK["bad"], {"ha": "right"}) if one.kind == "killed" else (INK["soft"], {"rotation": 20})
             axes.axvline(at_s, color=colour, linestyle="--", linewidth=1)
-            side = {"ha": "right"} if one.kind == "killed" else {"rotation": 20}
             axes.text(at_s, history.total, f"{one.member} {one.kind}", color=colour, **side)
     axes.set_ylabel("records", color=INK["soft"])
     axes.set_xlabel("seconds", color=INK["soft"])

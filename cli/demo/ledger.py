@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from kohort.cli.demo import DemoFailed
 
+_MOVES = ("started", "assigned", "revoked", "lost", "killed", "left")
 _STATES = {"started": "joining", "killed": "killed", "left": "left", "undone": "going back"}
 
 
@@ -119,19 +120,13 @@ class GroupHistory:
         self._marks[partition] = max(mark, stop)
 
     def _own(self, member: WatchedMember, entry: DemoEntry) -> None:
-        kept = {
-            "started": (),
-            "assigned": entry.partitions,
-            "revoked": tuple(p for p in member.partitions if p not in entry.partitions),
-            "lost": (),
-            "killed": (),
-            "left": (),
-        }.get(entry.kind)
-        if kept is None:
+        if entry.kind not in _MOVES:
             return
         if owned := member.partitions:
             self.spans.append(TimelineSpan(member.name, member.since_ms, entry.at_ms, member.generation, owned))
-        member.partitions, member.since_ms = kept, entry.at_ms
+        kept = tuple(p for p in owned if entry.kind == "revoked" and p not in entry.partitions)
+        member.partitions = entry.partitions if entry.kind == "assigned" else kept
+        member.since_ms = entry.at_ms
         if entry.kind in ("started", "assigned"):
             member.generation = entry.generation
 
@@ -156,10 +151,12 @@ class GroupHistory:
     @property
     def seconds(self) -> tuple[float, float]:
         """The time from the first assignment to the last read, and the time before."""
-        started = self.events[0].at_ms
-        assigned = next((one.at_ms for one in self.events if one.kind == "assigned"), started)
-        last = max((one.at_ms for one in self.slices), default=assigned)
-        return (last - assigned) / 1000, (assigned - started) / 1000
+        assigned = next(self.at_s(one.at_ms) for one in self.events if one.kind == "assigned")
+        return max(self.at_s(one.at_ms) for one in self.slices) - assigned, assigned
+
+    def at_s(self, at_ms: int) -> float:
+        """Seconds after the first event."""
+        return (at_ms - self.events[0].at_ms) / 1000
 
     @property
     def unsaved(self) -> int:

@@ -28,8 +28,8 @@ NAMES = {"reset_wanted": "undone"}  # kinds of a HistoryEntry with another name 
 SETTINGS: dict[str, Any] = {
     "session_timeout_ms": 6_000,  # the least a broker allows by default: the killed member's partitions rest so long
     "heartbeat_interval_ms": 500,
-    "max_partition_fetch_bytes": 128
-    * 1024,  # some thousand records: the picture moves, and a kill falls inside a fetch
+    # Some thousand records a fetch: the picture moves, and a kill falls inside one.
+    "max_partition_fetch_bytes": 128 * 1024,
 }
 
 

@@ -1,13 +1,13 @@
 """The page that a run leaves behind: one HTML file that loads nothing, readable on a phone and in the dark."""
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from html import escape
 from pathlib import Path
 
 from kohort.cli.demo import charts
 from kohort.cli.demo.flights import by_carrier
-from kohort.cli.demo.ledger import DemoEntry
+from kohort.cli.demo.ledger import GroupHistory
 from kohort.cli.demo.outcome import DemoOutcome, TopicReading
 from kohort.cli.demo.producers import FilledChunk
 
@@ -53,7 +53,7 @@ def page(outcome: DemoOutcome, carriers: Mapping[str, str]) -> str:
     colours = {f"partition {p}": charts.COLOURS[p % len(charts.COLOURS)] for p in history.ends}
     legend = colours | {"going back": "var(--undone)", "checkpoint": "var(--good)", "killed": "var(--bad)"}
     shown = "".join(f'<i style="background:{colour}"></i>{name}' for name, colour in legend.items())
-    group = f'<div class="legend">{shown}</div>{charts.group_charts(history)}{_events(history.events)}'
+    group = f'<div class="legend">{shown}</div>{charts.group_charts(history)}{_events(history)}'
     pairs = f"By carrier, of {len(outcome.dataset):,} pairs of carrier and aircraft. {_EQUAL}"
     sections = (
         f'<section class="verdict{"" if outcome.equal else " bad"}">{verdict}</section>',
@@ -76,8 +76,8 @@ def _section(title: str, text: str, body: str) -> str:
     return f"<section><h2>{title}</h2><p>{escape(text)}</p>{body}</section>"
 
 
-def _events(events: Sequence[DemoEntry]) -> str:
-    rows = [(f"{(one.at_ms - events[0].at_ms) / 1000:.1f} s", one.member, one.kind, *one[2:5]) for one in events]
+def _events(history: GroupHistory) -> str:
+    rows = [(f"{history.at_s(one.at_ms):.1f} s", one.member, one.kind, *one[2:5]) for one in history.events]
     heads = ("after", "member", "event", "generation", "partitions", "cause")
     return f"<details><summary>Every event</summary>{_table(heads, rows)}</details>"
 

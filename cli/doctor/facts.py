@@ -11,7 +11,7 @@ from typing import Any, Final, Generic, TypeVar
 from kohort.admin import Admin, BrokerDescription, GroupDescription, GroupMissing, TopicDescription
 from kohort.admin.admin_config import AdminConfig
 from kohort.admin.cluster import Configs
-from kohort.cli.doctor.group_snapshot import TimedSnapshot
+from kohort.cli.doctor.group_rules import TimedSnapshot
 from kohort.cli.doctor.offset_rules import CommittedOffsets, Silence
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer

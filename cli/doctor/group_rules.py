@@ -2,15 +2,24 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from kohort.admin import GroupDescription, MemberDescription
 from kohort.cli.doctor.finding import Finding, Severity
-from kohort.cli.doctor.group_snapshot import TimedSnapshot
 from kohort.coordinator_client.consumer_config import Config
 
 EAGER: Final = frozenset({"range", "roundrobin", "sticky"})
 REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance"})
+
+
+@dataclass(frozen=True, slots=True)
+class TimedSnapshot:
+    """A group at one moment. `at_s`: seconds since the first snapshot. `lag`: the sum over all partitions."""
+
+    at_s: float
+    group: GroupDescription
+    lag: int
 
 
 def group_exists(settings: Config, group: GroupDescription | None) -> Iterator[Finding]:

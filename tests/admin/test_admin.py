@@ -10,9 +10,9 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.network.errors import ConnectionFailed, UnknownTopic
 from kohort.network.requests import Endpoint
-from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce
 from tests.coordinator_client.group.test_consumer_group import PROTOCOLS
+from tests.support.broker_selection import SelectedBroker
 
 pytestmark = pytest.mark.broker
 Name = Callable[[str], str]

@@ -13,8 +13,8 @@ from kohort.admin import topics as admin_topics
 from kohort.cli.topic import app
 from kohort.network.errors import UnknownTopic
 from kohort.testing import FakeBroker
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import Alter
+from tests.support.broker_selection import SelectedBroker
 
 P0 = TopicPartition("topic", 0)
 LEADER_NOT_AVAILABLE, NOT_LEADER, UNKNOWN = 5, 6, 3

@@ -22,8 +22,8 @@ import pytest
 
 from kohort.coordinator_client import Assigned, Consumer, Lost, RebalanceHooks, Revoked
 from kohort.testing import jars
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.jdk import java
+from tests.support.broker_selection import SelectedBroker
 
 PARTITIONS = 14
 FEW, MANY = 20, 50

@@ -13,7 +13,7 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.replay import replay
 from kohort.protocol import tape
-from kohort.testing.broker_selection import SelectedBroker
+from tests.support.broker_selection import SelectedBroker
 
 UNEVEN = (3, 3, 200, 3, 3)
 

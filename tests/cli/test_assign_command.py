@@ -20,7 +20,7 @@ from kohort.cli.assigning.simulation import from_numbers, settle, simulate
 from kohort.cli.main import main
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.testing.broker_selection import SelectedBroker
+from tests.support.broker_selection import SelectedBroker
 
 SIX = ["--topic", "t:12", "--members", "3", "--no-java"]
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from kohort.testing.broker_selection import wanted_version
 from kohort.testing.cache import cache_dir
 from kohort.testing.readiness import brokers_seen
+from tests.support.broker_selection import wanted_version
 
 
 def kohort(*arguments: str, env: dict[str, str]) -> "subprocess.CompletedProcess[str]":

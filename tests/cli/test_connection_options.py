@@ -8,7 +8,7 @@ import pytest
 from kohort.cli.connection_options import ConnectionOptions, properties
 from kohort.cli.main import main
 from kohort.common.errors import KohortError
-from kohort.testing.broker_selection import SelectedBroker
+from tests.support.broker_selection import SelectedBroker
 
 FILE = """
 # everybody's

@@ -15,9 +15,9 @@ import pytest
 from kohort.admin import Admin
 from kohort.cli.main import main
 from kohort.testing import FakeBroker
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import Alter, Call
 from tests.coordinator_client.consumer_helpers import numbers, produce
+from tests.support.broker_selection import SelectedBroker
 
 Run = Callable[..., str]
 

@@ -16,7 +16,7 @@ from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.store import SqliteStore
 from kohort.fastpath import Record, decode
 from kohort.fastpath._encode import encode
-from kohort.testing.broker_selection import SelectedBroker
+from tests.support.broker_selection import SelectedBroker
 
 ENDS = {0: 40, 1: 40}
 TASK = MemberTask("", "", "g", "flights", "", "", "range", 0.0)

@@ -18,9 +18,9 @@ from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record
 from kohort.spark.plan import plan
 from kohort.spark.reader import read_range
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.ports import free_ports
 from kohort.testing.topics import leaders
+from tests.support.broker_selection import SelectedBroker
 
 pytestmark = pytest.mark.broker
 

@@ -20,7 +20,6 @@ from kohort.coordinator_client import Consumer, RebalanceReason
 from kohort.protocol.apis.list_offsets import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from kohort.protocol.catalogue import API
 from kohort.testing import FakeBroker, RealBroker, RealCluster
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import Alter, Call
 from kohort.testing.plain_wire import ask
 from kohort.testing.ports import free_ports
@@ -28,6 +27,7 @@ from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, numbers, poll_all_until, poll_until, produce
 from tests.coordinator_client.group.test_consumer_group import PROTOCOLS
 from tests.network.auth.acls import allow
+from tests.support.broker_selection import SelectedBroker
 
 NOT_LEADER_OR_FOLLOWER = 6
 Name = Callable[[str], str]

@@ -12,7 +12,7 @@ from kohort.admin import BrokerDescription, GroupDescription, MemberDescription,
 from kohort.admin.topics import PartitionDescription
 from kohort.cli.doctor.command import FOUND, OK, UNCHECKED, exit_code
 from kohort.cli.doctor.finding import Finding, Severity
-from kohort.cli.doctor.group_snapshot import TimedSnapshot
+from kohort.cli.doctor.group_rules import TimedSnapshot
 from kohort.cli.doctor.offset_rules import CommittedOffsets, Silence
 from kohort.cli.doctor.rules import RULES, Opinion, Rule, judge
 from kohort.common import TopicPartition

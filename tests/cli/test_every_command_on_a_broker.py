@@ -14,12 +14,12 @@ import pytest
 from kohort import Consumer, TopicPartition
 from kohort.cli.main import main
 from kohort.fastpath import encode
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.topics import create_topic
 from tests.cli.test_every_command import ALL, WITHOUT_JSON
 from tests.cli.test_region_command import Region
 from tests.cli.test_wire import heartbeat
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce
+from tests.support.broker_selection import SelectedBroker
 
 RECORDS = 10
 

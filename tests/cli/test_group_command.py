@@ -15,9 +15,9 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group.states import MemberState
 from kohort.testing import FakeBroker
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import Alter
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce
+from tests.support.broker_selection import SelectedBroker
 
 Run = Callable[..., Any]
 

@@ -21,7 +21,7 @@ from kohort.coordinator_client.group.rebalance_history import RebalancePhase, Re
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.testing import FakeBroker
-from kohort.testing.broker_selection import SelectedBroker
+from tests.support.broker_selection import SelectedBroker
 
 
 def assignor_name(assignor: str | Assignor) -> str:

@@ -15,8 +15,8 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import numbers, produce
+from tests.support.broker_selection import SelectedBroker
 
 LINES, COLUMNS = 24, 100
 

@@ -15,7 +15,7 @@ from kohort.cli.main import main
 from kohort.cli.plan import bound
 from kohort.spark import PlanError
 from kohort.testing import FakeBroker
-from kohort.testing.broker_selection import SelectedBroker
+from tests.support.broker_selection import SelectedBroker
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import ResetFailedError
 from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.store import Key, SqliteStore
-from kohort.testing.broker_selection import SelectedBroker
+from tests.support.broker_selection import SelectedBroker
 
 P0 = TopicPartition("t", 0)
 

@@ -15,8 +15,8 @@ from kohort.cli.main import main
 from kohort.protocol import tape
 from kohort.protocol.tape import Taped
 from kohort.protocol.wire import WireConnection
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import FakeBroker
+from tests.support.broker_selection import SelectedBroker
 
 HEARTBEAT = {"group_id": "billing", "generation_id": 3, "member_id": "m-1"}
 ANSWER = b"\0\0\0\x0a" + b"\0\0\0\0" + b"\0\0\0\0" + b"\0\x1b"

@@ -11,8 +11,8 @@ from kohort.conformance.check import Check, Selection
 from kohort.conformance.report import Report
 from kohort.conformance.runner import conduct
 from kohort.conformance.verdict import CheckVerdict
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.topics import create_topic
+from tests.support.broker_selection import SelectedBroker
 
 pytestmark = pytest.mark.broker
 # What Apache Kafka is known to get wrong: see docs/conformance/profiles. It also leaves a group behind.

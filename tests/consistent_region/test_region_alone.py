@@ -17,7 +17,7 @@ from kohort.consistent_region import OperatorDriven, Periodic, SqliteState
 from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import ConfigurationError, DataLossError, RegionError
 from kohort.consistent_region.store import SqliteStore
-from kohort.testing.broker_selection import SelectedBroker
+from tests.support.broker_selection import SelectedBroker
 
 SCHEMA = "CREATE TABLE seen (part INTEGER, at INTEGER, value BLOB, PRIMARY KEY (part, at))"
 

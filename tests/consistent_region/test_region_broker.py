@@ -18,7 +18,7 @@ from kohort import Consumer, TopicPartition
 from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import NotRegisteredError
 from kohort.consistent_region.store import SqliteStore
-from kohort.testing.broker_selection import SelectedBroker
+from tests.support.broker_selection import SelectedBroker
 
 PARTITIONS, KEYS = 6, 10
 ROOT = Path(__file__).parents[2]

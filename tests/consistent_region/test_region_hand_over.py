@@ -22,12 +22,12 @@ from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.region import consumer_settings
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.store import MemoryStore, SqliteStore
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.simulation import world
 from kohort.testing.simulation.kafka import Violation
 from tests.consistent_region.region_rig import P0 as R0
 from tests.consistent_region.region_rig import P1 as R1
 from tests.consistent_region.region_rig import Rig, recs
+from tests.support.broker_selection import SelectedBroker
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 SEEDS, CHUNKS = 30, 3

@@ -20,8 +20,8 @@ from kohort.consistent_region.errors import StrangerError, TopicRecreatedError, 
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.open_store import open_store
 from kohort.testing import RealPostgres
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.topics import create_topic
+from tests.support.broker_selection import SelectedBroker
 
 
 def count(record: Any, state: DictState) -> None:

@@ -28,7 +28,7 @@ from kohort.consistent_region.offsets import Positions, RegionPosition
 from kohort.consistent_region.store import SqliteStore
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.testing import FakeBroker, RealPostgres
-from kohort.testing.broker_selection import SelectedBroker
+from tests.support.broker_selection import SelectedBroker
 
 P0 = TopicPartition("in", 0)
 RECORDS, A_CHECKPOINT = 14, 4

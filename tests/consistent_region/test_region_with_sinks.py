@@ -14,7 +14,7 @@ import pytest
 from kohort import ConsistentRegion
 from kohort.consistent_region import DictState, KafkaSink, Periodic, SqlSink
 from kohort.consistent_region.errors import RegionError
-from kohort.testing.broker_selection import SelectedBroker
+from tests.support.broker_selection import SelectedBroker
 
 RECORDS = 3_000
 

@@ -14,8 +14,8 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
+from tests.support.broker_selection import SelectedBroker
 
 PARTITIONS = 30
 LASTS_S = float(os.environ.get("KOHORT_ALARM_S", "8"))

@@ -6,7 +6,7 @@ import pytest
 
 from kohort import Consumer, TopicPartition
 from kohort.producer import Producer
-from kohort.testing.broker_selection import SelectedBroker
+from tests.support.broker_selection import SelectedBroker
 
 pytestmark = pytest.mark.broker
 

@@ -19,8 +19,8 @@ from kohort.coordinator_client import (
     Revoked,
     WakeupError,
 )
-from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import numbers, produce
+from tests.support.broker_selection import SelectedBroker
 
 Name = Callable[[str], str]
 

@@ -25,9 +25,9 @@ from kohort.coordinator_client import (
 )
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import RealBroker
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
+from tests.support.broker_selection import SelectedBroker
 
 HASTY: dict[str, Any] = {"bootstrap_timeout_ms": 600, "connection_setup_timeout_ms": 500, "request_timeout_ms": 1000}
 

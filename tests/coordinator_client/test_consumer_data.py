@@ -20,9 +20,9 @@ from kohort.coordinator_client import (
     OffsetReset,
     TopicRecreated,
 )
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import in_a_child, numbers, poll_until, produce, read
+from tests.support.broker_selection import SelectedBroker
 
 Name = Callable[[str], str]
 MakeTopic = Callable[..., str]

@@ -9,11 +9,11 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, Lost
 from kohort.testing import RealBroker, RealCluster
-from kohort.testing.broker_selection import wanted_version
 from kohort.testing.fault_proxy import ProxiedCluster
 from kohort.testing.faults import TO_CLIENT, BlackHole, Reset
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import Witness, node_at, numbers, poll_until, produce, read
+from tests.support.broker_selection import wanted_version
 
 Name = Callable[[str], str]
 EPOCHS = int(wanted_version().partition(".")[0]) >= 4  # KIP-848 is on from Kafka 4.0

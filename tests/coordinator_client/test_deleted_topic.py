@@ -20,11 +20,11 @@ from kohort.coordinator_client import AuthorizationFailed, Consumer, RebalanceHo
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.notices import Notice
 from kohort.protocol.apis.offset_commit import OffsetCommitResponse
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import Alter, Call, FakeBroker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read, wait_until
 from tests.coordinator_client.group.test_consumer_group import PROTOCOLS
+from tests.support.broker_selection import SelectedBroker
 
 SILENCE_S = 3.0  # once a response to the commit took 30 s; a heartbeat interval is 1 s
 SAVES = ("auto-commit", "on_revoked")

@@ -10,8 +10,8 @@ from examples.delivery import almost_once, at_least_once, at_most_once, processe
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record, RecordColumns
-from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import numbers, produce
+from tests.support.broker_selection import SelectedBroker
 
 RECORDS, SLICE = 12, 4
 Name = Callable[[str], str]

@@ -10,9 +10,9 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Assigned, Consumer, Lost, RebalanceHooks, Revoked
 from kohort.testing import RealBroker
-from kohort.testing.broker_selection import SelectedBroker, wanted_version
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce
+from tests.support.broker_selection import SelectedBroker, wanted_version
 
 SESSION_MS = 3_000
 RECORDS = 3_000

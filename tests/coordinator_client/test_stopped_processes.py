@@ -13,9 +13,9 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.testing import RealBroker
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import Witness, numbers, poll_until, produce, read
+from tests.support.broker_selection import SelectedBroker
 
 Name = Callable[[str], str]
 

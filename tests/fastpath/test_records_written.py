@@ -23,11 +23,11 @@ from kohort import Consumer, TopicPartition
 from kohort.fastpath import Codec, decode, encode
 from kohort.fastpath.compression import XERIAL_MAGIC
 from kohort.testing import jars
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.jdk import java
 from tests.coordinator_client.consumer_helpers import read
 from tests.fastpath.records_jvm import records_jvm
 from tests.fastpath.test_records_java import expected
+from tests.support.broker_selection import SelectedBroker
 
 MakeTopic = Callable[..., str]
 FIRST_MS = 1_700_000_000_000

@@ -8,8 +8,8 @@ import pytest
 
 from kohort.fastpath import Codec, open_segment
 from kohort.testing import RealBroker
-from kohort.testing.broker_selection import wanted_version
 from kohort.testing.topics import create_topic
+from tests.support.broker_selection import wanted_version
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 HEADERS = [("a", b"1"), ("b", None), ("a", b"")]

@@ -20,8 +20,8 @@ from kohort.protocol.errors import ErrorCode
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Answer, Call
 
-SOCKET_TO_RECORD = 27
-HEARTBEAT_TO_ASSIGNED = 60
+SOCKET_TO_RECORD = 28
+HEARTBEAT_TO_ASSIGNED = 61
 HOME = f"{Path(kohort.__file__).parent}/"
 TESTING = f"{HOME}testing/"
 PLACE = TopicPartition("t", 0)

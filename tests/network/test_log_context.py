@@ -14,9 +14,9 @@ from kohort.network.log_context import FIELDS, LOGGERS, WhoFilter, speaks_for
 from kohort.protocol.apis.heartbeat import HeartbeatResponse
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import FakeBroker
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import Answer
 from tests.coordinator_client.consumer_helpers import numbers, poll_all_until, poll_until, produce
+from tests.support.broker_selection import SelectedBroker
 
 ILLEGAL_GENERATION = 22
 CLIENTS = ("kohort.consumer", "kohort.driver", "kohort.connections")

@@ -14,8 +14,8 @@ from kohort import Producer
 from kohort.fastpath._rows import BytesRows, grouped, spread
 from kohort.producer.partitioner import Sticky, crc32, murmur2
 from kohort.testing import jars
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.jdk import java
+from tests.support.broker_selection import SelectedBroker
 
 MakeTopic = Callable[..., str]
 KEYS = 5_000

@@ -10,10 +10,10 @@ from kohort import Consumer, Producer, TopicPartition
 from kohort.admin import Admin
 from kohort.coordinator_client import OperationTimeout
 from kohort.protocol.errors import UnsupportedVersion
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
 from tests.coordinator_client.group.test_consumer_group import PROTOCOLS
+from tests.support.broker_selection import SelectedBroker
 
 Name = Callable[[str], str]
 MakeTopic = Callable[..., str]

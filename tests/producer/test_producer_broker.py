@@ -14,11 +14,11 @@ from kohort.coordinator_client import ConfigError, IllegalState, OperationTimeou
 from kohort.fastpath import Codec
 from kohort.producer import BufferFull, Delivery, DeliveryTimeout, ProducerClosed, ProducerConfig
 from kohort.protocol.errors import BrokerError
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fault_proxy import ProxiedCluster
 from kohort.testing.faults import TO_BROKER, TO_CLIENT, Reset
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, read
+from tests.support.broker_selection import SelectedBroker
 
 Name = Callable[[str], str]
 MakeTopic = Callable[..., str]

@@ -10,12 +10,12 @@ from kohort import Consumer, Producer, TopicPartition
 from kohort.coordinator_client import CommitFailed, IllegalState
 from kohort.producer import ProducerFenced, TransactionAborted
 from kohort.protocol.errors import BrokerError
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fault_proxy import ProxiedCluster
 from kohort.testing.faults import TO_CLIENT, Reset
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
 from tests.coordinator_client.group.test_consumer_group import PROTOCOLS
+from tests.support.broker_selection import SelectedBroker
 
 Name = Callable[[str], str]
 MakeTopic = Callable[..., str]

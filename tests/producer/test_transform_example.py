@@ -13,8 +13,8 @@ import pytest
 from examples.transform import reader, shout, transform, writer
 from kohort import Consumer, Producer, Record, TopicPartition
 from kohort.coordinator_client import WakeupError
-from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, produce
+from tests.support.broker_selection import SelectedBroker
 
 ROOT = Path(__file__).parents[2]
 Name = Callable[[str], str]

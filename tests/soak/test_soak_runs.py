@@ -4,11 +4,11 @@ many of KIP-848: `make soak-groups`."""
 import pytest
 
 from kohort.testing import RealCluster
-from kohort.testing.broker_selection import wanted_version
 from tests.soak.checker import judge, ours
 from tests.soak.conductor import ROOT, Conductor
 from tests.soak.history import Entry
 from tests.soak.plan import CLASSIC, CONSUMER, EPOCH_PEERS, Act, Plan, epoch_plan, plan
+from tests.support.broker_selection import wanted_version
 
 CHAOS_S = 4.5
 SHORT_CHAOS_S = 4.0

@@ -20,8 +20,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kohort import Consumer
-from kohort.testing.broker_selection import SelectedBroker
 from tests.spark.sent import varied
+from tests.support.broker_selection import SelectedBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(2000)]
 PARTITIONS = 6

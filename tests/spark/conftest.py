@@ -10,8 +10,8 @@ from confluent_kafka import Producer
 from confluent_kafka import TopicPartition as Place
 from confluent_kafka.admin import AdminClient
 
-from kohort.testing.broker_selection import SelectedBroker
 from tests.spark.sent import Sent
+from tests.support.broker_selection import SelectedBroker
 
 
 @pytest.fixture(scope="session")

@@ -25,8 +25,8 @@ import pytest
 from packaging.requirements import Requirement
 
 import kohort
-from kohort.testing.broker_selection import SelectedBroker
 from tests.spark.cluster_job import PARTITIONS, RECORDS
+from tests.support.broker_selection import SelectedBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(3000)]
 ROOT = Path(__file__).parents[2]

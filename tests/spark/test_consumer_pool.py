@@ -11,9 +11,9 @@ from kohort.spark import consumer_pool
 from kohort.spark.consumer_pool import MOST_IDLE, lent
 from kohort.spark.ranges import OffsetRange
 from kohort.spark.reader import read_range
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.topics import create_topic
 from tests.spark.sent import varied
+from tests.support.broker_selection import SelectedBroker
 
 NOWHERE = {"bootstrap": "127.0.0.1:1"}
 

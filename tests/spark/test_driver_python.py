@@ -14,9 +14,9 @@ from py4j.protocol import Py4JError
 
 from kohort.spark import PlanError
 from kohort.spark.driver_python import check_driver_python
-from kohort.testing.broker_selection import SelectedBroker
 from tests.spark.queries import BUSY, STARTS
 from tests.spark.sent import varied
+from tests.support.broker_selection import SelectedBroker
 
 
 def session(python: str, folder: Path, path: str = "/nowhere") -> Any:

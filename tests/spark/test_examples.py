@@ -18,9 +18,9 @@ from examples.spark_postgres import adder, count_by_key
 from examples.spark_stream import count_windows
 from kohort import Consumer, TopicPartition
 from kohort.testing import RealPostgres
-from kohort.testing.broker_selection import SelectedBroker
 from tests.spark.queries import ended
 from tests.spark.sent import Sent, varied
+from tests.support.broker_selection import SelectedBroker
 
 pytestmark = pytest.mark.broker
 EXAMPLES = Path(__file__).parents[2] / "examples"

@@ -26,9 +26,9 @@ from kohort.spark.options import SourceOptions
 from kohort.spark.reader import read_ranges
 from kohort.spark.source import SCHEMA
 from kohort.spark.stream import StreamReader
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import FakeBroker
 from tests.spark.sent import varied
+from tests.support.broker_selection import SelectedBroker
 
 Make = Callable[..., "App"]
 Seen = tuple[int, int, int]

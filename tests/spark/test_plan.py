@@ -11,8 +11,8 @@ from kohort import Consumer, TopicPartition
 from kohort.coordinator_client import UnknownTopic
 from kohort.spark import DataLossError, OffsetRange, PlanError, plan
 from kohort.spark.source import KohortSource
-from kohort.testing.broker_selection import SelectedBroker
 from tests.spark.sent import Sent, varied
+from tests.support.broker_selection import SelectedBroker
 
 pytestmark = pytest.mark.broker
 

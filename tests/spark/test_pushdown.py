@@ -29,8 +29,8 @@ from kohort.spark.options import SourceOptions  # noqa: E402
 from kohort.spark.pushdown import narrowed  # noqa: E402
 from kohort.spark.ranges import Within  # noqa: E402
 from kohort.spark.source import SCHEMA, PushingReader  # noqa: E402
-from kohort.testing.broker_selection import SelectedBroker  # noqa: E402
 from tests.spark.sent import varied  # noqa: E402
+from tests.support.broker_selection import SelectedBroker  # noqa: E402
 
 FIRST = datetime.fromtimestamp(1_700_000_000, UTC)
 PARTITION, OFFSET, TOPIC, TIME = ("partition",), ("offset",), ("topic",), ("timestamp",)

@@ -9,8 +9,8 @@ import pytest
 from kohort import Consumer, Record, RecordColumns, TopicPartition
 from kohort.spark import DataLossError, OffsetRange, kafka_rdd, plan
 from kohort.spark.reader import ours, read_range, read_ranges
-from kohort.testing.broker_selection import SelectedBroker
 from tests.spark.sent import CODECS, Sent, varied
+from tests.support.broker_selection import SelectedBroker
 
 pytestmark = pytest.mark.broker
 

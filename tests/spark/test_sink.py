@@ -12,10 +12,10 @@ from kohort import Consumer, Record, TopicPartition
 from kohort.coordinator_client import ConfigError
 from kohort.spark import OptionError, PlanError
 from kohort.spark.sink import BatchWriter, RowStreamWriter, SinkOptions, by_topic, check_columns
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import FakeBroker
 from tests.spark.queries import ended
 from tests.spark.sent import varied
+from tests.support.broker_selection import SelectedBroker
 
 LEAST = {"kafka.bootstrap.servers": "h:1"}
 

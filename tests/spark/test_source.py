@@ -13,9 +13,9 @@ from kohort.spark.partition_reader import as_spark
 from kohort.spark.reader import read_range
 from kohort.spark.schema import arrow_schema
 from kohort.spark.source import SCHEMA, SCHEMA_WITH_HEADERS
-from kohort.testing.broker_selection import SelectedBroker
 from tests.spark.queries import ended
 from tests.spark.sent import CODECS, varied
+from tests.support.broker_selection import SelectedBroker
 
 pytestmark = pytest.mark.broker
 

@@ -15,9 +15,9 @@ from kohort.spark.options import SourceOptions
 from kohort.spark.read_limits import Pace, limited
 from kohort.spark.source import SCHEMA
 from kohort.spark.stream import StreamReader
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.topics import create_topic, serves
 from tests.spark.sent import Sent, varied
+from tests.support.broker_selection import SelectedBroker
 
 Make = Callable[..., StreamReader]
 

@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from kohort.testing import RealBroker, jars
-from kohort.testing.broker_selection import wanted_version
 from tests.spark_jvm.outcome import Outcome
 from tests.spark_jvm.page import KEPT
 from tests.spark_jvm.venvs import ROOT, python_with
 from tests.spark_jvm.world import BROKER, world
+from tests.support.broker_selection import wanted_version
 
 CONNECTOR = "4.0.0"
 PYSPARKS = ("4.0.0", "4.3.0")

@@ -8,8 +8,8 @@ import pytest
 
 from kohort.testing import RealBroker, kafka_node
 from kohort.testing.blank_storage import META, RECORDS, copy_storage, keep_storage, new_id
-from kohort.testing.broker_selection import wanted_version
 from kohort.testing.broker_settings import format_arguments
+from tests.support.broker_selection import wanted_version
 
 IDS = {"cluster.id": "kCLUSTER", "node.id": "2", "directory.id": "kDIRECTORY"}
 

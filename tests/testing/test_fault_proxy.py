@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kohort.testing.broker_selection import wanted_version
 from kohort.testing.fault_proxy import FaultProxy, ProxiedCluster, _pieces
 from kohort.testing.faults import (
     TO_BROKER,
@@ -29,6 +28,7 @@ from kohort.testing.faults import (
 from kohort.testing.frame_tracker import FrameTracker, Piece
 from kohort.testing.plain_wire import ask, string
 from kohort.testing.topics import create_topic
+from tests.support.broker_selection import wanted_version
 
 METADATA, HEARTBEAT = 3, 12
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from kohort.testing import BrokerStartError, BrokerStateError, RealBroker, RealCluster
-from kohort.testing.broker_selection import SelectedBroker, wanted_version
 from kohort.testing.readiness import brokers_seen
 from kohort.testing.topics import create_topic, kafka_tool, leaders
+from tests.support.broker_selection import SelectedBroker, wanted_version
 
 pytestmark = pytest.mark.broker
 

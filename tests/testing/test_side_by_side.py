@@ -7,10 +7,10 @@ from multiprocessing.connection import Client
 
 import pytest
 
-from kohort.testing.broker_selection import NamedBroker, SelectedBroker
 from kohort.testing.errors import BrokerStartError
 from tests import side_by_side
 from tests.side_by_side import BROKER, GroupScheduling, RunServer, send_groups
+from tests.support.broker_selection import NamedBroker, SelectedBroker
 
 
 class Brokers:

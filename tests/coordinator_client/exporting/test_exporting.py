@@ -21,8 +21,8 @@ from kohort.coordinator_client.exporting.readings import (
     samples,
 )
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, MetricKind
-from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import numbers, produce, read
+from tests.support.broker_selection import SelectedBroker
 
 
 def scraped(registry: CollectorRegistry) -> dict[str, dict[tuple[str, ...], float]]:

@@ -17,8 +17,8 @@ from kohort.coordinator_client.exporting.spans import MOST_LINKS, ConsumerSpans,
 from kohort.fastpath import RecordColumns
 from kohort.network.errors import CommitFailed
 from kohort.testing import FakeBroker
-from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
+from tests.support.broker_selection import SelectedBroker
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 PARENT = f"00-{TRACE}-{SPAN}-01".encode()

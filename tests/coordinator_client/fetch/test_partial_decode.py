@@ -10,8 +10,8 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.fetch import fetch_collector
 from kohort.fastpath import CorruptRecord, RecordColumns, decode
-from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import read
+from tests.support.broker_selection import SelectedBroker
 
 MakeTopic = Callable[..., str]
 

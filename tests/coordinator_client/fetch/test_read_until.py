@@ -11,10 +11,10 @@ from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.fetch import fetch_collector
 from kohort.fastpath import RecordColumns, decode
 from kohort.protocol import tape
-from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import read
 from tests.coordinator_client.fetch.test_fetcher import P0, P1, Rig, asked, batch, data
 from tests.coordinator_client.fetch.test_partial_decode import produce_in_batches
+from tests.support.broker_selection import SelectedBroker
 
 MakeTopic = Callable[..., str]
 

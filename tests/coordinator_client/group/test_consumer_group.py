@@ -23,8 +23,8 @@ from kohort.coordinator_client import (
     RebalanceReason,
     Revoked,
 )
-from kohort.testing.broker_selection import SelectedBroker, wanted_version
 from tests.coordinator_client.consumer_helpers import Witness, numbers, poll_all_until, poll_until, produce, read
+from tests.support.broker_selection import SelectedBroker, wanted_version
 
 Name = Callable[[str], str]
 MakeTopic = Callable[..., str]

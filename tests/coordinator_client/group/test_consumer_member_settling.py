@@ -16,10 +16,10 @@ from kohort.coordinator_client import Consumer, Revoked, TopicRecreated
 from kohort.coordinator_client.group.error_actions import UnreleasedInstance
 from kohort.fastpath import Record
 from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest
-from kohort.testing.broker_selection import SelectedBroker, wanted_version
 from kohort.testing.fake_broker import Close, ConsumerGroupState, CoordinatorSettings, Drop, FakeBroker, Hold
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import Witness, numbers, poll_all_until, poll_until, produce, read
+from tests.support.broker_selection import SelectedBroker, wanted_version
 from tests.testing.group_client import EpochClient, Stage
 
 Name = Callable[[str], str]

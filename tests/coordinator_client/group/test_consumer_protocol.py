@@ -13,10 +13,10 @@ import pytest
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer, IllegalState, RebalanceHooks
 from kohort.testing import RealBroker
-from kohort.testing.broker_selection import SelectedBroker, wanted_version
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import Witness, numbers, poll_all_until, poll_until, produce
 from tests.coordinator_client.group.test_mixed_group import Seat, seated, settled
+from tests.support.broker_selection import SelectedBroker, wanted_version
 
 MakeTopic = Callable[..., str]
 Name = Callable[[str], str]

@@ -8,8 +8,8 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group.states import MemberState
-from kohort.testing.broker_selection import SelectedBroker
 from tests.coordinator_client.consumer_helpers import numbers, poll_all_until, poll_until, produce, read
+from tests.support.broker_selection import SelectedBroker
 
 Name = Callable[[str], str]
 MakeTopic = Callable[..., str]

@@ -11,7 +11,7 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, RebalanceHooks
-from kohort.testing.broker_selection import SelectedBroker
+from tests.support.broker_selection import SelectedBroker
 
 PARTITIONS = 14  # not a multiple of six members, so that range and roundrobin differ and nobody's share is trivial
 SETTLE_S = 60.0

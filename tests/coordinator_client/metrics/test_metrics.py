@@ -18,9 +18,9 @@ from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMet
 from kohort.coordinator_client.sensors import Sensors
 from kohort.network.client_metrics import WINDOW_S, Counters, SampledWindow
 from kohort.testing import jars
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.jdk import java
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
+from tests.support.broker_selection import SelectedBroker
 
 DOCS = Path(__file__).parents[3] / "docs"
 BY_PARTITION = {"records-lag", "records-lead"}  # Java registers them with the partition

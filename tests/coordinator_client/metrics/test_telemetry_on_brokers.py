@@ -12,10 +12,10 @@ from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, M
 
 from kohort import Consumer
 from kohort.testing import RealBroker, jars
-from kohort.testing.broker_selection import SelectedBroker, wanted_version
 from kohort.testing.jdk import java
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
+from tests.support.broker_selection import SelectedBroker, wanted_version
 
 ZSTD = bytes.fromhex("28b52ffd")
 

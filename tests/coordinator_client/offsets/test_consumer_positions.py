@@ -11,11 +11,11 @@ from kohort.coordinator_client import Consumer, IllegalState, Position
 from kohort.coordinator_client.fetch.fetch_buffer import written_ms as read_written_ms
 from kohort.fastpath import encode
 from kohort.network.metadata import NOTHING_KNOWN
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import FakeBroker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, produce, read
 from tests.coordinator_client.offsets.test_positions import P0, cluster, fetching
+from tests.support.broker_selection import SelectedBroker
 
 
 def test_a_position_has_the_epoch_of_the_last_record_and_the_id_of_the_topic() -> None:

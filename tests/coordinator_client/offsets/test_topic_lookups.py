@@ -7,8 +7,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
 
 from kohort import AsyncConsumer, Consumer, TopicPartition
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.topics import serves
+from tests.support.broker_selection import SelectedBroker
 
 pytestmark = pytest.mark.broker
 

@@ -10,9 +10,9 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, OffsetAndMetadata, OffsetReset, Truncation
 from kohort.producer import Producer
-from kohort.testing.broker_selection import SelectedBroker
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import poll_until, read
+from tests.support.broker_selection import SelectedBroker
 
 Name = Callable[[str], str]
 

@@ -21,9 +21,9 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import AuthenticationFailed, Consumer
 from kohort.network.errors import TicketUnavailable
 from kohort.testing import PackagesUnavailable, RealBroker, RealKdc
-from kohort.testing.broker_selection import wanted_version
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, first_value, numbers, poll_until, produce, read
+from tests.support.broker_selection import wanted_version
 
 pytest.importorskip("gssapi", reason="the library gssapi is not installed; make test-kerberos brings it, and a KDC")
 pytestmark = pytest.mark.broker

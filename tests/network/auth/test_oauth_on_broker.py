@@ -19,10 +19,10 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import AuthenticationFailed, Consumer, TokenUnavailable
 from kohort.network.auth.token_refresh import TokenRefresher
 from kohort.testing import RealBroker
-from kohort.testing.broker_selection import wanted_version
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, first_value, numbers, poll_until, produce, read
 from tests.network.auth.token_issuer import Issuer, issuing, unsecured
+from tests.support.broker_selection import wanted_version
 
 Name = Callable[[str], str]
 SECRET = "hush-hush"

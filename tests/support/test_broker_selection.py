@@ -6,9 +6,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from kohort.testing import broker_selection, jars
-from kohort.testing.broker_selection import BrokerSource, any_broker, choose, docker_engine_answers, wanted_version
-from kohort.testing.container_broker import container_environment
+from kohort.testing import jars
+from tests.support import broker_selection
+from tests.support.broker_selection import BrokerSource, any_broker, choose, docker_engine_answers, wanted_version
+from tests.support.container_broker import container_environment
 
 
 def test_named_broker_wins_and_the_engine_is_not_even_asked() -> None:

@@ -12,8 +12,8 @@ from importlib.util import find_spec
 from typing import Any, Protocol
 
 from kohort.testing import jars
-from kohort.testing.container_broker import ContainerBroker
 from kohort.testing.real_broker import RealBroker
+from tests.support.container_broker import ContainerBroker
 
 
 class SelectedBroker(Protocol):
