@@ -46,7 +46,7 @@ class ConsumerContext(NamedTuple):
         return self.config.request_timeout_ms / 1000
 
     def send_to_node(self, node: int, purpose: ConnectionPurpose, request: PendingRequest, now: float) -> None:
-        """Send a request to a broker of the metadata; it fails at once if the broker is not there any more."""
+        """Send a request to a broker of the metadata. It fails at once if the metadata lacks the broker."""
         broker = self.metadata.view.brokers.get(node)
         if broker is None:
             request.done(NoResponse(ConnectionFailed("the broker is not known any more", node=node)), now)

@@ -1,7 +1,7 @@
 """Collects the buffered records for a poll: on the caller's thread, decoded without the lock.
 
-A signal handler may raise on the caller's thread after any call. So collecting takes nothing out of the buffer: slices
-stay there until the poll has handed them over (`Visit.handed`), and are settled later, in steps that may be repeated.
+A signal handler may raise on the caller's thread after any call. Collecting therefore removes nothing from the buffer.
+Slices stay there until the poll has handed them over (`Visit.handed`), and are settled later, in repeatable steps.
 """
 
 from bisect import bisect_left
@@ -65,9 +65,9 @@ class Offer:
 
 
 class Handed:
-    """The slices that a poll has returned and the positions have not passed yet. `settled` items of it are done.
+    """The slices that a poll has returned and that are not settled yet. `settled` items of it are done.
 
-    `outlived`: the leader of a slice is none any more. The new one is asked before anything follows it.
+    `outlived`: a slice's partition has a new leader. Its end offset is requested before later slices are used.
     """
 
     __slots__ = ("corrupt", "items", "outlived", "records", "settled", "slices")
@@ -116,10 +116,10 @@ class FetchCollector:
     # --- on the caller's thread, without the lock
 
     def collect(self, most: int) -> Offer:
-        """The slices that a poll returns now, at most `most` slices and `max_poll_records`, decoded without the lock.
+        """Return the slices of this poll, at most `most` slices and `max_poll_records`, decoded without the lock.
 
-        A batch that cannot be decoded is an error where the position is; the sound ones before it are handed over
-        first. Its error is raised by this call, or by a later poll if there is something to return.
+        A batch that cannot be decoded is an error at its position, and the valid batches before it are handed over
+        first. Its error is raised by this call, or by a later poll if there are records to return.
         """
         run, now = self._run, self._driver.now
         offer = Offer()
@@ -235,8 +235,11 @@ class FetchCollector:
             self.most_at_once = slices
 
     def _select(self, decoded: Sequence[DecodedFetch], offer: Offer, most: int, room: float, now: float) -> float:
-        """Add to `offer` what may be handed over of these, at most `MOST_AT_ONCE`; the room that is left. Pure, but
-        for `offer`: the rest stays parked, for fetches go on behind it, and what is dropped here would be skipped."""
+        """Add to `offer` the slices of these that may be handed over, and return the remaining room.
+
+        At most `MOST_AT_ONCE` slices are examined. It has no other effect: other slices stay buffered, because fetches
+        continue behind them, and dropped records would be skipped.
+        """
         self._looks_at(len(decoded))
         allowed = self._allowed() if self._is_certain(now) else ()
         for one in decoded:
