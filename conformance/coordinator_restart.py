@@ -330,7 +330,7 @@ async def fails_over(scene: CheckContext) -> None:
             return False
         return error_name(answer.error_code) != "COORDINATOR_NOT_AVAILABLE"
 
-    scene.true("the old coordinator", await scene.until(answers, SETTLED_S), "answers again", "no answer")
+    scene.true("the old coordinator", await scene.until(answers, SETTLED_S), "a response", "none")
     scene.error(answer.error_code, "NOT_COORDINATOR", "Heartbeat at the old coordinator")
     scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat at the new one")
 

@@ -1,7 +1,7 @@
 """The identity of the log of an offset: the topic's id, and the leader epoch of the record before the offset.
 
-A checkpoint stores both with each offset. Without them, other records at the same offsets would not be noticed,
-for example after a topic was created again, or a log was truncated and written again.
+A checkpoint stores both with each offset. Without them, other records at the same offsets would not be noticed.
+There are other records after a topic was created again, or after a log was truncated and written again.
 """
 
 from bisect import bisect_left

@@ -170,7 +170,7 @@ class ConsumerCore:
         self.pushing = TelemetryReporter(context, self.metrics)
         self.context = context
         self._managers: tuple[RequestManager, ...] = (self.commits, self.questions, self.fetches, self.pushing)
-        self.log_fields = self.telling.log_fields  # whose the log lines of the driver's thread are
+        self.log_fields = self.telling.log_fields  # the logging context of the driver's thread
         self._job: BackgroundJob | None = None
         self._errors: deque[KohortError] = deque()
         self._fatal: KohortError | None = None
@@ -397,7 +397,7 @@ class ConsumerCore:
 
     def batch_skipped(self, partition: TopicPartition, skipped: CorruptRecord) -> None:
         """Report a corrupt batch that was skipped."""
-        text = f"skipped: {skipped}; reading goes on at offset {skipped.resumed_at}"
+        text = f"batch skipped: {skipped}; reading continues at offset {skipped.resumed_at}"
         self.notices.append(Notice("batch_skipped", text))
         self.telling.batch_skipped(partition, text)
 
@@ -585,7 +585,7 @@ class ConsumerCore:
             self.visible = partitions
 
     def is_certain(self, now: float) -> bool:
-        """True if membership is certain; a process that slept may own nothing any more (B-33)."""
+        """True if membership is certain. A process that slept may own nothing any more (B-33)."""
         return self.view is None or self.subscription is None or now < self.view.ownership_deadline
 
     # --- errors

@@ -1,7 +1,7 @@
 """Collects the buffered records for a poll: on the caller's thread, decoded without the lock.
 
-A signal handler may raise on the caller's thread after any call. So collecting takes nothing out of the buffer: slices
-stay there until the poll has handed them over (`Visit.handed`), and are settled later, in steps that may be repeated.
+A signal handler may raise on the caller's thread after any call. Collecting therefore removes nothing from the buffer.
+Slices stay there until the poll has handed them over (`Visit.handed`), and are settled later, in repeatable steps.
 """
 
 from bisect import bisect_left
@@ -27,7 +27,7 @@ SIDE_BY_SIDE_BYTES: Final = 1 << 18
 
 
 class DecodedFetch(NamedTuple):
-    """A slice's columns, or its error; `corrupt`: batches that were skipped and not counted yet."""
+    """A slice's columns, or its error. `corrupt`: the number of skipped batches that are not counted yet."""
 
     slice_: CompletedFetch
     columns: RecordColumns | None
@@ -36,8 +36,10 @@ class DecodedFetch(NamedTuple):
 
 
 class Item(NamedTuple):
-    """A slice that is handed over up to `next_offset`. `rest` is what is left of it. `misled`: what follows it was
-    fetched from where a corrupt batch claimed to end, which is not where reading goes on."""
+    """A slice that is handed over up to `next_offset`. `rest` is its remainder.
+
+    `misled`: the next slice was fetched from the end that a corrupt batch claimed, where reading does not go on.
+    """
 
     slice_: CompletedFetch
     rest: CompletedFetch | None
@@ -63,9 +65,9 @@ class Offer:
 
 
 class Handed:
-    """The slices that a poll has returned and the positions have not passed yet. `settled` items of it are done.
+    """The slices that a poll has returned and that are not settled yet. `settled` items of it are done.
 
-    `outlived`: the leader of a slice is none any more. The new one is asked before anything follows it.
+    `outlived`: a slice's partition has a new leader. Its end offset is requested before later slices are used.
     """
 
     __slots__ = ("corrupt", "items", "outlived", "records", "settled", "slices")
@@ -114,10 +116,10 @@ class FetchCollector:
     # --- on the caller's thread, without the lock
 
     def collect(self, most: int) -> Offer:
-        """The slices that a poll returns now, at most `most` slices and `max_poll_records`, decoded without the lock.
+        """Return the slices of this poll, at most `most` slices and `max_poll_records`, decoded without the lock.
 
-        A batch that cannot be decoded is an error where the position is; the sound ones before it are handed over
-        first. Its error is raised by this call, or by a later poll if there is something to return.
+        A batch that cannot be decoded is an error at its position, and the valid batches before it are handed over
+        first. Its error is raised by this call, or by a later poll if there are records to return.
         """
         run, now = self._run, self._driver.now
         offer = Offer()
@@ -127,7 +129,7 @@ class FetchCollector:
             if not slices:
                 continue
             if self._fetcher.held_back:
-                self._driver.wakeup()  # there is room for the next fetch, which goes out while these are decoded
+                self._driver.wakeup()  # room for the next fetch, which is sent while these slices are decoded
             room = run(self._select, self._decode(slices), offer, most, room, now())
             if room <= 0 or len(offer.columns) >= most or most == 1:
                 break
@@ -138,7 +140,7 @@ class FetchCollector:
         return offer
 
     def skip_batch(self, offer: Offer) -> None:
-        """Move behind what has nothing for the user: control batches, records of aborted transactions."""
+        """Move behind slices without records for the user: control batches, records of aborted transactions."""
         self._door.handed = Handed(offer)
         self.settle()
 
@@ -152,8 +154,10 @@ class FetchCollector:
                 self._driver.wakeup()
 
     def _line(self, most: int) -> Iterator[list[TopicPartition]]:
-        """The partitions that have anything, by their turns, in chunks that are looked at while the lock is held once.
-        For one slice the line is not copied: what may not be shown leaves it as it is looked at."""
+        """Yield the partitions with slices, in turn, in chunks that are examined under one hold of the lock.
+
+        For one slice the order is not copied: a partition that may not be returned is set aside when it is examined.
+        """
         run, parked = self._run, self._fetcher.parked
         if most > 1:
             line = run(parked.line)
@@ -166,7 +170,9 @@ class FetchCollector:
             before = line
 
     def _decode(self, slices: Sequence[tuple[CompletedFetch, int]]) -> list[DecodedFetch]:
-        """Each slice's columns, or what is wrong with it; large ones side by side: decoding lets go of the GIL."""
+        """Decode each slice to columns or an error. Large slices are decoded in parallel, because decoding releases the
+        GIL.
+        """
         known = [self._decoded.get(slice_.partition) for slice_, _offset in slices]
         decoded = [
             one if one is not None and one.slice_ is slice_ else None
@@ -206,8 +212,11 @@ class FetchCollector:
     def _next_slices(
         self, partitions: Sequence[TopicPartition], most: int, now: float
     ) -> list[tuple[CompletedFetch, int]]:
-        """The next slice of each of these partitions, at most `MOST_AT_ONCE`, up to `most` slices; none once membership
-        is uncertain. Each with the offset to decode from. Nothing moves: they stay parked until they are settled."""
+        """Return the next slice of each of these partitions, up to `most` slices, with the offset to decode from.
+
+        At most `MOST_AT_ONCE` partitions are examined. None is returned once membership is uncertain. The slices stay
+        buffered until they are settled.
+        """
         found: list[tuple[CompletedFetch, int]] = []
         if not self._is_certain(now):
             return found
@@ -226,8 +235,11 @@ class FetchCollector:
             self.most_at_once = slices
 
     def _select(self, decoded: Sequence[DecodedFetch], offer: Offer, most: int, room: float, now: float) -> float:
-        """Add to `offer` what may be handed over of these, at most `MOST_AT_ONCE`; the room that is left. Pure, but
-        for `offer`: the rest stays parked, for fetches go on behind it, and what is dropped here would be skipped."""
+        """Add to `offer` the slices of these that may be handed over, and return the remaining room.
+
+        At most `MOST_AT_ONCE` slices are examined. It has no other effect: other slices stay buffered, because fetches
+        continue behind them, and dropped records would be skipped.
+        """
         self._looks_at(len(decoded))
         allowed = self._allowed() if self._is_certain(now) else ()
         for one in decoded:
@@ -270,18 +282,19 @@ class FetchCollector:
         )
 
     def _is_outlived(self, slice_: CompletedFetch) -> bool:
-        """True if the leader that gave a slice is none any more: the new one is asked before anything follows it."""
+        """True if the slice's leader was replaced. The new leader's end offset is needed before later slices."""
         known = self._context.metadata.view.partition(slice_.partition)
         return known is not None and slice_.leader_epoch_at_fetch < known.leader_epoch
 
     def settle_step(self) -> bool:
-        """Settle a part of what was handed over last; whether nothing is left of it."""
+        """Settle a part of the last hand-over. Returns True if nothing is left of it."""
         handed: Handed | None = self._door.handed
         return handed is None or self._settle_some(handed)
 
     def _settle_some(self, handed: Handed) -> bool:
-        """Move behind what was handed over, at most `MOST_AT_ONCE` slices; whether that was all. It may be interrupted
-        and done again at any place."""
+        """Settle at most `MOST_AT_ONCE` handed-over slices. Returns True if that was all. It may be interrupted and
+        repeated.
+        """
         if self._door.handed is not handed:
             return True
         stop = handed.settled + MOST_AT_ONCE
@@ -323,7 +336,7 @@ def _decode_or_error(slice_: CompletedFetch, offset: int, config: Config) -> Dec
         before = error.decoded if isinstance(error, CorruptRecord) else None
         if before is None or before.next_offset <= offset:
             return DecodedFetch(slice_, None, error=error)
-        columns = before  # the error is met again, first, by the poll that goes on behind these
+        columns = before  # the next poll behind these records raises the error first
     return DecodedFetch(slice_, columns, len(columns.corrupt))
 
 
@@ -341,7 +354,7 @@ def _decode(slice_: CompletedFetch, offset: int, config: Config) -> RecordColumn
     )
     if slice_.end == slice_.start and not len(columns) and columns.next_offset <= slice_.start:
         raise CorruptRecord(
-            "the broker answered with bytes that hold no whole batch",
+            "Fetch response contains no complete record batch",
             hint="raise max_partition_fetch_bytes if the batch is larger",
             topic=partition.topic,
             partition=partition.partition,

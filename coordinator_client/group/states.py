@@ -130,7 +130,7 @@ class CoordinatorTrigger(Enum):
     SENT = "FindCoordinator was sent"
     FOUND = "the response had a coordinator"
     NOT_FOUND = "the response had no coordinator"
-    GONE = "it is dead, or not the coordinator any more"
+    GONE = "the connection ended, or the broker is not the coordinator any more"
 
 
 _M, _T = MemberState, Trigger

@@ -1,7 +1,7 @@
 """Transactions as their coordinator implements them (KIP-98): a machine without socket, thread or clock.
 
-Calls bring `now` (seconds, any origin). A transaction ends at once, by EndTxn, by a new InitProducerId, or by its
-timeout: `settle` is called with it, writes the markers, and applies or drops the offsets.
+Calls bring `now` (seconds, any origin). A transaction ends at once, by EndTxn, by a new InitProducerId,
+or by its timeout. `settle` is then called with it, writes the markers, and applies or drops the offsets.
 Not done: KIP-890's second version (partitions added by Produce alone, an epoch for each transaction), two-phase commit,
 exhausted epochs, authorization.
 """

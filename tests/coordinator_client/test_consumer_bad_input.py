@@ -98,7 +98,7 @@ def test_a_listener_that_never_answers_is_left_after_its_timeout() -> None:
         consumer.assign([TopicPartition("t", 0)])
         error = poll_until_error(consumer)
     assert isinstance(error, ConnectionFailed)
-    assert "no answer" in str(error)
+    assert "no response" in str(error)
 
 
 @pytest.mark.parametrize(

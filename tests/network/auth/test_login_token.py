@@ -107,7 +107,7 @@ def test_a_broker_without_logins_is_an_error_of_the_call(mechanism: str) -> None
         ) as consumer,
     ):
         consumer.assign([TopicPartition("t", 0)])
-        with pytest.raises(UnsupportedVersion, match="does not speak SaslHandshake"):
+        with pytest.raises(UnsupportedVersion, match="does not support SaslHandshake"):
             poll_until(consumer, lambda: False)
     assert bool(calls) == (mechanism == "OAUTHBEARER")
 
