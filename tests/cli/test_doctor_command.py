@@ -275,7 +275,7 @@ def test_offsets_that_the_log_no_longer_has_and_lag_that_grows(
         enough.set()
         writes.join(120)
     assert set(found) == {"offsets-lost", "offsets-beyond", "offsets-none", "lag"}
-    assert "3 offsets that were not read are gone" in found["offsets-lost"]["what"]
+    assert "3 unread offsets were deleted" in found["offsets-lost"]["what"]
     assert found["offsets-beyond"]["where"] == f"{topic} 1"
     assert found["offsets-none"]["where"] == f"{topic} 2"
     assert "no members" in found["lag"]["what"]
