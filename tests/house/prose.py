@@ -4,6 +4,7 @@
 """
 
 import ast
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -105,10 +106,11 @@ def _literal(node: ast.expr) -> str:
 
 
 def _paragraphs(path: Path, line: int, text: str) -> Iterator[Text]:
-    """Paragraphs and items of a docstring, without indented code."""
-    for part in re.split(r"\n\s*\n|\n\s*(?=[-*] |\d+\. )", text):
-        if not re.match(r"\s*(>>>|```| {8,})", part):
-            yield Text(path, line + text[: text.find(part)].count("\n"), part)
+    """Paragraphs and items of a docstring. Indented ones are code or tables."""
+    clean = inspect.cleandoc(text)
+    for part in re.split(r"\n\s*\n|\n(?=[-*] |\d+\. )", clean):
+        if not part.startswith(("    ", ">>>", "```")):
+            yield Text(path, line + clean[: clean.find(part)].count("\n"), part)
 
 
 def plain(text: str) -> str:
