@@ -57,7 +57,7 @@ class Finding(NamedTuple):
 
 
 def page(path: Path) -> Iterator[Text]:
-    """The paragraphs, items and cells of a Markdown page. A semicolon divides a cell. Fenced blocks are code."""
+    """The paragraphs, items and cells of a Markdown page. A semicolon divides a cell. Fenced and indented blocks are code."""
     kept: list[str] = []
     first, fenced = 1, False
     for number, line in enumerate([*path.read_text().splitlines(), ""], 1):
@@ -70,7 +70,7 @@ def page(path: Path) -> Iterator[Text]:
             fenced = not fenced
         elif not fenced and line.lstrip().startswith("|"):
             yield from (Text(path, number, cell) for cell in re.split(r"(?<!\\)\||; ", line) if cell.strip(" -:"))
-        elif not fenced and line.strip():
+        elif not fenced and line.strip() and (kept or not line.startswith("    ")):
             first = first if kept else number
             kept.append(re.sub(r"^\s*([-*>]|#+|\d+\.)\s", "", line))
 
