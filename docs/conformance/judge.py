@@ -3,8 +3,8 @@
     make conformance                              all brokers: some ten minutes on two cores
     python docs/conformance/judge.py '*-3.9.1*'   the brokers of the matching reports
 
-Apache Kafka comes from jars, librdkafka's mock cluster from confluent-kafka's wheel. A Tansu broker must be running; its
-report has the command.
+Apache Kafka comes from jars, librdkafka's mock cluster from confluent-kafka's wheel. A Tansu broker must be running;
+its report has the command.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class Finding(NamedTuple):
 
 
 def page(path: Path) -> Iterator[Text]:
-    """The paragraphs, items and cells of a Markdown page. A semicolon divides a cell. Fenced and indented blocks are code."""
+    """The paragraphs, items and cells of a Markdown page, without blocks of code. A semicolon divides a cell."""
     kept: list[str] = []
     first, fenced = 1, False
     for number, line in enumerate([*path.read_text().splitlines(), ""], 1):
