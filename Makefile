@@ -1,6 +1,6 @@
 # make            lists the targets
-# make demo       sets everything up and runs the main job on a real broker
-# make test       sets everything up, then lint, types and the tests
+# make demo       installs everything and runs the main job on a real broker
+# make test       installs everything, then runs lint, types and the tests
 
 SHELL := /bin/bash
 .SHELLFLAGS := -o pipefail -c
@@ -12,58 +12,58 @@ WHEEL_TOOLS := out/wheel-tools/.ready
 PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
-# Tests wait for brokers more than they compute. Those that share a server share a worker; the slowest come first.
+# Tests mostly wait for brokers. Tests of one server run on one worker, the slowest first.
 SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
-# Tests start some hundred Pythons, each of which would compile all that it imports.
+# Tests start some hundred Pythons, and each would compile its imports.
 unexport PYTHONDONTWRITEBYTECODE
-# Not with the lowest: what needs Spark, a peer to compare with, or plots.
+# Without tests that need Spark, another client to compare with, or plots.
 LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/network tests/coordinator_client tests/producer tests/admin tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
 .PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-interrupts test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark wheels sdist test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
-help:  ## this list
+help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-dev: $(READY)  ## .venv: editable, built, everything installed
+dev: $(READY)  ## make .venv with an editable, compiled kohort and all tools
 
 $(READY): setup.py pyproject.toml constraints.txt $(wildcard */*.pyx */*.pxd)
 	@$(PYTHON) .ci/preflight.py
 	@test -x $(BIN)/python || { echo "== creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "== installing what builds it"
+	@echo "== installing build tools"
 	@$(PIP) "setuptools>=77" "Cython>=3.1" wheel $(PROGRESS)
-	@echo "== installing kohort (editable, compiled) and its tools; the first time downloads about 600 MB"
+	@echo "== installing kohort (editable, compiled) and its tools; the first run downloads about 600 MB"
 	@$(PIP) --no-build-isolation -e ".[dev]" $(PROGRESS)
 	@touch $@
 
 demo: dev  ## the main job: broker, group of three, a kill, Spark, equal totals, a report
 	@$(BIN)/kohort demo
 
-test: dev lint types  ## everything a change must pass
+test: dev lint types  ## lint, types and the tests that a change must pass
 	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
 	@$(BIN)/python -m kohort.testing.simulation --seeds 300 --resume out/sim.jsonl
 
-test-all: test test-third-0 test-third-1 test-third-2 test-interrupts test-width test-kerberos test-brokers  ## everything at full size: hours
+test-all: test test-third-0 test-third-1 test-third-2 test-interrupts test-width test-kerberos test-brokers  ## all tests at full size: hours
 
-# Thirds of what `make test` leaves out.
+# Thirds of the tests that `make test` leaves out.
 test-third-0: test-full teeth test-spark-group test-cluster
 test-third-1: test-security
 test-third-2: sim mutants fuzz test-lowest
 
-test-full: dev  ## the tests and the sizes that make test leaves out
+test-full: dev  ## tests and sizes that make test leaves out
 	@$(BIN)/python -m pytest --full -m full --deselect tests/conformance/test_teeth.py $(SIDE_BY_SIDE)
 
-test-interrupts: dev  ## an exception at every point where a signal handler can run, then a minute of random alarms: an hour
+test-interrupts: dev  ## raise at every point where a signal handler can run, then a minute of random alarms: an hour
 	@KOHORT_INTERRUPTS=1 KOHORT_ALARM_S=60 $(BIN)/python -m pytest -o timeout=0 tests/coordinator_client/test_interrupts.py \
 	  tests/coordinator_client/test_interrupts_of_close.py \
 	  tests/coordinator_client/test_alarms.py tests/producer/test_producer_interrupts.py tests/admin/test_admin_interrupts.py
 
-test-width: dev  ## 10,000 partitions on a fake and on a real broker, no heartbeat late by a second: minutes, on a quiet machine
+test-width: dev  ## 10,000 partitions, no heartbeat later than a second: minutes, on a quiet machine
 	@KOHORT_WIDTH=1 $(BIN)/python -m pytest -n 0 tests/coordinator_client/test_wide_group.py
 
-test-fast: dev  ## what needs no broker
+test-fast: dev  ## tests without a broker
 	@$(BIN)/python -m pytest -m "not broker"
 
-test-lowest:  ## the fast tests with every dependency at its lower bound, in out/lowest
+test-lowest:  ## tests without a broker, with every dependency at its lower bound, in out/lowest
 	@test -x out/lowest/bin/python || $(PYTHON) -m venv out/lowest
 	@out/lowest/bin/pip install -q --disable-pip-version-check packaging "setuptools>=77" "Cython>=3.1"
 	@out/lowest/bin/python setup.py -q egg_info -e out/lowest && \
@@ -72,10 +72,10 @@ test-lowest:  ## the fast tests with every dependency at its lower bound, in out
 	@out/lowest/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@out/lowest/bin/python -m pytest -m "not broker" $(LOWEST)
 
-sdist: $(WHEEL_TOOLS)  ## the sdist, in out/wheels
+sdist: $(WHEEL_TOOLS)  ## make the sdist in out/wheels
 	@out/wheel-tools/bin/python -m build --sdist --outdir out/wheels .
 
-wheels: $(WHEEL_TOOLS)  ## a wheel for every CPython here, repaired, checked and tried, in out/wheels: PYTHONS="python3.12 ..."
+wheels: $(WHEEL_TOOLS)  ## make, repair, check and test a wheel for every CPython here, in out/wheels: PYTHONS="python3.12 ..."
 	@out/wheel-tools/bin/python .ci/wheels.py out/wheels $(PYTHONS)
 
 $(WHEEL_TOOLS): .ci/wheel-tools.txt
@@ -83,97 +83,97 @@ $(WHEEL_TOOLS): .ci/wheel-tools.txt
 	@out/wheel-tools/bin/pip install -q --disable-pip-version-check -r $<
 	@touch $@
 
-test-brokers: dev  ## the broker tests on each of BROKER_VERSIONS
+test-brokers: dev  ## broker tests on each of BROKER_VERSIONS
 	@for version in $(BROKER_VERSIONS); do echo "== Apache Kafka $$version"; \
 	  KOHORT_BROKER_VERSION=$$version $(BIN)/python -m pytest -m broker || exit 1; done
 
-test-spark-jvm: dev  ## the Spark source beside Spark's own connector, in a second PySpark (450 MB the first time)
+test-spark-jvm: dev  ## compare with Spark's own connector, in a second PySpark (450 MB the first time)
 	@$(BIN)/python -m pytest tests/spark_jvm/same_reads.py
 
-test-spark-versions: dev  ## the Spark tests on each of SPARK_VERSIONS
+test-spark-versions: dev  ## Spark tests on each of SPARK_VERSIONS
 	@for version in $(SPARK_VERSIONS); do echo "== PySpark $$version"; \
 	  test -d out/pyspark-$$version/pyspark || $(BIN)/pip install -q --disable-pip-version-check \
 	    --target out/pyspark-$$version pyspark==$$version || exit 1; \
 	  PYTHONPATH=out/pyspark-$$version $(BIN)/python -m pytest tests/spark || exit 1; done
 
-test-spark-group: dev  ## two Spark applications and a consumer share a group through joins and a kill: some 2 minutes
+test-spark-group: dev  ## two Spark applications and a consumer in one group, with joins and a kill: some 2 minutes
 	@$(BIN)/python -m pytest tests/spark/apps_of_a_group.py
 
-test-cluster: dev  ## a standalone Spark cluster that has kohort from an archive only; an executor is killed: some 4 minutes, not in test
+test-cluster: dev  ## a standalone Spark cluster with kohort from an archive; an executor is killed: some 4 minutes
 	@$(BIN)/python -m pytest tests/spark/on_a_cluster.py
 
-test-security: dev  ## the client's tests once more by TLS, and by TLS with SCRAM: some 25 minutes
+test-security: dev  ## the clients' tests by TLS, and by TLS with SCRAM: some 25 minutes
 	@for kind in tls scram; do echo "== $$kind"; \
 	  $(BIN)/python -m pytest -p tests.secured --secured $$kind -m broker tests/network tests/coordinator_client tests/admin \
 	    tests/producer || exit 1; done
 
-test-kerberos: dev  ## logins by Kerberos on a KDC out of Debian's packages, and hostile KDCs; the first time builds gssapi: some 3 minutes
+test-kerberos: dev  ## Kerberos logins on Debian's KDC, and hostile KDCs; the first run builds gssapi: some 3 minutes
 	@$(BIN)/python -m tests.network.auth.kerberos_library
 	@$(BIN)/python -m pytest tests/network/auth/test_gssapi.py tests/network/auth/test_gssapi_on_broker.py \
 	  tests/network/auth/test_hostile_kdc.py
 
-lint: dev  ## ruff and the import contracts
+lint: dev  ## run ruff and the import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@PYTHONPATH=src $(BIN)/lint-imports
 
-teeth: dev  ## every deliberate fault of a broker, which the conformance checks must catch
+teeth: dev  ## deliberate faults of a broker, which the conformance checks must catch
 	@$(BIN)/python -m pytest --full tests/conformance/test_teeth.py
 
-conformance: dev  ## every broker of docs/conformance judged anew: some ten minutes
+conformance: dev  ## check every broker of docs/conformance again: some ten minutes
 	@$(BIN)/python docs/conformance/judge.py
 
-reliability: dev  ## docs/reliability.md from the runs that are kept
+reliability: dev  ## make docs/reliability.md from the kept runs
 	@$(BIN)/python -m benchmarks.reliability page
 
-gallery: dev  ## bugs that others published, told to ours and to the peers; a page in docs
+gallery: dev  ## run published bugs of other clients on kohort and on these; writes docs/gallery.md
 	@$(BIN)/python -m tests.gallery.show
 
-audit: dev  ## advisories about every pinned package
+audit: dev  ## check every pinned package for advisories
 	@$(BIN)/pip-audit -r constraints.txt --no-deps --disable-pip --strict --progress-spinner off
 
-types: dev  ## mypy, strict
+types: dev  ## run mypy, strict
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests benchmarks examples
 
-bench: dev  ## ours and the peers in one run; JSON in benchmarks/results, a page in docs
+bench: dev  ## kohort and other clients in one run; writes benchmarks/results and docs/benchmarks.md
 	@$(BIN)/python -m benchmarks
 	@$(BIN)/python -m benchmarks.page
 
-bench-spark: dev  ## Spark reading Kafka through kohort and through Spark's own connector
+bench-spark: dev  ## Spark with kohort and with Spark's own connector
 	@$(BIN)/python -m benchmarks spark
 	@$(BIN)/python -m benchmarks.page
 
-fuzz: dev  ## the parsers under sanitizers: INPUTS=1000000 SEED=1
+fuzz: dev  ## fuzz the parsers under sanitizers: INPUTS=1000000 SEED=1
 	@$(BIN)/python -m tests.sanitized tests.protocol.fuzz_codec --inputs $(or $(INPUTS),1000000) --seed $(or $(SEED),1)
 	@$(BIN)/python -m tests.sanitized tests.fastpath.fuzz_records --inputs $(or $(INPUTS),1000000) --seed $(or $(SEED),1)
 	@$(BIN)/python -m tests.sanitized tests.fastpath.changing_rows
 
-sim: dev  ## histories of a consistent region in a seeded world: SEEDS=2000 FIRST=1; goes on where it stopped
+sim: dev  ## histories of a consistent region in a seeded world, resumable: SEEDS=2000 FIRST=1
 	@$(BIN)/python -m kohort.testing.simulation --first $(or $(FIRST),1) --seeds $(or $(SEEDS),2000) --resume out/sim.jsonl
 
-soak: dev  ## everything at once on three brokers that fall, growth measured, a page in out/soak-hours: HOURS=1 SEED=1
+soak: dev  ## everything at once on three failing brokers, with growth; page in out/soak-hours: HOURS=1 SEED=1
 	@$(BIN)/python -m tests.soak_hours --hours $(or $(HOURS),1) --seed $(or $(SEED),1)
 
-soak-groups: dev  ## random mixed groups on three brokers through kills and restarts, resumable: SEED=1 RUNS=100 PROTOCOL=classic
+soak-groups: dev  ## random mixed groups on three brokers with kills and restarts, resumable: SEED=1 RUNS=100 PROTOCOL=classic
 	@nice -n 10 $(BIN)/python -m tests.soak --seed $(or $(SEED),1) --runs $(or $(RUNS),100) \
 	  --protocol $(or $(PROTOCOL),classic)
 
-soak-spark: dev  ## a streaming job killed at random, into Parquet and PostgreSQL: KILLS=30 SEED=1
+soak-spark: dev  ## random kills of a streaming job into Parquet and PostgreSQL: KILLS=30 SEED=1
 	@$(BIN)/python -m tests.soak_spark.soak --kills $(or $(KILLS),30) --seed $(or $(SEED),1)
 
-soak-region: dev  ## a region under kill -9 and SIGSTOP, each record counted once: SEED=1 KILLS=100 STORE=sqlite RECORDS=1000000 MOVING=reset
+soak-region: dev  ## a region under kill -9 and SIGSTOP: SEED=1 KILLS=100 STORE=sqlite RECORDS=1000000 MOVING=reset
 	@$(BIN)/python -m tests.soak_region.soak --seed $(or $(SEED),1) --kills $(or $(KILLS),100) \
 	  --store $(or $(STORE),sqlite) --records $(or $(RECORDS),1000000) --moving $(or $(MOVING),reset)
 
-mutants: dev  ## deliberate faults in a region, each of which the seeded world must catch
+mutants: dev  ## deliberate faults in a region, which the seeded world must catch
 	@$(BIN)/python -m tests.consistent_region.region_mutants
 
-mutation: dev  ## small faults drawn by SEED=1 COUNT=300 over tests/mutation/scope.py: do tests without a broker notice? resumable
+mutation: dev  ## random small faults in tests/mutation/scope.py, which tests without a broker must find: SEED=1 COUNT=300
 	@nice -n 10 $(BIN)/python -m tests.mutation --seed $(or $(SEED),1) --count $(or $(COUNT),300) --jobs $(or $(JOBS),1)
 
-docs: dev  ## pages and pictures made from code
+docs: dev  ## make the pages that come from tables of the code
 	@$(BIN)/python docs/make.py
 
-clean:  ## remove what was built
+clean:  ## remove built files
 	rm -rf build out $(VENV) *.egg-info src/*.egg-info $(foreach each,fastpath assignors network,$(each)/*.c $(each)/*.so)

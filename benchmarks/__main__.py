@@ -1,6 +1,6 @@
 """`python -m benchmarks` runs them all; `python -m benchmarks codec assign` runs those two.
 
-Each module of this folder that has a `run(report)` is a benchmark; its docstring's first line is its title.
+Each module of this folder with a function `run(report)` is a benchmark. The first line of its docstring is its title.
 """
 
 import sys

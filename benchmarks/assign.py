@@ -1,10 +1,10 @@
-"""Assignors beside Java's: a thousand members, a million partitions, and the case that Java searches for.
+"""Assignors of kohort and of Java: a thousand members, a million partitions, and the case that Java searches for.
 
-Each case runs alone in a process of its own, ours and Java's alike, best of several runs in it. "plan" is the
-assignor's call on a group at hand, "bytes to bytes" what a leader does: read subscriptions, plan, write assignments.
-"peak" is the most memory the process had by the end of the plans, interpreter and JVM included.
+Each case runs in a separate process, for kohort and for Java. The result is the best of several runs. "plan" is the
+assignor's call on a parsed group. "bytes to bytes" is the work of a leader: parse subscriptions, plan, encode
+assignments. "peak" is the peak memory of the process at the end of the plans, with interpreter or JVM.
 
-One case by hand: `python -m benchmarks.assign cooperative-sticky 1000 1000000 1000 alike gone 3`.
+`python -m benchmarks.assign cooperative-sticky 1000 1000000 1000 alike gone 3` runs one case.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def plan_seconds(case: Case) -> float:
 
 
 def joined(case: Case) -> tuple[Assignor, dict[str, int], dict[str, bytes]]:
-    """The assignor, the topics, and what each member tells its leader."""
+    """The assignor, the topics, and each member's metadata."""
     assignor = get(case.assignor)
     topics = [f"topic-{number}" for number in range(case.topics)]
     partitions = dict.fromkeys(topics, case.partitions // case.topics)

@@ -1,7 +1,7 @@
-"""The control plane's codec beside kio, kafka-python, aiokafka and interpreted construct, on the same bytes.
+"""The codec of the control plane, kio, kafka-python, aiokafka and interpreted construct, on the same bytes.
 
-aiokafka speaks neither Metadata v12, OffsetFetch v8, JoinGroup v9 nor OffsetCommit v8; it is measured on the newest
-version it has of each, with the same content, which the note says.
+aiokafka has neither Metadata v12, OffsetFetch v8, JoinGroup v9 nor OffsetCommit v8. It is measured with its newest
+version of each and the same content. The note has the version.
 """
 
 from __future__ import annotations

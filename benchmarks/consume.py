@@ -1,7 +1,7 @@
 """Consuming a topic, in every codec, with 100-byte and 1,000-byte values.
 
-One broker, topics of 4 partitions, all clients in one run, each at its best settings (`peers.py`). Values are made of
-words, so that codecs have something to do; they are written in batches of 256 KiB.
+All clients run in one run on one broker, with topics of 4 partitions, each with its best settings (`peers.py`). Values
+are words, so that they can be compressed. They are written in batches of 256 KiB.
 """
 
 import os

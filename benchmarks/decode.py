@@ -1,8 +1,9 @@
-"""Record batches to records: ours, a straight C loop, and what the Python clients decode with.
+"""Record batches to records: kohort, a straight C loop, and the decoders of the Python clients.
 
-No broker and no socket: bytes in memory, batches of 16 KiB as producers make them by default, keys null. Values are
-made of words, so that codecs have something to do. `columns` is what `decode` gives; `records` is a Python loop that
-reads key, value and timestamp of each. Rates are per second of the thread's own CPU time, the best of several runs.
+There is no broker and no socket. The input is bytes in memory: batches of 16 KiB, as producers make them by default,
+with null keys. Values are words, so that they can be compressed. `columns` is the result of `decode`. `records` is a
+Python loop that reads key, value and timestamp of each. Rates are for a second of the thread's CPU time, best of
+several runs.
 """
 
 import ctypes

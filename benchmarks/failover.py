@@ -1,8 +1,8 @@
-"""The coordinator's broker is killed: how long until the group commits again, and reads what that broker had led.
+"""Time after the kill of the coordinator's broker until the group commits and reads that broker's partitions again.
 
-Three brokers, a group of three members. A bare socket asks meanwhile when the cluster itself is over it: when another
-broker answers for the group's offsets, and when every partition has a leader that serves. What ours needs beyond that
-is ours. Nothing else may happen: no rebalance, no commit lost.
+There are three brokers and a group of three members. A bare socket measures the time until
+another broker returns the group's offsets, and until every partition has a leader that serves. The rest of the time is
+the client's. There may be no rebalance and no lost commit.
 """
 
 import contextlib
@@ -27,7 +27,7 @@ RECORDS = 48_000
 VALUE = b"x" * 100
 PATIENCE_S = 120.0
 TIMES = 3
-QUIET_S = 4.0  # more than the 3 s between heartbeats, so that whoever is to hear of a rebalance has heard
+QUIET_S = 4.0  # more than the 3 s between heartbeats, so that every member knows of a rebalance
 _OFFSET_FETCH, _FIND_COORDINATOR = 9, 10
 
 
@@ -115,7 +115,7 @@ def fail_over(cluster: RealCluster, protocol: str = "classic") -> Failover:
         witness = next(node.bootstrap for node in cluster.nodes if node is not victim)
         others = [node.bootstrap for node in cluster.nodes if node is not victim]
         led = [one for one, leader in enumerate(leaders(witness, topic)) if leader == victim.node_id]
-        before = watched.rebalances, watched.repeated, len(watched.refused)  # what belongs to the members' own coming
+        before = watched.rebalances, watched.repeated, len(watched.refused)  # rebalances of the members' joins
         victim.kill()
         killed = time.monotonic()
         probes = [_Probe(lambda: _serves_group(others, topic)), _Probe(lambda: serves(witness, topic, PARTITIONS))]
@@ -125,7 +125,7 @@ def fail_over(cluster: RealCluster, protocol: str = "classic") -> Failover:
         _until(lambda: all(watched.reads[one][-1] > killed + 1.0 for one in range(PARTITIONS)), watched)
         for probe in probes:
             probe.join(PATIENCE_S)
-        # Their own going, one after the other, is no matter of the failover's.
+        # The leaves of the members do not count.
         rebalances, refused = watched.rebalances - before[0], watched.refused[before[2] :]
     finally:
         watched.stop.set()
@@ -166,7 +166,7 @@ def _serves_group(addresses: list[str], group: str) -> bool:
 
 
 class _Probe(threading.Thread):
-    """Asks again and again; `at`: when the answer was yes for the first time."""
+    """Repeats a request. `at` is the time of the first positive response."""
 
     def __init__(self, answered: Callable[[], bool]) -> None:
         super().__init__(daemon=True)
@@ -239,7 +239,7 @@ def _lost(bootstrap: str, topic: str, watched: Watched) -> int:
 
 
 def _back_at(reads: list[float], killed: float) -> float:
-    """When records came again after the longest silence that the kill began."""
+    """The end of the longest time without records since the kill."""
     after = [at for at in reads if at > killed]
     before = max((at for at in reads if at <= killed), default=killed)
     gaps = [(later - earlier, later) for earlier, later in zip([before, *after], after, strict=False)]
@@ -249,7 +249,7 @@ def _back_at(reads: list[float], killed: float) -> float:
 def _fill(bootstrap: str, topic: str) -> None:
     from confluent_kafka import Producer
 
-    # Small batches: a fetch brings a few records, so that reading goes on only while brokers answer.
+    # With small batches a fetch returns a few records, so that reading needs responses of the brokers.
     producer = Producer({"bootstrap.servers": bootstrap, "batch.num.messages": 16, "linger.ms": 5, "acks": 1})
     for number in range(RECORDS):
         producer.produce(topic, VALUE, partition=number % PARTITIONS)

@@ -1,7 +1,8 @@
-"""Import, join, first record: how soon a consumer that was just started has something in its hands.
+"""Import, join, first record: the time from a consumer's start to its first record.
 
-Each client in a fresh interpreter, by turns, so that all of them meet the same machine; the best of nine. Bytecode is
-there, as it is for what is installed: a round that is not counted makes it. The CPU is the whole process's until then.
+Each client runs in a fresh interpreter, in turns, so that the conditions are the same. The result is the best of nine
+runs. A first round, which does not count, makes the bytecode, as for installed packages. The CPU time is that of the
+whole process.
 """
 
 import os
@@ -81,7 +82,7 @@ def run(report: Report) -> None:
 
 
 def _first_record(program: str, bootstrap: str, topic: str) -> tuple[float, float]:
-    """(wall, CPU) seconds, as the program itself tells them."""
+    """(wall, CPU) seconds, as printed by the program."""
     group = f"bench-{uuid.uuid4().hex}"
     command = [sys.executable, "-c", _PROLOGUE + program, bootstrap, topic, group]
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}

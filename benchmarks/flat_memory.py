@@ -1,9 +1,9 @@
-"""A topic of gigabytes read end to end: resident memory stays flat, below the byte budget and 100 MB.
+"""Reading of a topic of gigabytes end to end: resident memory stays flat, below the byte budget and 100 MB.
 
     python -m benchmarks.flat_memory --bytes 5e9
 
-Written by our own producer, uncompressed, on a broker of its own (or KOHORT_BOOTSTRAP's; the topic is then deleted). A
-fresh process reads it, as columns, and notes its resident memory while it does. Kept as results/flat_memory.json.
+kohort's producer writes the topic without compression, on a new broker (or that of KOHORT_BOOTSTRAP; the topic is then
+deleted). A fresh process reads it as columns and records its resident memory. The result is results/flat_memory.json.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from benchmarks.report import OURS, Report
 BYTES = 5e9
 PARTITIONS = 4
 VALUE_BYTES = 1_000
-BUDGET_MB = 64  # what `max_buffered_bytes` is, unless told otherwise
+BUDGET_MB = 64  # the default of `max_buffered_bytes`
 ALLOWED_MB = 100  # beside the budget: Python, the codecs, and what the caller holds
 SAMPLES = 200
 MB = 1_000_000

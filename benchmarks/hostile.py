@@ -1,7 +1,7 @@
-"""Memory that 1 MiB of hostile batches costs: ours beside the peers, each in a fresh process.
+"""Memory for 1 MiB of hostile batches: kohort and other clients, each in a fresh process.
 
-No peer has a cap of its own; a process that asks for more than 3 GiB of address space is stopped there. Decoders are
-given the bytes; consumers get them from a broker, and their own threads and buffers count.
+The other clients have no limit. The address space of a process is limited to 3 GiB. Decoders get the bytes. Consumers
+get them from a broker, and their threads and buffers count.
 """
 
 from benchmarks.report import Report

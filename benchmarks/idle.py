@@ -1,8 +1,8 @@
-"""A member that has nothing to read: the CPU and the memory that it costs all the same.
+"""CPU and memory of an idle group member.
 
-Each client is a member of a group of its own, in a process of its own, all at the same time, and polls for a second
-again and again; a topic of 12 partitions stays empty. Measured from the tenth second on, for KOHORT_IDLE_S seconds (60
-unless it says otherwise). Growth is the resident set at the end less that at the beginning.
+Each client is a member of a separate group, in a separate process, all at the same time. It polls for a second again
+and again, on an empty topic of 12 partitions. The measurement starts at the tenth second and takes KOHORT_IDLE_S
+seconds (60 by default). Growth is the resident set at the end less that at the start.
 """
 
 import os

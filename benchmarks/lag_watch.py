@@ -1,8 +1,9 @@
-"""`kohort group lag --watch` on 10,000 partitions: from one look at a group to the next.
+"""`kohort group lag --watch` on 10,000 partitions: the time of one update.
 
-Five topics of 2,000 partitions on one broker, an offset committed for each. The command runs as somebody types it, in a
-pipe with --json and in a terminal of 50 lines; a look is all it asks the broker and what it prints. The peers ask for
-the same, once a look: Kafka's own tool, a process a look as it has no --watch, and the admin clients of two libraries.
+One broker has five topics of 2,000 partitions, with a committed offset for each partition. The command runs in a pipe
+with --json and in a terminal of 50 lines. An update has all its requests and the output. The other clients request the
+same data for each update. They are Kafka's own tool, a process for each update since it has no --watch, and the admin
+clients of two libraries.
 """
 
 import fcntl
@@ -149,7 +150,7 @@ def tool(bootstrap: str) -> None:
 
 
 def asked(count: int) -> None:
-    """Everybody has to tell of all partitions."""
+    """Every client must report all partitions."""
     if count != TOPICS * PARTITIONS:
         raise AssertionError(f"{count} partitions, not {TOPICS * PARTITIONS}")
 

@@ -1,6 +1,6 @@
 """A thousand members of one group in one process: time until all are stable, threads and memory.
 
-Each size and client runs in an interpreter of its own. Memory is what the members add to the process (resident set).
+Each size and client runs in a separate interpreter. Memory is the growth of the process by the members (resident set).
 """
 
 import os
@@ -51,7 +51,7 @@ def _main(who: str, size: int, bootstrap: str) -> None:
     seconds = time.perf_counter() - began
     print(seconds, _threads(), _resident_mb() - before_mb, flush=True)
     assert len(members) == size  # they live until here
-    os._exit(0)  # a thousand goodbyes are not what is measured
+    os._exit(0)  # leaving is not measured
 
 
 def _kohort(size: int, bootstrap: str, topic: str) -> list[Any]:

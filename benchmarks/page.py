@@ -19,16 +19,15 @@ BOUNDS = ("floor", "raw socket", "bare socket", "straight C")
 
 
 def page() -> str:
-    """The page's Markdown: a table a benchmark, ours first, each peer with how many times better ours is."""
+    """The page's Markdown: a table for each benchmark, with kohort first and its ratio to each other client."""
     all_of = [one for result in results() for one in of(result) if is_peer(one.peer)]
     worse = [one for one in all_of if one.times_better < 1]
     parts = [
         "# Benchmarks",
-        "Made by `python -m benchmarks.page` from what `make bench` measured: ours and the peers in one run, on one "
-        "machine, each peer at its best settings. A ratio says how many times better ours is, and is computed from two "
-        "rows of one unit. Where kohort is slower, or takes more, the row says so. Ratios carry from machine to "
-        "machine; absolutes drift.",
-        f"Worse than a peer in {len(worse)} of {len(all_of)} figures:",
+        "Made by `python -m benchmarks.page` from the results of `make bench`. kohort and the other clients run in one "
+        "run on one machine, each client with its best settings. A ratio is computed from two rows of one unit. Its "
+        "row has `slower` or `more` if kohort is worse. Ratios are similar on other machines; absolute values are not.",
+        f"kohort is worse than another client in {len(worse)} of {len(all_of)} results:",
         "\n".join(f"- {one.work}: {one} than {one.peer} ({one.unit})" for one in worse),
         f"![How many times better]({PICTURE})",
     ]
@@ -46,7 +45,7 @@ def page() -> str:
 
 
 def results() -> list[dict[str, Any]]:
-    """Every result that is kept, by name."""
+    """All kept results, by name."""
     return [json.loads(path.read_text()) for path in sorted(RESULTS.glob("*.json"))]
 
 
@@ -56,22 +55,22 @@ def of(result: dict[str, Any]) -> list[Ratio]:
 
 
 def is_peer(who: str) -> bool:
-    """Whether this is a client beside ours, and no bound that none can pass."""
+    """True for another client, False for a bound that no client can pass."""
     return not who.startswith(BOUNDS)
 
 
 def drawn() -> dict[str, list[float]]:
-    """What the picture shows: by benchmark and peer, how many times better in each figure."""
+    """The ratios of the picture, by benchmark and client."""
     lines: dict[str, list[float]] = {}
     for result in results():
         for one in of(result):
-            if is_peer(one.peer) and one.times_better:  # of 0 there is no logarithm
+            if is_peer(one.peer) and one.times_better:  # 0 has no logarithm
                 lines.setdefault(f"{result['benchmark']}  |  {one.peer}", []).append(one.times_better)
     return lines
 
 
 def draw(path: Path) -> None:
-    """A line a benchmark and peer, a dot on it for each figure, on a logarithmic scale; at 1 is parity."""
+    """Draw a line for each benchmark and client, with a dot for each result, on a logarithmic scale."""
     import matplotlib.pyplot as plt
 
     lines = drawn()
@@ -91,7 +90,7 @@ def draw(path: Path) -> None:
 
 def _table(result: dict[str, Any]) -> Iterator[str]:
     better = {(one.work, one.peer, one.unit): one for one in of(result)}
-    yield "| work | who | measured | kohort is |"
+    yield "| work | client | result | kohort is |"
     yield "| --- | --- | ---: | ---: |"
     for row in result["rows"]:
         ratio = better.get((row["work"], row["who"], row["unit"]), "")

@@ -1,7 +1,7 @@
-"""How each client reads a topic from its beginning, at its best settings: what `consume` and others measure.
+"""Reading of a topic from its beginning by each client, with its best settings, for `consume` and other benchmarks.
 
-Each function returns how many records it read, `count` at least. kohort's columns are counted and their values' bytes
-summed; of messages and records, key, value and timestamp are read, as every user does.
+Each function returns the number of read records, at least `count`. kohort's columns are counted, and the bytes of their
+values are summed. For messages and records, key, value and timestamp are read, as in every application.
 """
 
 import socket
@@ -44,7 +44,7 @@ def records(bootstrap: str, topic: str, count: int) -> int:
 
 
 def raw_socket(bootstrap: str, topic: str, count: int) -> int:
-    """Fetch by Fetch on one socket into one buffer, nothing decoded: what the broker and the machine give."""
+    """Fetch requests on one socket into one buffer, without decoding: the limit of the broker and the machine."""
     host, _, port = bootstrap.split(",")[0].rpartition(":")
     wire = WireConnection("bench", max_frame_bytes=1 << 30)
     at = dict.fromkeys(range(PARTITIONS), 0)

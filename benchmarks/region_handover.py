@@ -1,8 +1,8 @@
-"""One partition of 64 moves from one of a region's 8 members to another: with a reset of the region, and handed over.
+"""The move of one partition of 64 between two of a region's 8 members: with a reset of the region, and by hand-over.
 
-Measured from the first hook until the new owner is ready to read it, broker time aside (members as in `region_reset`).
-With a reset, every member lets go of everything, restores its 10,000 keys, and reads again whatever it had read since
-the last checkpoint; handed over, 63 partitions are read on throughout, and nothing is read again.
+The time is from the first hook until the new owner is ready to read, without broker time (members as in
+`region_reset`). With a reset, every member releases everything, restores its 10,000 keys, and reads the records since
+the last checkpoint again. With a hand-over, 63 partitions are read throughout, and no record is read again.
 """
 
 import statistics
@@ -118,7 +118,7 @@ def _read(workers: list[Mover]) -> None:
 
 
 def _plan(workers: list[Mover], number: int) -> tuple[list[frozenset[TopicPartition]], Mover]:
-    """What each has after the `number`-th move, and who has what moved."""
+    """The assignments after the `number`-th move, and the new owner of the moved partition."""
     owner = number % 2
     plan = [frozenset(one.consumer.assignment - {MOVING}) for one in workers]
     plan[owner] |= {MOVING}

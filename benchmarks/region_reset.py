@@ -1,8 +1,8 @@
-"""Reset of a region of 8 members and 64 partitions, from the request until the last member is back, broker time aside.
+"""Reset of a region of 8 members and 64 partitions, from the request until all members are back, without broker time.
 
-The members are threads that conduct themselves as `ConsistentRegion.run` does, on a consumer that answers at once; what
-is left is the region's own: noticing, the coordinator's transactions, reading the checkpoint, restoring 10,000 keys a
-member, seeking. Every reset begins with records read and a complete checkpoint behind.
+The members are threads that work as `ConsistentRegion.run`, on a consumer that responds at once. So the time is the
+region's own. It has the detection, the store's transactions, the read of the checkpoint, the restore of 10,000 keys a
+member, and the seek. Before every reset records were read, and a checkpoint was complete.
 """
 
 import statistics
@@ -61,7 +61,7 @@ class InstantConsumer:
         self.positions[partition] = offset
 
     def pause(self) -> None:
-        """Nothing comes unasked."""
+        """Do nothing. There are no notifications."""
 
     def resume(self) -> None:
         """As `pause`."""

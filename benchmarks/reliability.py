@@ -1,10 +1,10 @@
-"""docs/reliability.md, made from what long runs found; each run's figures are kept as JSON with its command and date.
+"""docs/reliability.md, made from the results of long runs. They are kept as JSON with command and date.
 
-python -m benchmarks.reliability run fuzz-frames --inputs 5000000 --seed 2     one more run of a kind, and its figures
-python -m benchmarks.reliability page                                          the page, from all that are kept
+    python -m benchmarks.reliability run fuzz-frames --inputs 5000000 --seed 2     another run of a kind
+    python -m benchmarks.reliability page                                          the page of all kept runs
 
-A run is known by its command: the same command again takes the place of what it found before, so that nothing counts
-twice. The sums on the page are over all runs.
+The command identifies a run. A repeated command replaces its earlier results, so that nothing counts twice. The sums on
+the page are over all runs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Figures = dict[str, float | str]
 
 
 def figures(pattern: str, *names: str) -> Callable[[str], Figures]:
-    """Reads numbers from the last line of an output that the pattern fits."""
+    """A function that reads numbers from the last line of an output that matches the pattern."""
 
     def read(output: str) -> Figures:
         found = [match for line in output.splitlines() if (match := re.search(pattern, line))]
@@ -39,7 +39,7 @@ def figures(pattern: str, *names: str) -> Callable[[str], Figures]:
 
 
 def hostile(output: str) -> Figures:
-    """The rows of the benchmark: peak memory by kind of batch and reader."""
+    """The rows of the benchmark: peak memory by kind of batch and client."""
     rows = re.findall(r"^  peak memory: (.+?) {2,}(\S+) +([\d.,]+k?) MB +(.*)$", output, re.MULTILINE)
     return {f"{title} | {who}": f"{peak} MB, {outcome.strip()}" for title, who, peak, outcome in rows}
 
@@ -50,15 +50,15 @@ def overstay(output: str) -> Figures:
     return {
         "calls": found["calls"],
         "outlived their timeout by more than 1 s": len(found["overran"]),
-        "ended in an error of no kind": len(found["broken"]),
-        "errors told": sum(found["errors"].values()),
+        "ended with an untyped error": len(found["broken"]),
+        "typed errors": sum(found["errors"].values()),
         "worst overrun in s": found["worst_s"],
     }
 
 
 def alarms(output: str) -> Figures:
     """The lines of both tests, added up."""
-    found = re.findall(r"\w+: (\d+) interrupts, (\d+) records, longest silence ([\d.]+) s", output)
+    found = re.findall(r"\w+: (\d+) interrupts, (\d+) records, longest pause ([\d.]+) s", output)
     return {
         "interrupts": float(sum(int(one[0]) for one in found)),
         "records": float(sum(int(one[1]) for one in found)),
@@ -68,8 +68,11 @@ def alarms(output: str) -> Figures:
 
 @dataclass(frozen=True)
 class Kind:
-    """`goal` is the issue's own; `bad`: figures that must be 0. `summed`: those that add up over runs. `resumes`: a run
-    goes on where it stopped, so that how long it took tells of its last part only."""
+    """A kind of run.
+
+    `goal`: the target. `bad`: results that must be 0. `summed`: results that are added over runs. `resumes`: a run
+    resumes after an interruption, so its time is that of the last part.
+    """
 
     title: str
     module: str
@@ -90,13 +93,14 @@ KINDS: Mapping[str, Kind] = {
         figures(r"([\d,]+) histories, ([\d,]+) violated", "histories", "violated"),
         ("histories", "violated"),
         ("violated",),
-        "Members, broker and store in one process on one seeded clock: deaths, cuts, zombies, "
-        "full disks; invariants after every step. They do not contain a hand-over of partitions (`hand_over=True`), "
-        "sinks, the state that a handler keeps, or interrupts (a signal's handler that raises): these are tested "
-        "elsewhere, and not in histories. Up to seed 184,300 faults go on for 400 steps, since then for 60 to "
-        "400, by the seed. The first 166,100 ran before 13 defects of the region were mended on 2026-11-22, the first "
-        "257,200 before some 25 more, which they had not shown: most lay with real stores, clocks and sinks. From seed "
-        "391,351 on they ran on CPython 3.14: 200 seeds that both ran left the same trace there as on 3.11.",
+        "Members, broker and store run in one process on one seeded clock, with deaths, disconnections, zombies and "
+        "full disks. Invariants are checked after every step. Histories have no hand-over of partitions "
+        "(`hand_over=True`), no sinks, no state of a handler, and no signal handlers that raise. Other tests have "
+        "these. Up to seed 184,300 there are faults for 400 steps, and after that for 60 to 400 steps, by the seed. "
+        "The first 166,100 histories ran before 13 defects of the region were fixed on 2026-11-22. The first 257,200 "
+        "ran before some 25 more were fixed. The histories had not shown these, because most were in real stores, "
+        "clocks and sinks. From seed 391,351 on they ran on CPython 3.14. 200 seeds left the same trace on 3.11 and "
+        "3.14.",
         resumes=True,
     ),
     "mutants": Kind(
@@ -108,7 +112,7 @@ KINDS: Mapping[str, Kind] = {
         ("missed",),
     ),
     "mutation": Kind(
-        "Small faults drawn at random over the client and the sticky balance core, caught by tests without a broker",
+        "Small random faults in the client and the sticky balance core, caught by tests without a broker",
         "tests.mutation",
         "92 % killed, every survivor explained",
         figures(
@@ -121,11 +125,12 @@ KINDS: Mapping[str, Kind] = {
         ),
         ("mutants", "killed", "survivors not explained"),
         ("survivors not explained",),
-        "One change at one place: a comparison, a condition, a number, a statement left out. Types, texts and log "
-        "lines are not drawn, nor are numbers above 16, since one more or less of a size or a time is no fault. Known "
-        "survivors are explained in `tests/mutation/survivors.toml`. The first draw (seed 1) was used to write tests: "
-        "between 221 and 239 of its 300 were killed before. A second draw (seed 2), for which no test was "
-        "written, was stopped after 77 of 100: 62 were killed (81 %), and its 15 survivors are not judged yet.",
+        "A fault is one change at one place: a comparison, a condition, a number, or a statement that is left out. "
+        "Types, texts and log lines are not drawn. Numbers above 16 are not drawn either, since one more or less of a "
+        "size or a time is no fault. `tests/mutation/survivors.toml` explains known survivors. The first draw (seed 1) "
+        "was used to write tests. Before that, between 221 and 239 of its 300 faults were killed. No test was written "
+        "for the second draw (seed 2). It was stopped after 77 of 100 faults. 62 were killed (81 %), and 15 survivors "
+        "are not explained yet.",
         resumes=True,
     ),
     "soak-region": Kind(
@@ -141,7 +146,7 @@ KINDS: Mapping[str, Kind] = {
         ),
         ("records", "kills and stops", "differences from the log"),
         ("differences from the log",),
-        "Four member processes; what the newest checkpoint holds is held against the whole log, one bit a record.",
+        "There are four member processes. The newest checkpoint is compared with the whole log, one bit a record.",
     ),
     "soak": Kind(
         "Random mixed groups on three real brokers, through kills and restarts",
@@ -152,7 +157,7 @@ KINDS: Mapping[str, Kind] = {
         resumes=True,
     ),
     "soak-hours": Kind(
-        "Everything at once for hours: a mixed group, a region and a Spark stream on brokers that fall",
+        "Everything at once for hours: a mixed group, a region and a Spark stream on brokers that fail",
         "tests.soak_hours",
         "nothing found, no growth of memory, threads and descriptors",
         figures(
@@ -169,15 +174,15 @@ KINDS: Mapping[str, Kind] = {
         ),
         ("hours", "faults", "findings"),
         ("findings",),
-        "Growth is told between the second and the last fifth of each process's life. It is a finding where it is more "
-        "than 2 MiB and 4 %, a thread, or a descriptor for each broker. The first hour of seed 1 found two faults of "
-        "the library while one of three brokers restarted and another said nothing, both mended since: a Spark stream "
-        "ended because no broker had answered for five seconds (it waits its `default.api.timeout.ms` now), and a "
-        "commit that waited for a coordinator ended 1.3 s after its timeout, when something else woke its driver. The "
-        "second found neither again, but members that were started while no broker answered anything for up to a "
-        "minute. That was the soak's own doing: its log was written by librdkafka's producer, which takes a whole "
-        "processor for each broker after an outage (its issue 3692), so brokers and members had none. The log is "
-        "written by our producer since; the third and the fourth hour are below.",
+        "Growth is measured between the second and the last fifth of each process's life. It is a finding if it is "
+        "more than 2 MiB and 4 %, a thread, or a descriptor for each broker. The first hour of seed 1 found two faults "
+        "of the library, while one of three brokers restarted and another did not respond. Both are fixed. A Spark "
+        "stream ended because no broker had responded for five seconds; it now waits its `default.api.timeout.ms`. A "
+        "commit that waited for a coordinator ended 1.3 s after its time-out. The second hour found neither again. It "
+        "found members that were started while no broker responded for up to a minute. The cause was the soak itself: "
+        "librdkafka's producer wrote its log. That takes a whole processor for each broker after an outage (its issue "
+        "3692), so brokers and members had none. Now kohort's producer writes the log. The third and the fourth hour "
+        "are below.",
         resumes=True,
     ),
     "soak-spark": Kind(
@@ -201,9 +206,8 @@ KINDS: Mapping[str, Kind] = {
         figures(r"([\d,]+) inputs of [\d,]+ done, ([\d,]+) accepted, (\d+) crashes", "batches", "accepted", "crashes"),
         ("batches", "accepted", "crashes"),
         ("crashes",),
-        "Decoded under address and undefined-behaviour sanitizers; "
-        "memory must stay where it was. With `--python-pool` small objects of Python's own are not fenced, what the "
-        "extension works on is.",
+        "Batches are decoded under address and undefined-behaviour sanitizers. Memory must not grow. With "
+        "`--python-pool` input and output of the extension are guarded, but not small objects of Python.",
         ("--python-pool", "tests.fastpath.fuzz_records"),
         True,
     ),
@@ -227,37 +231,36 @@ KINDS: Mapping[str, Kind] = {
         "tests.testing.overstay",
         "0 of 20,000 outlive it by more than 1 s",
         overstay,
-        ("calls", "outlived their timeout by more than 1 s", "ended in an error of no kind"),
-        ("outlived their timeout by more than 1 s", "ended in an error of no kind"),
-        "Of Consumer; from seed 4 on of AsyncConsumer, too; from seed 5 on of Producer and Admin as well. Answers that "
-        "come late, never, or end a connection; what the machine took away is subtracted: how long the thread that "
-        "waited longest for a processor did so. Two earlier "
-        "runs of 20,000, on a machine with thirty times its load, which subtracted less than that, had 2 calls over "
-        "each (worst 3.0 s). Seed 3 had ten times its load.",
+        ("calls", "outlived their timeout by more than 1 s", "ended with an untyped error"),
+        ("outlived their timeout by more than 1 s", "ended with an untyped error"),
+        "The calls are those of Consumer, from seed 4 on of AsyncConsumer, too, and from seed 5 on of Producer and "
+        "Admin. Responses are late, are missing, or end a connection. The longest time that a thread waited for a "
+        "processor is subtracted. Two earlier runs of 20,000 subtracted less, on a machine with thirty times its load. "
+        "Each had 2 calls over the limit (worst 3.0 s). Seed 3 had ten times the load.",
     ),
     "alarms": Kind(
         "Signal handlers that raise at random, on a real broker with 30 partitions",
         "pytest",
-        "10,000 interrupts, no gap, no stand-still",
+        "10,000 interrupts, no gap, no pause of 40 s",
         alarms,
         ("interrupts", "records"),
-        about="A SIGALRM each 0.1 to 6 ms, with KOHORT_ALARM_S=60. A gap, a repeated record, or 40 s without a record "
-        "fails the test. `make test-interrupts` also raises at every point of every public call.",
+        about="A SIGALRM comes each 0.1 to 6 ms, with KOHORT_ALARM_S=60. A gap, a repeated record, or 40 s without a "
+        "record fails the test. `make test-interrupts` also raises at every point of every public call.",
         arguments=("tests/coordinator_client/test_alarms.py",),
     ),
     "hostile": Kind(
-        "Hostile answers of 1 MiB, and peak memory beside the peers",
+        "Hostile responses of 1 MiB: peak memory of kohort and other clients",
         "benchmarks",
-        "bounded, where peers are not",
+        "bounded",
         hostile,
-        about="Each in a fresh process; readers without a cap are stopped at 3 GiB of address space.",
+        about="Each runs in a fresh process. The address space of a process is limited to 3 GiB.",
         arguments=("hostile",),
     ),
 }
 
 
 def run(name: str, arguments: list[str]) -> int:
-    """One run, its figures kept beside those of others; the run's exit code."""
+    """Make one run and keep its results. Returns the run's exit code."""
     kind = KINDS[name]
     words = ["-m", kind.module, *kind.arguments, *arguments]
     command = " ".join(["python", *words])
@@ -272,7 +275,7 @@ def run(name: str, arguments: list[str]) -> int:
             lines.append(line)
     found = kind.read("".join(lines))
     if not found:
-        print(f"{command} ended with {running.returncode} and told no figures", file=sys.stderr)
+        print(f"{command} ended with {running.returncode}, without results", file=sys.stderr)
         return running.returncode or 1
     entry = {
         "command": command,
@@ -288,7 +291,7 @@ def run(name: str, arguments: list[str]) -> int:
 
 
 def kept(name: str) -> list[dict[str, Any]]:
-    """The runs of a kind so far."""
+    """The kept runs of a kind."""
     path = KEPT / f"{name}.json"
     found: list[dict[str, Any]] = json.loads(path.read_text()) if path.exists() else []
     return found
@@ -298,12 +301,11 @@ def page() -> str:
     """The page's Markdown."""
     parts = [
         "# Reliability",
-        "What was tried to break this library, and what came of it. Made by `python -m benchmarks.reliability page` "
-        "from the runs kept in `benchmarks/reliability_runs`; each names its command and date, and can be run again. "
-        "`make test` plays a cut of every kind at every change. Beside these: [conformance](conformance/README.md) of "
-        "brokers, with every check's teeth shown (`make teeth`), and the [gallery](gallery.md) of bugs that others "
-        "published.",
-        "| what | goal | so far |\n| --- | --- | --- |\n"
+        "This page has the results of long runs under faults. `python -m benchmarks.reliability page` makes it from "
+        "the runs in `benchmarks/reliability_runs`. Each run has its command and date, and can be repeated. `make "
+        "test` runs a small part of every kind. See also the [conformance](conformance/README.md) of brokers, with "
+        "deliberate faults for every check (`make teeth`), and the [gallery](gallery.md) of published bugs.",
+        "| test | goal | result |\n| --- | --- | --- |\n"
         + "\n".join(f"| {kind.title} | {kind.goal} | {_summary(name)} |" for name, kind in KINDS.items()),
     ]
     for name, kind in KINDS.items():
@@ -344,7 +346,7 @@ def _shown(value: float | str) -> str:
 
 
 def clean() -> bool:
-    """Whether no kept run found anything."""
+    """True if no kept run has a finding."""
     return not any(
         entry["figures"].get(label) for name, kind in KINDS.items() for label in kind.bad for entry in kept(name)
     )

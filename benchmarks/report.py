@@ -1,7 +1,7 @@
-"""What a benchmark measured: rows of (work, who, value), printed as ratios and kept as JSON with the machine.
+"""Results of a benchmark: rows of (work, client, value), printed as ratios and kept as JSON with the machine.
 
-A row's unit decides which way is better: times and memory shrink, rates grow. A ratio is always *ours over theirs in
-our favour*: 2.0x means twice as good as that peer. It is computed from two rows of one work and one unit.
+Less time and memory is better, and a higher rate is better. A ratio above 1 means that kohort is better: 2.0x is twice
+as good as the other client. It is computed from two rows of one work and one unit.
 """
 
 import json
@@ -30,7 +30,7 @@ UNITS: Mapping[str, tuple[bool, tuple[str, str]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One measured figure. `who` is "kohort" or a peer; `note` says under which settings, if that matters."""
+    """A result. `who` is "kohort" or another client. `note` has its settings, if they matter."""
 
     work: str
     who: str

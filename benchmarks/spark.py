@@ -1,8 +1,8 @@
-"""Spark reading Kafka: kohort beside Spark's own connector, in sessions that take turns.
+"""Reading Kafka with Spark: kohort and Spark's own connector, in alternating sessions.
 
-Two million records of 100 bytes and 400,000 of 1,000, uncompressed and lz4, local[2], the same PySpark for both. The
-connector of Spark runs once with its defaults and once with larger polls and fetches; kohort with its defaults. The
-floor is what the same Arrow batches cost without Kafka (`spark_floor.py`).
+The topics have two million records of 100 bytes and 400,000 of 1,000 bytes, uncompressed and lz4. Both sessions use
+local[2] and the same PySpark. Spark's connector runs once with its defaults and once with larger polls and fetches.
+kohort runs with its defaults. The floor is the cost of the same Arrow batches without Kafka (`spark_floor.py`).
 """
 
 import json
@@ -76,7 +76,7 @@ class Child:
         self._process = process
 
     def ask(self, order: dict[str, str] | None = None) -> dict[str, Any]:
-        """Its answer to an order, or its greeting."""
+        """The response to a command, or the first line."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         if order is not None:
@@ -96,7 +96,7 @@ def session(source: str, options: dict[str, str]) -> Iterator[Child]:
         with_jars = ",".join(map(str, jars.spark_connector(PYSPARK))) if source == "kafka" else ""
         command = [str(python_with(PYSPARK)), "-m", "benchmarks.spark_session", source, str(given), with_jars]
         environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-        # Spark forks a Python for each step of a query; where bytecode may not be kept, each would compile kohort anew.
+        # Spark forks a Python for each step of a query; without bytecode files each would compile kohort again.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with (
             Path(folder, "stderr").open("w+") as log,

@@ -1,7 +1,7 @@
-"""The floor under a source in Python: a topic's Arrow batches, made before, handed to Spark without Kafka.
+"""The lower bound of a Python source: the prepared Arrow batches of a topic, passed to Spark without Kafka.
 
-What it costs is PySpark's and the JVM's: planning, a worker's tasks, the pipe, Spark's rows of Arrow. No source that
-is written in Python can be faster with these batches.
+The cost is that of PySpark and the JVM: planning, a worker's tasks, the pipe, and Spark's rows of Arrow. No source in
+Python can be faster with these batches.
 """
 
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""One Spark session that reads through one connector and does what it is told, a line of JSON at a time.
+"""A Spark session that reads through one connector, by commands of one line of JSON.
 
     python -m benchmarks.spark_session FORMAT OPTIONS.json [JAR,JAR]
 
@@ -47,7 +47,7 @@ QUERIES: Mapping[str, Callable[[Any], int]] = {"count": count, "size": size, "gr
 
 
 class Session:
-    """Answers orders: `{"do": "read", "topic": ..., "query": ...}`, "stream", "begin" and "end" of a running stream."""
+    """Runs commands: `{"do": "read", "topic": ..., "query": ...}`, "stream", "begin" and "end" of a running stream."""
 
     def __init__(self, spark: Any, source: str, options: Mapping[str, str]) -> None:
         self._spark = spark

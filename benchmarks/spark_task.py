@@ -1,8 +1,8 @@
-"""What one Spark task costs, without Spark: to read a range and make Spark's Arrow batches, on a broker of its own.
+"""The cost of one Spark task without Spark: it reads a range and makes Spark's Arrow batches, on a new broker.
 
 python -m benchmarks.spark_task [--records 1000000] [--size 100] [--codec none]
 
-CPU seconds (all threads of this process) do not depend on what else the machine does, as the time that passes does.
+CPU seconds (all threads of this process) do not depend on other load of the machine, unlike the elapsed time.
 """
 
 import argparse

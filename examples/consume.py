@@ -1,4 +1,4 @@
-"""A member of a group in its shortest useful form: at-least-once, committing after the work is done.
+"""A group member with at-least-once delivery: it commits after the records are handled.
 
 python examples/consume.py localhost:9092 billing payments
 """
@@ -10,13 +10,13 @@ from kohort import Assigned, Consumer, RebalanceHooks, Revoked
 
 
 class Say(RebalanceHooks):
-    """Tells what the group does to this member."""
+    """Prints the rebalances of this member."""
 
     def on_assigned(self, event: Assigned) -> None:
         print(f"generation {event.generation}: now reading {sorted(map(str, event.assignment))}")
 
     def on_revoked(self, event: Revoked) -> None:
-        print(f"letting go {sorted(map(str, event.partitions))}: {event.cause}")
+        print(f"releasing {sorted(map(str, event.partitions))}: {event.cause}")
 
 
 def main(bootstrap: str, group: str, topic: str) -> None:

@@ -1,10 +1,10 @@
-"""Four promises of delivery, each as the loop that keeps it. The difference is where the commit stands.
+"""Four delivery guarantees, each as a loop. They differ in the place of the commit.
 
-A crash may come at any line. What is lost or seen twice after it:
+The table shows the effect of a crash at any line:
 
-    at_least_once           nothing is lost; at most the slice in hand is seen twice
-    at_most_once            nothing is seen twice; at most the slice in hand is lost
-    almost_once             nothing is lost; at most one record is seen twice, for one commit a record
+    at_least_once           nothing is lost; at most the current slice is seen twice
+    at_most_once            nothing is seen twice; at most the current slice is lost
+    almost_once             nothing is lost; at most one record is seen twice; one commit for each record
     processed_exactly_once  nothing is lost, and every effect happens once: the effect and its name are stored together
 
 `tests/coordinator_client/test_delivery_examples.py` crashes each of them at every line.
@@ -19,7 +19,7 @@ Handle = Callable[[Record], None]
 
 
 class Store(Protocol):
-    """Where effects live: `apply` stores the effect of a record and the record's name in one transaction."""
+    """The store of effects: `apply` stores the effect of a record and the record's name in one transaction."""
 
     def has(self, name: tuple[str, int, int]) -> bool: ...
     def apply(self, name: tuple[str, int, int], record: Record) -> None: ...
@@ -50,7 +50,7 @@ def almost_once(consumer: Consumer, slices: Iterable[RecordColumns], handle: Han
 
 
 def processed_exactly_once(consumer: Consumer, slices: Iterable[RecordColumns], store: Store) -> None:
-    """Let the store remember what it has; what is seen again is skipped, and committed all the same."""
+    """The store keeps the names of records. A repeated record is skipped, and committed too."""
     for columns in slices:
         for record in columns:
             name = (record.topic, record.partition, record.offset)

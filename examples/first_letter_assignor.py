@@ -1,20 +1,23 @@
 """An assignor in thirty lines: topics whose names begin with the same letter go to the same member.
 
-An assignor is any object with a `name`, a way of rebalancing, and two methods. Run this file to see its plan:
+An assignor is any object with a `name`, a rebalance protocol, and two methods. Run this file to see its plan:
 
     python examples/first_letter_assignor.py
 
-Use it by passing an instance, `Consumer(..., group="billing", assignors=[FirstLetterAssignor()])`, in every member of
-the group; or register it in your package's pyproject.toml and ask for it by name:
+Pass an instance in every member of the group: `Consumer(..., group="billing", assignors=[FirstLetterAssignor()])`. Or
+register the class in your package's pyproject.toml and use its name:
 
     [project.entry-points."kohort.assignors"]
     first-letter = "yourpackage.assignors:FirstLetterAssignor"
 
-Three rules keep a group whole. *Pure*: the plan depends on the `GroupView` alone, for any member may lead next time.
-*Complete*: every partition of every subscribed topic has one owner that subscribes to it; `make_plan` checks that and,
-if a plan is refused, saves the group to a file that `kohort.assignors.replay` runs again. *Eager or cooperative*: this
-one is EAGER, so all members let go of everything before they join. A COOPERATIVE one must not give away what another
-member still owns (`kohort/assignors/cooperative_sticky.py` shows how).
+There are three rules:
+
+- *Pure*: the plan depends only on the `GroupView`, because any member may lead next time.
+- *Complete*: every partition of every subscribed topic has one owner that subscribes to it. `make_plan` checks that. It
+  saves the group of a refused plan to a file that `kohort.assignors.replay` runs again.
+- *Eager or cooperative*: this assignor is EAGER, so all members release everything before they join. A COOPERATIVE
+  assignor must not reassign partitions that another member still owns (see
+  `kohort/assignors/cooperative_sticky.py`).
 """
 
 from collections.abc import Iterable
@@ -24,7 +27,7 @@ from kohort.assignors import MemberSubscription, Rebalance, make_plan
 
 
 class FirstLetterAssignor:
-    """All topics of one first letter to one of their subscribers; letters take turns with the members."""
+    """Assigns all topics of a first letter to one of their subscribers. Letters go to members in turn."""
 
     name = "first-letter"
     rebalance = Rebalance.EAGER
@@ -32,11 +35,11 @@ class FirstLetterAssignor:
     def subscription(
         self, topics: Iterable[str], owned: Iterable[TopicPartition], generation: int
     ) -> MemberSubscription:
-        """What each member tells the leader: its topics are enough here; `user_data=` would carry anything else."""
+        """The member's metadata for the leader. Its topics are enough here; `user_data=` may have other data."""
         return MemberSubscription(tuple(topics))
 
     def assign(self, group: GroupView) -> Plan:
-        """Runs in the member that leads. Topics and members come sorted, so equal groups give equal plans."""
+        """Plan on the leading member. Topics and members are sorted, so equal groups give equal plans."""
         given: dict[str, list[TopicPartition]] = {}
         letters = sorted({topic[0] for topic in group.topics})
         for topic, takers in zip(group.topics, group.subscribers, strict=True):

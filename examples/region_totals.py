@@ -3,9 +3,9 @@
     python examples/region_totals.py localhost:9092 payments one &
     python examples/region_totals.py localhost:9092 payments two &
 
-Each process is a member under a name of its own. Kill one, and start it again under the same name: what it had counted
-since the last checkpoint is counted again, from the same records, and nothing twice. `kohort region status
-sqlite:///totals.db` shows the region; the totals of a checkpoint are the sum of its members' states.
+Each process is a member with its own name. Kill one, and start it again under the same name. It counts the records
+since the last checkpoint again, and none of them twice. `kohort region status sqlite:///totals.db` shows the region.
+The totals of a checkpoint are the sum of its members' states.
 """
 
 import sys
@@ -16,7 +16,7 @@ from kohort.consistent_region import DictState, Periodic
 
 
 def count(record: Any, totals: DictState) -> None:
-    """One more of the record's key. The state is all that a handler changes."""
+    """Count the record's key. A handler changes nothing but the state."""
     key = record.key.decode() if record.key is not None else ""
     totals[key] = totals.get(key, 0) + 1
 

@@ -1,4 +1,4 @@
-"""What a group has not read yet, once, with Spark: as an RDD, and then the whole topic as a DataFrame.
+"""Reads the new records of a group as an RDD, and then the whole topic as a DataFrame.
 
 python examples/spark_batch.py localhost:9092 nightly-report payments
 """
@@ -10,7 +10,7 @@ from kohort.spark import kafka_rdd, plan, register
 
 
 def new_by_key(session: Any, bootstrap: str, group: str, topic: str) -> dict[bytes | None, int]:
-    """Counts of the records since the last run, by key; the group's offsets move on when they are counted."""
+    """Count the records since the last run by key, and commit the group's offsets after that."""
     ranges = plan(bootstrap, topics=[topic], start="committed", group=group, max_records_per_partition=500_000)
     rdd = kafka_rdd(session.sparkContext, ranges, bootstrap=bootstrap)
     counts: dict[bytes | None, int] = dict(rdd.map(lambda record: (record.key, 1)).reduceByKey(int.__add__).collect())
@@ -19,7 +19,7 @@ def new_by_key(session: Any, bootstrap: str, group: str, topic: str) -> dict[byt
 
 
 def bytes_by_day(session: Any, bootstrap: str, topic: str) -> list[tuple[str, int]]:
-    """Bytes a day in all of the topic, by Spark's SQL."""
+    """The bytes of each day in the whole topic, by Spark's SQL."""
     register(session)
     frame = session.read.format("kohort").option("kafka.bootstrap.servers", bootstrap).option("subscribe", topic).load()
     days = (

@@ -1,8 +1,8 @@
-"""What cannot be read goes to a topic of dead letters, with where it came from; the rest to Parquet, exactly once.
+"""Writes unreadable records with their origin to a dead-letter topic, and the others to Parquet, exactly once.
 
 python examples/spark_dead_letters.py localhost:9092 payments payments-dead /tmp/payments
 
-The driver is a member of group "payments-loader": start the program twice, and each reads what the group assigns to it.
+The driver is a member of the group "payments-loader". If the program is started twice, each reads its assignment.
 """
 
 import sys
@@ -35,7 +35,7 @@ def load(session: Any, bootstrap: str, topic: str, dead: str, folder: Path, **tr
 
 
 def sorter(bootstrap: str, dead: str, rows: Path) -> Callable[[Any, int], None]:
-    """What takes a batch apart. Its Parquet has the batch's number for a name: written again, it replaces itself."""
+    """A function that writes a batch. Its Parquet folder has the batch's number, so a repeated batch replaces it."""
 
     def sort(batch: Any, number: int) -> None:
         read = batch.selectExpr("*", f"from_json(string(value), '{FIELDS}') AS read").persist()

@@ -2,8 +2,8 @@
 
 python examples/spark_postgres.py localhost:9092 payments postgresql://localhost/counts /tmp/checkpoint
 
-Spark may run a batch again, with the same number and the same records; the number is there already, and nothing is
-added. Back-pressure: no batch has more than 100,000 offsets, and none begins for less than 1,000 before 10 s are over.
+Spark may repeat a batch, with the same number and the same records. The number is stored already, so nothing is added.
+A batch has at most 100,000 offsets. A batch of less than 1,000 offsets starts after 10 s.
 """
 
 import sys
@@ -34,7 +34,7 @@ def count_by_key(session: Any, bootstrap: str, topic: str, url: str, checkpoint:
         session.readStream.format("kohort")
         .option("kafka.bootstrap.servers", bootstrap)
         .option("kafka.isolation.level", "read_committed")
-        .option("kafka.group.id", f"{topic}-counts")  # what is done is committed, for those who watch lag
+        .option("kafka.group.id", f"{topic}-counts")  # finished batches are committed, so that tools show the lag
         .option("subscribe", topic)
         .option("startingOffsets", "earliest")
         .option("maxOffsetsPerTrigger", "100000")
@@ -42,14 +42,14 @@ def count_by_key(session: Any, bootstrap: str, topic: str, url: str, checkpoint:
         .option("maxTriggerDelay", "10s")
         .load()
     )
-    # Grouped batch by batch: only sums leave the executors.
+    # Grouped by batch, so that only sums leave the executors.
     store = adder(url, f"{topic}-counts")
     writer = frame.writeStream.foreachBatch(store).option("checkpointLocation", str(checkpoint))
     return writer.trigger(**trigger or {"processingTime": "1 second"}).start()
 
 
 def adder(url: str, query: str) -> Callable[[Any, int], None]:
-    """What stores a batch, once, however often it is called with it."""
+    """A function that stores a batch once, also if it is called again."""
 
     def add(batch: Any, number: int) -> None:
         by_key = batch.selectExpr("string(key) AS key", "coalesce(length(value), 0) AS bytes").groupBy("key")

@@ -1,4 +1,4 @@
-"""Windowed counts as a stream, exactly once into Parquet: Spark's log holds the offsets, and replays are the same.
+"""Windowed counts as a stream, exactly once into Parquet. Spark's log has the offsets, so a repeated batch is the same.
 
 python examples/spark_stream.py localhost:9092 payments /tmp/counts
 """
@@ -11,7 +11,7 @@ from kohort.spark import register
 
 
 def count_windows(session: Any, bootstrap: str, topic: str, folder: Path, *, window: str = "1 minute") -> Any:
-    """Start (or continue) the query up to what is there now; returns it."""
+    """Start (or continue) the query up to the present end of the topic, and return it."""
     register(session)
     frame = (
         session.readStream.format("kohort")

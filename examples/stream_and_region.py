@@ -1,16 +1,16 @@
-"""A Spark stream and a consistent region side by side: one topic, one PostgreSQL, each record once in both.
+"""A Spark stream and a consistent region read one topic and write to one PostgreSQL. Each counts every record once.
 
     python examples/stream_and_region.py localhost:9092 payments postgresql://localhost/counts /tmp/checkpoint
 
-Spark adds up what is there, batch by batch: the table `counts`, by spark_postgres.py. The region looks at each record
-when it comes, and knows how many of its key came before, which a batch of sums does not: every hundredth of a key is a
-row of `milestones`, written with the checkpoint that has counted it. The two share nothing but the database. End either
-with kill -9, start it again, and when both have caught up, no row of this is wrong:
+Spark adds up batches into the table `counts` (spark_postgres.py). The region handles each record, with the number of
+earlier records of its key, which a batch of sums does not have. Every hundredth record of a key is a row of
+`milestones`, written with its checkpoint. The two share only the database. End either with kill -9 and start it again.
+After both have read the topic, `due` equals `found` in every row of this query:
 
     SELECT key, records / 100 AS due, coalesce(found, 0) AS found FROM counts
     LEFT JOIN (SELECT key, count(*) AS found FROM milestones GROUP BY key) AS reached USING (key)
 
-One member judges here. State belongs to members: of several, each would count for itself what it has read.
+The region has one member. With several members each would count only its own records, because each has its own state.
 """
 
 import contextlib
@@ -28,7 +28,7 @@ MILESTONES = "CREATE TABLE IF NOT EXISTS milestones (key text, records bigint, P
 
 
 def region(bootstrap: str, topic: str, url: str, **settings: Any) -> ConsistentRegion:
-    """The region that writes `milestones`; what it remembers of its checkpoints is in the same database."""
+    """The region that writes `milestones`. Its checkpoints are in the same database."""
     sink = SqlSink(url, schema=MILESTONES)
     return ConsistentRegion(
         f"milestones-{topic}",
@@ -45,7 +45,7 @@ def region(bootstrap: str, topic: str, url: str, **settings: Any) -> ConsistentR
 
 
 def marks(sink: SqlSink) -> Callable[[Record, DictState], None]:
-    """What is done with a record: the state changes at once, the table with the checkpoint."""
+    """The handler of records. It changes the state at once, and the table with the checkpoint."""
 
     def mark(record: Record, seen: DictState) -> None:
         if record.key is None:

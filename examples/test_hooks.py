@@ -1,7 +1,7 @@
-"""Your own rebalance hooks, tried without a broker: run it with `pytest examples/test_hooks.py`.
+"""Tests of rebalance hooks without a broker: run them with `pytest examples/test_hooks.py`.
 
-`Totals` is the code under test: it sums payments by partition, and answers with what may be committed whenever
-partitions go. The broker is in memory; a rebalance comes when the test says so.
+`Totals` is the code under test. It sums payments by partition, and returns the offsets to commit when partitions are
+revoked. The broker is in memory, and the tests cause its rebalances.
 """
 
 import time
@@ -15,14 +15,14 @@ REBALANCE_IN_PROGRESS, UNKNOWN_MEMBER_ID = 27, 25
 
 
 class Totals(RebalanceHooks):
-    """Sums by partition; `done` is where each may be committed."""
+    """Sums by partition. `done` has the offsets that may be committed."""
 
     def __init__(self) -> None:
         self.sums: dict[TopicPartition, int] = {}
         self.done: dict[TopicPartition, int] = {}
 
     def take(self, consumer: Consumer) -> None:
-        """One poll's worth of payments."""
+        """Add the payments of one poll."""
         for columns in consumer.poll(0.2):
             for record in columns:
                 place = TopicPartition(record.topic, record.partition)
@@ -30,11 +30,11 @@ class Totals(RebalanceHooks):
             self.done |= columns.next_offsets
 
     def on_revoked(self, event: Revoked) -> dict[TopicPartition, int]:
-        """What is summed is committed, and then forgotten: the next owner goes on from there."""
+        """Commit the summed offsets and drop the sums. The next owner reads on from there."""
         return {place: self.done.pop(place) for place in event.partitions if self.sums.pop(place, None) is not None}
 
     def on_lost(self, event: Lost) -> None:
-        """Somebody else may have them already: nothing to commit."""
+        """Drop the sums without a commit, because another member may own the partitions already."""
         for place in event.partitions:
             self.sums.pop(place, None)
             self.done.pop(place, None)
@@ -84,7 +84,7 @@ def test_lost_partitions_are_not_committed() -> None:
         while totals.sums:
             totals.take(consumer)
         assert broker.group("billing").offsets == {}
-        _until(totals, consumer, 10)  # it is a member again, and starts over
+        _until(totals, consumer, 10)  # the consumer joins again without sums
 
 
 def test_a_lost_connection_is_none_of_the_hooks_business() -> None:

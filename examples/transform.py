@@ -3,16 +3,15 @@
     python examples/transform.py localhost:9092 payments totals one &
     python examples/transform.py localhost:9092 payments totals two &
 
-The results of a slice and the offset behind it are one transaction: both are there, or neither. Who reads the results
-does so with isolation_level="read_committed". Each process has a name of its own, and gets it again when it is started
-again: by the name brokers know the transaction that its last life left open, and abort it; and as a static member it
-gets back the partitions that it had. What else may go wrong:
+The results of a slice and the offset behind it are one transaction. Consumers of the results need
+isolation_level="read_committed". Each process has its own name, and keeps it after a restart. By this name brokers
+find and abort the open transaction of the last process. As a static member the process also gets its partitions back.
+Errors are handled as follows:
 
-    CommitFailed, TransactionAborted  the group has gone on, or something was not written: nothing of it counts, read
-                                      again from where the group stands
+    CommitFailed, TransactionAborted  the group has a newer generation, or a write failed: nothing of the transaction
+                                      counts; read again from the group's committed offsets
     ProducerFenced                    another process has this name: end
-    OperationTimeout                  of a commit, that is: whether it counts is not known here, but is to the group:
-                                      end, and be started again
+    OperationTimeout of a commit      the outcome is not known: end, and start again; the group has the outcome
 """
 
 import contextlib
@@ -25,7 +24,7 @@ from kohort.producer import TransactionAborted
 
 
 def transform(consumer: Consumer, producer: Producer, target: str, change: Callable[[Record], bytes | None]) -> None:
-    """Write what `change` makes of each record to `target`, under the same key; for ever."""
+    """Write the result of `change` for each record to `target`, under the same key, for ever."""
     for columns in consumer:
         try:
             with producer.transaction():
@@ -38,7 +37,7 @@ def transform(consumer: Consumer, producer: Producer, target: str, change: Calla
 
 
 def go_back(consumer: Consumer) -> None:
-    """Read on from what the group has committed; while a transaction may change that, this waits for its outcome."""
+    """Read on from the group's committed offsets. This waits for the outcome of an open transaction."""
     for partition, stored in consumer.committed(consumer.assignment).items():
         if stored is None:
             consumer.seek_to_beginning([partition])
@@ -60,12 +59,12 @@ def reader(bootstrap: str, source: str, name: str) -> Consumer:
 
 
 def writer(bootstrap: str, name: str) -> Producer:
-    """The producer of that member; a transaction may take as long as the slice that it is about."""
+    """The producer of the member. A transaction may take as long as the handling of a slice."""
     return Producer(bootstrap, transactional_id=name, transaction_timeout_ms=30_000)
 
 
 def shout(record: Record) -> bytes | None:
-    """Yours goes here."""
+    """Replace this by your own function."""
     return None if record.value is None else record.value.upper()
 
 

@@ -12,7 +12,7 @@ from kohort.admin import Admin, BrokerDescription, GroupDescription, GroupMissin
 from kohort.admin.admin_config import AdminConfig
 from kohort.admin.cluster import Configs
 from kohort.cli.doctor.group_rules import TimedSnapshot
-from kohort.cli.doctor.offset_rules import CommittedOffsets, Silence
+from kohort.cli.doctor.offset_rules import CommittedOffsets, Inactivity
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.consumer_config import SETTINGS, Config
@@ -68,16 +68,16 @@ class NotRequested(KohortError):
 class fact(Generic[T]):
     """A property that is computed once. Its value or its error is kept."""
 
-    def __init__(self, ask: Callable[[Any], T]) -> None:
-        self._ask = ask
-        self.__doc__ = ask.__doc__
+    def __init__(self, compute: Callable[[Any], T]) -> None:
+        self._compute = compute
+        self.__doc__ = compute.__doc__
 
     def __get__(self, case: Any, _kind: type[Any]) -> T:
         kept = case.kept
-        name = self._ask.__name__
+        name = self._compute.__name__
         if name not in kept:
             try:
-                kept[name] = (self._ask(case), None)
+                kept[name] = (self._compute(case), None)
             except KohortError as error:
                 kept[name] = (None, error)
         value, refusal = kept[name]
@@ -107,7 +107,7 @@ class Case:
         config = Config.from_kafka(self.properties)
         judged = by_our_names({name: properties[name] for name in properties if name in JUDGED}, Config.by_kafka_name)
         self.settings = config.but(**{name: checked(SETTINGS[name], value) for name, value in judged.items()})
-        self._asked_topics = tuple(topics)
+        self._topics = tuple(topics)
         self._ms_per_record = ms_per_record
         self._tape = tape
         self._seconds = seconds
@@ -137,8 +137,8 @@ class Case:
             text = self._tape.read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise KohortError(f"cannot read the tape: {error}", path=self._tape) from None
-        farewells = (one for one in tape.read(text.rpartition("\n")[0].splitlines()) if one.api == "LeaveGroup")
-        return [one.time_s for one in farewells if one.direction == "request" and _too_slow(tape.value(one))]
+        leaves = (one for one in tape.read(text.rpartition("\n")[0].splitlines()) if one.api == "LeaveGroup")
+        return [one.time_s for one in leaves if one.direction == "request" and _too_slow(tape.value(one))]
 
     # --- the cluster
 
@@ -174,7 +174,7 @@ class Case:
 
     @fact
     def topics(self) -> dict[str, TopicDescription | KohortError]:
-        wanted = {*self._asked_topics}
+        wanted = {*self._topics}
         if self.settings.group is not None:
             try:
                 members = () if self.group is None else self.group.members
@@ -259,7 +259,7 @@ class Case:
         return [one for one in self._partitions if one.topic in read and one not in self._at]
 
     @fact
-    def silence(self) -> Silence | None:
+    def inactivity(self) -> Inactivity | None:
         group = self.group
         if group is None or group.state != "Empty" or not self._at:
             return None
@@ -267,8 +267,8 @@ class Case:
         kept_s = min(minutes) * 60.0
         since_ms = time.time_ns() // 1_000_000 - int(kept_s * SILENT_PART * 1000)
         partition = TopicPartition(OFFSETS_TOPIC, offsets_partition(group.group, len(self.offsets_topic.partitions)))
-        heard = heard_since(self.admin, self.properties, group.group, partition, since_ms)
-        return Silence(group.group, None if heard else kept_s * SILENT_PART, kept_s)
+        found = committed_since(self.admin, self.properties, group.group, partition, since_ms)
+        return Inactivity(group.group, None if found else kept_s * SILENT_PART, kept_s)
 
     @property
     def _group(self) -> str:
@@ -300,7 +300,7 @@ def offsets_partition(group: str, count: int) -> int:
     return (hashed if hashed < LEAST_INT else (1 << 32) - hashed) % count
 
 
-def heard_since(
+def committed_since(
     admin: Admin, properties: Mapping[str, str], group: str, partition: TopicPartition, since_ms: int
 ) -> bool:
     """Return True if the group's partition of __consumer_offsets has a record of the group since `since_ms`.

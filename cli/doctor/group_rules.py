@@ -140,11 +140,11 @@ def lag_growing(looks: Sequence[TimedSnapshot]) -> Iterator[Finding]:
     least = min(look.lag for look in looks[half:])
     most = max(look.lag for look in looks[:half])
     if least > most:
-        who = f"{len(last.members)} members" if last.members else "no member"
+        readers = f"{len(last.members)} members" if last.members else "no consumer, because the group has no members"
         yield Finding(
             Severity.WARNING,
             f"lag grows: from {looks[0].lag} to {looks[-1].lag} records in {looks[-1].at_s - looks[0].at_s:.0f} s, "
-            f"read by {who}",
+            f"read by {readers}",
             f"group {last.group}",
             "start members, up to one a partition; watch the lag (`kohort group lag --watch`)",
         )

@@ -24,7 +24,7 @@ class CommittedOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class Silence:
+class Inactivity:
     """A group without members whose offsets have not been renewed for `at_least_s`.
 
     `at_least_s` is None if the group has written within that time. Offsets are kept for `kept_s`.
@@ -73,14 +73,14 @@ def uncommitted(
         )
 
 
-def expiry(silence: Silence | None) -> Iterator[Finding]:
-    if silence is None or silence.at_least_s is None:
+def expiry(inactivity: Inactivity | None) -> Iterator[Finding]:
+    if inactivity is None or inactivity.at_least_s is None:
         return
     yield Finding(
         Severity.WARNING,
-        f"no members, and no commit for {_hours(silence.at_least_s)} or more: offsets are deleted after "
-        f"{_hours(silence.kept_s)} (offsets.retention.minutes)",
-        f"group {silence.group}",
+        f"no members, and no commit for {_hours(inactivity.at_least_s)} or more: offsets are deleted after "
+        f"{_hours(inactivity.kept_s)} (offsets.retention.minutes)",
+        f"group {inactivity.group}",
         "start a member, keep them (kohort group offsets export, or reset to what they are), or raise the retention",
     )
 

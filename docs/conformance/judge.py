@@ -1,10 +1,10 @@
-"""Judges every broker whose report is kept here, one after the other, and writes the table of README.md anew.
+"""Checks every broker with a kept report, one after the other, and writes the table of README.md.
 
-    make conformance                              all of them: some ten minutes on two cores
-    python docs/conformance/judge.py '*-3.9.1*'   those whose report is called so
+    make conformance                              all brokers: some ten minutes on two cores
+    python docs/conformance/judge.py '*-3.9.1*'   the brokers of the matching reports
 
-Brokers come from jars, librdkafka's mock cluster from confluent-kafka's wheel. Tansu is judged where one runs: its
-report names the command.
+Apache Kafka comes from jars, librdkafka's mock cluster from confluent-kafka's wheel. A Tansu broker must be running;
+its report has the command.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ EXPIRY = (
     "G7*",
 )
 KIP_848 = ("--property", "group.coordinator.rebalance.protocols=classic,consumer")
-# What ends the process (B6, ...), and versions that are offered and broken.
+# Checks that end the process (B6, ...), and versions that are offered and broken.
 MOCK = (
     "--leave-traces",
     "--skip",
@@ -87,7 +87,7 @@ SUBJECTS = (
 
 @contextmanager
 def mock_cluster() -> Iterator[str]:
-    """The address of librdkafka's mock cluster, in a process that its own assertions may end."""
+    """The address of librdkafka's mock cluster, in a separate process, because its assertions may end it."""
     program = (
         "import confluent_kafka, sys;"
         "made = confluent_kafka.Producer({'test.mock.num.brokers': 1, 'bootstrap.servers': ''});"
@@ -118,14 +118,14 @@ def judge(subject: Subject) -> int:
             code = subprocess.run([*command, "--bootstrap", address, *common], check=False).returncode
     plain = HERE / f"{subject.file}.json"
     if plain.exists():
-        # Frames of what passed are in the HTML page; the JSON is for comparing.
+        # The HTML page has the frames of passed checks; the JSON is for comparison.
         plain.with_suffix(".json.gz").write_bytes(gzip.compress(plain.read_bytes(), 9, mtime=0))
         plain.unlink()
     return code
 
 
 def table() -> str:
-    """Counts of every report that is kept, of Tansu too."""
+    """The counts of every kept report, with Tansu's."""
     rows = [
         "| broker | checks | pass | fail | blocked | deviation | not applicable | date | report |",
         "|---|---|---|---|---|---|---|---|---|",
@@ -148,8 +148,8 @@ def table() -> str:
 
 
 def renewed(page: str) -> str:
-    """The text of README.md with the table of the reports and the number of checks as they are now."""
-    page = re.sub(r"(?<=asks a broker )\d+(?= questions)", str(len(CHECKS)), page)
+    """The text of README.md with the current table of reports and number of checks."""
+    page = re.sub(r"(?<=runs )\d+(?= checks of a broker)", str(len(CHECKS)), page)
     return re.sub(r"\| broker \| .*?\n\n", lambda _: table() + "\n\n", page, count=1, flags=re.DOTALL)
 
 
@@ -159,7 +159,7 @@ def main() -> int:
     codes = {each: judge(each) for each in chosen}
     page = HERE / "README.md"
     page.write_text(renewed(page.read_text()))
-    # What others' brokers do is a finding; what Apache Kafka does is a defect, of ours or of theirs.
+    # A failure of another broker is a finding. A failure of Apache Kafka is a defect, in kohort or in Apache Kafka.
     return max((code for each, code in codes.items() if each.start), default=0)
 
 

@@ -83,4 +83,4 @@ def test_wrong_options_are_usage_errors(env: dict[str, str], arguments: tuple[st
 def test_name_cannot_leave_the_cache(env: dict[str, str]) -> None:
     done = kohort("stop", "--name", "../x", env=env)
     assert done.returncode == 1
-    assert "is no name" in done.stderr
+    assert "is not a valid name" in done.stderr

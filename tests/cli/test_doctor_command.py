@@ -12,7 +12,7 @@ import pytest
 
 from kohort.admin import Admin, GroupMissing
 from kohort.assignors import get
-from kohort.cli.doctor.facts import Case, heard_since, offsets_partition
+from kohort.cli.doctor.facts import Case, committed_since, offsets_partition
 from kohort.cli.doctor.rules import RULES
 from kohort.cli.main import main
 from kohort.common import KohortError, TopicPartition
@@ -275,7 +275,7 @@ def test_offsets_that_the_log_no_longer_has_and_lag_that_grows(
         enough.set()
         writes.join(120)
     assert set(found) == {"offsets-lost", "offsets-beyond", "offsets-none", "lag"}
-    assert "3 offsets that were not read are gone" in found["offsets-lost"]["what"]
+    assert "3 unread offsets were deleted" in found["offsets-lost"]["what"]
     assert found["offsets-beyond"]["where"] == f"{topic} 1"
     assert found["offsets-none"]["where"] == f"{topic} 2"
     assert "no members" in found["lag"]["what"]
@@ -291,12 +291,12 @@ def test_who_has_written_to_the_offsets_topic_is_heard(broker: SelectedBroker, t
         with Case({**properties, "group.id": group}) as case:
             count = len(case.offsets_topic.partitions)
             place = TopicPartition("__consumer_offsets", offsets_partition(group, count))
-            assert heard_since(case.admin, properties, group, place, 0)
-            assert not heard_since(case.admin, properties, f"{group}-of-nobody", place, 0)
-            assert not heard_since(case.admin, properties, group, place, 1 << 50)
-            silence = case.silence
-        assert silence is not None
-        assert (silence.at_least_s, silence.kept_s) == (None, 7 * 86400.0)
+            assert committed_since(case.admin, properties, group, place, 0)
+            assert not committed_since(case.admin, properties, f"{group}-of-nobody", place, 0)
+            assert not committed_since(case.admin, properties, group, place, 1 << 50)
+            inactivity = case.inactivity
+        assert inactivity is not None
+        assert (inactivity.at_least_s, inactivity.kept_s) == (None, 7 * 86400.0)
 
 
 @pytest.mark.parametrize("answers", [0, 1])
@@ -312,7 +312,7 @@ def test_a_leader_that_does_not_answer_is_not_taken_for_a_silent_group(answers: 
 
         fake.control("ListOffsets", moved)
         with pytest.raises(KohortError, match="no ListOffsets response from the partition's leader"):
-            heard_since(admin, {"bootstrap.servers": fake.bootstrap}, "group", place, 0)
+            committed_since(admin, {"bootstrap.servers": fake.bootstrap}, "group", place, 0)
 
 
 @pytest.mark.parametrize(

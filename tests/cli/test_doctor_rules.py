@@ -13,7 +13,7 @@ from kohort.admin.topics import PartitionDescription
 from kohort.cli.doctor.command import FOUND, OK, UNCHECKED, exit_code
 from kohort.cli.doctor.finding import Finding, Severity
 from kohort.cli.doctor.group_rules import TimedSnapshot
-from kohort.cli.doctor.offset_rules import CommittedOffsets, Silence
+from kohort.cli.doctor.offset_rules import CommittedOffsets, Inactivity
 from kohort.cli.doctor.rules import RULES, Opinion, Rule, judge
 from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
@@ -273,12 +273,12 @@ FAILING: dict[str, list[tuple[dict[str, Any], Severity, str, dict[str, Any]]]] =
     ],
     "offsets-expire": [
         (
-            {"silence": Silence("billing", 5.25 * 86400, 7 * 86400)},
+            {"inactivity": Inactivity("billing", 5.25 * 86400, 7 * 86400)},
             Severity.WARNING,
             "7.0 days",
-            {"silence": Silence("billing", None, 7 * 86400)},
+            {"inactivity": Inactivity("billing", None, 7 * 86400)},
         ),
-        ({"silence": Silence("billing", 2700, 3600)}, Severity.WARNING, "0.8 h or more", {"silence": None}),
+        ({"inactivity": Inactivity("billing", 2700, 3600)}, Severity.WARNING, "0.8 h or more", {"inactivity": None}),
     ],
     "clock": [
         (

@@ -29,7 +29,7 @@ def option(options: tuple[str, ...], name: str) -> str:
 def test_the_page_has_the_numbers_of_the_suite_and_of_the_reports() -> None:
     page = PAGE.read_text()
     assert JUDGE["renewed"](page) == page
-    assert f"asks a broker {len(CHECKS)} questions" in page
+    assert f"runs {len(CHECKS)} checks of a broker's group APIs" in page
 
 
 def test_the_number_of_checks_is_the_same_wherever_it_is_printed() -> None:

@@ -109,7 +109,7 @@ def test_random_alarms_cost_no_record(
     consumer.close()
     assert records == sum(ends.values())
     with capsys.disabled():
-        print(f"\n    {way}: {interrupts} interrupts, {records} records, longest silence {longest_s:.2f} s", end="")
+        print(f"\n    {way}: {interrupts} interrupts, {records} records, longest pause {longest_s:.2f} s", end="")
 
 
 def all_of(topic: str) -> list[TopicPartition]:

@@ -4,6 +4,7 @@
 """
 
 import ast
+import inspect
 import re
 import sys
 from collections.abc import Iterator
@@ -56,7 +57,7 @@ class Finding(NamedTuple):
 
 
 def page(path: Path) -> Iterator[Text]:
-    """The paragraphs, items and cells of a Markdown page. A semicolon divides a cell. Fenced blocks are code."""
+    """The paragraphs, items and cells of a Markdown page, without blocks of code. A semicolon divides a cell."""
     kept: list[str] = []
     first, fenced = 1, False
     for number, line in enumerate([*path.read_text().splitlines(), ""], 1):
@@ -69,7 +70,7 @@ def page(path: Path) -> Iterator[Text]:
             fenced = not fenced
         elif not fenced and line.lstrip().startswith("|"):
             yield from (Text(path, number, cell) for cell in re.split(r"(?<!\\)\||; ", line) if cell.strip(" -:"))
-        elif not fenced and line.strip():
+        elif not fenced and line.strip() and (kept or not line.startswith("    ")):
             first = first if kept else number
             kept.append(re.sub(r"^\s*([-*>]|#+|\d+\.)\s", "", line))
 
@@ -105,10 +106,11 @@ def _literal(node: ast.expr) -> str:
 
 
 def _paragraphs(path: Path, line: int, text: str) -> Iterator[Text]:
-    """Paragraphs and items of a docstring, without indented code."""
-    for part in re.split(r"\n\s*\n|\n\s*(?=[-*] |\d+\. )", text):
-        if not re.match(r"\s*(>>>|```| {8,})", part):
-            yield Text(path, line + text[: text.find(part)].count("\n"), part)
+    """Paragraphs and items of a docstring. Indented ones are code or tables."""
+    clean = inspect.cleandoc(text)
+    for part in re.split(r"\n\s*\n|\n(?=[-*] |\d+\. )", clean):
+        if not part.startswith(("    ", ">>>", "```")):
+            yield Text(path, line + clean[: clean.find(part)].count("\n"), part)
 
 
 def plain(text: str) -> str:
