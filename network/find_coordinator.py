@@ -1,7 +1,6 @@
 """Coordinators of groups and transactions, and their look-up by FindCoordinator."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import NamedTuple
 
@@ -44,12 +43,14 @@ class LookupFailure(NamedTuple):
     retry_at: float
 
 
-@dataclass(slots=True)
 class _Lookup:
-    node: CoordinatorNode | None = None
-    in_flight: bool = False
-    attempts: Attempts = FRESH
-    failure: LookupFailure | None = None
+    __slots__ = ("attempts", "failure", "in_flight", "node")
+
+    def __init__(self) -> None:
+        self.node: CoordinatorNode | None = None
+        self.in_flight = False
+        self.attempts: Attempts = FRESH
+        self.failure: LookupFailure | None = None
 
 
 class CoordinatorFinder:

@@ -113,5 +113,5 @@ def test_a_plain_pair_is_a_partition_and_any_whole_number_an_offset() -> None:
     assert log.resolve(pairs, "start") == {A: 2}
     with pytest.raises(DataLossError, match="outside the log"):
         log.check(log.resolve({("t", 0): 9}, "start"), "start")  # type: ignore[dict-item]
-    with pytest.raises(PlanError, match=r"is not read \(topic=t, partition=9\)"):
+    with pytest.raises(PlanError, match=r"outside the plan \(topic=t, partition=9\)"):
         log.resolve(pairs | {("t", 9): 5}, "start")
