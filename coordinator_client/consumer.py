@@ -704,7 +704,6 @@ class Consumer(ConsumerBase):
 
     def _result(self, future: "Promise[T]", timeout_s: float | None) -> T:
         try:
-            # The core ends every future at its deadline. This limit is for a driver that has ended by a defect.
-            return future.result(self._seconds(timeout_s) + 5.0)
+            return self._session.handle.result(future, self._seconds(timeout_s) + 5.0)  # the core ends it before
         except TimeoutError:
             raise OperationTimeout("no response in time") from None
