@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kohort.assignors import get_all as assignors_of
 from kohort.common import KohortError
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.errors import CallbackError, ConsumerClosed, WakeupError
 from kohort.coordinator_client.fetch.fetch_collector import FetchCollector, Offer
@@ -60,7 +60,7 @@ class PollLoop:
 
     begun = False  # the driver was started
 
-    def __init__(self, config: Config, on_reset: Callable[[OffsetReset], None] | None) -> None:
+    def __init__(self, config: ConsumerConfig, on_reset: Callable[[OffsetReset], None] | None) -> None:
         assignors = tuple(assignors_of(config.assignors)) if config.group else ()
         self.config = config
         self.driver = Driver(config, partial(ConsumerCore, config, assignors))
