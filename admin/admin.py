@@ -37,7 +37,7 @@ class Admin:
             for one in admin.lag("billing"):
                 print(one.partition, one.lag)
 
-    `settings` are those of `Consumer`: security, timeouts. Every error derives from KohortError; every call ends within
+    `settings`: by our names, see `kohort.admin.SETTINGS`. Every error derives from KohortError. Every call ends within
     `default_api_timeout_ms`.
 
     A signal handler may raise anywhere in a call. Brokers may process the requests that were sent until then. Each call

@@ -17,7 +17,7 @@ from kohort.admin import Admin
 from kohort.admin.admin_config import AdminConfig
 from kohort.cli.properties_file import from_environment, from_file, usual_file
 from kohort.common.errors import KohortError
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.settings_table import by_our_names
 
 Bootstrap = Annotated[
@@ -78,7 +78,7 @@ class ConnectionOptions:
 
     def keywords(self) -> dict[str, Any]:
         """The result of `outside()` as typed keyword arguments of `Consumer(...)`."""
-        return by_our_names(self.outside(), Config.by_kafka_name)
+        return by_our_names(self.outside(), ConsumerConfig.by_kafka_name)
 
     def admin(self) -> Admin:
         """Return an admin client.
@@ -87,7 +87,7 @@ class ConnectionOptions:
         or an invalid value.
         """
         found = self.outside()
-        Config.from_kafka(found)
+        ConsumerConfig.from_kafka(found)
         return Admin.from_config(AdminConfig.part_of(found))
 
     def outside(self) -> dict[str, Any]:
@@ -164,7 +164,7 @@ def properties(
 
 def _kafkas(name: str) -> str:
     """Return Kafka's name of a property, also for librdkafka's name."""
-    return Config.by_kafka_name[name].kafka if name in Config.by_kafka_name else name
+    return ConsumerConfig.by_kafka_name[name].kafka if name in ConsumerConfig.by_kafka_name else name
 
 
 def _path(text: str | None) -> Path | None:
@@ -172,7 +172,9 @@ def _path(text: str | None) -> Path | None:
 
 
 def _ours(found: Mapping[str, str]) -> dict[str, str]:
-    known = {name: value for name, value in found.items() if name in Config.by_kafka_name or name.startswith(OF_JAVA)}
+    known = {
+        name: value for name, value in found.items() if name in ConsumerConfig.by_kafka_name or name.startswith(OF_JAVA)
+    }
     return {_kafkas(name): value for name, value in _translated(known).items()}
 
 

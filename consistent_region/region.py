@@ -26,7 +26,7 @@ from kohort.consistent_region.states import RegionState
 from kohort.consistent_region.store import Store
 from kohort.consistent_region.triggers import Periodic, Trigger
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.consumer_config import SETTINGS, Config
+from kohort.coordinator_client.consumer_config import SETTINGS, ConsumerConfig
 from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.subscription_state import Subscription
@@ -123,7 +123,7 @@ class ConsistentRegion:
             )
             own = self._consumer_settings.get("client_id", SETTINGS["client_id"].default)
             self._consumer_settings["client_id"] = client_id(own, region_id, name)
-            Config.of(bootstrap=bootstrap, group=group, **self._consumer_settings)
+            ConsumerConfig.of(bootstrap=bootstrap, group=group, **self._consumer_settings)
         self.settings = RegionSettings(
             trigger=trigger,
             commit_point=commit_point,
@@ -312,7 +312,7 @@ def consumer_settings(
 
 
 def _checked(name: str, value: Any) -> Any:
-    return checked(Config.setting(name), value)
+    return checked(ConsumerConfig.setting(name), value)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ processes only to check settings, and the consumer would take 90 ms in each.
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from kohort.coordinator_client.consumer_config import SETTINGS, Config
+from kohort.coordinator_client.consumer_config import SETTINGS, ConsumerConfig
 from kohort.coordinator_client.errors import (
     CallbackError,
     CommitRewind,
@@ -57,7 +57,7 @@ __all__ = [
     "CommitFailed",
     "CommitRewind",
     "ConcurrentUseError",
-    "Config",
+    "ConsumerConfig",
     "ConfigError",
     "ConnectionFailed",
     "Consumer",

@@ -14,7 +14,7 @@ from typing import Any, Never, Self, TypeVar
 from kohort.assignors import Assignor
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer import ALL, ConsumerBase, Offsets
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.fetch.fetch_collector import Handed, Offer
 from kohort.coordinator_client.hooks import HookCall
@@ -107,9 +107,9 @@ class AsyncConsumer(ConsumerBase):
     ) -> None:
         if assignors is not None:
             settings["assignors"] = assignors
-        self._begin(Config.of(bootstrap=bootstrap, group=group, **settings), on_reset)
+        self._begin(ConsumerConfig.of(bootstrap=bootstrap, group=group, **settings), on_reset)
 
-    def _begin(self, config: Config, on_reset: Callable[[OffsetReset], None] | None) -> None:
+    def _begin(self, config: ConsumerConfig, on_reset: Callable[[OffsetReset], None] | None) -> None:
         self._loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
         super()._begin(config, on_reset)
         self._news = _TimedEvent()

@@ -8,7 +8,7 @@ from uuid import UUID
 
 from kohort.assignors import Assignor
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.fetch.fetch_collector import Handed, Offer
 from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
@@ -54,7 +54,7 @@ Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 class ConsumerBase:
     """The common part of Consumer and AsyncConsumer: everything that does not wait."""
 
-    _config: Config
+    _config: ConsumerConfig
     _session: PollLoop
     _awaits = False  # whether hooks may be coroutine functions
 
@@ -65,10 +65,10 @@ class ConsumerBase:
         """Create from Kafka's dotted names; values may be strings. Unknown names raise ConfigError with the nearest
         name."""
         consumer = cls.__new__(cls)
-        consumer._begin(Config.from_kafka(properties), on_reset)
+        consumer._begin(ConsumerConfig.from_kafka(properties), on_reset)
         return consumer
 
-    def _begin(self, config: Config, on_reset: Callable[[OffsetReset], None] | None) -> None:
+    def _begin(self, config: ConsumerConfig, on_reset: Callable[[OffsetReset], None] | None) -> None:
         callback_given(on_reset, "on_reset")
         self._config = config
         self._session = PollLoop(config, on_reset)
@@ -389,9 +389,9 @@ class Consumer(ConsumerBase):
     ) -> None:
         if assignors is not None:
             settings["assignors"] = assignors
-        self._begin(Config.of(bootstrap=bootstrap, group=group, **settings), on_reset)
+        self._begin(ConsumerConfig.of(bootstrap=bootstrap, group=group, **settings), on_reset)
 
-    def _begin(self, config: Config, on_reset: Callable[[OffsetReset], None] | None) -> None:
+    def _begin(self, config: ConsumerConfig, on_reset: Callable[[OffsetReset], None] | None) -> None:
         super()._begin(config, on_reset)
         OPEN.add(self)
 
@@ -704,7 +704,6 @@ class Consumer(ConsumerBase):
 
     def _result(self, future: "Promise[T]", timeout_s: float | None) -> T:
         try:
-            # The core ends every future at its deadline. This limit is for a driver that has ended by a defect.
-            return future.result(self._seconds(timeout_s) + 5.0)
+            return self._session.handle.result(future, self._seconds(timeout_s) + 5.0)  # the core ends it before
         except TimeoutError:
             raise OperationTimeout("no response in time") from None

@@ -1,7 +1,7 @@
 # ruff: noqa: E501 -- one setting a line reads as the table it is
 """The consumer's settings, once each: kohort's name (units last), Kafka's name, type, default, bounds and a description.
 
-`SETTINGS` is the table. `Config` is one checked set of values. Docs, `Consumer(**settings)` and
+`SETTINGS` is the table. `ConsumerConfig` is one checked set of values. Docs, `Consumer(**settings)` and
 `Consumer.from_config({...})` all read the same fields. All clients share those of connections and security.
 """
 
@@ -55,8 +55,8 @@ def _none_if_empty(text: str) -> str | None:
     return text or None
 
 
-class Config(ClientConfig):
-    """One checked set of settings. Make it with `Config.of(**settings)` or `Config.from_kafka({...})`."""
+class ConsumerConfig(ClientConfig):
+    """One checked set of settings. Make it with `ConsumerConfig.of(**settings)` or `ConsumerConfig.from_kafka({...})`."""
 
     # fmt: off
     # --- identity
@@ -145,4 +145,4 @@ class Config(ClientConfig):
         )
 
 
-SETTINGS: Mapping[str, Setting] = Config.table
+SETTINGS: Mapping[str, Setting] = ConsumerConfig.table

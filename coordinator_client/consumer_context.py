@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kohort.common import KohortError
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.group.events import Event
 from kohort.coordinator_client.group.ready import MemberView
 from kohort.coordinator_client.group.states import MemberState
@@ -24,7 +24,7 @@ class ConsumerContext(NamedTuple):
     passes an event to the group's state machine, if there is one. `notify` makes a waiting poll look again.
     """
 
-    config: Config
+    config: ConsumerConfig
     backoff: Backoff
     endpoints: ConnectionStates
     metadata: MetadataRefresher

@@ -16,7 +16,7 @@ from uuid import UUID
 
 from kohort.assignors import Assignor
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
 from kohort.coordinator_client.errors import RebalanceInProgress
@@ -90,7 +90,7 @@ class ConsumerCore:
     """
 
     def __init__(
-        self, config: Config, assignors: tuple[Assignor, ...], *, chance: Callable[[], float], started: float
+        self, config: ConsumerConfig, assignors: tuple[Assignor, ...], *, chance: Callable[[], float], started: float
     ) -> None:
         self.config = config
         self.chance = chance
@@ -727,7 +727,7 @@ def _elsewhere() -> ConcurrentUseError:
     )
 
 
-def make_member(config: Config, assignors: tuple[Assignor, ...], chance: Callable[[], float]) -> MemberBase:
+def make_member(config: ConsumerConfig, assignors: tuple[Assignor, ...], chance: Callable[[], float]) -> MemberBase:
     """Return the member for `config.protocol`. `chance` returns random numbers in [0, 1).
 
     They are for a jitter, and for the id that a member of a KIP-848 group generates (KIP-1082).

@@ -83,7 +83,7 @@ def health_of(core: "ConsumerCore", now: float, *, crashed: bool, closed: bool) 
         generation=view.identity.generation if view is not None else -1,
         member_id=view.identity.member_id if view is not None else "",
         owned=core.visible,
-        coordinator=f"{coordinator.host}:{coordinator.port}" if coordinator is not None else None,
+        coordinator=str(coordinator.endpoint) if coordinator is not None else None,
         last_heartbeat_s=None if beat is None else max(now - beat, 0.0),
         error=error,
     )

@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.group.ready import MemberView
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.network.group_types import ConsumerGroupMetadata
@@ -38,7 +38,7 @@ LEVELS: Final[Mapping[str, int]] = {
 class Telling:
     """The log lines of one consumer, written under the driver's lock. `view` returns the current view of the member."""
 
-    def __init__(self, config: Config, view: Callable[[], MemberView | None]) -> None:
+    def __init__(self, config: ConsumerConfig, view: Callable[[], MemberView | None]) -> None:
         self._config = config
         self._view = view
         self._held: ConsumerGroupMetadata | None = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kohort.assignors import get_all as assignors_of
 from kohort.common import KohortError
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.errors import CallbackError, ConsumerClosed, WakeupError
 from kohort.coordinator_client.fetch.fetch_collector import FetchCollector, Offer
@@ -15,6 +15,7 @@ from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceH
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.fastpath import RecordColumns
 from kohort.network._guard import Visit
+from kohort.network.client_handle import ClientHandle
 from kohort.network.errors import ConcurrentUseError
 from kohort.network.network_client import Driver
 from kohort.network.process_exit import warn_unclosed
@@ -59,10 +60,11 @@ class PollLoop:
 
     begun = False  # the driver was started
 
-    def __init__(self, config: Config, on_reset: Callable[[OffsetReset], None] | None) -> None:
+    def __init__(self, config: ConsumerConfig, on_reset: Callable[[OffsetReset], None] | None) -> None:
         assignors = tuple(assignors_of(config.assignors)) if config.group else ()
         self.config = config
         self.driver = Driver(config, partial(ConsumerCore, config, assignors))
+        self.handle = ClientHandle(self.driver)
         self.core = core = self.driver.core
         self.collector = FetchCollector(
             self.driver,
@@ -136,13 +138,13 @@ class PollLoop:
 
     def call(self, what: Callable[[ConsumerCore], T]) -> T:
         """Have the driver run `what` on the core. It runs completely, also if a signal handler raises here."""
-        return self.driver.execute(what)
+        return self.handle.call(what)
 
     def read(self, what: Callable[[ConsumerCore], T]) -> T:
         """Run `what`, which changes nothing. Raises ForkError in a forked child."""
         self.driver.check_same_process()
         self.collector.settle()
-        return self.driver.lock.run(what, self.core)
+        return self.handle.read(what)
 
     def health(self) -> Health:
         """The health of this consumer; from any thread."""

@@ -28,12 +28,7 @@ class CoordinatorNode(NamedTuple):
     """The broker that coordinates the group, as FindCoordinator named it."""
 
     node_id: int
-    host: str
-    port: int
-
-    @property
-    def endpoint(self) -> Endpoint:
-        return Endpoint(self.host, self.port)
+    endpoint: Endpoint
 
 
 class LookupFailure(NamedTuple):
@@ -133,5 +128,5 @@ def _result(outcome: RequestResult, kind: CoordinatorKind, key: str) -> Coordina
     answer: FindCoordinatorResponse = outcome.value
     one = answer.coordinators[0] if answer.coordinators else answer
     if not one.error_code:
-        return CoordinatorNode(one.node_id, one.host, one.port)
+        return CoordinatorNode(one.node_id, Endpoint(one.host, one.port))
     return BrokerError(one.error_code, one.error_message, api="FindCoordinator", **{kind.place: key})

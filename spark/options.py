@@ -14,7 +14,7 @@ from typing import Any
 
 from kohort.common import KohortError, TopicPartition
 from kohort.common.foreign_text import parsed_json
-from kohort.coordinator_client import SETTINGS, Config
+from kohort.coordinator_client import SETTINGS, ConsumerConfig
 from kohort.spark.errors import OptionError
 from kohort.spark.java_settings import in_our_words
 from kohort.spark.plan import EPOCH, Bound, Late, Loss, Point
@@ -212,7 +212,7 @@ def _as_member(given: Mapping[str, str]) -> None:
         )
 
 
-def _config(given: Mapping[str, str]) -> Config:
+def _config(given: Mapping[str, str]) -> ConsumerConfig:
     if "kafka.bootstrap.servers" not in given:
         raise OptionError(
             "no broker is named",
@@ -222,10 +222,10 @@ def _config(given: Mapping[str, str]) -> Config:
     ours = {name.removeprefix("kafka."): v for name, v in given.items() if name.startswith("kafka.")}
     if "group" in given:
         ours["group.id"] = given["group"]
-    return Config.from_kafka(in_our_words(ours))
+    return ConsumerConfig.from_kafka(in_our_words(ours))
 
 
-def _settings(config: Config) -> dict[str, Any]:
+def _settings(config: ConsumerConfig) -> dict[str, Any]:
     apart = ("bootstrap", "group")
     changed = {s.name: getattr(config, s.name) for s in SETTINGS.values() if s.name not in apart}
     return {name: value for name, value in changed.items() if value != SETTINGS[name].default}

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 import pytest
 
-from kohort.coordinator_client.consumer_config import Config
+from kohort.network.client_config import ClientConfig
 from kohort.testing.broker_settings import PLAINTEXT, SASL_TLS, TLS
 from kohort.testing.real_broker import RealCluster
 
@@ -43,7 +43,7 @@ class Guard:
         """For the whole run: brokers offer the listeners, clients go there."""
         init: Any = RealCluster.__init__
         start_nodes: Any = RealCluster._start_nodes
-        of: Any = Config.of.__func__  # type: ignore[attr-defined]
+        of: Any = ClientConfig.of.__func__  # type: ignore[attr-defined]
 
         @wraps(init)
         def guarded_init(cluster: RealCluster, *given: Any, **options: Any) -> None:
@@ -61,13 +61,13 @@ class Guard:
                     self._twins[node.layout.address(PLAINTEXT)] = (twin, cluster.ca_file)
 
         @wraps(of)
-        def guarded_of(cls: type[Config], **settings: Any) -> Any:
+        def guarded_of(cls: type[ClientConfig], **settings: Any) -> Any:
             return of(cls, **self.login(settings))
 
         patched: tuple[tuple[type, str, Any], ...] = (
             (RealCluster, "__init__", guarded_init),
             (RealCluster, "_start_nodes", guarded_start),
-            (Config, "of", classmethod(cast("Any", guarded_of))),
+            (ClientConfig, "of", classmethod(cast("Any", guarded_of))),
         )
         for owner, name, function in patched:
             setattr(owner, name, function)

@@ -9,7 +9,7 @@ from kohort.admin.cluster import Configs
 from kohort.cli.doctor.finding import Finding, Severity
 from kohort.cli.partitions import short
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.errors import AuthorizationFailed
 from kohort.network.requests import VersionRanges
 from kohort.network.settings_table import split_address
@@ -55,7 +55,7 @@ def unreachable(brokers: Sequence[BrokerDescription], reached: Mapping[str, str 
             )
 
 
-def loopback(settings: Config, brokers: Sequence[BrokerDescription]) -> Iterator[Finding]:
+def loopback(settings: ConsumerConfig, brokers: Sequence[BrokerDescription]) -> Iterator[Finding]:
     if any(_is_loopback(split_address(address)[0]) for address in settings.bootstrap):
         return
     for one in brokers:
@@ -157,7 +157,7 @@ def offsets_topic(
             yield Finding(severity, what, places, do)
 
 
-def common_versions(settings: Config, versions: Mapping[int, VersionRanges]) -> Iterator[Finding]:
+def common_versions(settings: ConsumerConfig, versions: Mapping[int, VersionRanges]) -> Iterator[Finding]:
     for node, ranges in versions.items():
         strange = [name for name in NEEDED[settings.protocol] if not _common(name, ranges)]
         if strange:
@@ -200,7 +200,7 @@ def topic_rights(topics: Mapping[str, TopicDescription | KohortError]) -> Iterat
         )
 
 
-def group_rights(settings: Config, group_allowed: frozenset[str] | None) -> Iterator[Finding]:
+def group_rights(settings: ConsumerConfig, group_allowed: frozenset[str] | None) -> Iterator[Finding]:
     if group_allowed is not None and "READ" not in group_allowed:
         yield Finding(
             Severity.ERROR,

@@ -15,7 +15,7 @@ from kohort.cli.doctor.group_rules import TimedSnapshot
 from kohort.cli.doctor.offset_rules import CommittedOffsets, Inactivity
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.consumer_config import SETTINGS, Config
+from kohort.coordinator_client.consumer_config import SETTINGS, ConsumerConfig
 from kohort.network.errors import AuthorizationFailed
 from kohort.network.requests import VersionRanges
 from kohort.network.settings_table import by_our_names, checked
@@ -104,8 +104,10 @@ class Case:
     ) -> None:
         self.kept: dict[str, tuple[Any, KohortError | None]] = {}
         self.properties = PATIENCE | {name: value for name, value in properties.items() if name not in JUDGED}
-        config = Config.from_kafka(self.properties)
-        judged = by_our_names({name: properties[name] for name in properties if name in JUDGED}, Config.by_kafka_name)
+        config = ConsumerConfig.from_kafka(self.properties)
+        judged = by_our_names(
+            {name: properties[name] for name in properties if name in JUDGED}, ConsumerConfig.by_kafka_name
+        )
         self.settings = config.but(**{name: checked(SETTINGS[name], value) for name, value in judged.items()})
         self._topics = tuple(topics)
         self._ms_per_record = ms_per_record

@@ -7,7 +7,7 @@ from typing import Final
 
 from kohort.admin import GroupDescription, MemberDescription
 from kohort.cli.doctor.finding import Finding, Severity
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 
 EAGER: Final = frozenset({"range", "roundrobin", "sticky"})
 REBALANCING: Final = frozenset({"PreparingRebalance", "CompletingRebalance"})
@@ -22,7 +22,7 @@ class TimedSnapshot:
     lag: int
 
 
-def group_exists(settings: Config, group: GroupDescription | None) -> Iterator[Finding]:
+def group_exists(settings: ConsumerConfig, group: GroupDescription | None) -> Iterator[Finding]:
     if group is None:
         yield Finding(
             Severity.NOTE,
@@ -32,7 +32,7 @@ def group_exists(settings: Config, group: GroupDescription | None) -> Iterator[F
         )
 
 
-def common_assignor(settings: Config, group: GroupDescription | None) -> Iterator[Finding]:
+def common_assignor(settings: ConsumerConfig, group: GroupDescription | None) -> Iterator[Finding]:
     if group is None or settings.protocol != "classic" or group.type != "classic" or not group.assignor:
         return
     names = [one if isinstance(one, str) else one.name for one in settings.assignors]
@@ -85,7 +85,7 @@ def other_kind(group: GroupDescription | None) -> Iterator[Finding]:
         )
 
 
-def instance_taken(settings: Config, group: GroupDescription | None) -> Iterator[Finding]:
+def instance_taken(settings: ConsumerConfig, group: GroupDescription | None) -> Iterator[Finding]:
     wanted = settings.group_instance_id
     for one in () if group is None or wanted is None else group.members:
         if one.instance_id == wanted:
@@ -116,7 +116,7 @@ def instance_fought_over(looks: Sequence[TimedSnapshot]) -> Iterator[Finding]:
             )
 
 
-def rebalance_stuck(settings: Config, looks: Sequence[TimedSnapshot]) -> Iterator[Finding]:
+def rebalance_stuck(settings: ConsumerConfig, looks: Sequence[TimedSnapshot]) -> Iterator[Finding]:
     if len(looks) > 1 and all(look.group.state in REBALANCING for look in looks):
         last = looks[-1]
         yield Finding(

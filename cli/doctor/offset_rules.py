@@ -7,7 +7,7 @@ from kohort.admin.cluster import Configs
 from kohort.cli.doctor.finding import Finding, Severity
 from kohort.cli.partitions import short
 from kohort.common import TopicPartition
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 
 TOLERATED_MS = 60_000
 """Clocks with NTP differ by far less."""
@@ -35,7 +35,7 @@ class Inactivity:
     kept_s: float
 
 
-def below_log(settings: Config, committed: Sequence[CommittedOffsets]) -> Iterator[Finding]:
+def below_log(settings: ConsumerConfig, committed: Sequence[CommittedOffsets]) -> Iterator[Finding]:
     lost = [one for one in committed if one.offset < one.first]
     if lost:
         records = sum(one.first - one.offset for one in lost)
@@ -48,7 +48,7 @@ def below_log(settings: Config, committed: Sequence[CommittedOffsets]) -> Iterat
         )
 
 
-def beyond_log(settings: Config, committed: Sequence[CommittedOffsets]) -> Iterator[Finding]:
+def beyond_log(settings: ConsumerConfig, committed: Sequence[CommittedOffsets]) -> Iterator[Finding]:
     ahead = [one for one in committed if one.offset > one.end]
     if ahead:
         yield Finding(
@@ -61,7 +61,7 @@ def beyond_log(settings: Config, committed: Sequence[CommittedOffsets]) -> Itera
 
 
 def uncommitted(
-    committed: Sequence[CommittedOffsets], unread: Sequence[TopicPartition], settings: Config
+    committed: Sequence[CommittedOffsets], unread: Sequence[TopicPartition], settings: ConsumerConfig
 ) -> Iterator[Finding]:
     if committed and unread and settings.auto_offset_reset == "latest":
         yield Finding(

@@ -5,13 +5,13 @@ from typing import Final
 
 from kohort.admin.cluster import Configs
 from kohort.cli.doctor.finding import Finding, Severity
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 
 BYTES_A_RECORD: Final = 100
 """The size of a small record, to estimate the records of a fetch."""
 
 
-def session_timeout(settings: Config, broker_configs: Mapping[int, Configs]) -> Iterator[Finding]:
+def session_timeout(settings: ConsumerConfig, broker_configs: Mapping[int, Configs]) -> Iterator[Finding]:
     if settings.protocol != "classic":
         return
     asked = settings.session_timeout_ms
@@ -27,7 +27,7 @@ def session_timeout(settings: Config, broker_configs: Mapping[int, Configs]) -> 
             )
 
 
-def heartbeat_interval(settings: Config) -> Iterator[Finding]:
+def heartbeat_interval(settings: ConsumerConfig) -> Iterator[Finding]:
     if settings.protocol != "classic":
         return
     beat, session = settings.heartbeat_interval_ms, settings.session_timeout_ms
@@ -48,7 +48,7 @@ def heartbeat_interval(settings: Config) -> Iterator[Finding]:
         )
 
 
-def poll_below_session(settings: Config) -> Iterator[Finding]:
+def poll_below_session(settings: ConsumerConfig) -> Iterator[Finding]:
     poll, session = settings.max_poll_interval_ms, settings.session_timeout_ms
     if settings.protocol == "classic" and poll < session:
         yield Finding(
@@ -60,7 +60,7 @@ def poll_below_session(settings: Config) -> Iterator[Finding]:
         )
 
 
-def poll_budget(settings: Config, ms_per_record: float) -> Iterator[Finding]:
+def poll_budget(settings: ConsumerConfig, ms_per_record: float) -> Iterator[Finding]:
     limit, most = settings.max_poll_interval_ms, settings.max_poll_records
     fits = int(limit / ms_per_record)
     if most == 0:
@@ -92,7 +92,7 @@ def poll_budget(settings: Config, ms_per_record: float) -> Iterator[Finding]:
         )
 
 
-def poll_interval_seen(settings: Config, stalls: Sequence[float]) -> Iterator[Finding]:
+def poll_interval_seen(settings: ConsumerConfig, stalls: Sequence[float]) -> Iterator[Finding]:
     if stalls:
         yield Finding(
             Severity.ERROR,
@@ -103,7 +103,7 @@ def poll_interval_seen(settings: Config, stalls: Sequence[float]) -> Iterator[Fi
         )
 
 
-def own_assignors(settings: Config) -> Iterator[Finding]:
+def own_assignors(settings: ConsumerConfig) -> Iterator[Finding]:
     names = [one if isinstance(one, str) else one.name for one in settings.assignors]
     if settings.protocol == "classic" and "cooperative-sticky" in names and len(names) > 1:
         others = ", ".join(name for name in names if name != "cooperative-sticky")
@@ -115,7 +115,7 @@ def own_assignors(settings: Config) -> Iterator[Finding]:
         )
 
 
-def auto_create(settings: Config, broker_configs: Mapping[int, Configs]) -> Iterator[Finding]:
+def auto_create(settings: ConsumerConfig, broker_configs: Mapping[int, Configs]) -> Iterator[Finding]:
     nodes = [node for node, found in broker_configs.items() if found.get("auto.create.topics.enable") == "true"]
     if nodes:
         ours = "and this consumer requests it" if settings.allow_auto_create_topics else "at a producer's first request"

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Final, NamedTuple
 
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch
 from kohort.coordinator_client.fetch.fetcher import Fetcher
@@ -329,7 +329,7 @@ class FetchCollector:
         self._fetcher.parked.remove(slice_, item.rest)
 
 
-def _decode_or_error(slice_: CompletedFetch, offset: int, config: Config) -> DecodedFetch:
+def _decode_or_error(slice_: CompletedFetch, offset: int, config: ConsumerConfig) -> DecodedFetch:
     try:
         columns = _decode(slice_, offset, config)
     except KohortError as error:
@@ -340,7 +340,7 @@ def _decode_or_error(slice_: CompletedFetch, offset: int, config: Config) -> Dec
     return DecodedFetch(slice_, columns, len(columns.corrupt))
 
 
-def _decode(slice_: CompletedFetch, offset: int, config: Config) -> RecordColumns:
+def _decode(slice_: CompletedFetch, offset: int, config: ConsumerConfig) -> RecordColumns:
     partition = slice_.partition
     columns = decode(
         slice_.records,

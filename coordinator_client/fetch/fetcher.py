@@ -12,7 +12,7 @@ from itertools import count, filterfalse
 from typing import Any, NamedTuple
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.errors import FetchFailed, TopicRecreated
 from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch, FetchBuffer, slice_end
 from kohort.coordinator_client.fetch.fetch_session import OPENING, FetchSession, Wanted
@@ -125,7 +125,7 @@ class Replica(NamedTuple):
 class Fetcher:
     """Fetch sessions and in-flight requests by broker, buffered records by partition."""
 
-    def __init__(self, config: Config) -> None:
+    def __init__(self, config: ConsumerConfig) -> None:
         self.config = config
         self.parked = FetchBuffer()
         self.ends: dict[TopicPartition, LogOffsets] = {}

@@ -14,6 +14,7 @@ from kohort.coordinator_client.group.member_context import MemberComponent, Memb
 from kohort.coordinator_client.group.membership import Membership
 from kohort.coordinator_client.group.states import IN_GROUP, CoordinatorState, MemberState
 from kohort.network.find_coordinator import CoordinatorNode
+from kohort.network.requests import Endpoint
 from kohort.protocol.errors import error_name
 
 NO_OUTCOME: Final = "no outcome in time"
@@ -47,11 +48,11 @@ class CoordinatorLink(MemberComponent):
         if answer.coordinators:
             only = answer.coordinators[0]
             code, message = only.error_code, only.error_message
-            coordinator = CoordinatorNode(only.node_id, only.host, only.port)
+            coordinator = CoordinatorNode(only.node_id, Endpoint(only.host, only.port))
         else:
             code, message = answer.error_code, answer.error_message
-            coordinator = CoordinatorNode(answer.node_id, answer.host, answer.port)
-        if len(answer.coordinators) > 1 or (code == 0 and not coordinator.host):
+            coordinator = CoordinatorNode(answer.node_id, Endpoint(answer.host, answer.port))
+        if len(answer.coordinators) > 1 or (code == 0 and not coordinator.endpoint.host):
             self._coordinator.not_found(self._tracker.now)
             self._membership.fail(
                 GroupProtocolError(

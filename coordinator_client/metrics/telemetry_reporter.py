@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.common import KohortError
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.network.request_manager import earliest
 from kohort.network.requests import (
@@ -191,7 +191,7 @@ def _tell(why: str) -> None:
     log.warning("no metrics are pushed to brokers: %s", why)
 
 
-def _about(config: Config, metrics: "ConsumerMetrics") -> dict[str, str]:
+def _about(config: ConsumerConfig, metrics: "ConsumerMetrics") -> dict[str, str]:
     """KIP-714's client labels that the broker cannot take from the connection."""
     labels = {
         "client_rack": config.rack,

@@ -17,12 +17,12 @@ from kohort.cli.doctor.offset_rules import CommittedOffsets, Inactivity
 from kohort.cli.doctor.rules import RULES, Opinion, Rule, judge
 from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.errors import AuthorizationFailed, UnknownTopic
 from kohort.protocol.catalogue import APIS
 
 P0, P1 = TopicPartition("payments", 0), TopicPartition("payments", 1)
-SETTINGS = Config(bootstrap=("kafka:9092",), group="billing")
+SETTINGS = ConsumerConfig(bootstrap=("kafka:9092",), group="billing")
 BOUNDS = {"group.min.session.timeout.ms": "6000", "group.max.session.timeout.ms": "1800000"}
 ALL_VERSIONS = {api.key: api.versions for api in APIS}
 NEAR = BrokerDescription(1, "kafka", 9092, None)

@@ -5,7 +5,7 @@ from typing import Any
 
 from kohort.assignors import get_all
 from kohort.common import TopicPartition
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.network.requests import Endpoint, PendingRequest, PollResult
 from kohort.protocol.apis.fetch import FetchableTopicResponse, FetchResponse, PartitionData
@@ -37,7 +37,7 @@ class Rig:
     """A core that reads partitions 0 and 1, and its requests in flight."""
 
     def __init__(self, **settings: Any) -> None:
-        config = Config.of(bootstrap="b:1", auto_offset_reset="earliest", **settings)
+        config = ConsumerConfig.of(bootstrap="b:1", auto_offset_reset="earliest", **settings)
         self.core = ConsumerCore(config, tuple(get_all(config.assignors)), chance=lambda: 0.5, started=0.0)
         self.core.assign(
             frozenset(TopicPartition("t", n) for n in (0, 1)), {TopicPartition("t", n): 0 for n in (0, 1)}, {}

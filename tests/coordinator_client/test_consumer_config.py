@@ -2,7 +2,7 @@
 
 import pytest
 
-from kohort.coordinator_client.consumer_config import SETTINGS, Config
+from kohort.coordinator_client.consumer_config import SETTINGS, ConsumerConfig
 from kohort.network.errors import ConfigError
 from kohort.network.settings_table import split_address
 
@@ -18,14 +18,14 @@ def test_the_table_is_complete_and_its_names_are_unique() -> None:
 
 
 def test_defaults_are_those_of_kafka_where_kafka_has_them() -> None:
-    config = Config.of(bootstrap="localhost:9092")
+    config = ConsumerConfig.of(bootstrap="localhost:9092")
     assert (config.session_timeout_ms, config.heartbeat_interval_ms) == (45_000, 3_000)
     assert (config.max_poll_interval_ms, config.auto_offset_reset) == (300_000, "latest")
     assert config.bootstrap == ("localhost:9092",)
 
 
 def test_from_kafkas_names_with_values_as_in_a_properties_file() -> None:
-    config = Config.from_kafka(
+    config = ConsumerConfig.from_kafka(
         {
             "bootstrap.servers": "a:9092, b:9093",
             "group.id": "billing",
@@ -41,7 +41,7 @@ def test_from_kafkas_names_with_values_as_in_a_properties_file() -> None:
 
 
 def test_properties_are_read_as_other_clients_read_them() -> None:
-    config = Config.from_kafka(
+    config = ConsumerConfig.from_kafka(
         {
             "bootstrap.servers": "a:9092",
             "group.id": "billing\t",
@@ -67,12 +67,12 @@ def test_properties_are_read_as_other_clients_read_them() -> None:
 )
 def test_an_unknown_setting_is_refused_with_the_nearest_known_one(given: str, nearest: str) -> None:
     with pytest.raises(ConfigError, match=f"did you mean '{nearest}'"):
-        Config.of(bootstrap="localhost:9092", **{given: 1})
+        ConsumerConfig.of(bootstrap="localhost:9092", **{given: 1})
 
 
 def test_an_unknown_property_is_refused_with_the_nearest_known_one() -> None:
     with pytest.raises(ConfigError, match=r"did you mean 'fetch\.max\.bytes'"):
-        Config.from_kafka({"bootstrap.servers": "a:1", "fetch.max.byte": 1})
+        ConsumerConfig.from_kafka({"bootstrap.servers": "a:1", "fetch.max.byte": 1})
 
 
 @pytest.mark.parametrize(
@@ -98,11 +98,11 @@ def test_an_unknown_property_is_refused_with_the_nearest_known_one() -> None:
 )
 def test_what_cannot_work_is_refused_by_name(settings: dict[str, object], says: str) -> None:
     with pytest.raises(ConfigError, match=says):
-        Config.of(**{"bootstrap": "localhost:9092", **settings})
+        ConsumerConfig.of(**{"bootstrap": "localhost:9092", **settings})
 
 
 def test_passwords_do_not_show() -> None:
-    config = Config.of(
+    config = ConsumerConfig.of(
         bootstrap="a:1",
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="PLAIN",
@@ -130,4 +130,4 @@ def test_addresses(address: str, found: tuple[str, int]) -> None:
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises(ConfigError):
-        Config.of(bootstrap=address or ())
+        ConsumerConfig.of(bootstrap=address or ())

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kohort.coordinator_client.consumer_config import SETTINGS, Config
+from kohort.coordinator_client.consumer_config import SETTINGS, ConsumerConfig
 from kohort.network.errors import ConfigError
 from kohort.network.settings_table import checked
 
@@ -81,8 +81,8 @@ OTHERS: dict[str, tuple[object, bool]] = {
 }
 
 
-def made(**settings: object) -> Config:
-    return Config.of(**{"bootstrap": "b:9092", "group": "g"} | settings)
+def made(**settings: object) -> ConsumerConfig:
+    return ConsumerConfig.of(**{"bootstrap": "b:9092", "group": "g"} | settings)
 
 
 def test_the_tables_hold_every_setting() -> None:

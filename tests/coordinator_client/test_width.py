@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.fetch.fetch_buffer import FetchBuffer
 from kohort.coordinator_client.offsets.positions import FetchState
@@ -56,7 +56,10 @@ class Wide:
         self.names = [Name(f"t{number:05d}") for number in range(count // PER_TOPIC)]
         self.partitions = [TopicPartition(name, number) for name in self.names for number in range(PER_TOPIC)]
         self.core = ConsumerCore(
-            Config.of(bootstrap="b:1", auto_offset_reset="earliest", **settings), (), chance=lambda: 0.5, started=0.0
+            ConsumerConfig.of(bootstrap="b:1", auto_offset_reset="earliest", **settings),
+            (),
+            chance=lambda: 0.5,
+            started=0.0,
         )
         self.core.endpoints.ever_answered = True
         self.asks: list[PendingRequest] = []

@@ -18,7 +18,7 @@ import pytest
 from kohort.cli.main import main
 from kohort.conformance.broker_client import Access
 from kohort.coordinator_client import AuthenticationFailed, ConfigError, Consumer
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.auth.token_refresh import Token, TokenRefresher
 from kohort.testing import RealBroker
 from kohort.testing.topics import create_topic
@@ -241,7 +241,7 @@ def test_a_conformance_run_leaves_no_password_behind(
 
 
 def test_settings_and_credentials_do_not_show_it() -> None:
-    config = Config.of(
+    config = ConsumerConfig.of(
         bootstrap=("host:1",),
         security_protocol="SASL_SSL",
         sasl_mechanism="PLAIN",
@@ -249,7 +249,7 @@ def test_settings_and_credentials_do_not_show_it() -> None:
         sasl_password=CANARY,
         ssl_key_password=WRONG,
     )
-    from_kafka = Config.from_kafka(
+    from_kafka = ConsumerConfig.from_kafka(
         {
             "bootstrap.servers": "host:1",
             "sasl.mechanism": "PLAIN",
@@ -263,9 +263,9 @@ def test_settings_and_credentials_do_not_show_it() -> None:
         "security_protocol": "SASL_SSL",
         "sasl_mechanism": "OAUTHBEARER",
     }
-    bound = Config.of(**bearer, sasl_oauth_token=partial(str, CANARY))
+    bound = ConsumerConfig.of(**bearer, sasl_oauth_token=partial(str, CANARY))
     url = "https://issuer.example"
-    client = Config.of(
+    client = ConsumerConfig.of(
         **bearer,
         sasl_oauth_token_endpoint_url=url,
         sasl_oauth_allowed_urls=(url,),
@@ -316,14 +316,14 @@ def test_the_canary_is_collected() -> None:
     consumer.close(0.1)
     del consumer
     gc.collect()
-    kept = [each for each in gc.get_objects() if isinstance(each, Config) and each.sasl_password == CANARY]
+    kept = [each for each in gc.get_objects() if isinstance(each, ConsumerConfig) and each.sasl_password == CANARY]
     assert kept == []
 
 
 @pytest.mark.parametrize("address", ["user:{}@host:9092", "SASL_SSL://user:{}@host:9092", "kafka://user:{}@host"])
 def test_an_address_with_a_password_in_it_is_refused_without_it(address: str) -> None:
     with pytest.raises(ConfigError, match=r"\.\.\.@host") as caught:
-        Config.of(bootstrap=("host:1", address.format(CANARY)))
+        ConsumerConfig.of(bootstrap=("host:1", address.format(CANARY)))
     assert leaks("".join(traceback.format_exception(caught.value)).encode()) == []
 
 
@@ -338,5 +338,5 @@ def test_a_mistyped_property_is_told_without_its_value(typed: str, capsys: pytes
 @pytest.mark.parametrize("name", ["sasl_password", "ssl_key_password", "sasl_oauth_client_secret", "sasl_oauth_token"])
 def test_a_secret_of_the_wrong_type_is_not_shown(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Config.of(bootstrap=("host:1",), **{name: [CANARY]})
+        ConsumerConfig.of(bootstrap=("host:1",), **{name: [CANARY]})
     assert leaks("".join(traceback.format_exception(caught.value)).encode().replace(__file__.encode(), b"")) == []

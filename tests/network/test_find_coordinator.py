@@ -8,12 +8,12 @@ from kohort.common import KohortError
 from kohort.network.backoff import Backoff
 from kohort.network.errors import ConnectionFailed
 from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind, CoordinatorNode
-from kohort.network.requests import NoResponse, PendingRequest, RequestResult, ResponseReceived, SendFailed
+from kohort.network.requests import Endpoint, NoResponse, PendingRequest, RequestResult, ResponseReceived, SendFailed
 from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
 from kohort.protocol.errors import BrokerError
 
 GROUP, TRANSACTION = CoordinatorKind.GROUP, CoordinatorKind.TRANSACTION
-ONE = CoordinatorNode(1, "one", 9092)
+ONE = CoordinatorNode(1, Endpoint("one", 9092))
 TIMEOUT_S = 30.0
 
 
@@ -36,7 +36,7 @@ class Rig:
 
 
 def found(node: CoordinatorNode = ONE) -> RequestResult:
-    return ResponseReceived(FindCoordinatorResponse(error_code=0, **node._asdict()), 3)
+    return ResponseReceived(FindCoordinatorResponse(error_code=0, node_id=node.node_id, **node.endpoint._asdict()), 3)
 
 
 def code(number: int) -> RequestResult:
@@ -60,7 +60,7 @@ def test_a_response_for_many_keys_is_read_too() -> None:
     rig = Rig()
     rig.finder.of(TRANSACTION, "t", 1.0)
     assert rig.sent[0].request(4).key_type == 1
-    one = Coordinator(key="t", error_code=0, error_message=None, **ONE._asdict())
+    one = Coordinator(key="t", error_code=0, error_message=None, node_id=1, host="one", port=9092)
     rig.settle(ResponseReceived(FindCoordinatorResponse(coordinators=(one,)), 4), 1.1)
     assert rig.finder.known(TRANSACTION, "t") == ONE
 
@@ -105,7 +105,7 @@ def test_a_lost_coordinator_is_looked_up_again_for_every_key() -> None:
     rig = Rig()
     for key in ("a", "b"):
         rig.finder.of(GROUP, key, 1.0)
-        rig.settle(found(ONE if key == "a" else CoordinatorNode(2, "two", 9092)), 1.0)
+        rig.settle(found(ONE if key == "a" else CoordinatorNode(2, Endpoint("two", 9092))), 1.0)
     rig.finder.lost(ONE.endpoint)
     assert rig.finder.known(GROUP, "a") is None
     assert rig.finder.known(GROUP, "b") is not None

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.errors import FetchFailed
 from kohort.coordinator_client.fetch.fetch_buffer import slice_end
 from kohort.coordinator_client.fetch.fetcher import Fetcher, FetchOrder, FetchOutcome
@@ -50,7 +50,7 @@ class Rig:
     """A fetcher with three partitions at offset 100, all allowed."""
 
     def __init__(self, policy: str = "earliest", **settings: Any) -> None:
-        self.fetcher = Fetcher(Config.of(bootstrap="b:1", **settings))
+        self.fetcher = Fetcher(ConsumerConfig.of(bootstrap="b:1", **settings))
         self.positions = Positions(ResetPolicy.of(policy))
         self.view = cluster()
         self.paused: set[TopicPartition] = set()

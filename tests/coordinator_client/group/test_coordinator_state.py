@@ -11,13 +11,14 @@ from kohort.coordinator_client.group.coordinator_state import CoordinatorSearch,
 from kohort.coordinator_client.group.member_config import MemberSettings
 from kohort.coordinator_client.group.states import CoordinatorState, IllegalTransition
 from kohort.network.find_coordinator import CoordinatorNode
+from kohort.network.requests import Endpoint
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kohort.protocol.catalogue import API
 from kohort.testing import RealCluster
 from kohort.testing.plain_wire import ask
 from tests.coordinator_client.consumer_helpers import node_at, poll_until
 
-ONE = CoordinatorNode(1, "one", 9092)
+ONE = CoordinatorNode(1, Endpoint("one", 9092))
 
 
 @pytest.mark.proves("G-01")

@@ -7,6 +7,7 @@ from kohort.coordinator_client.group.states import CoordinatorState
 from kohort.coordinator_client.hooks import Assigned, RebalanceReason, Revoked
 from kohort.coordinator_client.subscription_state import Start
 from kohort.network.find_coordinator import CoordinatorNode
+from kohort.network.requests import Endpoint
 from tests.coordinator_client.group.member_rig import GROUP, Rig, as_leader, said, tps
 
 T = tps("t-0..2")
@@ -36,7 +37,7 @@ def test_the_join_goes_to_the_coordinator_with_timeouts_and_subscription() -> No
     rig = Rig(session_timeout_ms=10_000, max_poll_interval_ms=60_000, rack_id="r1")
     rig.reach_joining("t", "u")
     send = rig.waiting("JoinGroup")
-    assert send.to == CoordinatorNode(1, "one", 9092)
+    assert send.to == CoordinatorNode(1, Endpoint("one", 9092))
     assert send.request.session_timeout_ms == 10_000
     assert send.request.rebalance_timeout_ms == 60_000
     assert send.timeout_ms >= 65_000, "the coordinator sits on a join for the whole rebalance timeout"

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kohort.cli.properties_file import from_file
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.auth.tls import Certificates, exposures
 from kohort.network.errors import ConfigError
 
@@ -29,13 +29,13 @@ PLAIN: dict[str, Any] = {
     ],
 )
 def test_a_password_without_tls(bootstrap: str, change: dict[str, Any], kinds: list[str]) -> None:
-    found = exposures(Config.of(bootstrap=bootstrap, **PLAIN | change))
+    found = exposures(ConsumerConfig.of(bootstrap=bootstrap, **PLAIN | change))
     assert [notice.kind for notice in found] == kinds
     assert not any("CANARY" in notice.text for notice in found)
 
 
 def test_a_notice_comes_once() -> None:
-    certificates = Certificates(Config.of(bootstrap="broker.example:9092", **PLAIN))
+    certificates = Certificates(ConsumerConfig.of(bootstrap="broker.example:9092", **PLAIN))
     notice = certificates.reload()
     assert notice is not None
     assert notice.kind == "password_in_the_clear"
@@ -49,7 +49,7 @@ def test_a_key_that_others_may_read(tmp_path: Path, mode: int, kinds: list[str])
     key = tmp_path / "key.pem"
     key.write_text("")
     key.chmod(mode)
-    config = Config.of(
+    config = ConsumerConfig.of(
         bootstrap="b.example:9092", security_protocol="SSL", ssl_cert_path=str(key), ssl_key_path=str(key)
     )
     assert [notice.kind for notice in exposures(config)] == kinds
@@ -78,4 +78,4 @@ def test_a_properties_file_that_others_may_read(tmp_path: Path, capsys: pytest.C
 
 def test_a_limit_beyond_the_columns_offsets_is_refused() -> None:
     with pytest.raises(ConfigError, match="max_decompressed_bytes"):
-        Config.of(bootstrap="b:1", max_decompressed_bytes=1 << 31)
+        ConsumerConfig.of(bootstrap="b:1", max_decompressed_bytes=1 << 31)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kohort.common import KohortError
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.auth import kerberos_tickets
 from kohort.network.auth.gssapi import KerberosTicket, TicketCache
 from kohort.network.auth.sasl import Credentials, LoginRefused
@@ -343,7 +343,7 @@ def test_a_conversation_that_is_refused_says_what_the_broker_said() -> None:
 
 def test_settings_go_by_kafkas_names_and_ask_for_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    config = Config.from_kafka(
+    config = ConsumerConfig.from_kafka(
         {
             "bootstrap.servers": "host:1",
             "security.protocol": "SASL_SSL",
@@ -357,13 +357,13 @@ def test_settings_go_by_kafkas_names_and_ask_for_no_password(monkeypatch: pytest
     assert config.sasl_kerberos_principal == "me@REALM"
     assert config.sasl_kerberos_keytab == "/etc/me.keytab"
     with pytest.raises(ConfigError, match="exclude each other"):
-        Config.of(bootstrap="host:1", **SETTINGS, sasl_kerberos_keytab="a", sasl_kerberos_ccache="b")
+        ConsumerConfig.of(bootstrap="host:1", **SETTINGS, sasl_kerberos_keytab="a", sasl_kerberos_ccache="b")
 
 
 def test_without_the_library_it_is_said_which_extra_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda _name: None)
     with pytest.raises(ConfigError, match="needs the library gssapi") as caught:
-        Config.of(bootstrap="host:1", **SETTINGS)
+        ConsumerConfig.of(bootstrap="host:1", **SETTINGS)
     assert caught.value.hint is not None
     assert "kohort[kerberos]" in caught.value.hint
     assert "libkrb5-dev" in caught.value.hint
@@ -372,7 +372,7 @@ def test_without_the_library_it_is_said_which_extra_brings_it(monkeypatch: pytes
 def test_a_library_that_cannot_be_loaded_is_an_error_and_no_crash(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     monkeypatch.setitem(__import__("sys").modules, "gssapi", None)
-    found = kerberos_tickets.fetch(Config.of(bootstrap="host:1", **SETTINGS), "host", False)
+    found = kerberos_tickets.fetch(ConsumerConfig.of(bootstrap="host:1", **SETTINGS), "host", False)
     assert isinstance(found, AuthenticationFailed)
     assert "cannot be used" in found.message
 
@@ -410,7 +410,9 @@ def test_each_of_the_librarys_errors_has_a_meaning_and_a_cure(
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     more: dict[str, Any] = {"sasl_kerberos_keytab": "/me.keytab"} if keytab else {}
-    error = kerberos_tickets.explained(Problem(minor), Config.of(bootstrap="host:1", **SETTINGS, **more), "kafka@host")
+    error = kerberos_tickets.explained(
+        Problem(minor), ConsumerConfig.of(bootstrap="host:1", **SETTINGS, **more), "kafka@host"
+    )
     assert type(error) is kind
     assert said in error.message
     assert "krb5's words" in error.message
@@ -430,7 +432,7 @@ def test_a_failure_of_a_kdc_is_not_blamed_on_the_keytab(
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     more: dict[str, Any] = {"sasl_kerberos_keytab": "/me.keytab"} if keytab else {}
     error = kerberos_tickets.explained(
-        Problem(60, 7 << 16), Config.of(bootstrap="host:1", **SETTINGS, **more), "kafka@host"
+        Problem(60, 7 << 16), ConsumerConfig.of(bootstrap="host:1", **SETTINGS, **more), "kafka@host"
     )
     assert said in error.message
     assert "keytab has no key" not in error.message
@@ -441,7 +443,9 @@ def test_where_the_mechanism_says_nothing_the_interface_counts(
     major: int, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
-    error = kerberos_tickets.explained(Problem(0, major << 16), Config.of(bootstrap="host:1", **SETTINGS), "kafka@host")
+    error = kerberos_tickets.explained(
+        Problem(0, major << 16), ConsumerConfig.of(bootstrap="host:1", **SETTINGS), "kafka@host"
+    )
     assert isinstance(error, TicketUnavailable)
     assert said in error.message
     assert "the interface's words" in error.message

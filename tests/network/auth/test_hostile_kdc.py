@@ -17,7 +17,7 @@ import pytest
 
 from kohort.common import KohortError
 from kohort.coordinator_client import AuthenticationFailed, Consumer
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.errors import TicketUnavailable
 from tests.protocol.hostile_responses import server
 
@@ -171,7 +171,7 @@ def test_no_response_of_a_kdc_is_more_than_one_error_of_one_line(response: str, 
         more = settings(keytab)
         if way == "with a ticket":
             more = {**BY_GSSAPI, "sasl_kerberos_ccache": f"FILE:{keytab.parent / 'cache'}"}
-        error = kerberos_tickets.fetch(Config.of(bootstrap="host:1", **more), "broker.example", False)
+        error = kerberos_tickets.fetch(ConsumerConfig.of(bootstrap="host:1", **more), "broker.example", False)
         assert served.asked.is_set()
     assert isinstance(error, AuthenticationFailed | TicketUnavailable)
     assert error.__cause__ is None, "the library's exceptions are explained"

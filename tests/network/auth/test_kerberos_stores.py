@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.auth import kerberos_tickets
 
 SETTINGS: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}
@@ -39,7 +39,7 @@ def test_a_keytab_has_a_cache_of_its_own_and_else_the_environments_tickets_count
     given: dict[str, Any], store: dict[str, str] | None, principal: str | None, asked: list[dict[str, Any]]
 ) -> None:
     more: dict[str, Any] = {} if principal is None else {"sasl_kerberos_principal": principal}
-    config = Config(bootstrap=("host:1",), **SETTINGS, **given, **more)
+    config = ConsumerConfig(bootstrap=("host:1",), **SETTINGS, **given, **more)
     kerberos_tickets._credentials(config, "MEMORY:ours")
     name = None if principal is None else (principal, "principal")
     assert asked == [{"name": name, "usage": "initiate", "mechs": ["krb5"], "store": store}]

@@ -15,7 +15,7 @@ import pytest
 
 from kohort.common import KohortError
 from kohort.coordinator_client import AuthenticationFailed, ConfigError, TokenUnavailable
-from kohort.coordinator_client.consumer_config import Config
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.auth.oauth_tokens import fetch
 from kohort.network.auth.sasl import Credentials, LoginRefused
 from kohort.network.auth.token_refresh import Token, TokenRefresher
@@ -33,7 +33,7 @@ ISSUER: dict[str, Any] = BEARER | {
 
 
 def given(made: object) -> Any:
-    return fetch(Config.of(**BEARER, sasl_oauth_token=lambda: made), lambda: NOW_S * 1000)
+    return fetch(ConsumerConfig.of(**BEARER, sasl_oauth_token=lambda: made), lambda: NOW_S * 1000)
 
 
 def keeper(timeout_s: float = 5.0) -> TokenRefresher:
@@ -179,7 +179,7 @@ def test_what_a_function_may_return() -> None:
     assert given(("abc", None)) == Token("abc", None, {})
     assert given(unsecured(sub="me", exp=NOW_S + 30)).lifetime_s == 30  # a JWT says it itself
     assert given(unsecured(sub="me")).lifetime_s is None
-    config = Config.of(**BEARER, sasl_oauth_token=lambda: "abc", sasl_oauth_extensions=("a=1", "b=x=y"))
+    config = ConsumerConfig.of(**BEARER, sasl_oauth_token=lambda: "abc", sasl_oauth_extensions=("a=1", "b=x=y"))
     assert fetch(config, lambda: 0) == Token("abc", None, {"a": "1", "b": "x=y"})
 
 
@@ -210,7 +210,7 @@ def test_a_coroutine_is_no_token() -> None:
     async def later() -> str:
         return "abc"
 
-    error = fetch(Config.of(**BEARER, sasl_oauth_token=later), lambda: 0)
+    error = fetch(ConsumerConfig.of(**BEARER, sasl_oauth_token=later), lambda: 0)
     assert isinstance(error, AuthenticationFailed)
     assert "coroutine" in error.message
 
@@ -230,7 +230,7 @@ def test_what_it_raises_is_the_cause() -> None:
     def broken() -> str:
         raise LookupError("no such vault")
 
-    error = fetch(Config.of(**BEARER, sasl_oauth_token=broken), lambda: 0)
+    error = fetch(ConsumerConfig.of(**BEARER, sasl_oauth_token=broken), lambda: 0)
     assert isinstance(error, TokenUnavailable)
     assert "LookupError" in error.message
     assert isinstance(error.__cause__, LookupError)
@@ -270,7 +270,7 @@ def endpoint(answer: Answer) -> Iterator[tuple[str, list[tuple[str, dict[str, li
 
 def ask(url: str, **more: object) -> Token | KohortError:
     at = {"sasl_oauth_token_endpoint_url": url, "sasl_oauth_allowed_urls": (url,)}
-    return fetch(Config.of(**ISSUER | at | more), lambda: NOW_S * 1000)
+    return fetch(ConsumerConfig.of(**ISSUER | at | more), lambda: NOW_S * 1000)
 
 
 def test_an_issuer_is_asked_with_the_clients_credentials() -> None:
@@ -387,7 +387,7 @@ def test_an_issuer_that_is_down_or_slow_is_only_unavailable() -> None:
 )
 def test_settings_from_which_no_token_can_come(change: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        Config.of(**ISSUER | change)
+        ConsumerConfig.of(**ISSUER | change)
     assert said in caught.value.message
     assert "hush" not in str(caught.value)
 
@@ -395,12 +395,12 @@ def test_settings_from_which_no_token_can_come(change: dict[str, Any], said: str
 def test_the_environment_takes_the_place_of_the_allowed_urls(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KOHORT_SASL_OAUTH_ALLOWED_URLS", "https://other.example/token")
     with pytest.raises(ConfigError, match="environment variable KOHORT_SASL_OAUTH_ALLOWED_URLS"):
-        Config.of(**ISSUER)
+        ConsumerConfig.of(**ISSUER)
     monkeypatch.setenv("KOHORT_SASL_OAUTH_ALLOWED_URLS", "")
     with pytest.raises(ConfigError, match="environment variable"):
-        Config.of(**ISSUER)
+        ConsumerConfig.of(**ISSUER)
     monkeypatch.setenv("KOHORT_SASL_OAUTH_ALLOWED_URLS", f"https://other.example/token, {URL}")
-    assert Config.of(**ISSUER | {"sasl_oauth_allowed_urls": ()}).sasl_oauth_token_endpoint_url == URL
+    assert ConsumerConfig.of(**ISSUER | {"sasl_oauth_allowed_urls": ()}).sasl_oauth_token_endpoint_url == URL
 
 
 def test_an_issuers_echo_of_the_credentials_shows_no_secret() -> None:
@@ -451,7 +451,7 @@ def test_the_settings_are_known_by_kafkas_names_and_by_librdkafkas() -> None:
         "sasl.oauthbearer.client.credentials.client.secret": "hush",
     }
     librdkafka = {"sasl.oauthbearer.client.id": "me", "sasl.oauthbearer.client.secret": "hush"}
-    one, other = Config.from_kafka(kafka | java), Config.from_kafka(kafka | librdkafka)
+    one, other = ConsumerConfig.from_kafka(kafka | java), ConsumerConfig.from_kafka(kafka | librdkafka)
     assert one == other
     assert (one.sasl_oauth_client_id, one.sasl_oauth_extensions) == ("me", ("a=1", "b=2"))
     assert "hush" not in repr(one)
