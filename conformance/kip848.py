@@ -142,7 +142,7 @@ async def lost_answer(scene: CheckContext) -> None:
     "Fenced, and back",
     needs=NEEDS,
     source="KIP-848",
-    expected="a member that was fenced joins anew with epoch 0 and its own id",
+    expected="a member that was fenced joins again with epoch 0 and its own id",
 )
 async def back_after_fence(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
@@ -150,7 +150,7 @@ async def back_after_fence(scene: CheckContext) -> None:
     scene.error(fenced.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of a later epoch")
     before, member.owned = member.id, {}
     answer = await member.join()
-    scene.error(answer.error_code, "NONE", "the first heartbeat anew")
+    scene.error(answer.error_code, "NONE", "the first heartbeat again")
     scene.equal("the member id", answer.member_id, before)
 
 

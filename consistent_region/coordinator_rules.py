@@ -97,14 +97,14 @@ def lease_left_s(record: RegionRecord, ticket: CheckpointTicket, now: float, lea
 
 def view(record: RegionRecord, now: float) -> MembershipView:
     """The view of the region that members get."""
-    # `now` is before `last_at` only where the clock began anew: then nothing is known, and none has passed.
+    # `now` is before `last_at` only after a restart of the clock. The age is unknown then, and counts as 0.
     return MembershipView(record.epoch, record.newest, record.barrier, max(now - record.last_at, 0.0), record.stopped)
 
 
 def expired(record: RegionRecord, now: float, max_resets: int) -> RegionRecord:
     """A barrier that waits past its deadline is a failed checkpoint: the region resets, and that counts."""
     if now < record.last_at - CLOCKS_APART_S:
-        # The clock began anew: until it was as far as before, no period would pass, and no deadline.
+        # The clock was restarted. Until it reaches its old value, no period and no deadline would pass.
         return replace(_abandon(record), last_at=now)
     if record.barrier is None or now < record.deadline:
         return record

@@ -171,9 +171,9 @@ class ConsistentRegion:
     def run(self) -> None:
         """Read records, handle them and take checkpoints until `stop`. Runs on the caller's thread.
 
-        Raises the error that ends the member: RegionStopped, ResetFailedError, DataLossError, FencedError, an exception
-        of the handler (as the cause of a RegionError), errors of the consumer. SIGTERM stops the member cleanly on the
-        main thread.
+        Raises the error that ends the member: RegionStopped, ResetFailedError, DataLossError, FencedError, or an error
+        of the consumer. An exception of the handler is the cause of a RegionError. SIGTERM stops the member cleanly on
+        the main thread.
         """
         with self._lock:
             if self._ran:

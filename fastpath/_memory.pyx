@@ -11,7 +11,7 @@ cimport cython
 
 cdef extern from *:
     """
-    // Under AddressSanitizer every block is as large as asked for, so that one byte too far is seen.
+    // Under AddressSanitizer every block has its exact size, so that one byte too far is found.
     #ifdef __SANITIZE_ADDRESS__
     #define KOHORT_POOLED 0
     #else

@@ -4,9 +4,9 @@
 There are two passes. The first checks every batch's header, checksum and codec, with one library call each. The second
 walks over the records without the GIL. It checks each length against the end before use, and writes the columns.
 
-Related units: `_memory` (pooled blocks), `_store` (the layout of records in columns), `_columns` (Record,
-RecordColumns), `_bytes_column` and `_headers` (Arrow's layouts), `_byteorder.pxd` and `_varint.pxd` (numbers),
-`_encode` (encoding).
+Related units are `_memory` (pooled blocks), `_store` (the layout of records in columns) and `_columns` (Record,
+RecordColumns). `_bytes_column` and `_headers` have Arrow's layouts, `_byteorder.pxd` and `_varint.pxd` numbers, and
+`_encode` the encoding.
 
 The readable twin, on construct: `kohort/protocol/record_batch.py`. Every test of decoding runs on both.
 Format: https://kafka.apache.org/documentation/#recordbatch
@@ -634,9 +634,9 @@ def decode(
     batches with their `resumed_at` offsets. A batch with an impossible length is always raised, because the next one is
     not found.
 
-    `high_watermark`: the partition's, from the response; -1 if unknown. A corrupt batch at the end of the buffer is
-    skipped as a whole only up to it, and only if the batch begins at or before the position. Otherwise the position
-    moves by one offset. Batches more than 2**31 - 1 offsets above it are corrupt.
+    `high_watermark`: the partition's, from the response; -1 if unknown. A corrupt last batch of the buffer is
+    skipped as a whole if it begins at or before the position. It must also end at or below the high watermark.
+    Otherwise the position moves by one offset. Batches more than 2**31 - 1 offsets above the high watermark are corrupt.
 
     Raises ValueError if `max_decompressed_bytes` is not between 1 and 2**31 - 1. Raises CorruptRecord, and its
     subclasses UnsupportedMagic, UnsupportedCodec and DecompressionLimit, with topic, partition and the offset of the

@@ -169,7 +169,7 @@ def believable(answer: MetadataResponse, version: int) -> MetadataResponse:
 
 def _topic(answer: MetadataResponseTopic, known: TopicView | None) -> TopicView | None:
     if known is not None and known.id != answer.topic_id:
-        known = None  # deleted and made anew: epochs of the old one mean nothing
+        known = None  # deleted and created again, so epochs of the old topic are invalid
     partitions = {}
     most = MOST_AN_ENTRY * len(answer.partitions)
     for partition in answer.partitions:

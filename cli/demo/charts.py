@@ -8,7 +8,7 @@ from kohort.cli.demo.ledger import GroupHistory
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Okabe and Ito's palette, which colour-blind people can tell apart, on light and on dark.
+# Okabe and Ito's palette for colour-blind readers, on light and on dark.
 COLOURS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#56b4e9", "#d55e00", "#8a7f00", "#7f7f7f")
 INK = {"soft": "#697387", "good": "#0b7a4c", "bad": "#b3261f", "undone": "#8a3ffd"}
 MARKS = {"started": (">", "good", 0.0), "killed": ("X", "bad", 0.0), "checkpoint": ("|", "good", 0.42)}

@@ -1,5 +1,8 @@
-"""The group's act: three members of a region read, one is killed in the middle, a fourth joins, the killed one comes
-back under its name, and all is in a checkpoint and committed."""
+"""The act of the group.
+
+Three members of a region read. One is killed, and a fourth joins. The killed member restarts under its name. At the end
+all records are in a checkpoint and committed.
+"""
 
 import json
 import subprocess

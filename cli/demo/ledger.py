@@ -18,8 +18,11 @@ _STATES = {"started": "joining", "killed": "killed", "left": "left", "undone": "
 
 
 class DemoEntry(NamedTuple):
-    """One line. `kind`: started, assigned, revoked, lost, killed, left; of the region undone (a reset began), went_back
-    (it ended), checkpoint; or read, of offsets [start, stop) of its only partition."""
+    """One line.
+
+    `kind` is started, assigned, revoked, lost, killed or left. For the region it is undone (a reset began), went_back
+    (the reset ended) or checkpoint. For records it is read, with offsets [start, stop) of one partition.
+    """
 
     member: str
     kind: str

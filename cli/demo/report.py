@@ -16,9 +16,9 @@ MARKS = {True: '<span class="yes">\u2713</span>', False: '<span class="no">\u271
 _STYLE = Path(__file__).with_name("report.css")
 _GROUP = (
     "Each bar is a partition a member owned. A killed member's partitions rest until its session times out. Then the "
-    "group is assigned anew, and the region goes back: all members return to its last checkpoint, so that the counts "
+    "group is assigned again, and the region is reset: all members return to its last checkpoint, so that the counts "
     "of the killed one since then are undone everywhere. Below: records that the group has not read yet. The line: "
-    "records that the newest checkpoint lacks. A reset undoes what lies between them."
+    "records that are not in the newest checkpoint. A reset undoes the records between the two."
 )
 _REREAD = (
     "State and offsets are one checkpoint, about once a second. What was read after it is undone. The ledger marks "

@@ -510,8 +510,8 @@ class Fetcher:
 def recreated(partition: TopicPartition, before: object, after: object, offset: int | None) -> TopicRecreated:
     """The error for a position in a topic that was deleted and created again (B-39)."""
     return TopicRecreated(
-        "the topic was deleted and made anew: positions in the old one mean nothing in the new",
-        hint="seek() to where to read the new one",
+        "the topic was deleted and created again, so old positions are invalid",
+        hint="call seek() for the new topic",
         topic=partition.topic,
         partition=partition.partition,
         offset=offset,

@@ -63,8 +63,11 @@ class CreatableTopicConfigs(ResponsePart):
     read_only: bool = field(boolean, "5+")
     """True if the setting cannot be changed."""
     config_source: int = field(int8, "5+", default=-1, ignorable=True)
-    """The source of the value. 1 topic, 2 broker, 3 all brokers, 4 the broker's static file, 5 Kafka's default, 6 a
-    broker's logger, 7 client metrics, 8 group, 0 or -1 unknown."""
+    """The source of the value, -1 or 0 if unknown.
+
+    - 1 topic, 2 broker, 3 all brokers, 4 the broker's static file
+    - 5 Kafka's default, 6 a broker's logger, 7 client metrics, 8 group
+    """
     is_sensitive: bool = field(boolean, "5+")
     """True if the value is a secret and therefore null."""
 

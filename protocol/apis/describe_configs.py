@@ -50,8 +50,11 @@ class DescribeConfigsResourceResult(ResponsePart):
     is_default: bool = field(boolean, "0")
     """True if the value is the default."""
     config_source: int = field(int8, "1+", default=-1, ignorable=True)
-    """The source of the value. 1 topic, 2 broker, 3 all brokers, 4 the broker's static file, 5 Kafka's default, 6 a
-    broker's logger, 7 client metrics, 8 group, 0 or -1 unknown."""
+    """The source of the value, -1 or 0 if unknown.
+
+    - 1 topic, 2 broker, 3 all brokers, 4 the broker's static file
+    - 5 Kafka's default, 6 a broker's logger, 7 client metrics, 8 group
+    """
     is_sensitive: bool = field(boolean, "0+")
     """True if the value is a secret and therefore null."""
     synonyms: tuple[DescribeConfigsSynonym, ...] = field([DescribeConfigsSynonym], "1+", ignorable=True)

@@ -3,10 +3,16 @@
 Every call brings `now` (seconds, any origin). Heartbeats also bring the current topics. Nothing is parked: each
 response is sent at once.
 
-Omissions: groups with members of both protocols (a group changes its type only while it is empty), RE2 (patterns are
-Python's), assignment by racks, commits of a past epoch for partitions that stayed (KIP-1251), authorization, and
-loading states. While the next assignment is delayed (KIP-1263, `group_consumer_assignment_interval_ms`), a member that
-changes its subscription keeps its target. Kafka removes unsubscribed topics at once.
+Omissions:
+
+- groups with members of both protocols; a group changes its type only while it is empty
+- RE2; patterns are Python's
+- assignment by racks
+- commits of a past epoch for partitions that stayed (KIP-1251)
+- authorization, and loading states
+
+While the next assignment is delayed (KIP-1263, `group_consumer_assignment_interval_ms`), a member that changes its
+subscription keeps its target. Kafka removes unsubscribed topics at once.
 """
 
 from __future__ import annotations

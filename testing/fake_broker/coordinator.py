@@ -4,9 +4,11 @@ Every call brings `now` (seconds, any origin) and a `reply` that takes the respo
 parked until the generation begins, SyncGroup until the leader's assignment is there. `expire(now)` does what is due
 by now. `next_deadline()` returns the time at which that is next due.
 
-Not done: members of KIP-848 in a group of this kind (a group changes its kind only while it is empty),
-authorization, loading states, and the five minutes after which a real broker removes a newly joining member whose
-response is still pending.
+Omissions:
+
+- members of KIP-848 in a group of this kind; a group changes its kind only while it is empty
+- authorization, and loading states
+- the removal of a joining member whose response is pending for five minutes
 """
 
 from __future__ import annotations

@@ -410,7 +410,7 @@ def test_a_manifest_names_topics_and_epochs_and_a_topic_made_anew_is_refused() -
     hand.lost()
     hand.assigned(P0, P1, generation=6)
     hand.consumer.ids["t"] = UUID(int=2)
-    with pytest.raises(TopicRecreatedError, match="made anew") as caught:
+    with pytest.raises(TopicRecreatedError, match="created again") as caught:
         hand.turn(20)
     assert caught.value.place["topic"] == "t"
     assert caught.value.place["topic_id"] == UUID(int=2)

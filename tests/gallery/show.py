@@ -1,4 +1,4 @@
-"""docs/gallery.md: every story run on ours and on the peers, each in a process of its own.
+"""docs/gallery.md: every story on kohort and on other clients, each in a separate process.
 
 python -m tests.gallery.show
 """
@@ -19,26 +19,26 @@ from tests.gallery.stories import STORIES, Seen, Story, stage
 
 PAGE = Path(__file__).parent.parent.parent / "docs" / "gallery.md"
 LIMIT_S = 90
-CEILING_BYTES = 4 << 30  # of address space, for those that know no limit
+CEILING_BYTES = 4 << 30  # of address space, for clients without a limit
 _ANSWER = "STORY "
 SIGNS = {True: "yes", False: "**no**", None: "?"}
 
 
 def told(story: Story, who: str) -> Seen:
-    """One story in a fresh process, which may hang, die, or eat memory."""
+    """Run one story in a fresh process, which may hang, crash, or use much memory."""
     command = [sys.executable, "-m", "tests.gallery.show", story.name, who]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=LIMIT_S, check=False, cwd=PAGE.parent.parent
         )
     except subprocess.TimeoutExpired:
-        return Seen(None, f"not over after {LIMIT_S} s")
+        return Seen(None, f"no end after {LIMIT_S} s")
     answers = [line for line in done.stdout.splitlines() if line.startswith(_ANSWER)]
     if answers:
         return Seen(*json.loads(answers[-1].removeprefix(_ANSWER)))
     last = (done.stderr.strip().splitlines() or [""])[-1]
     if done.returncode > 0:
-        return Seen(None, f"ended before the story did: {last[:120]}")
+        return Seen(None, f"ended before the story: {last[:120]}")
     return Seen(False, f"the process was ended by signal {-done.returncode}: {last[:120]}")
 
 
@@ -46,13 +46,13 @@ def page(found: dict[tuple[str, str], Seen]) -> str:
     """The page's Markdown: a story, the reports about clients, and the behaviour of each client today."""
     clients = ", ".join(f"{who} {version(who)}" for who in READERS)
     parts = [
-        "# The gallery: bugs that others published",
-        "Each of these was reported by users of another client. Here it is a story that any client can be told, played "
-        "against a broker in memory (`kohort.testing.FakeBroker`) that does what the report says: `make test` tells "
-        "them to ours, `make gallery` to every client, each in a fresh process. A peer may long have mended what it "
-        "once was; then it passes here too. A report that names one client is told to the others all the same.",
+        "# The gallery: published bugs of other clients",
+        "Users of other clients reported these bugs. Each bug is a story that runs on any client, against a broker in "
+        "memory (`kohort.testing.FakeBroker`) that behaves as in the report. `make test` runs the stories on kohort, "
+        "`make gallery` on every client, each in a fresh process. A client that has fixed the bug since passes. Every "
+        "story runs on all clients, also if its report is about one of them.",
         f"Made by `make gallery` on {time.strftime('%Y-%m-%d')}: {clients}.",
-        "| what was reported | where | "
+        "| bug | report | "
         + " | ".join(READERS)
         + " |\n| --- | --- |"
         + " :-: |" * len(READERS)
@@ -63,7 +63,7 @@ def page(found: dict[tuple[str, str], Seen]) -> str:
             + " |"
             for story in STORIES
         ),
-        "*yes*: the rule holds; *no*: it does not, or the client has no way to; *?*: the story could not be told.",
+        "*yes*: the rule holds; *no*: it does not, or the client has no way to; *?*: the story could not run.",
     ]
     for story in STORIES:
         parts += [
@@ -81,7 +81,7 @@ def main() -> None:
         with stage(story) as broker:
             seen = story.tell(broker, READERS[sys.argv[2]])
         print(_ANSWER + json.dumps(seen), flush=True)
-        os._exit(0)  # a client whose threads do not end is another story
+        os._exit(0)  # threads of a client may not end
     found = {}
     for story in STORIES:
         for who in READERS:

@@ -1,7 +1,7 @@
-"""Published bugs of other clients, each as a story that runs on any client; what holds, and what is observed.
+"""Published bugs of other clients, each as a story that runs on any client, with its rule and its result.
 
-A story gets the scripted broker and a way to make readers. It returns (whether all is well, what was seen). `since`
-names where users reported it. A peer's later version may have mended it, so `make gallery` runs them again.
+A story gets the scripted broker and a function that makes readers. It returns (the rule holds, the result). `since`
+names the reports of users. Later versions may have fixed a bug, so `make gallery` runs the stories again.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def commit_while_rebalancing(broker: FakeBroker, make: Make) -> Seen:
         committed = broker.group("group").offsets.get(TopicPartition(TOPIC, 0))
     return Seen(
         laid.calls == 1 and committed is not None and committed.offset == RECORDS,
-        f"{committed.offset if committed else 'nothing'} is committed after a refusal in the middle of a rebalance",
+        f"{committed.offset if committed else 'nothing'} is committed after a refusal during a rebalance",
     )
 
 
@@ -172,7 +172,7 @@ def pause_forgotten(broker: FakeBroker, make: Make) -> Seen:
         got = poll_until(reader, lambda got: any(each.partition == 1 for each in got), 6.0)
         got += poll_until(reader, lambda got: False, 1.0)
         leaked = [each for each in got if each.partition == 0]
-    return Seen(not leaked, f"{len(leaked)} records of a paused partition after a rebalance that left it where it was")
+    return Seen(not leaked, f"{len(leaked)} records of a paused partition after a rebalance that kept the partition")
 
 
 # -- offsets and bytes ------------------------------------------------------------------------------------------------
@@ -185,9 +185,7 @@ def unheard_reset(broker: FakeBroker, make: Make) -> Seen:
         got = poll_until(reader, lambda got: bool(got), 8.0)
         gaps = getattr(reader, "gaps", [])
     start = got[0].offset if got else None
-    return Seen(
-        bool(gaps), f"read on at {start} instead of 2; {'told: ' + str(gaps[0]) if gaps else 'nobody was told'}"
-    )
+    return Seen(bool(gaps), f"read on at {start} instead of 2; {'reported: ' + str(gaps[0]) if gaps else 'no report'}")
 
 
 def corrupted_bytes(broker: FakeBroker, make: Make) -> Seen:
@@ -200,8 +198,8 @@ def corrupted_bytes(broker: FakeBroker, make: Make) -> Seen:
         except Exception as error:  # each client has its own
             return Seen(True, f"{type(error).__name__}: {str(error)[:90]}")
     if got:
-        return Seen(False, f"gave {got[0].value!r} where b'account=1000' was written: the checksum was not looked at")
-    return Seen(False, "gave nothing, and said nothing")
+        return Seen(False, f"gave {got[0].value!r} where b'account=1000' was written: the checksum was not checked")
+    return Seen(False, "gave nothing, without an error")
 
 
 def decompression_bomb(broker: FakeBroker, make: Make) -> Seen:
@@ -235,10 +233,10 @@ def throttled_for_weeks(broker: FakeBroker, make: Make) -> Seen:
         before = len(broker.calls_of("Heartbeat"))
         poll_until(reader, lambda got: False, 4.0)
         beats = len(broker.calls_of("Heartbeat")) - before
-    return Seen(beats > 0, f"{beats} heartbeats in 4 s after one answer with a throttle of 24 days")
+    return Seen(beats > 0, f"{beats} heartbeats in 4 s after one response with a throttle time of 24 days")
 
 
-# -- what nobody can see ----------------------------------------------------------------------------------------------
+# -- health and causes ------------------------------------------------------------------------------------------------
 
 
 def stuck_and_silent(broker: FakeBroker, make: Make) -> Seen:
@@ -252,11 +250,11 @@ def stuck_and_silent(broker: FakeBroker, make: Make) -> Seen:
             reader.poll(0.2)
         health = getattr(getattr(reader, "consumer", None), "health", None)
         if health is None:
-            return Seen(False, "polls go on and give nothing; no public call tells that the group is gone")
+            return Seen(False, "polls go on without records; no public call shows that the group is unreachable")
         now = health()
         silent_s = now.last_heartbeat_s or 0.0
     told = now.reason or f"{now.state}, last heartbeat {silent_s:.1f} s ago"
-    return Seen(not now.healthy or silent_s > 1.5 or now.state != "stable", f"health() says: {told}")
+    return Seen(not now.healthy or silent_s > 1.5 or now.state != "stable", f"health(): {told}")
 
 
 def why_did_it_rebalance(broker: FakeBroker, make: Make) -> Seen:
@@ -264,13 +262,13 @@ def why_did_it_rebalance(broker: FakeBroker, make: Make) -> Seen:
         poll_until(reader, everything())
         timeline = getattr(getattr(reader, "consumer", None), "timeline", None)
         if timeline is None:
-            return Seen(False, "no public call tells why a rebalance happened, or how long it took")
+            return Seen(False, "no public call shows the cause or the duration of a rebalance")
         causes = [str(each.cause) for each in timeline()]
-    return Seen(bool(causes), f"timeline() says: {causes[0] if causes else 'nothing'}")
+    return Seen(bool(causes), f"timeline(): {causes[0] if causes else 'nothing'}")
 
 
 def poll_overstays(broker: FakeBroker, make: Make) -> Seen:
-    silent = Hold()  # dropping one answer would only show what the next one does
+    silent = Hold()  # a single dropped response would test the next one
     broker.control("FindCoordinator", lambda call: silent)
     worst = 0.0
     with closing(make(Wish(broker.bootstrap, request_timeout_ms=6000))) as reader:
@@ -278,7 +276,7 @@ def poll_overstays(broker: FakeBroker, make: Make) -> Seen:
             began = time.monotonic()
             reader.poll(0.5)
             worst = max(worst, time.monotonic() - began)
-    return Seen(worst < 1.5, f"poll(0.5 s) took up to {worst:.1f} s while no coordinator answered")
+    return Seen(worst < 1.5, f"poll(0.5 s) took up to {worst:.1f} s without a response from a coordinator")
 
 
 def close_hangs(broker: FakeBroker, make: Make) -> Seen:
@@ -310,10 +308,10 @@ def used_after_fork(broker: FakeBroker, make: Make) -> Seen:
             os.close(read)
             try:
                 reader.poll(0.5)
-                answer = b"gave an answer"
+                outcome = b"returned"
             except BaseException as error:  # the child's whole life
-                answer = type(error).__name__.encode()
-            os.write(write, answer)
+                outcome = type(error).__name__.encode()
+            os.write(write, outcome)
             os._exit(0)
         os.close(write)
         said = _of_child(child, read)
@@ -348,7 +346,7 @@ def two_of_one_name(broker: FakeBroker, make: Make) -> Seen:
                 told = type(error).__name__
             newer.poll(0.1)
         joins = len(broker.calls_of("JoinGroup"))
-    return Seen(bool(told) and joins <= 6, f"the older was told {told or 'nothing'}; {joins} JoinGroups")
+    return Seen(bool(told) and joins <= 6, f"the older got {told or 'no error'}; {joins} JoinGroups")
 
 
 def _(done: bool) -> str:
@@ -371,15 +369,15 @@ STORIES: tuple[Story, ...] = (
         partitions=4,
     ),
     Story(
-        "a handler that takes its time is expelled",
+        "a slow handler is expelled",
         "aiokafka#678, aiokafka#700",
         "heartbeats do not depend on the user's code",
         slow_handler,
     ),
     Story(
-        "a commit in the middle of a rebalance is the user's problem",
+        "a commit during a rebalance is lost",
         "arroyo#168, librdkafka#4908, quix-streams#705",
-        "kept, and sent again in the generation that follows",
+        "the commit is kept, and sent again in the next generation",
         commit_while_rebalancing,
     ),
     Story(
@@ -392,61 +390,61 @@ STORIES: tuple[Story, ...] = (
     Story(
         "pause is forgotten in a rebalance",
         "KAFKA-13425, quix-streams#1146",
-        "a partition that stays, stays paused",
+        "a kept partition stays paused",
         pause_forgotten,
         partitions=2,
     ),
     Story(
-        "offsets are reset and nobody hears of it",
+        "offsets are reset without a report",
         "librdkafka#521, PostHog#20283",
-        "a hook is told which records are skipped",
+        "a hook gets the skipped offsets",
         unheard_reset,
         ("B-40",),
     ),
     Story(
-        "damaged records are given as good ones",
+        "corrupt records are returned",
         "librdkafka: check.crcs is off by default",
-        "an error that names the place",
+        "an error with topic, partition and offset",
         corrupted_bytes,
         ("B-09",),
         records=0,
     ),
     Story(
-        "a small batch takes all the memory",
+        "a small batch takes all memory",
         "KAFKA-14063",
-        "refused at a cap, with memory bounded",
+        "refused at a limit, with bounded memory",
         decompression_bomb,
         ("B-13",),
         records=0,
     ),
     Story(
-        "a throttle of 24 days is slept through",
+        "a throttle time of 24 days stops heartbeats",
         "KIP-219",
-        "the wait is capped and heartbeats go on",
+        "the wait is limited and heartbeats go on",
         throttled_for_weeks,
         ("B-46",),
     ),
     Story(
-        "stuck, and no way to see it",
+        "an unreachable group is not visible",
         "aiokafka#1154, librdkafka#1605",
-        "health() tells that the member is none",
+        "health() shows that the membership is in doubt",
         stuck_and_silent,
         ("B-24",),
     ),
     Story(
-        "nobody knows why it rebalanced",
+        "a rebalance has no visible cause",
         "librdkafka#3790, apache/kafka#22270",
         "every rebalance has its cause",
         why_did_it_rebalance,
     ),
     Story(
-        "poll outstays its timeout",
+        "poll takes longer than its timeout",
         "kafka-python#1985, kafka-python#2459",
-        "poll returns when it was asked to",
+        "poll returns at its timeout",
         poll_overstays,
     ),
     Story(
-        "close hangs on a broker that is dead",
+        "close hangs on a dead broker",
         "librdkafka#1605, aiokafka#575",
         "close ends within its timeout",
         close_hangs,
@@ -459,9 +457,9 @@ STORIES: tuple[Story, ...] = (
         ("B-35",),
     ),
     Story(
-        "two processes of one instance id take turns",
+        "two processes of one instance id fence each other in turns",
         "librdkafka#3437, confluent-kafka-go#494",
-        "the older is told that it is fenced, once",
+        "the older gets one error that it is fenced",
         two_of_one_name,
         ("B-42",),
     ),

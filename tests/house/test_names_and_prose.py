@@ -1,4 +1,4 @@
-"""Names and docstrings of the product: one class a name, and first words that say a subject or a verb."""
+"""Names and prose of the product: one class a name, docstrings that begin with a subject or a verb, plain English."""
 
 import ast
 from collections import Counter
@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.house.prose import Finding, files, long_sentences, words
 from tests.house.test_house import LINKS, ROOT
 
 QUESTION_WORDS = frozenset({"How", "What", "When", "Where", "Whether", "Which", "Who", "Whom", "Whose", "Why"})
@@ -18,10 +19,27 @@ SHARED_NAMES = {
 }
 """Public names of two packages each, which their users import."""
 
+PAGES = tuple(
+    page
+    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "docs" / "conformance" / "README.md")
+    if page.name != "gallery.md"
+)
+"""The pages of users. The gallery quotes the reports of other clients, and their errors."""
+
+SOURCES = (*sorted(link.name for link in LINKS.iterdir() if link.is_symlink()), "benchmarks", "examples")
+MOST_LONG_SENTENCES = dict.fromkeys(SOURCES, 0)
+"""Folder -> its long sentences. A number may only become smaller."""
+
 
 def modules() -> Iterator[Path]:
     for room in sorted(link.name for link in LINKS.iterdir() if link.is_symlink()):
         yield from sorted((ROOT / room).rglob("*.py"))
+
+
+def shown(found: list[Finding]) -> str:
+    """The findings of a failed test, a line each."""
+    lines = [f"{one.path.relative_to(ROOT)}:{one.line}: {one.rule}: {one.text[:200]}" for one in found]
+    return "\n".join(["", *lines])
 
 
 def first_words(tree: ast.Module) -> Iterator[str]:
@@ -53,3 +71,45 @@ def test_no_two_classes_of_the_product_share_a_name() -> None:
                 if isinstance(node, ast.ClassDef):
                     places.setdefault(node.name, set()).add(place)
     assert {name: found for name, found in places.items() if len(found) > 1} == SHARED_NAMES
+
+
+@pytest.mark.parametrize("folder", SOURCES)
+def test_sources_use_the_words_of_the_field(folder: str) -> None:
+    """The table of words is `INSTEAD` in tests/house/prose.py."""
+    found = [one for path in files(ROOT / folder) for one in words(path)]
+    assert not found, shown(found)
+
+
+@pytest.mark.parametrize("folder", SOURCES)
+def test_sentences_of_sources_are_short(folder: str) -> None:
+    found = [one for path in files(ROOT / folder) for one in long_sentences(path)]
+    assert len(found) <= MOST_LONG_SENTENCES[folder], shown(found)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_pages_are_plain_english(page: Path) -> None:
+    found = [*words(page), *long_sentences(page)]
+    assert not found, shown(found)
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "found"),
+    [
+        ("a.md", "The broker answers.", ["'answers'"]),
+        ("a.md", '```\nthe broker answers\n```\n\nIt sends `answers` and "answers".', []),
+        ("a.md", "| a | b |\n| --- | --- |\n| nobody | " + "word " * 20 + "; " + "word " * 20 + "|", ["'nobody'"]),
+        ("a.md", "- one\n- " + "word " * 25 + "one", ["26 words"]),
+        ("a.md", "word " * 25 + ".\n\nword " * 25, []),
+        ("a.py", '"""A list.\n\n    ask   ' + "word " * 30 + '\n"""', []),
+        ("a.py", '"""' + "word " * 13 + "\n" + "word " * 13 + '"""', ["26 words"]),
+        ("a.py", "x = 1  # whoever comes", ["'whoever'"]),
+        ("a.py", "raise Error(f'{told} is not told now')", ["'told'"]),
+        ("a.py", "option(help='one two three ' + tell)\nkeys = ['ask', 'told']", []),
+        ("a.py", "Error('x', hint='" + "word " * 26 + "')", ["26 words"]),
+        ("a.pyx", 'cdef int f():\n    """The news of a broker."""', ["'news'"]),
+    ],
+)
+def test_words_and_long_sentences_are_found(tmp_path: Path, name: str, text: str, found: list[str]) -> None:
+    path = tmp_path / name
+    path.write_text(text + "\n")
+    assert [one.rule for one in (*words(path), *long_sentences(path))] == found
