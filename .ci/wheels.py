@@ -21,7 +21,6 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.14t")
 TRIED = ("tests/protocol", "tests/fastpath", "tests/assignors")
-TEST_TOOLS = ("pytest>=8.4", "pytest-timeout", "pytest-xdist", "hypothesis", "numpy", "pandas", "pyarrow")
 WHEEL_BYTES_MOST = 2_500_000
 NO_PLACE_IN_A_WHEEL = (".c", ".pyx", ".pxd", ".h")
 
@@ -73,7 +72,7 @@ def try_out(python: str, wheel: Path, scratch: Path) -> None:
     run(*smoke, env=clean | {"PATH": str(scratch / "empty")}, cwd=scratch)
     if shutil.which("java"):
         run(*smoke, "--broker", env=clean, cwd=scratch)
-    run(own, "-m", "pip", "install", "-q", "--prefer-binary", *TEST_TOOLS, env=clean)
+    run(own, "-m", "pip", "install", "-q", "--prefer-binary", "-r", ROOT / ".ci" / "fast-tests.txt", env=clean)
     run(own, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not broker", *TRIED, env=clean)
 
 

@@ -1,3 +1,4 @@
+# cython: freethreading_compatible=True
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
 """Nodes that read and write wire fields.
 

@@ -1,3 +1,4 @@
+# cython: freethreading_compatible=True
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Records of one slice of a partition, as columns, and as views of single records.
 
@@ -111,6 +112,7 @@ cdef class _Iterator:
     def __iter__(self):
         return self
 
+    @cython.critical_section
     def __next__(self):
         if self.index >= self.stop:
             raise StopIteration

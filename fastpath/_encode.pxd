@@ -34,6 +34,7 @@ cdef class BatchBuilder:
     cdef readonly int64_t first_offset, last_offset, first_timestamp_ms, max_timestamp_ms
 
     cdef int add(self, int64_t offset, int64_t timestamp, key, value, headers) except -1
+    cdef int lay_out(self, int64_t offset, int64_t timestamp, key, value, tuple headers) except -1
 
 
 cdef Body body_of(

@@ -1,3 +1,4 @@
+# cython: freethreading_compatible=True
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Encodes records to one batch, as in Produce requests and Fetch responses.
 
@@ -119,6 +120,10 @@ cdef class BatchBuilder:
         account.buffered += self.body.at - before
 
     cdef int add(self, int64_t offset, int64_t timestamp, key, value, headers) except -1:
+        return self.lay_out(offset, timestamp, key, value, _named(headers) if headers else ())
+
+    @cython.critical_section
+    cdef int lay_out(self, int64_t offset, int64_t timestamp, key, value, tuple headers) except -1:
         cdef Writer fields = self.fields
         cdef Py_ssize_t size
         if self.count == 0:
@@ -137,16 +142,10 @@ cdef class BatchBuilder:
         fields.nullable(key)
         fields.nullable(value)
         fields.room(10)
-        if headers:
-            pairs = tuple(headers.items() if hasattr(headers, "items") else headers)
-            fields.varint(len(pairs))
-            for name, content in pairs:
-                if name is None:  # a broker would reject the whole batch, with its other records
-                    raise ValueError("a header without a name")
-                fields.nullable(name.encode() if isinstance(name, str) else name)
-                fields.nullable(content)
-        else:
-            fields.varint(0)
+        fields.varint(len(headers))
+        for name, content in headers:
+            fields.nullable(name)
+            fields.nullable(content)
         size = fields.at
         self.body.room(10 + size)
         self.body.varint(size)
@@ -157,6 +156,7 @@ cdef class BatchBuilder:
         self.count += 1
         return 0
 
+    @cython.critical_section
     def finish(self, codec="none", level=None):
         """Return the body of all appended records. The builder cannot be used afterwards."""
         if self.count == 0:
@@ -166,6 +166,16 @@ cdef class BatchBuilder:
             self.body.block, codec, level, self.count, self.first_offset, self.last_offset,
             self.first_timestamp_ms, self.max_timestamp_ms,
         )
+
+
+cdef tuple _named(headers):
+    """Pairs of a name in bytes and its content."""
+    cdef list pairs = []
+    for name, content in headers.items() if hasattr(headers, "items") else headers:
+        if name is None:  # a broker would reject the whole batch, with its other records
+            raise ValueError("a header without a name")
+        pairs.append((name.encode() if isinstance(name, str) else name, content))
+    return tuple(pairs)
 
 
 def seal(

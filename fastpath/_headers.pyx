@@ -1,3 +1,4 @@
+# cython: freethreading_compatible=True
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The headers of one record, or of a slice in Arrow's layout. They are parsed when they are read."""
 

@@ -1,3 +1,4 @@
+# cython: freethreading_compatible=True
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Memory that holds columns and record bytes.
 
@@ -17,8 +18,20 @@ cdef extern from *:
     #else
     #define KOHORT_POOLED 1
     #endif
+
+    // With a GIL that is held whenever the pool is touched.
+    #ifdef Py_GIL_DISABLED
+    static PyMutex kohort_pool_mutex;
+    #define KOHORT_LOCK_POOL() PyMutex_Lock(&kohort_pool_mutex)
+    #define KOHORT_UNLOCK_POOL() PyMutex_Unlock(&kohort_pool_mutex)
+    #else
+    #define KOHORT_LOCK_POOL()
+    #define KOHORT_UNLOCK_POOL()
+    #endif
     """
     const bint POOLED "KOHORT_POOLED"
+    void lock_pool "KOHORT_LOCK_POOL"() noexcept
+    void unlock_pool "KOHORT_UNLOCK_POOL"() noexcept
 
 cdef enum:
     SMALLEST_CLASS = 12  # 4 KiB: malloc is as fast for smaller blocks
@@ -29,6 +42,36 @@ cdef Py_ssize_t POOL_BYTES_MAX = 32 << 20
 cdef char *_pool[31][8]
 cdef int _pooled[31]
 cdef Py_ssize_t _pool_bytes = 0
+
+
+cdef char *_taken(int power) noexcept:
+    """A block of a size class out of the pool; NULL if it has none."""
+    global _pool_bytes
+    cdef char *data = NULL
+    if POOLED and power < CLASSES:
+        lock_pool()
+        if _pooled[power]:
+            _pooled[power] -= 1
+            data = _pool[power][_pooled[power]]
+            _pool_bytes -= <Py_ssize_t>1 << power
+        unlock_pool()
+    return data
+
+
+cdef bint _kept(char *data, int power) noexcept:
+    """Put a block of a size class into the pool. Returns False if there is no room for it."""
+    global _pool_bytes
+    cdef Py_ssize_t capacity = <Py_ssize_t>1 << power
+    cdef bint room = False
+    if POOLED and power < CLASSES:
+        lock_pool()
+        room = _pooled[power] < POOL_DEPTH and _pool_bytes + capacity <= POOL_BYTES_MAX
+        if room:
+            _pool[power][_pooled[power]] = data
+            _pooled[power] += 1
+            _pool_bytes += capacity
+        unlock_pool()
+    return room
 
 
 cdef inline int _class_of(Py_ssize_t size) noexcept nogil:
@@ -45,34 +88,19 @@ cdef class Block:
     """
 
     def __cinit__(self, Py_ssize_t size):
-        global _pool_bytes
         if size < 0 or size > (<Py_ssize_t>1 << 40):
             raise MemoryError(f"cannot allocate a block of {size} bytes")
         cdef int power = _class_of(size)
         self.size = size
         self.capacity = (<Py_ssize_t>1 << power) if POOLED else size
-        if POOLED and power < CLASSES and _pooled[power]:
-            _pooled[power] -= 1
-            self.data = _pool[power][_pooled[power]]
-            _pool_bytes -= self.capacity
-            return
-        self.data = <char *>PyMem_RawMalloc(self.capacity)
+        self.data = _taken(power)
+        if self.data == NULL:
+            self.data = <char *>PyMem_RawMalloc(self.capacity)
         if self.data == NULL:
             raise MemoryError(f"cannot allocate a block of {size} bytes")
 
     def __dealloc__(self):
-        global _pool_bytes
-        cdef int power
-        if self.data == NULL:
-            return
-        power = _class_of(self.capacity)
-        if (
-            POOLED and power < CLASSES and _pooled[power] < POOL_DEPTH and _pool_bytes + self.capacity <= POOL_BYTES_MAX
-        ):
-            _pool[power][_pooled[power]] = self.data
-            _pooled[power] += 1
-            _pool_bytes += self.capacity
-        else:
+        if self.data != NULL and not _kept(self.data, _class_of(self.capacity)):
             PyMem_RawFree(self.data)
 
     cdef int resize(self, Py_ssize_t size) except -1:

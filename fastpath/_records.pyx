@@ -1,3 +1,4 @@
+# cython: freethreading_compatible=True
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Decodes record batches to columns. This is the part of the data plane that handles every record.
 
@@ -23,6 +24,7 @@ from kohort.fastpath._memory cimport Block, Source, view_of
 from kohort.fastpath._store cimport NO_HEADERS, Span, Store
 from kohort.fastpath._varint cimport varint, varlong
 
+from kohort.fastpath.checksum import crc32c_function
 from kohort.fastpath.compression import CODECS, LEGACY_LZ4, Broken, Codec, DoesNotFit
 from kohort.fastpath.errors import CorruptRecord, DecompressionLimit, UnsupportedCodec, UnsupportedMagic
 
@@ -202,17 +204,9 @@ cdef Py_ssize_t count_records(const uint8_t *p, const uint8_t *end) noexcept nog
     return min(total, MOST_GUESSED_RECORDS)
 
 
-cdef object _crc32c_of = None
-
-
 cdef object crc32c():
-    """Return the library's function, looked up at first use."""
-    global _crc32c_of
-    if _crc32c_of is None:
-        from kohort.fastpath.checksum import crc32c_function
-
-        _crc32c_of = crc32c_function()
-    return _crc32c_of
+    """The library's function, found at first use."""
+    return crc32c_function()
 
 
 cdef struct Message:  # one message of magic 0 or 1

@@ -1,3 +1,4 @@
+# cython: freethreading_compatible=True
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """Encodes columns of rows to record batches, and computes their partitions, without a Python object for any row.
 

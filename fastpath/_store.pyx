@@ -1,3 +1,4 @@
+# cython: freethreading_compatible=True
 # cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True, initializedcheck=False
 """The columns of one decode, before they have a topic, a partition or a slice.
 

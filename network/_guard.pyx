@@ -1,3 +1,4 @@
+# cython: freethreading_compatible=True
 # cython: language_level=3
 """Locks that no signal handler can leave held, or release for another thread.
 
@@ -22,6 +23,17 @@ cdef extern from "pythread.h":
     PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long us, int interruptible) noexcept nogil
     void PyThread_release_lock(PyThread_type_lock lock) noexcept nogil
     unsigned long PyThread_get_thread_ident() noexcept nogil
+
+cdef extern from *:
+    """
+    // A word that one thread writes while others read it.
+    #ifdef _MSC_VER
+    typedef volatile unsigned long kohort_shared_word;
+    #else
+    typedef _Atomic unsigned long kohort_shared_word;
+    #endif
+    """
+    ctypedef unsigned long shared_word "kohort_shared_word"
 
 cdef double LONGEST_WAIT_S = 0.1 if platform == "win32" else 4e6
 """The longest that a lock takes. No signal ends a wait for a lock on Windows, so that the wait is cut into pieces."""
@@ -55,7 +67,7 @@ cdef class Guard:
     """
 
     cdef PyThread_type_lock lock
-    cdef unsigned long owner
+    cdef shared_word owner
     cdef object reentered
 
     def __cinit__(self, reentered):
@@ -126,38 +138,56 @@ cdef class Bell:
     """Wakes threads that wait outside of any lock. Read `rings`, look whether there is anything to do, then `wait`:
     a ring in between ends the wait at once."""
 
-    cdef readonly unsigned long rings
+    cdef shared_word _rings
     cdef list waiters
 
     def __cinit__(self):
         self.waiters = []
 
+    @property
+    def rings(self):
+        return <unsigned long>self._rings
+
+    @cython.critical_section
     def ring(self):
         """Wake all waiting threads. It may be called from any thread, and from a signal handler."""
         cdef _Waiter waiter
         cdef list none = []
-        self.rings += 1
+        self._rings = self._rings + 1
         woken, self.waiters = self.waiters, none
         for waiter in woken:
             waiter.wake()
+
+    @cython.critical_section
+    cdef bint _join(self, _Waiter waiter, unsigned long seen) except -1:
+        """Let `waiter` be woken by the next ring; False if there was one since `seen`."""
+        if self._rings != seen:
+            return False
+        self.waiters.append(waiter)
+        return True
+
+    @cython.critical_section
+    cdef int _part(self, _Waiter waiter) except -1:
+        if not waiter.woken:
+            self.waiters = [one for one in self.waiters if one is not waiter]
+        return 0
 
     def wait(self, unsigned long seen, double timeout_s):
         """Sleep until `rings` differs from `seen`; False after `timeout_s` seconds. Raises the exception of a signal
         handler."""
         cdef _Waiter waiter
-        if self.rings != seen:
+        if self._rings != seen:
             return True
         if timeout_s <= 0:
             return False
         waiter = _Waiter()
-        self.waiters.append(waiter)
+        if not self._join(waiter, seen):
+            return True
         try:
-            if self.rings == seen:
-                _acquired(waiter.lock, timeout_s)
-            return self.rings != seen
+            _acquired(waiter.lock, timeout_s)
+            return self._rings != seen
         finally:
-            if not waiter.woken:
-                self.waiters = [one for one in self.waiters if one is not waiter]
+            self._part(waiter)
 
 
 @cython.final
@@ -168,8 +198,8 @@ cdef class Door:
     `Visit.handed` of a visit that is not settled yet.
     """
 
-    cdef unsigned long owner
-    cdef readonly int depth
+    cdef shared_word owner
+    cdef shared_word _depth
     cdef object elsewhere
     cdef public object look
     cdef public object handed
@@ -177,17 +207,32 @@ cdef class Door:
     def __cinit__(self, elsewhere):
         self.elsewhere = elsewhere
 
+    @property
+    def depth(self):
+        return <unsigned long>self._depth
+
+    cdef int refuse_others(self) except -1:
+        if self._depth and self.owner != PyThread_get_thread_ident():
+            raise self.elsewhere()
+        return 0
+
+    @cython.critical_section
+    cdef int left(self) except -1:
+        self._depth = self._depth - 1
+        return 0
+
+    @cython.critical_section
     def check(self):
         """Raises the error of `elsewhere` while another thread is inside."""
-        if self.depth and self.owner != PyThread_get_thread_ident():
-            raise self.elsewhere()
+        self.refuse_others()
 
+    @cython.critical_section
     def visit(self):
         """Enter. The visit lasts until it is left. A dropped visit is left."""
         cdef Visit visit = Visit.__new__(Visit)
-        self.check()
+        self.refuse_others()
         self.owner = PyThread_get_thread_ident()
-        self.depth += 1
+        self._depth = self._depth + 1
         visit.door = self
         return visit
 
@@ -200,7 +245,7 @@ cdef class Visit:
 
     def __dealloc__(self):
         if self.door is not None:
-            self.door.depth -= 1
+            self.door.left()
 
     def __enter__(self):
         return self
@@ -214,12 +259,12 @@ cdef class Visit:
         if door is None:
             return
         try:
-            if door.look is not None and door.depth == 1:
+            if door.look is not None and door._depth == 1:
                 door.look()
         finally:
             if self.door is not None:
                 self.door = None
-                door.depth -= 1
+                door.left()
 
     @property
     def handed(self):
@@ -232,7 +277,7 @@ cdef class Visit:
         cdef Door door = self.door
         self.door = None
         door.handed = value
-        door.depth -= 1
+        door.left()
 
 
 def keep_result(outcome, function, argument):
