@@ -3,13 +3,15 @@
 import ast
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
 from kohort.consistent_region import states as region
+from kohort.coordinator_client import SETTINGS as CONSUMER_SETTINGS
 from kohort.coordinator_client.exporting.readings import prometheus_name
 from kohort.coordinator_client.group.states import (
     CONSUMER_GROUP_TRANSITIONS,
@@ -19,6 +21,8 @@ from kohort.coordinator_client.group.states import (
     MemberState,
 )
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, MetricKind, MetricSpec
+from kohort.network.settings_table import Setting
+from kohort.producer import SETTINGS as PRODUCER_SETTINGS
 
 State = TypeVar("State", bound=Enum)
 When = TypeVar("When", bound=Enum)
@@ -148,7 +152,76 @@ def _figure_row(one: MetricSpec) -> str:
     return f"| `{one.name}` | {java} | {name} | {one.unit} | {one.about} |"
 
 
+def settings_page() -> str:
+    """docs/reference/settings.md."""
+    parts = [
+        "# Settings",
+        "Made by `docs/make.py` from the tables in the code. Change them there and run `make docs`.",
+        "`Consumer(bootstrap, setting=value)` takes kohort's names. `Consumer.from_config({...})` takes Kafka's names, "
+        "and values as text. An unknown name raises `ConfigError` with the nearest known name.",
+        "## Consumer",
+        _settings_table(CONSUMER_SETTINGS.values()),
+        "## Producer",
+        _settings_table(PRODUCER_SETTINGS.values()),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _settings_table(settings: Iterable[Setting]) -> str:
+    head = ["| kohort | Kafka | default | allowed | meaning |", "| --- | --- | --- | --- | --- |"]
+    return "\n".join(head + [_setting_row(one) for one in settings])
+
+
+def _setting_row(one: Setting) -> str:
+    if one.choices:
+        allowed = ", ".join(f"`{choice}`" for choice in one.choices)
+    elif one.low is not None or one.high is not None:
+        allowed = " ".join(
+            f"{sign} {bound:,}" for sign, bound in (("≥", one.low), ("≤", one.high)) if bound is not None
+        )
+    else:
+        allowed = ""
+    default = "" if one.default is None or one.default == () else f"`{one.default}`"
+    return f"| `{one.name}` | `{one.kafka}` | {default} | {allowed} | {one.about.replace('|', chr(92) + '|')} |"
+
+
+def public_errors() -> dict[str, list[type[Exception]]]:
+    """Public package -> its error classes: each class once, at the first package that exports it."""
+    found: dict[str, list[type[Exception]]] = {}
+    seen: set[type] = set()
+    for package in ("common", "coordinator_client", "producer", "admin", "assignors", "fastpath", "spark", "testing"):
+        module = import_module(f"kohort.{package}")
+        values = (getattr(module, name) for name in module.__all__)
+        classes = [one for one in values if isinstance(one, type) and issubclass(one, Exception) and one not in seen]
+        seen.update(classes)
+        found[package] = classes
+    region = import_module("kohort.consistent_region.errors")
+    found["consistent_region.errors"] = [
+        one for one in vars(region).values() if isinstance(one, type) and one.__module__ == region.__name__
+    ]
+    return {package: classes for package, classes in found.items() if classes}
+
+
+def errors_page() -> str:
+    """docs/reference/errors.md."""
+    parts = [
+        "# Errors",
+        "Made by `docs/make.py` from the classes. Change them there and run `make docs`.",
+        "Every error derives from `KohortError`. `error.place` holds the values that say where it happened, such as "
+        "topic, partition and offset. `error.hint` says what to do.",
+    ]
+    for package, classes in public_errors().items():
+        parts.append(f"## kohort.{package}")
+        for one in classes:
+            bases = ", ".join(f"`{base.__name__}`" for base in one.__bases__)
+            parts.append(f"### {one.__name__}")
+            parts.append(f"Derives from {bases}. {inspect.cleandoc(one.__doc__ or '')}")
+    return "\n\n".join(parts) + "\n"
+
+
 PAGES: Mapping[str, Callable[[], str]] = {
+    "reference/errors.md": errors_page,
+    "reference/settings.md": settings_page,
     "metrics.md": metrics_page,
     "region-states.md": region_states_page,
     "states.md": states_page,

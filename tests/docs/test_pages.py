@@ -1,0 +1,130 @@
+"""Every page's code runs in its order on a real broker, and prints the output that the page shows."""
+
+from pathlib import Path
+
+import pytest
+
+from kohort.testing.broker_selection import SelectedBroker
+from tests.docs.pages import PageError, PageRun, blocks_of, commands_of, is_like, shown_output
+
+DOCS = Path(__file__).parents[2] / "docs"
+NOT_YET = frozenset(
+    {
+        "assignors.md",
+        "kip848.md",
+        "producer.md",
+        "records.md",
+        "region.md",
+        "security.md",
+        "spark.md",
+        "testing.md",
+        "watching.md",
+    }
+)
+"""Pages whose blocks are fragments. The list only shrinks."""
+
+PAGES = sorted(
+    str(path.relative_to(DOCS))
+    for path in DOCS.rglob("*.md")
+    if any(block.language in {"python", "console"} for block in blocks_of(path.read_text()))
+)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize("name", [name for name in PAGES if name not in NOT_YET])
+def test_every_block_runs_and_prints_what_the_page_shows(
+    name: str, tmp_path: Path, broker: SelectedBroker
+) -> None:
+    ran, needing = PageRun(DOCS / name, tmp_path, broker.bootstrap).run()
+    print(f"{name}: {ran} blocks ran, {needing} need something else")
+    assert ran + needing > 0
+
+
+def test_pages_that_do_not_run_are_known() -> None:
+    assert set(PAGES) >= NOT_YET
+
+
+def test_at_most_15_blocks_need_something_that_no_test_has() -> None:
+    needing = [
+        (path.name, block.line)
+        for path in DOCS.rglob("*.md")
+        for block in blocks_of(path.read_text())
+        if block.verb == "needs"
+    ]
+    assert len(needing) <= 15, needing
+
+
+PAGE = """
+```python
+print("a")
+```
+
+```text
+a
+```
+
+<!-- file: x.py -->
+```python
+print("in a file")
+```
+
+```console
+$ python x.py
+in a file
+$ echo one \\
+  two
+one ...
+```
+"""
+
+
+def test_a_page_is_cut_into_blocks_with_their_lines_and_outputs() -> None:
+    blocks = blocks_of(PAGE)
+    assert [(one.language, one.line, one.verb) for one in blocks] == [
+        ("python", 3, None),
+        ("text", 7, None),
+        ("python", 12, "file"),
+        ("console", 16, None),
+    ]
+    assert shown_output(PAGE, blocks, 0) == "a\n"
+    assert shown_output(PAGE, blocks, 2) is None
+    assert list(commands_of(blocks[3].text)) == [
+        ("python x.py\n", "in a file\n"),
+        ("echo one \\\n  two\n", "one ...\n"),
+    ]
+
+
+def run(text: str, folder: Path) -> tuple[int, int]:
+    page = folder / "page.md"
+    page.write_text(text)
+    return PageRun(page, folder, "127.0.0.1:1").run()
+
+
+def test_a_page_runs(tmp_path: Path) -> None:
+    assert run(PAGE, tmp_path) == (2, 0)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("```python\nprint(1)\n```\n\n```text\n2\n```\n", r"page.md:2: prints\n1\n\nand not\n2"),
+        ("```python\nx = 1\n```\n\n```python\nx / 0\n```\n", r'page.md:6: Traceback(?s:.*)page.md", line 6'),
+        ("```console\n$ echo a\nb\n```\n", r"`echo a` prints\na\n\nand not\nb"),
+        ("```console\n$ exit 3\n```\n", "`exit 3` ends with 3"),
+        ("<!-- endless: -->\n```python\n1\n```\n\n```text\n2\n```\n", "ends by itself"),
+        ("```python\nimport os; os._exit(1)\n```\n", "the interpreter ended"),
+    ],
+)
+def test_a_wrong_page_fails_at_its_line(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(PageError, match=message):
+        run(text, tmp_path)
+
+
+def test_a_block_without_an_end_is_interrupted_once_its_output_is_there(tmp_path: Path) -> None:
+    endless = 'import time\ntry:\n    print("first")\n    while True: time.sleep(0.1)\nfinally:\n    done = True\n'
+    assert run(f"<!-- endless: -->\n```python\n{endless}```\n\n```text\nfirst\n```\n\n```python\nassert done\n```\n", tmp_path) == (2, 0)
+
+
+def test_dots_stand_for_any_text() -> None:
+    assert is_like("offset 17 of x\nend\n", "offset ... of x\nend\n")
+    assert not is_like("offset 17 of y\nend\n", "offset ... of x\nend\n")
