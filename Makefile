@@ -172,8 +172,9 @@ mutants: dev  ## deliberate faults in a region, which the seeded world must catc
 mutation: dev  ## random small faults in tests/mutation/scope.py, which tests without a broker must find: SEED=1 COUNT=300
 	@nice -n 10 $(BIN)/python -m tests.mutation --seed $(or $(SEED),1) --count $(or $(COUNT),300) --jobs $(or $(JOBS),1)
 
-docs: dev  ## make the pages that come from tables of the code
+docs: dev  ## make the pages that come from tables of the code, and the site of all pages in out/site; strict
 	@$(BIN)/python docs/make.py
+	@$(BIN)/zensical build --strict
 
 clean:  ## remove built files
 	rm -rf build out $(VENV) *.egg-info src/*.egg-info $(foreach each,fastpath assignors network,$(each)/*.c $(each)/*.so)

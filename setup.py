@@ -60,8 +60,10 @@ EXTRAS["bench"] = [
     "lz4",  # kafka-python's codecs
     "python-snappy",
 ]
+EXTRAS["docs"] = ["zensical>=0.0.73", "mkdocstrings-python>=2"]
 EXTRAS["dev"] = [
     *EXTRAS["demo"],
+    *EXTRAS["docs"],
     *EXTRAS["bench"],
     *EXTRAS["postgres"],
     *EXTRAS["prometheus"],

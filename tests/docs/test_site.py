@@ -1,0 +1,76 @@
+"""The site builds strictly: a dead link, a missing page or a missing name of the reference fails."""
+
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from docs.make import PAGES
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site's sources in a folder of their own, with the pages that are made from code."""
+    folder = tmp_path_factory.mktemp("site")
+    shutil.copytree(ROOT / "docs", folder / "docs")
+    shutil.copy(ROOT / "CHANGELOG.md", folder)
+    for name, make in PAGES.items():
+        (folder / "docs" / name).write_text(make())
+    config = (ROOT / "zensical.toml").read_text().replace('paths = ["src"]', f'paths = ["{ROOT / "src"}"]')
+    (folder / "zensical.toml").write_text(config)
+    return folder
+
+
+def build(folder: Path) -> subprocess.CompletedProcess[str]:
+    zensical = Path(sys.executable).with_name("zensical")
+    return subprocess.run(
+        [zensical, "build", "--strict"], cwd=folder, capture_output=True, text=True, timeout=300, check=False
+    )
+
+
+def test_the_site_builds_strictly(copy: Path) -> None:
+    done = build(copy)
+    assert done.returncode == 0, done.stdout + done.stderr
+    reference = (copy / "out/site/reference/consumer/index.html").read_text()
+    assert "enforce_rebalance" in reference
+    assert "max_poll_interval_ms" in (copy / "out/site/reference/settings/index.html").read_text()
+    assert "OffsetOutOfRange" in (copy / "out/site/reference/errors/index.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("page", "text"),
+    [("glossary.md", "\n[gone](nowhere.md)\n"), ("reference/admin.md", "\n::: kohort.admin.NoSuchName\n")],
+)
+def test_a_dead_link_and_a_missing_name_fail(copy: Path, page: str, text: str) -> None:
+    path = copy / "docs" / page
+    sound = path.read_text()
+    path.write_text(sound + text)
+    try:
+        assert build(copy).returncode != 0
+    finally:
+        path.write_text(sound)
+
+
+def pages_of(entry: object) -> list[str]:
+    """The pages of a part of the navigation: a page, a list of parts, or a part with a title."""
+    match entry:
+        case str():
+            return [entry]
+        case list():
+            return [page for one in entry for page in pages_of(one)]
+        case dict():
+            return [page for one in entry.values() for page in pages_of(one)]
+    raise TypeError(entry)
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    """Kept reports aside, which docs/conformance/README.md links to."""
+    named = pages_of(tomllib.loads((ROOT / "zensical.toml").read_text())["project"]["nav"])
+    docs = ROOT / "docs"
+    there = {str(path.relative_to(docs)) for path in docs.rglob("*.md") if not path.match("conformance/apache-*")}
+    assert sorted(named) == sorted(there | PAGES.keys())
