@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from kohort.testing.broker_selection import SelectedBroker
+from tests.support.broker_selection import SelectedBroker
 from tests.docs.pages import PageError, PageRun, blocks_of, commands_of, is_like, shown_output
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -32,9 +32,7 @@ PAGES = sorted(
 
 @pytest.mark.broker
 @pytest.mark.parametrize("name", [name for name in PAGES if name not in NOT_YET])
-def test_every_block_runs_and_prints_what_the_page_shows(
-    name: str, tmp_path: Path, broker: SelectedBroker
-) -> None:
+def test_every_block_runs_and_prints_what_the_page_shows(name: str, tmp_path: Path, broker: SelectedBroker) -> None:
     ran, needing = PageRun(DOCS / name, tmp_path, broker.bootstrap).run()
     print(f"{name}: {ran} blocks ran, {needing} need something else")
     assert ran + needing > 0
@@ -122,7 +120,9 @@ def test_a_wrong_page_fails_at_its_line(text: str, message: str, tmp_path: Path)
 
 def test_a_block_without_an_end_is_interrupted_once_its_output_is_there(tmp_path: Path) -> None:
     endless = 'import time\ntry:\n    print("first")\n    while True: time.sleep(0.1)\nfinally:\n    done = True\n'
-    assert run(f"<!-- endless: -->\n```python\n{endless}```\n\n```text\nfirst\n```\n\n```python\nassert done\n```\n", tmp_path) == (2, 0)
+    assert run(
+        f"<!-- endless: -->\n```python\n{endless}```\n\n```text\nfirst\n```\n\n```python\nassert done\n```\n", tmp_path
+    ) == (2, 0)
 
 
 def test_dots_stand_for_any_text() -> None:
