@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.broker_selection import SelectedBroker
 from tests.docs.pages import PageError, PageRun, blocks_of, commands_of, is_like, shown_output
+from tests.support.broker_selection import SelectedBroker
 
 DOCS = Path(__file__).parents[2] / "docs"
 NOT_YET = frozenset(
