@@ -46,7 +46,7 @@ class _Lookup:
     def __init__(self) -> None:
         self.node: CoordinatorNode | None = None
         self.in_flight = False
-        self.attempts: Attempts = FRESH
+        self.attempts = FRESH
         self.failure: LookupFailure | None = None
 
 
