@@ -15,7 +15,7 @@ Offsets and timestamps are not copied, nor are keys and values as binary_view. T
 
 from bisect import bisect_left
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kohort.common.errors import KohortError
 
@@ -24,10 +24,31 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kohort.fastpath._bytes_column import BytesColumn
-    from kohort.fastpath._columns import RecordColumns
+    from kohort.fastpath._headers import HeaderLayout
 
 
-def record_batch(columns: "RecordColumns", schema: "pa.Schema | None" = None) -> "pa.RecordBatch":
+class SourceColumns(Protocol):
+    """The buffers of a `RecordColumns`."""
+
+    topic: str
+    partition: int
+
+    def __len__(self) -> int: ...
+    @property
+    def offsets(self) -> memoryview: ...
+    @property
+    def timestamps_ms(self) -> memoryview: ...
+    @property
+    def timestamp_types(self) -> memoryview: ...
+    @property
+    def keys(self) -> "BytesColumn": ...
+    @property
+    def values(self) -> "BytesColumn": ...
+    @property
+    def headers(self) -> "HeaderLayout | None": ...
+
+
+def record_batch(columns: "SourceColumns", schema: "pa.Schema | None" = None) -> "pa.RecordBatch":
     """Return a pyarrow.RecordBatch of `columns`: those of `schema`, in its order and types, or all of them by default.
 
     Raises KohortError for an unknown column or type, and for the first record that does not fit its type.
@@ -54,7 +75,7 @@ def record_batch(columns: "RecordColumns", schema: "pa.Schema | None" = None) ->
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _misfit(columns: "RecordColumns", array: "pa.Array", kind: "pa.DataType") -> dict[str, Any]:
+def _misfit(columns: "SourceColumns", array: "pa.Array", kind: "pa.DataType") -> dict[str, Any]:
     """Return the index of the first record with a value that is not a valid `kind`."""
     import pyarrow as pa
 
@@ -70,7 +91,7 @@ def _misfit(columns: "RecordColumns", array: "pa.Array", kind: "pa.DataType") ->
     return {"topic": columns.topic, "partition": columns.partition, **offset}
 
 
-def polars_frame(columns: "RecordColumns", schema: "pa.Schema | None" = None) -> "polars.DataFrame":
+def polars_frame(columns: "SourceColumns", schema: "pa.Schema | None" = None) -> "polars.DataFrame":
     """Return a polars.DataFrame of `columns`. Without a schema, keys and values are views, without a copy."""
     import polars
     import pyarrow as pa
@@ -108,13 +129,13 @@ def _fixed(values: memoryview, kind: "pa.DataType", nulls: int = 0) -> "pa.Array
     return pa.Array.from_buffers(kind, len(values), [None, pa.py_buffer(values)], nulls)
 
 
-def _offset(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
+def _offset(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
     import pyarrow as pa
 
     return _fixed(columns.offsets, pa.int64())
 
 
-def _timestamp(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
+def _timestamp(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
     import pyarrow as pa
 
     if pa.types.is_timestamp(kind):
@@ -122,20 +143,20 @@ def _timestamp(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
     return _fixed(columns.timestamps_ms, pa.int64())
 
 
-def _timestamp_type(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
+def _timestamp_type(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
     import pyarrow as pa
 
     return _fixed(columns.timestamp_types, pa.int8())
 
 
-def _topic(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
+def _topic(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
     import pyarrow as pa
 
     indices = _fixed(memoryview(bytes(len(columns))), pa.int8())
     return pa.DictionaryArray.from_arrays(indices, pa.array([columns.topic], pa.string()))
 
 
-def _partition(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
+def _partition(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
     import pyarrow as pa
 
     return pa.repeat(pa.scalar(columns.partition, pa.int32()), len(columns))
@@ -157,15 +178,15 @@ def _bytes(column: "BytesColumn", kind: "pa.DataType") -> "pa.Array":
     return pa.Array.from_buffers(plain, len(column), [bits, pa.py_buffer(offsets), pa.py_buffer(contiguous)], nulls)
 
 
-def _key(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
+def _key(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
     return _bytes(columns.keys, kind)
 
 
-def _value(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
+def _value(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
     return _bytes(columns.values, kind)
 
 
-def _headers(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
+def _headers(columns: "SourceColumns", kind: "pa.DataType") -> "pa.Array":
     import pyarrow as pa
 
     layout = columns.headers
@@ -187,7 +208,7 @@ def _headers(columns: "RecordColumns", kind: "pa.DataType") -> "pa.Array":
     )
 
 
-_BUILDERS: dict[str, Callable[["RecordColumns", Any], Any]] = {
+_BUILDERS: dict[str, Callable[["SourceColumns", Any], Any]] = {
     "topic": _topic,
     "partition": _partition,
     "offset": _offset,

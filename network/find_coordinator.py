@@ -5,7 +5,7 @@ from enum import IntEnum
 from typing import NamedTuple
 
 from kohort.common import KohortError
-from kohort.network.backoff import FRESH, Attempts, Backoff
+from kohort.network.backoff import FRESH, Backoff
 from kohort.network.request_versions import fit
 from kohort.network.requests import Endpoint, PendingRequest, RequestResult, ResponseReceived, SendFailed
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest, FindCoordinatorResponse
@@ -39,12 +39,14 @@ class LookupFailure(NamedTuple):
 
 
 class _Lookup:
+    """The look-up of one coordinator: the result, or the failures so far."""
+
     __slots__ = ("attempts", "failure", "in_flight", "node")
 
     def __init__(self) -> None:
         self.node: CoordinatorNode | None = None
         self.in_flight = False
-        self.attempts: Attempts = FRESH
+        self.attempts = FRESH
         self.failure: LookupFailure | None = None
 
 
