@@ -59,7 +59,7 @@ def test_a_corrupt_batch_with_a_lying_base_offset_costs_one_offset(
             offsets += [record.offset for columns in consumer.poll(0.2) for record in columns]
         assert offsets == list(range(1, RECORDS))
         (told,) = [notice for notice in consumer.notices() if notice.kind == "batch_skipped"]
-        assert "goes on at offset 1" in told.text
+        assert "continues at offset 1" in told.text
         assert "partition=0" in told.text
 
 
