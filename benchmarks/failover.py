@@ -50,9 +50,11 @@ def run(report: Report) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Failover:
-    """Times are seconds after the kill. `ours_reads_s`: until every partition that the dead broker had led was read
-    again; 0.0 where it had led none. `lost_commits`: partitions whose committed offset is behind an accepted one.
-    `partitions_read`: how many were read after the kill. `repeated`: slices after the kill that did not begin where
+    """The results of one kill. Times are seconds after it.
+
+    `ours_reads_s`: until every partition of the dead broker was read again; 0.0 if it had none. `lost_commits`:
+    partitions whose committed offset is behind an accepted one. `partitions_read`: the number of partitions that were
+    read after the kill. `repeated`: slices after the kill that did not begin where
     the one before had ended. `errors`: of commits that were refused after the kill, and of members that died."""
 
     group_served_s: float

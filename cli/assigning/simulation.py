@@ -56,9 +56,9 @@ class Beside:
 class SimulationResult:
     """The effect of the event under one assignor.
 
-    `moves`: partitions that had an owner and have another one now; `forced`: those of them whose owner left or no
-    longer wants the topic. `stopped`: partitions whose owner stays in the group and has to stop reading them, if only
-    for the rebalance. `rounds`: rebalances until nothing moves any more.
+    `moves`: partitions with a new owner. `forced`: moves whose old owner left or no longer subscribes to the topic.
+    `stopped`: partitions whose owner stays in the group but stops reading, if only for the rebalance. `rounds`:
+    rebalances until no partition moves.
     """
 
     assignor: str

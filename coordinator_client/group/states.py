@@ -121,7 +121,7 @@ class Trigger(Enum):
     POLLED_AGAIN = "poll was called again"
     LEFT = "the leave has ended"
     GAVE_UP = "a fatal error without owned partitions"
-    CLOSED = "closed: all steps are done, or the time is over"
+    CLOSED = "all steps of close are done, or its time is over"
 
 
 class CoordinatorTrigger(Enum):

@@ -155,5 +155,5 @@ def test_the_shortest_member_prints_what_it_reads_and_commits(
     rest, _ = member.communicate(timeout=120)
     assert lines[0].startswith("generation 1: now reading")
     assert lines[-1] == "1 0 b'key' b'value'"
-    assert "letting go" in rest
+    assert "releasing" in rest
     assert member.returncode == 0
