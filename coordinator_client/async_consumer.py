@@ -6,14 +6,13 @@ time, until max_poll_interval_ms.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Never, Self, TypeVar
 
-from kohort.assignors import Assignor
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client.consumer import ALL, ConsumerBase, Offsets
+from kohort.coordinator_client.consumer_base import ALL, ConsumerBase, Offsets
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.fetch.fetch_collector import Handed, Offer
@@ -95,19 +94,6 @@ class AsyncConsumer(ConsumerBase):
     """
 
     _awaits = True
-
-    def __init__(
-        self,
-        bootstrap: str | Sequence[str] = (),
-        *,
-        group: str | None = None,
-        assignors: Sequence[str | Assignor] | None = None,
-        on_reset: Callable[[OffsetReset], None] | None = None,
-        **settings: Any,
-    ) -> None:
-        if assignors is not None:
-            settings["assignors"] = assignors
-        self._begin(ConsumerConfig.of(bootstrap=bootstrap, group=group, **settings), on_reset)
 
     def _begin(self, config: ConsumerConfig, on_reset: Callable[[OffsetReset], None] | None) -> None:
         self._loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
@@ -362,10 +348,7 @@ class AsyncConsumer(ConsumerBase):
     ) -> None:
         """See `Consumer.commit`."""
         with self._session.acquire():
-            deadline = self._deadline(timeout_s)
-            future = self._session.call(
-                lambda core: core.commits.put(offsets, deadline=deadline, allow_rewind=allow_rewind, blocking=True)
-            )
+            future = self._put_commit(offsets, timeout_s, allow_rewind)
             try:
                 await self._future(future)
             finally:
