@@ -5,8 +5,8 @@ The driver's thread calls `poll` after each event, and sends the returned reques
 because a signal handler may raise after any call. Both hold the driver's lock meanwhile, and do nothing slow: no I/O,
 no decoding, no user code.
 
-A turn follows the dependencies: the group's machine, its assignment, metadata, commits, offsets, fetches. Requests are
-in `consumer_metadata.py`, `offset_lookups.py` and `commit_requests.py`.
+A turn follows the dependencies: the group's machine, its assignment, commits, offsets, fetches, metadata. Each part is
+a `RequestManager`, and receives a `ConsumerContext`.
 """
 
 from collections import deque
