@@ -8,7 +8,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_base import ALL, ConsumerBase, Offsets
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
-from kohort.coordinator_client.fetch.fetch_collector import Handed, Offer
+from kohort.coordinator_client.fetch.fetch_collector import CollectedFetches, ReturnedFetches
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
@@ -84,8 +84,8 @@ class Consumer(ConsumerBase):
         session = self._session
         visit = session.acquire(in_hooks=False)
         try:
-            offer = self._poll(session.driver.now() + timeout_s, ALL)
-            columns, handed = offer.columns, Handed(offer)
+            collected = self._poll(session.driver.now() + timeout_s, ALL)
+            columns, handed = collected.columns, ReturnedFetches(collected)
         except BaseException as problem:
             visit.leave()
             if problem is session.error:
@@ -101,8 +101,8 @@ class Consumer(ConsumerBase):
         while not session.closed:
             visit = session.acquire(in_hooks=False)
             try:
-                offer = self._poll(session.driver.now() + 3600.0, 1)
-                columns, handed = offer.columns, Handed(offer)
+                collected = self._poll(session.driver.now() + 3600.0, 1)
+                columns, handed = collected.columns, ReturnedFetches(collected)
             except BaseException as problem:
                 visit.leave()
                 if problem is session.error:
@@ -115,7 +115,7 @@ class Consumer(ConsumerBase):
             else:
                 visit.leave()
 
-    def _poll(self, until: float, most_slices: int) -> Offer:
+    def _poll(self, until: float, most_slices: int) -> CollectedFetches:
         session = self._session
         try:
             session.poll_begins()
@@ -126,15 +126,15 @@ class Consumer(ConsumerBase):
                     self._run_hook(due)
                 elif due is not None:
                     due()
-                elif (offer := session.gather(most_slices)).columns:
-                    return offer
-                elif offer.items:
-                    session.collector.skip_batch(offer)
+                elif (collected := session.gather(most_slices)).columns:
+                    return collected
+                elif collected.items:
+                    session.collector.skip_batch(collected)
                 else:
                     session.driver.check()
                     if not session.wait(until, seen):
                         break
-            return Offer()
+            return CollectedFetches()
         except KohortError as error:
             session.poll_failed(error)
             raise
@@ -281,7 +281,7 @@ class Consumer(ConsumerBase):
         Empty for a KIP-848 group, which needs another request. Raises AuthorizationFailed.
         """
         with self._session.acquire():
-            return self._result(self._ask_mates(timeout_s), timeout_s)
+            return self._result(self._ask_members(timeout_s), timeout_s)
 
     def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
         """Records between position and end of the log (the last stable offset under read_committed), by partition."""

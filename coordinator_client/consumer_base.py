@@ -339,25 +339,25 @@ class ConsumerBase:
     ) -> "Promise[dict[TopicPartition, OffsetAndMetadata | None]]":
         wanted = tuple(each_partition(partitions))
         deadline = self._deadline(timeout_s)
-        return self._session.call(lambda core: core.questions.look_up_committed(wanted, deadline))
+        return self._session.call(lambda core: core.lookups.look_up_committed(wanted, deadline))
 
     def _ask_offsets(
         self, wanted: dict[TopicPartition, int], timeout_s: float | None, *, stable: bool = True
     ) -> "Promise[Mapping[TopicPartition, ListedOffset]]":
         deadline = self._deadline(timeout_s)
-        return self._session.call(lambda core: core.questions.look_up(wanted, deadline, stable=stable))
+        return self._session.call(lambda core: core.lookups.look_up(wanted, deadline, stable=stable))
 
     def _ask_topic(self, topic: str, timeout_s: float | None, fresh: bool) -> "Promise[tuple[TopicPartition, ...]]":
         wanted, deadline = topic_given(topic), self._deadline(timeout_s)
-        return self._session.call(lambda core: core.questions.look_up_topic(wanted, deadline, fresh=fresh))
+        return self._session.call(lambda core: core.lookups.look_up_topic(wanted, deadline, fresh=fresh))
 
-    def _ask_mates(self, timeout_s: float | None) -> "Promise[tuple[GroupMemberDescription, ...]]":
+    def _ask_members(self, timeout_s: float | None) -> "Promise[tuple[GroupMemberDescription, ...]]":
         deadline = self._deadline(timeout_s)
-        return self._session.call(lambda core: core.questions.describe_group(deadline))
+        return self._session.call(lambda core: core.lookups.describe_group(deadline))
 
     def _ask_topics(self, timeout_s: float | None) -> "Promise[dict[str, tuple[TopicPartition, ...]]]":
         deadline = self._deadline(timeout_s)
-        return self._session.call(lambda core: core.questions.look_up_topics(deadline))
+        return self._session.call(lambda core: core.lookups.look_up_topics(deadline))
 
 
 def _several(topics: Iterable[str]) -> tuple[str, ...]:
