@@ -6,17 +6,16 @@ time, until max_poll_interval_ms.
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Never, Self, TypeVar
 
-from kohort.assignors import Assignor
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client.consumer import ALL, ConsumerBase, Offsets
+from kohort.coordinator_client.consumer_base import ALL, ConsumerBase, Offsets
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
-from kohort.coordinator_client.fetch.fetch_collector import Handed, Offer
+from kohort.coordinator_client.fetch.fetch_collector import CollectedFetches, ReturnedFetches
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
@@ -96,19 +95,6 @@ class AsyncConsumer(ConsumerBase):
 
     _awaits = True
 
-    def __init__(
-        self,
-        bootstrap: str | Sequence[str] = (),
-        *,
-        group: str | None = None,
-        assignors: Sequence[str | Assignor] | None = None,
-        on_reset: Callable[[OffsetReset], None] | None = None,
-        **settings: Any,
-    ) -> None:
-        if assignors is not None:
-            settings["assignors"] = assignors
-        self._begin(ConsumerConfig.of(bootstrap=bootstrap, group=group, **settings), on_reset)
-
     def _begin(self, config: ConsumerConfig, on_reset: Callable[[OffsetReset], None] | None) -> None:
         self._loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
         super()._begin(config, on_reset)
@@ -126,8 +112,8 @@ class AsyncConsumer(ConsumerBase):
         session = self._session
         visit = session.acquire(in_hooks=False)
         try:
-            offer = await self._poll(session.driver.now() + timeout_s, ALL)
-            columns, handed = offer.columns, Handed(offer)
+            collected = await self._poll(session.driver.now() + timeout_s, ALL)
+            columns, handed = collected.columns, ReturnedFetches(collected)
         except BaseException as problem:
             visit.leave()
             if problem is session.error:
@@ -142,8 +128,8 @@ class AsyncConsumer(ConsumerBase):
         while not session.closed:
             visit = session.acquire(in_hooks=False)
             try:
-                offer = await self._poll(session.driver.now() + 3600.0, 1)
-                columns, handed = offer.columns, Handed(offer)
+                collected = await self._poll(session.driver.now() + 3600.0, 1)
+                columns, handed = collected.columns, ReturnedFetches(collected)
             except BaseException as problem:
                 visit.leave()
                 if problem is session.error:
@@ -156,14 +142,14 @@ class AsyncConsumer(ConsumerBase):
             else:
                 visit.leave()
 
-    async def _poll(self, until: float, most_slices: int) -> Offer:
+    async def _poll(self, until: float, most_slices: int) -> CollectedFetches:
         session, me = self._session, asyncio.current_task()
         if self._busy is not None:
             raise ConcurrentUseError("another task is polling this consumer", hint="poll from one task")
         try:
             self._busy = me
             session.poll_begins()
-            return await self._next_offer(until, most_slices)
+            return await self._collect(until, most_slices)
         except KohortError as error:
             session.poll_failed(error)
             raise
@@ -172,7 +158,7 @@ class AsyncConsumer(ConsumerBase):
             session.poll_ends()
             session.look()
 
-    async def _next_offer(self, until: float, most_slices: int) -> Offer:
+    async def _collect(self, until: float, most_slices: int) -> CollectedFetches:
         # Apart from the `try` of `_poll`: CPython 3.14 leaves a conditional jump backward out of its exception table:
         # a handler that raises there would skip the `finally` around the loop.
         session = self._session
@@ -183,15 +169,15 @@ class AsyncConsumer(ConsumerBase):
                 await self._run_hook(due)
             elif due is not None:
                 due()
-            elif (offer := session.gather(most_slices)).columns:
-                return offer
-            elif offer.items:
-                session.collector.skip_batch(offer)
+            elif (collected := session.gather(most_slices)).columns:
+                return collected
+            elif collected.items:
+                session.collector.skip_batch(collected)
             else:
                 session.driver.check()
                 if not await self._wait(until):
                     break
-        return Offer()
+        return CollectedFetches()
 
     async def _wait(self, until: float) -> bool:
         left = until - self._session.driver.now()
@@ -340,7 +326,7 @@ class AsyncConsumer(ConsumerBase):
     async def group_members(self, timeout_s: float | None = None) -> tuple[GroupMemberDescription, ...]:
         """See `Consumer.group_members`."""
         with self._session.acquire():
-            return await self._future(self._ask_mates(timeout_s))
+            return await self._future(self._ask_members(timeout_s))
 
     async def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
         """See `Consumer.lag`."""
@@ -362,10 +348,7 @@ class AsyncConsumer(ConsumerBase):
     ) -> None:
         """See `Consumer.commit`."""
         with self._session.acquire():
-            deadline = self._deadline(timeout_s)
-            future = self._session.call(
-                lambda core: core.commits.put(offsets, deadline=deadline, allow_rewind=allow_rewind, blocking=True)
-            )
+            future = self._put_commit(offsets, timeout_s, allow_rewind)
             try:
                 await self._future(future)
             finally:

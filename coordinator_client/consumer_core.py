@@ -5,8 +5,8 @@ The driver's thread calls `poll` after each event, and sends the returned reques
 because a signal handler may raise after any call. Both hold the driver's lock meanwhile, and do nothing slow: no I/O,
 no decoding, no user code.
 
-A turn follows the dependencies: the group's machine, its assignment, metadata, commits, offsets, fetches. Requests are
-in `consumer_metadata.py`, `offset_lookups.py` and `commit_requests.py`.
+A turn follows the dependencies: the group's machine, its assignment, commits, offsets, fetches, metadata. Each part is
+a `RequestManager`, and receives a `ConsumerContext`.
 """
 
 from collections import deque
@@ -43,12 +43,12 @@ from kohort.coordinator_client.group.ready import MemberView, Send
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hook_results import meaning
 from kohort.coordinator_client.hooks import HookCall
-from kohort.coordinator_client.log_events import Telling
+from kohort.coordinator_client.log_events import LogEvents
 from kohort.coordinator_client.metrics.telemetry_reporter import TelemetryReporter
 from kohort.coordinator_client.offset_reset import OffsetReset, ResetKind, ResetPolicy
 from kohort.coordinator_client.offsets.auto_commit import AutoCommitState
 from kohort.coordinator_client.offsets.commit_requests import CommitRequestManager
-from kohort.coordinator_client.offsets.group_lag import Backlogs
+from kohort.coordinator_client.offsets.group_lag import GroupLag
 from kohort.coordinator_client.offsets.offset_lookups import OffsetsRequestManager
 from kohort.coordinator_client.offsets.positions import Position, Positions
 from kohort.coordinator_client.sensors import Sensors
@@ -129,7 +129,7 @@ class ConsumerCore:
         self.topic_ids: dict[str, UUID] = {}
         self.counters = Counters()
         self.sensors = Sensors()
-        self.telling = Telling(config, lambda: self.view)
+        self.log_events = LogEvents(config, lambda: self.view)
         context = ConsumerContext(
             config=config,
             backoff=self.backoff,
@@ -148,11 +148,11 @@ class ConsumerCore:
             put_error=self.put_error,
         )
         self.cluster = ConsumerMetadata(self, context, self.named_topics, self._needs_coordinator)
-        self.questions = OffsetsRequestManager(
+        self.lookups = OffsetsRequestManager(
             context, self.cluster, self.positions, self.book, self._partitions_being_committed
         )
-        self.backlogs = Backlogs(
-            self.questions, self.post_event, reads_old=self.positions.policy.kind is not ResetKind.LATEST
+        self.group_lag = GroupLag(
+            self.lookups, self.post_event, reads_old=self.positions.policy.kind is not ResetKind.LATEST
         )
         self.commits = CommitRequestManager(
             context,
@@ -167,10 +167,10 @@ class ConsumerCore:
         self.fetches = FetchRequestManager(
             context, self.fetcher, self.positions, lambda partition: partition in self.allowed
         )
-        self.pushing = TelemetryReporter(context, self.metrics)
+        self.telemetry = TelemetryReporter(context, self.metrics)
         self.context = context
-        self._managers: tuple[RequestManager, ...] = (self.commits, self.questions, self.fetches, self.pushing)
-        self.log_fields = self.telling.log_fields  # the logging context of the driver's thread
+        self._managers: tuple[RequestManager, ...] = (self.commits, self.lookups, self.fetches, self.telemetry)
+        self.log_fields = self.log_events.log_fields  # the logging context of the driver's thread
         self._job: BackgroundJob | None = None
         self._errors: deque[KohortError] = deque()
         self._fatal: KohortError | None = None
@@ -251,13 +251,13 @@ class ConsumerCore:
             self.commits.order(ready.commit)
         requests = tuple(request for send in ready.sends for request in self._request(send, now))
         if ready.backlog is not None:
-            self.backlogs.measure(ready.backlog)
+            self.group_lag.measure(ready.backlog)
         if ready.plan is not None:
             self._job = BackgroundJob("kohort-assignor", ready.plan.run, self.post_event)
         if self.subscription is not None:
             self.metadata.set_topics(ready.wanted)
         self.notices.extend(ready.notices)
-        self.telling.notices(ready.notices, ready.view.identity)
+        self.log_events.notices(ready.notices, ready.view.identity)
         if any(notice.kind == "rebalance_ended" for notice in ready.notices):
             self.sensors.rebalanced(self.member.timeline.rebalances)
         return PollResult(requests, ready.wake_at)
@@ -381,7 +381,7 @@ class ConsumerCore:
         return frozenset(partition.topic for partition in self.manual)
 
     def _needs_coordinator(self) -> bool:
-        return len(self.commits.queue) > 0 or self.questions.needs_coordinator or self.positions.needs_committed
+        return len(self.commits.queue) > 0 or self.lookups.needs_coordinator or self.positions.needs_committed
 
     def _partitions_being_committed(self) -> Set[TopicPartition]:
         """Partitions whose committed offset must not be read yet, since a commit is not settled.
@@ -393,13 +393,13 @@ class ConsumerCore:
 
     def _report(self, notice: Notice) -> None:
         self.notices.append(notice)
-        self.telling.noticed(notice)
+        self.log_events.noticed(notice)
 
     def batch_skipped(self, partition: TopicPartition, skipped: CorruptRecord) -> None:
         """Report a corrupt batch that was skipped."""
         text = f"batch skipped: {skipped}; reading continues at offset {skipped.resumed_at}"
         self.notices.append(Notice("batch_skipped", text))
-        self.telling.batch_skipped(partition, text)
+        self.log_events.batch_skipped(partition, text)
 
     def notify(self) -> None:
         """Make a waiting poll look again."""
@@ -413,7 +413,7 @@ class ConsumerCore:
     def fail(self, error: KohortError) -> None:
         self._fatal = error
         self.has_updates = True
-        self.questions.fail(error)
+        self.lookups.fail(error)
 
     @property
     def request_s(self) -> float:
@@ -524,7 +524,7 @@ class ConsumerCore:
 
     def request_close(self, now: float, deadline: float) -> None:
         self.closing = True
-        self.pushing.close(now, deadline)
+        self.telemetry.close(now, deadline)
         if self.member is not None:
             self._caller_events.append(CloseRequested(deadline))
             self._hook = None  # as when unsubscribing
@@ -542,7 +542,7 @@ class ConsumerCore:
         if self._fatal is not None and not self.endpoints.ever_answered:
             return True
         member_ended = self.member is None or (self.view is not None and self.view.state is MemberState.CLOSED)
-        return member_ended and not len(self.commits.queue) and self.pushing.ended
+        return member_ended and not len(self.commits.queue) and self.telemetry.ended
 
     # --- hooks
 
@@ -630,7 +630,7 @@ class ConsumerCore:
         gaps = self.positions.take_gaps()
         if gaps:
             self.counters.resets += len(gaps)
-            self.telling.gaps(gaps)
+            self.log_events.gaps(gaps)
             if self.tells_gaps:
                 self.untold.extend(gaps)
                 self.has_updates = True

@@ -35,7 +35,7 @@ LEVELS: Final[Mapping[str, int]] = {
 """Log level by kind of notice. Other kinds are informational."""
 
 
-class Telling:
+class LogEvents:
     """The log lines of one consumer, written under the driver's lock. `view` returns the current view of the member."""
 
     def __init__(self, config: ConsumerConfig, view: Callable[[], MemberView | None]) -> None:

@@ -9,7 +9,7 @@ from kohort.common import KohortError
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.errors import CallbackError, ConsumerClosed, WakeupError
-from kohort.coordinator_client.fetch.fetch_collector import FetchCollector, Offer
+from kohort.coordinator_client.fetch.fetch_collector import CollectedFetches, FetchCollector
 from kohort.coordinator_client.health import Health, health_of
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offset_reset import OffsetReset
@@ -311,12 +311,12 @@ class PollLoop:
 
     # --- records
 
-    def gather(self, most: int) -> Offer:
+    def gather(self, most: int) -> CollectedFetches:
         """The slices that a poll returns now, at most `most`; see `FetchCollector.collect`."""
-        offer = self.collector.collect(most)
-        if self._observer is not None and offer.columns:
-            self._observer.poll_brought(offer.columns)
-        return offer
+        collected = self.collector.collect(most)
+        if self._observer is not None and collected.columns:
+            self._observer.poll_brought(collected.columns)
+        return collected
 
     # --- waiting
 

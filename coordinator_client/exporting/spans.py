@@ -18,7 +18,7 @@ from opentelemetry.propagators.textmap import Getter
 from opentelemetry.trace import Link, SpanKind, Status, StatusCode, Tracer, get_current_span
 
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client.consumer import ConsumerBase
+from kohort.coordinator_client.consumer_base import ConsumerBase
 from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
 from kohort.coordinator_client.offsets.commit_queue import LedgerEntry
 from kohort.coordinator_client.sensors import FAILURES

@@ -35,7 +35,7 @@ class DecodedFetch(NamedTuple):
     error: KohortError | None = None
 
 
-class Item(NamedTuple):
+class CollectedFetch(NamedTuple):
     """A slice that is handed over up to `next_offset`. `rest` is its remainder.
 
     `misled`: the next slice was fetched from the end that a corrupt batch claimed, where reading does not go on.
@@ -49,7 +49,7 @@ class Item(NamedTuple):
     misled: bool = False
 
 
-class Offer:
+class CollectedFetches:
     """The slices that a poll gathers.
 
     `columns`: for the user. `items`: the sources of `columns`. `kept`: slices that were decoded and kept.
@@ -57,14 +57,14 @@ class Offer:
 
     def __init__(self) -> None:
         self.columns: list[RecordColumns] = []
-        self.items: list[Item] = []
+        self.items: list[CollectedFetch] = []
         self.kept: list[DecodedFetch] = []
         self.errors: list[DecodedFetch] = []
         self.corrupt = 0
         self.outlived = False
 
 
-class Handed:
+class ReturnedFetches:
     """The slices that a poll has returned and that are not settled yet. `settled` items of it are done.
 
     `outlived`: a slice's partition has a new leader. Its end offset is requested before later slices are used.
@@ -72,13 +72,13 @@ class Handed:
 
     __slots__ = ("corrupt", "items", "outlived", "records", "settled", "slices")
 
-    def __init__(self, offer: Offer) -> None:
-        self.items = tuple(offer.items)
+    def __init__(self, collected: CollectedFetches) -> None:
+        self.items = tuple(collected.items)
         self.settled = 0
         self.slices = len(self.items)
         self.records = sum(item.records for item in self.items)
-        self.corrupt = offer.corrupt
-        self.outlived = offer.outlived
+        self.corrupt = collected.corrupt
+        self.outlived = collected.outlived
 
 
 class FetchCollector:
@@ -115,38 +115,38 @@ class FetchCollector:
 
     # --- on the caller's thread, without the lock
 
-    def collect(self, most: int) -> Offer:
+    def collect(self, most: int) -> CollectedFetches:
         """Return the slices of this poll, at most `most` slices and `max_poll_records`, decoded without the lock.
 
         A batch that cannot be decoded is an error at its position, and the valid batches before it are handed over
         first. Its error is raised by this call, or by a later poll if there are records to return.
         """
         run, now = self._run, self._driver.now
-        offer = Offer()
+        collected = CollectedFetches()
         room = float(self._config.max_poll_records or "inf")
         for chunk in self._line(most):
-            slices = run(self._next_slices, chunk, most - len(offer.columns), now())
+            slices = run(self._next_slices, chunk, most - len(collected.columns), now())
             if not slices:
                 continue
             if self._fetcher.held_back:
                 self._driver.wakeup()  # room for the next fetch, which is sent while these slices are decoded
-            room = run(self._select, self._decode(slices), offer, most, room, now())
-            if room <= 0 or len(offer.columns) >= most or most == 1:
+            room = run(self._select, self._decode(slices), collected, most, room, now())
+            if room <= 0 or len(collected.columns) >= most or most == 1:
                 break
-        if offer.kept or self._decoded:
-            self._decoded = {one.slice_.partition: one for one in offer.kept}
-        if offer.errors:
-            self._refuse(offer)
-        return offer
+        if collected.kept or self._decoded:
+            self._decoded = {one.slice_.partition: one for one in collected.kept}
+        if collected.errors:
+            self._refuse(collected)
+        return collected
 
-    def skip_batch(self, offer: Offer) -> None:
+    def skip_batch(self, collected: CollectedFetches) -> None:
         """Move behind slices without records for the user: control batches, records of aborted transactions."""
-        self._door.handed = Handed(offer)
+        self._door.handed = ReturnedFetches(collected)
         self.settle()
 
     def settle(self) -> None:
         """Move behind what earlier polls returned."""
-        handed: Handed | None = self._door.handed
+        handed: ReturnedFetches | None = self._door.handed
         if handed is not None:
             while not self._run(self._settle_some, handed):
                 pass
@@ -191,20 +191,20 @@ class FetchCollector:
                     self._on_skipped(one.slice_.partition, skipped)
         return [one for one in decoded if one is not None]
 
-    def _refuse(self, offer: Offer) -> None:
+    def _refuse(self, collected: CollectedFetches) -> None:
         """A slice that cannot be decoded is fetched again, and its error raised, now or by the next poll."""
-        first = offer.errors[0].error
+        first = collected.errors[0].error
         assert first is not None
 
         def refetch(_core: object) -> None:
-            for one in offer.errors:
+            for one in collected.errors:
                 if self._fetcher.parked.first(one.slice_.partition) is one.slice_:
                     self._fetcher.refetch(one.slice_.partition, self._positions)
-            if offer.columns:
+            if collected.columns:
                 self._context.put_error(first)
 
         self._driver.execute(refetch)
-        if not offer.columns:
+        if not collected.columns:
             raise first
 
     # --- under the lock
@@ -234,8 +234,10 @@ class FetchCollector:
         if slices > self.most_at_once:
             self.most_at_once = slices
 
-    def _select(self, decoded: Sequence[DecodedFetch], offer: Offer, most: int, room: float, now: float) -> float:
-        """Add to `offer` the slices of these that may be handed over, and return the remaining room.
+    def _select(
+        self, decoded: Sequence[DecodedFetch], collected: CollectedFetches, most: int, room: float, now: float
+    ) -> float:
+        """Add to `collected` the slices of these that may be handed over, and return the remaining room.
 
         At most `MOST_AT_ONCE` slices are examined. It has no other effect: other slices stay buffered, because fetches
         continue behind them, and dropped records would be skipped.
@@ -244,11 +246,11 @@ class FetchCollector:
         allowed = self._allowed() if self._is_certain(now) else ()
         for one in decoded:
             slice_ = one.slice_
-            if room <= 0 or len(offer.columns) >= most or not self._is_next(slice_, allowed):
-                offer.kept.append(one)
+            if room <= 0 or len(collected.columns) >= most or not self._is_next(slice_, allowed):
+                collected.kept.append(one)
                 continue
             if one.columns is None:
-                offer.errors.append(one)
+                collected.errors.append(one)
                 continue
             part, rest = one.columns, None
             end = self._fetcher.until.get(slice_.partition)
@@ -260,14 +262,14 @@ class FetchCollector:
                 later = part[int(room) :]
                 part = part[: int(room)]
                 rest = slice_._replace(start=part.next_offset)
-                offer.kept.append(DecodedFetch(rest, later))
+                collected.kept.append(DecodedFetch(rest, later))
             last_ms = part.timestamps_ms[-1] if len(part) else None
             misled = rest is None and bool(part.corrupt) and part.next_offset != slice_.end
-            offer.items.append(Item(slice_, rest, part.next_offset, last_ms, len(part), misled))
-            offer.corrupt += one.corrupt
-            offer.outlived = offer.outlived or self._is_outlived(slice_)
+            collected.items.append(CollectedFetch(slice_, rest, part.next_offset, last_ms, len(part), misled))
+            collected.corrupt += one.corrupt
+            collected.outlived = collected.outlived or self._is_outlived(slice_)
             if len(part) or part.corrupt:
-                offer.columns.append(part)
+                collected.columns.append(part)
                 room -= len(part)
         return room
 
@@ -288,10 +290,10 @@ class FetchCollector:
 
     def settle_step(self) -> bool:
         """Settle a part of the last hand-over. Returns True if nothing is left of it."""
-        handed: Handed | None = self._door.handed
+        handed: ReturnedFetches | None = self._door.handed
         return handed is None or self._settle_some(handed)
 
-    def _settle_some(self, handed: Handed) -> bool:
+    def _settle_some(self, handed: ReturnedFetches) -> bool:
         """Settle at most `MOST_AT_ONCE` handed-over slices. Returns True if that was all. It may be interrupted and
         repeated.
         """
@@ -313,7 +315,7 @@ class FetchCollector:
         self._door.handed = None
         return True
 
-    def _settle_item(self, item: Item) -> None:
+    def _settle_item(self, item: CollectedFetch) -> None:
         slice_ = item.slice_
         partition = slice_.partition
         state = self._positions.get(partition)

@@ -35,7 +35,7 @@ def waiting(
     return lag_from_offsets(known, {one: ends[one] for one in known}, beginnings)
 
 
-class Backlogs:
+class GroupLag:
     """Measures lag, under the driver's lock. Unresponsive leaders affect only their own topics.
 
     `reads_old`: true if a position outside of the log is reset to its start. If it is reset to its end, there is no

@@ -222,7 +222,7 @@ class OffsetsRequestManager:
         self._lookups: list[Lookup] = []
         self._committed_lookups: list[_CommittedLookup] = []
         self._topic_lookups: list[_TopicLookup] = []
-        self._mates = DescribeGroup(context, cluster)
+        self._members = DescribeGroup(context, cluster)
 
     def poll(self, now: float) -> PollResult:
         """Return the requests that are due, and end lookups that are over."""
@@ -233,7 +233,7 @@ class OffsetsRequestManager:
             *self._lookup_requests(now),
         ]
         self._end_topic_lookups(now)
-        members = self._mates.poll(now)
+        members = self._members.poll(now)
         times = (members.next_poll_at, *self._positions.next_poll_at(), *self._times())
         return PollResult((*requests, *members.requests), earliest(now, times))
 
@@ -249,7 +249,7 @@ class OffsetsRequestManager:
 
     @property
     def needs_coordinator(self) -> bool:
-        return bool(self._committed_lookups) or self._mates.waiting
+        return bool(self._committed_lookups) or self._members.waiting
 
     def fail(self, error: KohortError) -> None:
         """Fail all lookups with a fatal error."""
@@ -260,7 +260,7 @@ class OffsetsRequestManager:
         for one in self._topic_lookups:
             one.future.set_exception(error)
         self._lookups, self._committed_lookups, self._topic_lookups = [], [], []
-        self._mates.fail(error)
+        self._members.fail(error)
 
     # --- committed offsets
 
@@ -595,9 +595,9 @@ class OffsetsRequestManager:
         """Look up the members of the group."""
         if self._context.config.group is None:
             raise IllegalState("the consumer has no group", hint='Consumer(..., group="...")')
-        future = self._mates.describe(deadline)
+        future = self._members.describe(deadline)
         if (fatal := self._context.fatal()) is not None:
-            self._mates.fail(fatal)
+            self._members.fail(fatal)
         return future
 
     def look_up_committed(

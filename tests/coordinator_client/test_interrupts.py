@@ -344,12 +344,12 @@ def test_a_poll_in_a_handler_does_not_give_records_twice(fake: FakeBroker) -> No
         gather = consumer._session.gather
 
         def interrupted(most: int) -> object:
-            offer = gather(most)
-            if offer.columns and not inner:
+            collected = gather(most)
+            if collected.columns and not inner:
                 with pytest.raises(ConcurrentUseError, match="inside poll"):
                     consumer.poll(1)
                 inner.append(True)
-            return offer
+            return collected
 
         consumer._session.gather = interrupted  # type: ignore[method-assign, assignment]
         seen: list[int] = []

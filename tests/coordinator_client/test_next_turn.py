@@ -98,3 +98,14 @@ def test_an_error_is_raised_once_however_often_it_happened_and_others_beside_it(
         rig.core.put_error(error)
         assert rig.core.has_updates
     assert [rig.core.take_error() for _ in range(4)] == [many[0], many[2], many[3], None]
+
+
+@pytest.mark.proves("B-27")
+def test_a_commit_fails_at_once_when_no_broker_was_reached_in_time() -> None:
+    rig = Rig(group="g", bootstrap_timeout_ms=1_000)
+    rig.turn(0.0)
+    asked = rig.core.commits.put({TopicPartition("t", 0): 1}, deadline=60.0)
+    rig.core.endpoints.failed(Endpoint("b", 1), ConnectionFailed("cannot reach the broker"), 0.0)
+    assert rig.turn(1.0).next_poll_at == 1.0
+    rig.turn(1.0)
+    assert isinstance(asked.exception(0), ConnectionFailed)

@@ -32,7 +32,7 @@ def test_all_topics_are_not_none_because_an_empty_broker_was_asked() -> None:
     rig = Rig()
     rig.turn(0.0)
     rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 2}), 12), 0.0)
-    found = rig.core.questions.look_up_topics(30.0)
+    found = rig.core.lookups.look_up_topics(30.0)
     rig.turn(1.0)
     rig.settle("Metadata", ResponseReceived(NOTHING, 12), 1.0)
     rig.turn(1.0)

@@ -437,7 +437,7 @@ def test_without_the_library_one_line_says_what_is_missing(
 
 def is_idle(core: ConsumerCore) -> bool:
     """True if a subscription has come and no request is in flight."""
-    machine = core.pushing._machine
+    machine = core.telemetry._machine
     return machine is not None and machine.next_poll_at() is not None
 
 
@@ -446,7 +446,7 @@ def test_a_close_that_waits_for_its_last_push_ends_with_its_answer() -> None:
         fake.control("GetTelemetrySubscriptions", wanting("*", interval_ms=3_600_000))
         consumer = Consumer(fake.bootstrap)
         consumer.assign([TopicPartition("topic", 0)])  # nothing but the push is to be waited for
-        poll_until(consumer, lambda: consumer._session.read(lambda core: not core.pushing.ended))
+        poll_until(consumer, lambda: consumer._session.read(lambda core: not core.telemetry.ended))
         until = time.monotonic() + 120
         while not consumer._session.read(is_idle):
             assert time.monotonic() < until

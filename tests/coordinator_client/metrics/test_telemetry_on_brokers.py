@@ -28,7 +28,7 @@ def test_a_broker_without_a_plugin_is_asked_nothing(broker: SelectedBroker, topi
         consumer.subscribe([topic])
         read(consumer, 3)
         assert consumer.metrics().request_failures_total == 0
-        assert consumer._session.read(lambda core: core.pushing.ended)
+        assert consumer._session.read(lambda core: core.telemetry.ended)
     taped = tape.read_text()
     assert '"JoinGroup"' in taped
     assert "Telemetry" not in taped

@@ -33,7 +33,7 @@ def test_a_search_that_found_nothing_waits_before_the_next() -> None:
     rig = Rig(group="g", retry_backoff_ms=100)
     rig.turn(0.0)
     rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
-    rig.core.questions.describe_group(60.0)
+    rig.core.lookups.describe_group(60.0)
     rig.turn(0.0)
     for now in (0.0, 1.0):
         rig.settle("FindCoordinator", ResponseReceived(FindCoordinatorResponse(error_code=15), 3), now)
@@ -48,7 +48,7 @@ def test_a_broker_that_does_not_coordinate_the_group_has_its_coordinator_looked_
     rig = Rig(group="g")
     rig.turn(0.0)
     rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
-    asked = rig.core.questions.describe_group(60.0)
+    asked = rig.core.lookups.describe_group(60.0)
     rig.turn(0.0)
     found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
     rig.settle("FindCoordinator", ResponseReceived(found, 3), 0.0)

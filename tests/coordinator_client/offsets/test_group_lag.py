@@ -9,7 +9,7 @@ import pytest
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.group.events import LagKnown
 from kohort.coordinator_client.group.ready import BacklogOrder
-from kohort.coordinator_client.offsets.group_lag import Backlogs
+from kohort.coordinator_client.offsets.group_lag import GroupLag
 from kohort.coordinator_client.offsets.offset_lookups import Lookup
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset
@@ -39,8 +39,8 @@ class Core:
         self.lookups[topic, timestamp] = lookup
 
     def measure(self) -> None:
-        backlogs = Backlogs(self, self.told.append, reads_old=self.reads_old)  # type: ignore[arg-type]
-        backlogs.measure(BacklogOrder(7, {"t": 2, "u": 1}, 5.0))
+        lag = GroupLag(self, self.told.append, reads_old=self.reads_old)  # type: ignore[arg-type]
+        lag.measure(BacklogOrder(7, {"t": 2, "u": 1}, 5.0))
 
     def list_ends(self, place: tuple[str, int], error: KohortError | None = None) -> None:
         lookup = self.lookups[place]

@@ -33,8 +33,8 @@ def asked(rig: Rig, api: str, version: int) -> list[Any]:
 def test_the_end_of_a_log_is_that_of_its_isolation_unless_another_is_asked_for(level: str, stable: bool | None) -> None:
     rig = ready(isolation_level=level)
     given = {} if stable is None else {"stable": stable}
-    rig.core.questions.look_up({P0: LATEST}, 60.0, **given)
-    rig.core.questions.put(Lookup({P0: LATEST}, 60.0, lambda _found: None, **given))
+    rig.core.lookups.look_up({P0: LATEST}, 60.0, **given)
+    rig.core.lookups.put(Lookup({P0: LATEST}, 60.0, lambda _found: None, **given))
     rig.turn(0.0)
     wanted = 1 if level == "read_committed" and stable is not False else 0
     assert [request.isolation_level for request in asked(rig, "ListOffsets", 6)] == [wanted] * 2
@@ -45,7 +45,7 @@ def test_the_end_of_a_log_is_that_of_its_isolation_unless_another_is_asked_for(l
 def test_committed_offsets_are_stable_ones_unless_others_are_asked_for(stable: bool | None) -> None:
     rig = ready()
     given = {} if stable is None else {"stable": stable}
-    rig.core.questions.look_up_committed([P0], 60.0, **given)
+    rig.core.lookups.look_up_committed([P0], 60.0, **given)
     rig.turn(0.0)
     found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
     rig.settle("FindCoordinator", ResponseReceived(found, 3), 0.0)

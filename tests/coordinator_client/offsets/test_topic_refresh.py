@@ -11,11 +11,11 @@ from tests.coordinator_client.core_rig import Rig, metadata
 @pytest.mark.parametrize("everything", [True, False], ids=["all topics", "one"])
 def test_an_answer_that_was_under_way_is_not_how_it_is_now(everything: bool) -> None:
     rig = Rig()
-    questions = rig.core.questions
+    lookups = rig.core.lookups
     if everything:
-        questions.look_up_topics(30.0)  # somebody else's, which is under way
+        lookups.look_up_topics(30.0)  # somebody else's, which is under way
     rig.turn(0.0)
-    found: Any = questions.look_up_topics(30.0) if everything else questions.look_up_topic("t", 30.0, fresh=True)
+    found: Any = lookups.look_up_topics(30.0) if everything else lookups.look_up_topic("t", 30.0, fresh=True)
     rig.settle("Metadata", ResponseReceived(metadata({0: 1}), 12), 0.0)
     rig.turn(0.0)
     assert not found.done()
