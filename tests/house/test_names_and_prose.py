@@ -19,12 +19,13 @@ SHARED_NAMES = {
 }
 """Public names of two packages each, which their users import."""
 
-PAGES = tuple(
+DOCS = ROOT / "docs"
+PAGES = sorted(
     page
-    for page in (*ROOT.glob("*.md"), *(ROOT / "docs").glob("*.md"), ROOT / "docs" / "conformance" / "README.md")
-    if page.name != "gallery.md"
+    for page in (*ROOT.glob("*.md"), *DOCS.rglob("*.md"))
+    if page != DOCS / "gallery.md" and (page.parent.name != "conformance" or page.name == "README.md")
 )
-"""The pages of users. The gallery quotes the reports of other clients, and their errors."""
+"""Without the reports of runs, which quote brokers and other clients."""
 
 SOURCES = (*sorted(link.name for link in LINKS.iterdir() if link.is_symlink()), "benchmarks", "examples")
 MOST_LONG_SENTENCES = dict.fromkeys(SOURCES, 0)
