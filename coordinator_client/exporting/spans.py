@@ -41,7 +41,8 @@ class ConsumerSpans:
 
     def __init__(self, tracer: Tracer, consumer: ConsumerBase, *, most_links: int = MOST_LINKS) -> None:
         self._tracer = tracer
-        self._session = consumer._session
+        self._commit_log, self._timeline = consumer.commit_log, consumer.timeline
+        self._driver = consumer._session.driver
         self._most_links = most_links
         self._began = 0.0
         self._brought = False
@@ -53,7 +54,7 @@ class ConsumerSpans:
         # Earlier commits and rebalances get no spans.
         self._last_commit = next(iter(reversed(consumer.commit_log())), None)
         self._told_until = max((one.started_at for one in self._ended()), default=float("-inf"))
-        self._session.observer = self
+        consumer._session.observer = self
 
     # --- called by the session
 
@@ -79,7 +80,7 @@ class ConsumerSpans:
 
     def look(self) -> None:
         """Create spans of commits and rebalances that have ended since the last call."""
-        ledger = self._session.read(lambda core: tuple(core.commits.queue.ledger))
+        ledger = self._commit_log()
         if ledger and ledger[-1] is not self._last_commit:
             known = [place for place, entry in enumerate(ledger) if entry is self._last_commit]
             self._last_commit = ledger[-1]
@@ -186,15 +187,14 @@ class ConsumerSpans:
         return list(found.values())
 
     def _ended(self) -> list[RebalanceRecord]:
-        kept = self._session.read(lambda core: core.member.timeline.rebalances if core.member else ())
-        return [one for one in kept if one.ended_at is not None]
+        return [one for one in self._timeline() if one.ended_at is not None]
 
     def _clock(self) -> tuple[Callable[[float], int], float]:
         """A function from monotonic times to ns since 1970, and the current monotonic time.
 
         Earlier times are wrong if a clock was set since.
         """
-        wall_ms, now = self._session.driver.wall_ms(), self._session.driver.now()
+        wall_ms, now = self._driver.wall_ms(), self._driver.now()
         return lambda moment: wall_ms * 1_000_000 - int((now - moment) * 1e9), now
 
 
