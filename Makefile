@@ -8,6 +8,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+FREE_THREADED ?= python3.14t
+THREAD_TESTS := tests/fastpath/test_threads.py tests/network/test_guard_threads.py tests/testing/test_threads_on_fake.py
 WHEEL_TOOLS := out/wheel-tools/.ready
 PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
@@ -20,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/network tests/coordinator_client tests/producer tests/admin tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-interrupts test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark wheels sdist test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
+.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-interrupts test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark wheels sdist test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -71,6 +73,16 @@ test-lowest:  ## tests without a broker, with every dependency at its lower boun
 	@out/lowest/bin/pip install -q --disable-pip-version-check -r out/lowest/pins.txt
 	@out/lowest/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@out/lowest/bin/python -m pytest -m "not broker" $(LOWEST)
+
+test-free-threaded:  ## run threads that share objects of kohort without a GIL, in out/free-threaded: FREE_THREADED=python3.14t
+	@$(FREE_THREADED) -c 'import sys; print("==", sys.version); sys.exit(sys._is_gil_enabled() and "this Python has a GIL")'
+	@test -x out/free-threaded/bin/python || $(FREE_THREADED) -m venv out/free-threaded
+	@out/free-threaded/bin/pip install -q --disable-pip-version-check --only-binary :all: hypothesis pytest pytest-timeout \
+	  pytest-xdist construct crc32c "scramp<2"
+	@out/free-threaded/bin/pip install -q --disable-pip-version-check --only-binary :all: cramjam || \
+	  echo "== no cramjam for this Python: records are not compressed"
+	@out/free-threaded/bin/pip install -q --disable-pip-version-check --no-deps .
+	@PYTHON_GIL=0 out/free-threaded/bin/python -m pytest -n 0 $(THREAD_TESTS)
 
 sdist: $(WHEEL_TOOLS)  ## make the sdist in out/wheels
 	@out/wheel-tools/bin/python -m build --sdist --outdir out/wheels .
