@@ -34,7 +34,7 @@ from kohort.coordinator_client.group.events import (
     Subscribed,
 )
 from kohort.coordinator_client.group.leader_assignment import AssignorFailed, PlanOrder
-from kohort.coordinator_client.group.member_config import MemberSettings
+from kohort.coordinator_client.group.member_settings import MemberSettings
 from kohort.coordinator_client.group.ready import BacklogOrder, Send
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.offsets.group_lag import waiting

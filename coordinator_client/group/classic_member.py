@@ -49,8 +49,8 @@ from kohort.coordinator_client.group.leader_assignment import PlanOrder
 from kohort.coordinator_client.group.leader_members import Leadership
 from kohort.coordinator_client.group.leader_planning import Planning
 from kohort.coordinator_client.group.member_base import COMMON_HANDLERS, COMMON_TURNS, MemberBase
-from kohort.coordinator_client.group.member_config import MemberSettings
 from kohort.coordinator_client.group.member_context import MemberContext
+from kohort.coordinator_client.group.member_settings import MemberSettings
 from kohort.coordinator_client.group.membership import AfterRevocation, Membership
 from kohort.coordinator_client.group.ready import BacklogOrder
 from kohort.coordinator_client.group.state_tracker import StateTracker

@@ -18,8 +18,8 @@ from kohort.coordinator_client.group import reconcile
 from kohort.coordinator_client.group.consumer_heartbeat import API, ConsumerHeartbeat, leave_consumer_group
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
 from kohort.coordinator_client.group.member_base import COMMON_HANDLERS, COMMON_TURNS, MemberBase
-from kohort.coordinator_client.group.member_config import MemberSettings
 from kohort.coordinator_client.group.member_context import MemberContext
+from kohort.coordinator_client.group.member_settings import MemberSettings
 from kohort.coordinator_client.group.membership import Membership
 from kohort.coordinator_client.group.state_tracker import StateTracker
 from kohort.coordinator_client.group.states import CONSUMER_GROUP_TRANSITIONS, MemberState

@@ -1,6 +1,6 @@
 """The coordinator's own small machine: its address, and the time of the next search. See `CoordinatorState`."""
 
-from kohort.coordinator_client.group.member_config import MemberSettings
+from kohort.coordinator_client.group.member_settings import MemberSettings
 from kohort.coordinator_client.group.states import CoordinatorState, CoordinatorTrigger, coordinator_after
 from kohort.network.find_coordinator import CoordinatorNode
 

@@ -5,7 +5,7 @@ Versions are not considered here (see `network/request_versions.py`).
 
 from collections.abc import Sequence
 
-from kohort.coordinator_client.group.member_config import CONSUMER_PROTOCOL_TYPE, MemberSettings
+from kohort.coordinator_client.group.member_settings import CONSUMER_PROTOCOL_TYPE, MemberSettings
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
 from kohort.protocol.apis.heartbeat import HeartbeatRequest

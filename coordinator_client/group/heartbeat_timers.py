@@ -7,7 +7,7 @@ max.poll.interval.
 
 from math import inf
 
-from kohort.coordinator_client.group.member_config import MemberSettings
+from kohort.coordinator_client.group.member_settings import MemberSettings
 
 
 class HeartbeatTimers:

@@ -13,8 +13,8 @@ from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
 from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction, fatal_error
 from kohort.coordinator_client.group.leader_members import Leadership
 from kohort.coordinator_client.group.leader_planning import Planning
-from kohort.coordinator_client.group.member_config import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator_client.group.member_context import MemberComponent, MemberContext
+from kohort.coordinator_client.group.member_settings import CONSUMER_PROTOCOL_TYPE
 from kohort.coordinator_client.group.membership import Membership
 from kohort.coordinator_client.group.states import Trigger
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason

@@ -5,7 +5,7 @@ from typing import NamedTuple, Self
 from kohort.coordinator_client.group.coordinator_state import CoordinatorSearch
 from kohort.coordinator_client.group.heartbeat_timers import HeartbeatTimers
 from kohort.coordinator_client.group.inflight_requests import InFlightRequests
-from kohort.coordinator_client.group.member_config import MemberSettings
+from kohort.coordinator_client.group.member_settings import MemberSettings
 from kohort.coordinator_client.group.owned_partitions import OwnedPartitions
 from kohort.coordinator_client.group.state_tracker import StateTracker
 from kohort.coordinator_client.group.topic_subscription import TopicSubscription

@@ -1,6 +1,6 @@
 """Pushes a consumer's metrics to brokers (KIP-714).
 
-The state machine is in `telemetry_sender.py`. No code is loaded and no request is sent unless a broker supports it. A
+The state machine is in `telemetry_state.py`. No code is loaded and no request is sent unless a broker supports it. A
 broker without a metrics plugin does not.
 """
 
@@ -26,7 +26,7 @@ from kohort.network.requests import (
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
-    from kohort.coordinator_client.metrics.telemetry_sender import Push, Telemetry
+    from kohort.coordinator_client.metrics.telemetry_state import Push, Telemetry
 
 log = logging.getLogger("kohort.consumer")
 
@@ -67,16 +67,16 @@ class TelemetryReporter:
         owed = machine.next_request(now)
         if owed is None:
             return ()
-        from kohort.coordinator_client.metrics import telemetry_sender
+        from kohort.coordinator_client.metrics import telemetry_state
         from kohort.protocol.apis.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 
-        if isinstance(owed, telemetry_sender.Push):
+        if isinstance(owed, telemetry_state.Push):
             return (self._push(machine, owed, now),)
         self._broker = self._context.endpoints.offering(GET_TELEMETRY_SUBSCRIPTIONS) or self._broker
         request = self._request(
             machine,
             ConnectionPurpose.CONTROL,
-            telemetry_sender.ASK,
+            telemetry_state.ASK,
             GetTelemetrySubscriptionsRequest(client_instance_id=owed.client),
             lambda answer, when: self._subscribed(machine, answer, when),
         )
@@ -106,7 +106,7 @@ class TelemetryReporter:
             return None
         if context.endpoints.offering(GET_TELEMETRY_SUBSCRIPTIONS) is None:
             return None
-        from kohort.coordinator_client.metrics.telemetry_sender import Telemetry
+        from kohort.coordinator_client.metrics.telemetry_state import Telemetry
 
         self._machine = Telemetry(context.chance)
         self._began_ms = self._since_ms = context.wall_ms()
@@ -144,7 +144,7 @@ class TelemetryReporter:
 
     def _push(self, machine: "Telemetry", push: "Push", now: float) -> UnsentRequest:
         from kohort.coordinator_client.metrics import otlp
-        from kohort.coordinator_client.metrics.telemetry_sender import PUSH
+        from kohort.coordinator_client.metrics.telemetry_state import PUSH
         from kohort.protocol.apis.push_telemetry import PushTelemetryRequest
 
         wants, metrics = push.subscribed, self._metrics(now)

@@ -17,7 +17,7 @@ from kohort.assignors import get_all
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.classic_member import ClassicMember
-from kohort.coordinator_client.group.member_config import MemberSettings
+from kohort.coordinator_client.group.member_settings import MemberSettings
 from kohort.coordinator_client.group.ready import BacklogOrder, CommitOrder, Ready, Send
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, Revoked

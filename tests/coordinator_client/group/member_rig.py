@@ -12,7 +12,7 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.classic_member import ClassicMember
 from kohort.coordinator_client.group.leader_assignment import PlanOrder, read_members
-from kohort.coordinator_client.group.member_config import MemberSettings
+from kohort.coordinator_client.group.member_settings import MemberSettings
 from kohort.coordinator_client.group.ready import BacklogOrder, CommitOrder, Ready, Send
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.subscription_state import Start, Subscription

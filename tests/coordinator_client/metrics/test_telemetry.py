@@ -16,7 +16,7 @@ from kohort import Consumer, TopicPartition
 from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.metrics import otlp
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics
-from kohort.coordinator_client.metrics.telemetry_sender import (
+from kohort.coordinator_client.metrics.telemetry_state import (
     DEFAULT_INTERVAL_S,
     NO_CLIENT_INSTANCE_ID,
     SHORTEST_S,
