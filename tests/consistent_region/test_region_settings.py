@@ -340,4 +340,4 @@ def test_the_command_refuses_what_is_not_there(url: str, tmp_path: Path, capsys:
     assert not mistyped.exists()
     empty.touch()
     assert main(["region", "status", f"sqlite:///{empty}"]) == 1
-    assert "has none" in capsys.readouterr().err
+    assert "has no region" in capsys.readouterr().err

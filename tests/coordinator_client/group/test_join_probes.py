@@ -98,7 +98,7 @@ def test_a_coordinator_that_says_nothing_aside_is_looked_for_again() -> None:
     rig.found(node=2, host="two")
     again = rig.waiting("JoinGroup")
     assert again.use_new_connection
-    assert again.to.host == "two"
+    assert again.to.endpoint.host == "two"
 
 
 @pytest.mark.proves("G-12")
@@ -129,7 +129,7 @@ def test_a_coordinator_that_moved_is_found_before_the_join_is_overdue(code: int)
     probe(rig, code)
     rig.after(1)
     rig.found(node=2, host="two")
-    assert rig.waiting("JoinGroup").to.host == "two"
+    assert rig.waiting("JoinGroup").to.endpoint.host == "two"
 
 
 @pytest.mark.proves("B-25", "G-12", "G-08")

@@ -86,7 +86,7 @@ def test_find_coordinator_in_its_old_form_is_understood() -> None:
             rig.waiting("FindCoordinator").serial, FindCoordinatorResponse(node_id=4, host="four", port=9094)
         )
     )
-    assert rig.waiting("JoinGroup").to == (4, "four", 9094)
+    assert rig.waiting("JoinGroup").to == (4, ("four", 9094))
 
 
 @pytest.mark.proves("E-01")
