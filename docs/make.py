@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from kohort.consistent_region import states as region
-from kohort.coordinator_client import SETTINGS as CONSUMER_SETTINGS
+from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.exporting.readings import prometheus_name
 from kohort.coordinator_client.group.states import (
     CONSUMER_GROUP_TRANSITIONS,
@@ -21,8 +21,10 @@ from kohort.coordinator_client.group.states import (
     MemberState,
 )
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, MetricKind, MetricSpec
+from kohort.network.auth.security_config import SecurityConfig
+from kohort.network.client_config import ClientConfig
 from kohort.network.settings_table import Setting
-from kohort.producer import SETTINGS as PRODUCER_SETTINGS
+from kohort.producer.producer_config import ProducerConfig
 
 State = TypeVar("State", bound=Enum)
 When = TypeVar("When", bound=Enum)
@@ -159,12 +161,31 @@ def settings_page() -> str:
         "Made by `docs/make.py` from the tables in the code. Change them there and run `make docs`.",
         "`Consumer(bootstrap, setting=value)` takes kohort's names. `Consumer.from_config({...})` takes Kafka's names, "
         "and values as text. An unknown name raises `ConfigError` with the nearest known name.",
-        "## Consumer",
-        _settings_table(CONSUMER_SETTINGS.values()),
-        "## Producer",
-        _settings_table(PRODUCER_SETTINGS.values()),
+        *(
+            part
+            for title, table in SETTINGS.items()
+            for part in (
+                f"## {title}",
+                _settings_table(row for name, row in table.items() if name not in _shared(table)),
+            )
+        ),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+SETTINGS: Mapping[str, Mapping[str, Setting]] = {
+    "Consumer": ConsumerConfig.table,
+    "Producer": ProducerConfig.table,
+    "Connections of every client": ClientConfig.table,
+    "Security of every client": SecurityConfig.table,
+}
+
+
+def _shared(table: Mapping[str, Setting]) -> frozenset[str]:
+    """The names that a section below this table's has: those of its base classes."""
+    below = list(SETTINGS.values())
+    later = below[below.index(table) + 1 :]
+    return frozenset(name for other in later if other.keys() < table.keys() for name in other)
 
 
 def _settings_table(settings: Iterable[Setting]) -> str:
