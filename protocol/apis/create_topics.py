@@ -66,7 +66,7 @@ class CreatableTopicConfigs(ResponsePart):
     """The source of the value, -1 or 0 if unknown.
 
     - 1 topic, 2 broker, 3 all brokers, 4 the broker's static file
-    - 5 Kafka's default, 6 a broker's logger, 7 client metrics, 8 group
+    - 5 Kafka's default, 6 a broker's logger, 7 client metrics, 8 group.
     """
     is_sensitive: bool = field(boolean, "5+")
     """True if the value is a secret and therefore null."""

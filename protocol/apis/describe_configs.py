@@ -53,7 +53,7 @@ class DescribeConfigsResourceResult(ResponsePart):
     """The source of the value, -1 or 0 if unknown.
 
     - 1 topic, 2 broker, 3 all brokers, 4 the broker's static file
-    - 5 Kafka's default, 6 a broker's logger, 7 client metrics, 8 group
+    - 5 Kafka's default, 6 a broker's logger, 7 client metrics, 8 group.
     """
     is_sensitive: bool = field(boolean, "0+")
     """True if the value is a secret and therefore null."""

@@ -71,7 +71,7 @@ def test_who_came_and_why_orders_the_terminal_nothing() -> None:
 def test_a_rebalance_is_drawn_with_its_cause_phases_moves_and_refusals() -> None:
     text = shown((TOLD,), 9.0)
     head, bar, *details = text.splitlines()
-    assert head.startswith("+2.000 s  the coordinator asked for it")
+    assert head.startswith("+2.000 s  the coordinator requested it")
     assert head.endswith("->  generation 7, cooperative-sticky, leader  1.500 s")
     assert bar.split()[0] == "R" * 8 + "J" * 32 + "S" * 8
     assert "joining 1.000 s" in bar
