@@ -22,7 +22,7 @@ unexport PYTHONDONTWRITEBYTECODE
 LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/network tests/coordinator_client tests/producer tests/admin tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-interrupts test-brokers teeth conformance reliability gallery audit lint types bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark wheels sdist test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
+.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark wheels sdist test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -147,6 +147,10 @@ audit: dev  ## check every pinned package for advisories
 types: dev  ## run mypy, strict
 	@$(BIN)/mypy
 	@$(BIN)/mypy tests benchmarks examples
+
+types-systems: dev  ## mypy as on Windows and macOS
+	@$(BIN)/mypy --platform win32 --cache-dir .mypy_cache/win32
+	@$(BIN)/mypy --platform darwin --cache-dir .mypy_cache/darwin
 
 bench: dev  ## kohort and other clients in one run; writes benchmarks/results and docs/benchmarks.md
 	@$(BIN)/python -m benchmarks

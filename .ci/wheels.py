@@ -50,7 +50,7 @@ def _builds(python: str) -> bool:
 def build_environment() -> dict[str, str]:
     """This environment with the variables that cibuildwheel sets on Linux: one table for both."""
     table = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["cibuildwheel"]["linux"]["environment"]
-    return os.environ | table
+    return {**os.environ, **table}
 
 
 def check(wheel: Path) -> None:

@@ -33,8 +33,8 @@ cdef class BatchBuilder:
     cdef readonly Py_ssize_t count
     cdef readonly int64_t first_offset, last_offset, first_timestamp_ms, max_timestamp_ms
 
-    cdef int add(self, int64_t offset, int64_t timestamp, key, value, headers) except -1
-    cdef int lay_out(self, int64_t offset, int64_t timestamp, key, value, tuple headers) except -1
+    cdef Py_ssize_t add(self, int64_t offset, int64_t timestamp, key, value, headers) except -1
+    cdef Py_ssize_t lay_out(self, int64_t offset, int64_t timestamp, key, value, tuple headers) except -1
 
 
 cdef Body body_of(

@@ -8,7 +8,7 @@ encoded and compressed once to a `Body`. Then `seal` puts the header before it, 
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 cimport cython
 
@@ -16,6 +16,10 @@ from kohort.fastpath._memory cimport Block, Source, view_of
 from kohort.fastpath._records cimport APPEND_TIME_BIT, BATCH_OVERHEAD, CONTROL_BIT, LOG_OVERHEAD, TRANSACTIONAL_BIT, crc32c
 
 from kohort.fastpath.compression import CODECS, codec_of
+
+
+cdef int64_t NEXT = INT64_MIN
+"""The offset after the last one of a batch."""
 
 
 @cython.final
@@ -101,8 +105,7 @@ cdef class BatchBuilder:
 
     def append(self, key, value, int64_t timestamp_ms, headers=None):
         """Append one record as `encode` does, and return the batch's size with it. An exception changes nothing."""
-        self.add(self.first_offset if self.count == 0 else self.last_offset + 1, timestamp_ms, key, value, headers)
-        return self.body.at
+        return self.add(NEXT, timestamp_ms, key, value, headers)
 
     def append_to(self, batch, queue, account, key, value, int64_t timestamp_ms, headers=None):
         """Append as `append` does, and set `batch.count` and `batch.size`.
@@ -112,20 +115,22 @@ cdef class BatchBuilder:
         pairs.
         """
         cdef Py_ssize_t before = self.body.at
-        self.add(self.first_offset if self.count == 0 else self.last_offset + 1, timestamp_ms, key, value, headers)
+        self.add(NEXT, timestamp_ms, key, value, headers)
         if self.count == 1:
             queue.append(batch)
         batch.count = self.count
         batch.size = self.body.at
         account.buffered += self.body.at - before
 
-    cdef int add(self, int64_t offset, int64_t timestamp, key, value, headers) except -1:
+    cdef Py_ssize_t add(self, int64_t offset, int64_t timestamp, key, value, headers) except -1:
         return self.lay_out(offset, timestamp, key, value, _named(headers) if headers else ())
 
     @cython.critical_section
-    cdef int lay_out(self, int64_t offset, int64_t timestamp, key, value, tuple headers) except -1:
+    cdef Py_ssize_t lay_out(self, int64_t offset, int64_t timestamp, key, value, tuple headers) except -1:
         cdef Writer fields = self.fields
         cdef Py_ssize_t size
+        if offset == NEXT:
+            offset = self.first_offset if self.count == 0 else self.last_offset + 1
         if self.count == 0:
             self.first_offset = offset
             self.first_timestamp_ms = self.max_timestamp_ms = timestamp
@@ -154,7 +159,7 @@ cdef class BatchBuilder:
         self.last_offset = offset
         self.max_timestamp_ms = max(self.max_timestamp_ms, timestamp)
         self.count += 1
-        return 0
+        return self.body.at
 
     @cython.critical_section
     def finish(self, codec="none", level=None):

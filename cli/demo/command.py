@@ -1,5 +1,6 @@
 """`kohort demo`: the main job, on a broker of its own or on yours."""
 
+import getpass
 import os
 import tempfile
 import time
@@ -53,7 +54,8 @@ def demo(
     """
     started = time.monotonic()
     if folder is None:
-        shared = Path(tempfile.gettempdir()) / f"kohort-demo-{os.getuid()}"
+        user = os.getuid() if hasattr(os, "getuid") else getpass.getuser()
+        shared = Path(tempfile.gettempdir()) / f"kohort-demo-{user}"
         folder = private_folder(shared, hint="remove it, or name another folder with --folder")
     folder.mkdir(parents=True, exist_ok=True)
     topic = f"kohort-demo-{uuid.uuid4().hex[:8]}"
