@@ -107,7 +107,12 @@ class AsyncConsumer(ConsumerBase):
     # --- records
 
     async def poll(self, timeout_s: float = 1.0, **strange: Never) -> list[RecordColumns]:
-        """See `Consumer.poll`."""
+        """Return available records, one RecordColumns for each partition. Waits up to `timeout_s` seconds for the
+        first.
+
+        Runs hooks and commit callbacks. Raises pending errors: of the group, of partitions, WakeupError. Raises
+        IllegalState before `subscribe` or `assign`, which may be given an empty list, and after `unsubscribe`.
+        """
         timeout_s = seconds_given(timeout_s, **strange)
         session = self._session
         visit = session.acquire(in_hooks=False)
@@ -248,7 +253,10 @@ class AsyncConsumer(ConsumerBase):
             session.poll_ends()
 
     async def unsubscribe(self) -> None:
-        """See `Consumer.unsubscribe`."""
+        """Cancel the subscription (hooks run, and the member leaves the group) or the manual assignment.
+
+        `poll` and iteration raise IllegalState until the next `subscribe` or `assign`.
+        """
         patience_s = self._config.request_timeout_ms / 1000
         await self._hook_of_another(self._session.driver.now() + patience_s)
         with self._session.acquire(in_hooks=False):
@@ -259,11 +267,14 @@ class AsyncConsumer(ConsumerBase):
     # --- offsets
 
     async def position(self, partition: TopicPartition, timeout_s: float | None = None) -> int:
-        """See `Consumer.position`."""
+        """Return the offset of the next record that poll returns. Waits until it is known."""
         return await self._once_known(lambda: self._position_now(partition), partition, timeout_s)
 
     async def position_of(self, partition: TopicPartition, timeout_s: float | None = None) -> Position:
-        """See `Consumer.position_of`."""
+        """As `position`, with the leader epoch and the topic's id.
+
+        They show later, or elsewhere, if the log was truncated or the topic created again since.
+        """
         return await self._once_known(lambda: self._whereabouts_now(partition), partition, timeout_s)
 
     async def _once_known(self, look: Callable[[], T | None], partition: TopicPartition, timeout_s: float | None) -> T:
@@ -278,27 +289,30 @@ class AsyncConsumer(ConsumerBase):
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata | None]:
-        """See `Consumer.committed`."""
+        """Return the committed offsets of the group, fetched from its coordinator; None if there is none.
+
+        They are in the order of `partitions`.
+        """
         with self._session.acquire():
             return await self._future(self._ask_committed(partitions, timeout_s))
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, int]:
-        """See `Consumer.beginning_offsets`."""
+        """The first offset of each log. No assignment is needed."""
         return await self._offsets(dict.fromkeys(each_partition(partitions), EARLIEST), timeout_s)
 
     async def end_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None, *, stable: bool = True
     ) -> dict[TopicPartition, int]:
-        """See `Consumer.end_offsets`."""
+        """The offset behind the last record of each log (of the last stable one under read_committed, if `stable`)."""
         wanted = dict.fromkeys(each_partition(partitions), LATEST)
         return await self._offsets(wanted, timeout_s, stable=stable)
 
     async def offsets_for_times(
         self, times_ms: Mapping[TopicPartition, int], timeout_s: float | None = None
     ) -> dict[TopicPartition, ListedOffset | None]:
-        """See `Consumer.offsets_for_times`."""
+        """The first record not older than a time (ms since the epoch), None where there is none that late."""
         wanted = times_given(times_ms)
         with self._session.acquire():
             found = await self._future(self._ask_offsets(wanted, timeout_s))
@@ -314,22 +328,33 @@ class AsyncConsumer(ConsumerBase):
     async def partitions_for(
         self, topic: str, timeout_s: float | None = None, *, fresh: bool = False
     ) -> tuple[TopicPartition, ...]:
-        """See `Consumer.partitions_for`."""
+        """Return the partitions of a topic. Raises UnknownTopic after brokers have not found it for 5 s, or at the
+        time-out.
+
+        Metadata not older than `metadata_max_age_ms` is used, unless `fresh`. Raises OperationTimeout without a
+        response.
+        """
         with self._session.acquire():
             return await self._future(self._ask_topic(topic, timeout_s, fresh))
 
     async def topics(self, timeout_s: float | None = None) -> dict[str, tuple[TopicPartition, ...]]:
-        """See `Consumer.topics`."""
+        """Return all topics that this client may see, with their partitions, from a new Metadata request.
+
+        Kafka's internal topics are omitted, unless `exclude_internal_topics` is False.
+        """
         with self._session.acquire():
             return await self._future(self._ask_topics(timeout_s))
 
     async def group_members(self, timeout_s: float | None = None) -> tuple[GroupMemberDescription, ...]:
-        """See `Consumer.group_members`."""
+        """Return the group's current members, of any client, by DescribeGroups from its coordinator.
+
+        Empty for a KIP-848 group, which needs another request. Raises AuthorizationFailed.
+        """
         with self._session.acquire():
             return await self._future(self._ask_members(timeout_s))
 
     async def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
-        """See `Consumer.lag`."""
+        """Records between position and end of the log (the last stable offset under read_committed), by partition."""
         partitions = self.assignment
         known = self._session.read(lambda core: core.fetcher.fresh_ends(partitions & core.allowed))
         ends = known | await self.end_offsets([one for one in partitions if one not in known], timeout_s)
@@ -340,13 +365,27 @@ class AsyncConsumer(ConsumerBase):
         return lag
 
     async def lag_s(self, timeout_s: float | None = None) -> dict[TopicPartition, float | None]:
-        """See `Consumer.lag_s`."""
+        """Return the lag in seconds by partition: the current time less the timestamp of the next record.
+
+        0.0 if no record waits (below the last stable offset under read_committed). It fetches nothing: if the next
+        record is not buffered, the timestamp of the last returned record is used instead. None if there is none.
+        """
         return self._seconds_behind(await self.lag(timeout_s))
 
     async def commit(
         self, offsets: Offsets | None = None, *, timeout_s: float | None = None, allow_rewind: bool = False
     ) -> None:
-        """See `Consumer.commit`."""
+        """Commit offsets (of the *next* record to read) for the group, and wait until they are stored.
+
+        None: the positions, which are behind everything that poll has returned. Raises:
+
+        - CommitFailed after the group has expelled this member,
+        - RebalanceInProgress during a rebalance (poll, then commit again),
+        - CommitRewind for an offset below the committed one,
+        - UnknownTopic or TopicRecreated once metadata shows that the topic was deleted,
+        - OperationTimeout if the outcome is unknown,
+        - BrokerError for other errors.
+        """
         with self._session.acquire():
             future = self._put_commit(offsets, timeout_s, allow_rewind)
             try:
@@ -363,7 +402,13 @@ class AsyncConsumer(ConsumerBase):
     # --- the end
 
     async def close(self, timeout_s: float = 30.0) -> None:
-        """See `Consumer.close`. A task that is cancelled in it counts as interrupted."""
+        """Revoke partitions (hooks run), commit if commits are automatic, leave the group, close every connection.
+
+        It ends after `timeout_s` seconds at the latest, and then raises exceptions of hooks. Safe to call again. If a
+        signal handler has raised in it, all other calls raise ConsumerClosed, and another `close` completes it.
+
+        A task that is cancelled in it counts as interrupted.
+        """
         timeout_s = seconds_given(timeout_s)
         session = self._session
         until = session.driver.now() + timeout_s

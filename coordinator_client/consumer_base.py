@@ -149,6 +149,7 @@ class ConsumerBase:
 
     @property
     def subscription(self) -> Subscription | None:
+        """The topics or the pattern of `subscribe`; None without a subscription."""
         with self._session.acquire():
             return self._session.read(lambda core: core.subscription)
 
