@@ -51,6 +51,7 @@ class ProducerCore:
         self.cluster = MetadataUpdater(
             self,
             lambda: frozenset(self._topics),
+            on_metadata=lambda _changed: self._updated(),
             on_coordinator_lost=lambda endpoint, _error: self.transactions.coordinators.lost(endpoint),
         )
         self.counters = Counters()
