@@ -187,6 +187,7 @@ class ConsumerCore:
         """Process all events, and return the requests to send."""
         self.wall_ms = wall_ms
         fatal = self._fatal
+        self.cluster.bootstrap_failed(now)
         if self.retired is not None:
             self._wind_up(now)
         member = self._poll_member(now)

@@ -67,7 +67,7 @@ class MetadataUpdater:
 
     def poll(self, now: float) -> PollResult:
         """Return the requests that are due, and those that others have handed to `send_to_any`."""
-        if not self._bootstrap_failed(now):
+        if not self.bootstrap_failed(now):
             self._request_metadata(now)
         self._look_up(now)
         hedged = self._hedged.poll(now)
@@ -164,7 +164,11 @@ class MetadataUpdater:
             self._core.put_error(topic_error(name, code))
             self._core.has_updates = True
 
-    def _bootstrap_failed(self, now: float) -> bool:
+    def bootstrap_failed(self, now: float) -> bool:
+        """End the client once no broker was reached in time. True if the client has ended.
+
+        A core calls it before its parts, so that a call which waits gets this error, and not its own time-out.
+        """
         if self._core.fatal is not None:
             return True
         error = self._core.endpoints.last_error

@@ -86,6 +86,7 @@ class ProducerCore:
 
     def poll(self, now: float, wall_ms: int) -> PollResult:
         """Handle everything that happened, and return the requests to send."""
+        self.cluster.bootstrap_failed(now)
         if self.retired:
             self._wind_up()
         others = poll_all((self.transactions, self.sender), now)

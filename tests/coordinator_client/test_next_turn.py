@@ -2,7 +2,7 @@
 
 import pytest
 
-from kohort.common import TopicPartition
+from kohort.common import TopicPartition, WireError
 from kohort.network.errors import ConnectionFailed, OperationTimeout
 from kohort.network.requests import Endpoint, NoResponse, ResponseReceived
 from kohort.protocol.apis.fetch import PartitionData
@@ -109,3 +109,14 @@ def test_a_commit_fails_at_once_when_no_broker_was_reached_in_time() -> None:
     assert rig.turn(1.0).next_poll_at == 1.0
     rig.turn(1.0)
     assert isinstance(asked.exception(0), ConnectionFailed)
+
+
+def test_a_call_that_waits_for_the_first_broker_gets_the_reason_and_not_its_own_time_out() -> None:
+    """Both times are over in one turn, as after a parse that took long."""
+    rig = Rig(bootstrap_timeout_ms=3_000)
+    topics = rig.core.lookups.look_up_topics(deadline=3.01)
+    rig.turn(0.0)
+    rig.core.endpoints.last_error = WireError("the response is damaged")
+    rig.turn(3.1)
+    with pytest.raises(WireError, match="damaged"):
+        topics.result(0)
