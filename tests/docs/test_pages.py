@@ -11,14 +11,9 @@ DOCS = Path(__file__).parents[2] / "docs"
 NOT_YET = frozenset(
     {
         "assignors.md",
-        "kip848.md",
-        "producer.md",
-        "records.md",
         "region.md",
         "security.md",
         "spark.md",
-        "testing.md",
-        "watching.md",
     }
 )
 """Pages whose blocks are fragments. The list only shrinks."""
