@@ -168,13 +168,18 @@ def place(driver: Turned) -> EventLoop:
 def _leave(loop: EventLoop) -> None:
     with _placing:
         loop.load -= 1
-    if not loop.load:
-        _close(loop)
+        if not loop.load:  # under the same lock: no driver may be placed in between
+            _forget_loop(loop)
 
 
 def _close(loop: EventLoop) -> None:
     """No driver is placed on the loop any more."""
-    with _placing, contextlib.suppress(ValueError):
+    with _placing:
+        _forget_loop(loop)
+
+
+def _forget_loop(loop: EventLoop) -> None:
+    with contextlib.suppress(ValueError):
         _loops.remove(loop)
 
 

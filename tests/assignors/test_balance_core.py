@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import random
 import runpy
 import sys
@@ -218,7 +219,10 @@ def test_the_highest_generation_owns_and_two_of_it_own_nothing(
 def test_without_the_extension_the_twin_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delattr("kohort.assignors._balance")
     monkeypatch.setitem(sys.modules, "kohort.assignors._balance", None)
-    assert runpy.run_module("kohort.assignors.core")["core"] is balance_py
+    spec = importlib.util.find_spec("kohort.assignors.core")
+    assert spec is not None
+    assert spec.origin is not None
+    assert runpy.run_path(spec.origin)["core"] is balance_py
 
 
 def test_a_class_that_nobody_reads_is_an_error_not_a_hang(core: ModuleType) -> None:

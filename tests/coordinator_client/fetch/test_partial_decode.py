@@ -18,7 +18,7 @@ MakeTopic = Callable[..., str]
 
 def produce_in_batches(bootstrap: str, topic: str, batches: int, *, each: int, value: bytes) -> None:
     producer = confluent_kafka.Producer(
-        {"bootstrap.servers": bootstrap, "compression.type": "zstd", "batch.num.messages": each, "linger.ms": 100}
+        {"bootstrap.servers": bootstrap, "compression.type": "zstd", "batch.num.messages": each, "linger.ms": 5_000}
     )
     for _ in range(batches * each):
         producer.produce(topic, value)
