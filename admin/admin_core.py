@@ -185,8 +185,8 @@ class AdminCore:
                 self._keep(wanted.promise, group_error(error.code, group) if isinstance(error, BrokerError) else error)
 
     def _find_brokers(self) -> None:
-        known = {node: Endpoint(one.host, one.port) for node, one in self.metadata.view.brokers.items()}
-        if known:
+        if self._of_brokers and (brokers := self.metadata.view.brokers):
+            known = {node: one.endpoint for node, one in brokers.items()}
             for promise in self._of_brokers:
                 self._keep(promise, known)
             self._of_brokers = []

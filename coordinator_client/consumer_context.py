@@ -14,7 +14,7 @@ from kohort.network.client_metrics import Counters
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.errors import ConnectionFailed
 from kohort.network.metadata_refresh import MetadataRefresher
-from kohort.network.requests import ConnectionPurpose, Endpoint, NoResponse, PendingRequest, UnsentRequest
+from kohort.network.requests import ConnectionPurpose, NoResponse, PendingRequest, UnsentRequest
 
 
 class ConsumerContext(NamedTuple):
@@ -55,7 +55,7 @@ class ConsumerContext(NamedTuple):
         if broker is None:
             request.done(NoResponse(ConnectionFailed("the broker is not known any more", node=node)), now)
             return ()
-        return (UnsentRequest(purpose, Endpoint(broker.host, broker.port), request),)
+        return (UnsentRequest(purpose, broker.endpoint, request),)
 
     @property
     def offsets_purpose(self) -> ConnectionPurpose:

@@ -462,9 +462,8 @@ class ConsumerCore:
             self._hook = None  # withdraws a call that was not taken: it may not be taken before the unsubscribe
         if self.manual:
             self.visible = frozenset()  # at once; the assignment of a subscription changes at hook calls
-        self.manual = self.manual.replaced(
-            ()
-        )  # under a new epoch, so that a partition that is assigned again starts again
+        # Under a new epoch, so that a partition that is assigned again starts again.
+        self.manual = self.manual.replaced(())
         self.marks = self.marks.resubscribed(None)
         self.metadata.set_topics(WantedTopics())
         self.told_to_read = False

@@ -23,7 +23,7 @@ from kohort.coordinator_client.group.states import (
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, MetricKind, MetricSpec
 from kohort.network.auth.security_config import SecurityConfig
 from kohort.network.client_config import ClientConfig
-from kohort.network.settings_table import Setting
+from kohort.network.settings_table import Setting, Settings
 from kohort.producer.producer_config import ProducerConfig
 
 State = TypeVar("State", bound=Enum)
@@ -161,31 +161,23 @@ def settings_page() -> str:
         "Made by `docs/make.py` from the tables in the code. Change them there and run `make docs`.",
         "`Consumer(bootstrap, setting=value)` takes kohort's names. `Consumer.from_config({...})` takes Kafka's names, "
         "and values as text. An unknown name raises `ConfigError` with the nearest known name.",
-        *(
-            part
-            for title, table in SETTINGS.items()
-            for part in (
-                f"## {title}",
-                _settings_table(row for name, row in table.items() if name not in _shared(table)),
-            )
-        ),
+        *(part for title, kind in SETTINGS.items() for part in (f"## {title}", _settings_table(_own_rows(kind)))),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-SETTINGS: Mapping[str, Mapping[str, Setting]] = {
-    "Consumer": ConsumerConfig.table,
-    "Producer": ProducerConfig.table,
-    "Connections of every client": ClientConfig.table,
-    "Security of every client": SecurityConfig.table,
+SETTINGS: Mapping[str, type[Settings]] = {
+    "Consumer": ConsumerConfig,
+    "Producer": ProducerConfig,
+    "Connections of every client": ClientConfig,
+    "Security of every client": SecurityConfig,
 }
 
 
-def _shared(table: Mapping[str, Setting]) -> frozenset[str]:
-    """The names that a section below this table's has: those of its base classes."""
-    below = list(SETTINGS.values())
-    later = below[below.index(table) + 1 :]
-    return frozenset(name for other in later if other.keys() < table.keys() for name in other)
+def _own_rows(kind: type[Settings]) -> list[Setting]:
+    """The settings that a class adds to those of its base class."""
+    above = getattr(kind.__base__, "table", {})
+    return [row for name, row in kind.table.items() if name not in above]
 
 
 def _settings_table(settings: Iterable[Setting]) -> str:

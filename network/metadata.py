@@ -11,6 +11,7 @@ from typing import NamedTuple
 from uuid import UUID
 
 from kohort.common import TopicPartition
+from kohort.network.requests import Endpoint
 from kohort.protocol.apis.metadata import MetadataResponse, MetadataResponseTopic
 from kohort.protocol.errors import ErrorCode
 
@@ -29,6 +30,10 @@ class BrokerNode(NamedTuple):
     host: str
     port: int
     rack: str | None
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.host, self.port)
 
 
 class PartitionView(NamedTuple):

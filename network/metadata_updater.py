@@ -106,7 +106,7 @@ class MetadataUpdater:
     # --- metadata
 
     def _known(self) -> list[Endpoint]:
-        return [Endpoint(broker.host, broker.port) for broker in self._core.metadata.view.brokers.values()]
+        return [broker.endpoint for broker in self._core.metadata.view.brokers.values()]
 
     def send_to_any(self, ask: PendingRequest, now: float) -> None:
         """Sends a request that changes nothing to any broker, and to another one if the response is late."""

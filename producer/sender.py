@@ -18,7 +18,6 @@ from kohort.network.metadata import BrokerNode
 from kohort.network.request_manager import earliest
 from kohort.network.requests import (
     ConnectionPurpose,
-    Endpoint,
     PendingRequest,
     PollResult,
     RequestResult,
@@ -199,7 +198,7 @@ class Sender:
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
         at_most = AT_MOST if transactional_id is None else AT_MOST_IN_TRANSACTION
         ask = PendingRequest("Produce", request, done, context.request_s, at_most)
-        return UnsentRequest(ConnectionPurpose.DATA, Endpoint(broker.host, broker.port), ask)
+        return UnsentRequest(ConnectionPurpose.DATA, broker.endpoint, ask)
 
     # --- responses
 

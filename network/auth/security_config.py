@@ -9,7 +9,7 @@ LOOPBACK: Final = ("localhost", "127.0.0.1", "::1")
 
 
 class SecurityConfig(Settings):
-    """How connections are protected, and the credentials. `ClientConfig` checks that they agree."""
+    """Protection of connections, and credentials. `ClientConfig` checks that they agree."""
 
     # fmt: off
     security_protocol: str = row("security.protocol", "str", "PLAINTEXT", "The protocol of connections to brokers: TLS (SSL) or not, SASL or not.", choices=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"), read=str.upper)
