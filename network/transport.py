@@ -74,6 +74,7 @@ class Channel:
         self.sock: socket.socket | None = None
         self.watched: socket.socket | None = None  # the socket registered at the selector
         self.events = 0
+        self.watched_events = 0
         self.address_deadline = float("inf")
         self._address_s = 0.0
         self._shaking_hands = False
