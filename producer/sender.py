@@ -8,9 +8,10 @@ import logging
 from collections.abc import Iterator, Mapping
 from enum import Enum
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath._encode import seal
 from kohort.network.backoff import FRESH
 from kohort.network.errors import AuthorizationFailed
