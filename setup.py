@@ -79,6 +79,9 @@ EXTRAS["dev"] = [
     "PyJWT[crypto]",  # the tokens and certificates of tests
     "pandas",
     "polars>=1",
+    "duckdb>=1",  # with fastapi and uvicorn for the tutorials, which tests run
+    "fastapi",
+    "uvicorn",
     "mypy",
     "ruff",
     "import-linter",
