@@ -1,8 +1,10 @@
 """Blocks that need something no test has, such as a cloud account: they are type-checked, and their settings parsed."""
 
 import os
+import re
 import subprocess
 import sys
+from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Self
@@ -10,6 +12,7 @@ from typing import Any, Self
 import pytest
 
 import kohort
+from kohort.cli.connection_options import ConnectionOptions
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.client_config import ClientConfig
 from kohort.network.errors import ConfigError
@@ -63,6 +66,28 @@ def settings_of(program: str, monkeypatch: pytest.MonkeyPatch) -> list[ClientCon
 def test_the_settings_of_a_program_are_valid(program: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (config,) = settings_of(program, monkeypatch)
     assert config.sasl_mechanism is not None
+
+
+PROPERTIES = [
+    pytest.param(block.text, id=f"{path.relative_to(ROOT)}:{block.line}")
+    for path in sorted((ROOT / "docs").rglob("*.md"))
+    for block in blocks_of(path.read_text())
+    if block.language == "properties"
+]
+
+
+@pytest.mark.parametrize("text", PROPERTIES)
+def test_a_properties_file_of_a_page_is_valid(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    library = ModuleType("gssapi")
+    library.__spec__ = ModuleSpec("gssapi", None)
+    monkeypatch.setitem(sys.modules, "gssapi", library)
+    file = tmp_path / "client.properties"
+    file.write_text(text)
+    file.chmod(0o600)
+    profiles: list[str | None] = [*re.findall(r"^\[(\w+)\]", text, re.MULTILINE)] or [None]
+    for profile in profiles:
+        found = ConnectionOptions(bootstrap="broker:9093", config=file, profile=profile).properties
+        assert ConsumerConfig.from_kafka(found).bootstrap == ("broker:9093",)
 
 
 def test_an_invalid_setting_is_found(monkeypatch: pytest.MonkeyPatch) -> None:

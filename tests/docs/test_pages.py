@@ -11,9 +11,7 @@ from tests.support.broker_selection import SelectedBroker
 DOCS = Path(__file__).parents[2] / "docs"
 NOT_YET = frozenset(
     {
-        "assignors.md",
         "region.md",
-        "security.md",
         "spark.md",
     }
 )
