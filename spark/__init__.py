@@ -37,7 +37,9 @@ _HOME = {
 }
 
 
-def __getattr__(name: str) -> object:
-    if name in _HOME:
-        return getattr(import_module(f"kohort.spark.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'kohort.spark' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a name that is missing is an error of a type checker
+
+    def __getattr__(name: str) -> object:
+        if name in _HOME:
+            return getattr(import_module(f"kohort.spark.{_HOME[name]}"), name)
+        raise AttributeError(f"module 'kohort.spark' has no attribute {name!r}")

@@ -46,9 +46,11 @@ _HOME = {
 __all__ = sorted(_HOME)
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'kohort.testing' has no attribute {name!r}")
-    value = getattr(import_module(f"kohort.testing.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a name that is missing is an error of a type checker
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'kohort.testing' has no attribute {name!r}")
+        value = getattr(import_module(f"kohort.testing.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
