@@ -22,6 +22,7 @@ COMPILED = (
     "fastpath/_rows",
     "assignors/_balance",
     "network/_guard",
+    "producer/_open_batch",
 )
 SOURCES = [Path("src/kohort", f"{name}.pyx") for name in COMPILED]
 FLAGS = {"win32": ["/O2"]}.get(sys.platform, ["-O3", "-fno-strict-aliasing"])
