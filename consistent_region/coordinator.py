@@ -21,7 +21,7 @@ from kohort.consistent_region.errors import (
 from kohort.consistent_region.manifest import Contribution, Manifest, StateReference, decode, encode
 from kohort.consistent_region.offsets import Positions, SeekMap
 from kohort.consistent_region.region_record import RegionRecord, decode_record, encode_record
-from kohort.consistent_region.settings import check_positive
+from kohort.consistent_region.settings import CHECKPOINT_TIMEOUT_S, check_positive
 from kohort.consistent_region.store import Key, Store, StoreTransaction
 
 MAX_CONSECUTIVE_RESETS: Final = 5
@@ -62,14 +62,14 @@ class RegionCoordinator:
     region: str
     group: str
     clock: Callable[[], float] | None = None
-    barrier_timeout_s: float = 15.0
+    checkpoint_timeout_s: float = CHECKPOINT_TIMEOUT_S
     max_consecutive_resets: int = MAX_CONSECUTIVE_RESETS
     kept_checkpoints: int = KEPT_CHECKPOINTS
     lease_s: float = LEASE_S
     _read: tuple[bytes, RegionRecord | None] = field(default=(b"", None), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("barrier_timeout_s", "max_consecutive_resets", "kept_checkpoints", "lease_s"):
+        for name in ("checkpoint_timeout_s", "max_consecutive_resets", "kept_checkpoints", "lease_s"):
             check_positive(name, getattr(self, name))
 
     # --- membership
@@ -211,7 +211,7 @@ class RegionCoordinator:
             now = self._now()
             record = self._known(books)
             record = coordinator_rules.begin_checkpoint(
-                record, ticket, epoch, now, self.barrier_timeout_s, self.lease_s
+                record, ticket, epoch, now, self.checkpoint_timeout_s, self.lease_s
             )
             record = self._keep(books, record, ticket)
             return self._view(record)

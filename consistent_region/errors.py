@@ -50,6 +50,10 @@ class ResetFailedError(RegionError):
     """A checkpoint cannot be gone back to. The region never falls back to its initial state by itself."""
 
 
+class StoreLost(ResetFailedError):
+    """The coordinator's store is not the one in which the region was: it was deleted, replaced, or never this one."""
+
+
 class CorruptManifest(ResetFailedError):
     """A manifest that is torn, truncated or contradicts its checksum."""
 

@@ -83,7 +83,7 @@ class Node:
             REGION,
             GROUP,
             world.clock,
-            barrier_timeout_s=world.settings.barrier_timeout_s,
+            checkpoint_timeout_s=world.settings.checkpoint_timeout_s,
             lease_s=world.lease_s,
         )
         self.conductor = RegionDriver(
@@ -165,6 +165,7 @@ class World:
             max_poll_records=self.chance.choice([1, 10]),
             drain_timeout_s=8.0,
             reset_timeout_s=6.0,
+            checkpoint_timeout_s=3.0,
             look_interval_s=self.chance.choice([0.05, 0.5]),
             hand_over=hand_over,
         )

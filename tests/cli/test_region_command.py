@@ -195,7 +195,7 @@ def test_both_ask_first_and_no_is_no(
 def test_status_and_retire_leave_a_late_checkpoint_to_the_members(region: Region, command: Callable[..., Any]) -> None:
     # The command does not know that this region may go back as often as it has to.
     patient = RegionCoordinator(
-        region.coordinator.store, "bills", "billing", barrier_timeout_s=0.01, max_consecutive_resets=1000
+        region.coordinator.store, "bills", "billing", checkpoint_timeout_s=0.01, max_consecutive_resets=1000
     )
     for _ in range(6):
         epoch = patient.look().epoch
