@@ -4,6 +4,7 @@ There is no coordinating process. Every member runs this class on a store that a
 of a member does not stop the region. Transactions run one at a time.
 """
 
+import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -81,7 +82,8 @@ class RegionCoordinator:
         in another region), RegionStopped.
         """
         with self.store.transaction() as books:
-            record = self._record(books) or coordinator_rules.created(self.region, self.group, self._now())
+            lineage = uuid.uuid4().hex
+            record = self._record(books) or coordinator_rules.created(self.region, self.group, self._now(), lineage)
             record, ticket, past = coordinator_rules.register(record, self.region, member)
             record = self._keep(books, record, ticket)
             return Admission(ticket, self._view(record), past)
@@ -317,6 +319,17 @@ class RegionCoordinator:
                 books.put(Key("manifest", self.group, _number(manifest.sequence)), encode(manifest))
             self._keep(books, record)
             return gone
+
+    def accept_store(self) -> str:
+        """Accept the region as its store has it, and return its new lineage. For operators, after a store was lost or
+        went back.
+
+        Raises ConfigurationError while members run.
+        """
+        with self.store.transaction() as books:
+            record = coordinator_rules.store_accepted(self._known(books), uuid.uuid4().hex, self._now(), self.lease_s)
+            self._keep(books, record)
+            return record.past.lineage
 
     def record(self) -> RegionRecord:
         """All that is known of the region, for people."""

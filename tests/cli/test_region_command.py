@@ -62,6 +62,22 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     return run
 
 
+def test_accept_store_accepts_the_store_when_no_member_runs(
+    region: Region, command: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = region.coordinator.record().past.lineage
+    assert main(["region", "begin", region.url, "--anew", "--yes"]) != 0
+    assert "members of the region run" in capsys.readouterr().err
+    region.coordinator.deregister(region.ticket)
+    assert main(["region", "begin", region.url]) != 0
+    assert "--anew" in capsys.readouterr().err
+    answer = command("begin", region.url, "--anew")
+    assert (answer["region"], answer["newest"]) == ("bills", 5)
+    past = region.coordinator.record().past
+    assert past.accepted
+    assert past.lineage == answer["lineage"] != before
+
+
 @pytest.mark.proves("CR-53", "CR-54")
 def test_reset_makes_an_older_checkpoint_the_newest_and_begins_an_epoch(
     region: Region, command: Callable[..., Any]

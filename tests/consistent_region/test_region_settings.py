@@ -158,6 +158,7 @@ def test_settings_that_consistency_asks_for(caplog: pytest.LogCaptureFixture) ->
 
 class Listed(NamedTuple):
     offset: int
+    metadata: str = ""
 
 
 class Logs:
