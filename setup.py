@@ -19,6 +19,7 @@ COMPILED = (
     "fastpath/_columns",
     "fastpath/_records",
     "fastpath/_encode",
+    "fastpath/_fetch",
     "fastpath/_rows",
     "assignors/_balance",
     "network/_guard",

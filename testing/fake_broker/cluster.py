@@ -7,6 +7,7 @@ import uuid
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kohort.testing.fake_broker.fetch_sessions import FakeFetchSessions
 from kohort.testing.fake_broker.groups import Groups
 from kohort.testing.fake_broker.log import FakeLog
 from kohort.testing.fake_broker.log_transactions import LogTransactions, marker
@@ -75,6 +76,7 @@ class FakeCluster:
         self.advertised: dict[int, Address] = {}
         self.topics: dict[str, FakeTopic] = {}
         self.groups = Groups(settings)
+        self.fetch_sessions = FakeFetchSessions()
         self.coordinator_nodes: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}
         self._names: dict[uuid.UUID, str] = {}  # by topic id; those of deleted topics too
