@@ -9,10 +9,11 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kohort.common import KohortError, WireError
 from kohort.common.foreign_text import cut, scrubbed
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.version import __version__
 from kohort.network.auth.sasl import CHECK_PASSWORD, Conversation, Credentials, LoginRefused
 from kohort.network.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable

@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from kohort.common import KohortError
 from kohort.common.foreign_text import escaped
+from kohort.common.named_tuple import NamedTuple
 
 VersionRanges = Mapping[int, tuple[int, int]]
 

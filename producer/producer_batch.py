@@ -3,9 +3,9 @@
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.network.backoff import FRESH, Attempts
 from kohort.producer._open_batch import BufferedBytes, OpenBatch
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import uuid
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.testing.fake_broker.fetch_sessions import FakeFetchSessions
 from kohort.testing.fake_broker.groups import Groups
 from kohort.testing.fake_broker.log import FakeLog

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from typing import NamedTuple
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath import decode
 
 _HEAD_BYTES = 61  # up to and with the record count of a magic 2 batch
