@@ -113,6 +113,7 @@ def test_a_record_without_a_key_that_finds_its_batch_full_goes_elsewhere() -> No
     for _ in range(200):
         world.send(b"x" * 100)
     lanes = world.core.accumulator.lanes.values()
+    assert len(lanes) == 3
     assert [batch.count for lane in lanes for batch in lane.queue if batch.closed].count(1) == 0
 
 
