@@ -172,6 +172,10 @@ class FakeBroker:
 
         self._do(append)
 
+    def skip(self, topic: str, partition: int, end: int) -> None:
+        """Move the log's end up to `end`, over offsets without records, as in a compacted log."""
+        self._do(lambda: self._cluster.topics[topic].partitions[partition].log.skip(end))
+
     def trim(self, topic: str, partition: int, start: int) -> None:
         """Move the log's start up to `start`, as retention does."""
         self._do(lambda: self._cluster.topics[topic].partitions[partition].log.trim(start))

@@ -54,6 +54,12 @@ class FakeLog:
         self._batches.append(StoredBatch(self.end, self.end + records - 1, -1, data))
         self.end += records
 
+    def skip(self, end: int) -> None:
+        """Move the end up to `end`, over a gap. ValueError if it is below the end."""
+        if end < self.end:
+            raise ValueError(f"offset {end} is below the log's end {self.end}")
+        self.end = end
+
     def read(self, offset: int, max_bytes: int, stop: int | None = None) -> bytes:
         """Whole batches from the one that holds `offset`: as many as fit, and one at least (KIP-74), none from `stop`
         on."""
