@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kohort.fastpath import Record as Record
     from kohort.fastpath import RecordColumns as RecordColumns
     from kohort.producer import Producer as Producer
+    from kohort.share_consumer import ShareConsumer as ShareConsumer
 
 _HOME = {
     "Admin": "admin",
@@ -43,10 +44,22 @@ _HOME = {
     "KohortError": "common",
     "Record": "fastpath",
     "RecordColumns": "fastpath",
+    "ShareConsumer": "share_consumer",
     "TopicPartition": "common",
 }
 _SUBPACKAGES = frozenset(
-    {"admin", "assignors", "consistent_region", "coordinator_client", "fastpath", "producer", "protocol", "spark", "testing"}
+    {
+        "admin",
+        "assignors",
+        "consistent_region",
+        "coordinator_client",
+        "fastpath",
+        "producer",
+        "protocol",
+        "share_consumer",
+        "spark",
+        "testing",
+    }
 )
 
 __all__ = ["__version__", *sorted(_HOME)]
