@@ -176,7 +176,7 @@ def test_record_limit_never_exceeds_max_poll_records_and_batches_do(fake: FakeBr
     with member(fake, max_poll_records=3, acquire_mode="record_limit") as consumer:
         assert [len(next_batch(consumer)) for _ in range(4)] == [3, 3, 3, 1]
     with member(fake, group="others", max_poll_records=3) as consumer:
-        consumer.poll(0.2)
+        until(lambda: consumer.poll(0.05) == [] and fake.share_states("others", TOPIC, 0) == (10, {}))
         fake.produce(TOPIC, 0, [(b"", b"")] * 7)
         assert len(next_batch(consumer)) == 7
 
@@ -184,7 +184,7 @@ def test_record_limit_never_exceeds_max_poll_records_and_batches_do(fake: FakeBr
 @pytest.mark.proves("SH-44", "SH-46")
 def test_groups_are_apart_and_a_new_group_starts_at_the_end(fake: FakeBroker) -> None:
     with member(fake, group="late") as late, member(fake) as consumer:
-        assert late.poll(0.2) == []
+        until(lambda: late.poll(0.05) == [] and fake.share_states("late", TOPIC, 0) == (10, {}))
         fake.produce(TOPIC, 0, [(b"", b"new")])
         assert offsets(next_batch(late)) == [10]
         assert sum(len(batch) for batch in consumer.poll(PATIENCE_S)) >= 10
