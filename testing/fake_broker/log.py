@@ -75,6 +75,12 @@ class FakeLog:
             size += len(batch.data)
         return b"".join(parts)
 
+    def batch_end(self, offset: int) -> int:
+        """The last offset of the batch that holds `offset`; `offset` itself if no batch does."""
+        at = bisect_right(self._batches, offset, key=lambda batch: batch.last_offset + 1)
+        batch = self._batches[at] if at < len(self._batches) else None
+        return batch.last_offset if batch is not None and batch.base_offset <= offset else offset
+
     def trim(self, start: int) -> None:
         """Forget what is below `start`, as retention does; batches go whole."""
         self.start = max(self.start, min(start, self.end))
