@@ -216,20 +216,31 @@ def public_errors() -> dict[str, list[type[Exception]]]:
     return {package: classes for package, classes in found.items() if classes}
 
 
+CURE = "\n\nCure:\n"
+
+
+def cause_and_cure(error: type[Exception]) -> tuple[str, str]:
+    """The docstring of an error: the text before its section `Cure:`, and that section in one line."""
+    cause, _, cure = inspect.cleandoc(error.__doc__ or "").partition(CURE)
+    return cause, " ".join(cure.split())
+
+
 def errors_page() -> str:
     """docs/reference/errors.md."""
     parts = [
         "# Errors",
         "Made by `docs/make.py` from the classes. Change them there and run `make docs`.",
         "Every error derives from `KohortError`. `error.place` holds the values that say where it happened, such as "
-        "topic, partition and offset. `error.hint` says what to do.",
+        "topic, partition and offset. `error.hint` says what to do. Classes without a cure are bases of others.",
     ]
     for package, classes in public_errors().items():
         parts.append(f"## kohort.{package}")
         for one in classes:
             bases = ", ".join(f"`{base.__name__}`" for base in one.__bases__)
+            cause, cure = cause_and_cure(one)
             parts.append(f"### {one.__name__}")
-            parts.append(f"Derives from {bases}. {inspect.cleandoc(one.__doc__ or '')}")
+            parts.append(f"Derives from {bases}. {cause}")
+            parts += [f"**Cure.** {cure}"] if cure else []
     return "\n\n".join(parts) + "\n"
 
 
