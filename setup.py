@@ -84,6 +84,7 @@ EXTRAS["dev"] = [
     "fastapi",
     "uvicorn",
     "mypy",
+    "pyright[nodejs]",
     "ruff",
     "import-linter",
     "pip-audit",

@@ -5,11 +5,13 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
+from docs import typed_settings
 from docs.grafana import board
 from kohort.consistent_region import states as region
 from kohort.coordinator_client.consumer_config import ConsumerConfig
@@ -161,7 +163,8 @@ def settings_page() -> str:
         "# Settings",
         "Made by `docs/make.py` from the tables in the code. Change them there and run `make docs`.",
         "`Consumer(bootstrap, setting=value)` takes kohort's names. `Consumer.from_config({...})` takes Kafka's names, "
-        "and values as text. An unknown name raises `ConfigError` with the nearest known name.",
+        "and values as text. An unknown name raises `ConfigError` with the nearest known name. Type checkers find "
+        "misspelt names and values too: the tables give `ConsumerSettings`, `ProducerSettings` and `AdminSettings`.",
         *(part for title, kind in SETTINGS.items() for part in (f"## {title}", _settings_table(_own_rows(kind)))),
     ]
     return "\n\n".join(parts) + "\n"
@@ -254,14 +257,17 @@ PAGES: dict[str, Callable[[], str]] = {
 """Page -> its function."""
 
 
-FILES: dict[str, Callable[[], str]] = {"recipes/grafana.json": board}
+FILES: dict[str, Callable[[], str]] = {
+    "recipes/grafana.json": board,
+    **{f"../{name}": partial(typed_settings.source, file) for name, file in typed_settings.FILES.items()},
+}
 """File that is no page -> its function."""
 
 
 def main() -> None:
     for name, make in (PAGES | FILES).items():
         (HERE / name).write_text(make())
-        print(f"docs/{name}")
+        print((HERE / name).resolve().relative_to(HERE.parent))
 
 
 if __name__ == "__main__":

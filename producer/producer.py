@@ -31,7 +31,11 @@ from kohort.producer.producer_core import ProducerCore
 from kohort.producer.transaction_states import TxnState
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     import pyarrow as pa
+
+    from kohort.producer.producer_settings import ProducerSettings
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Producer")
@@ -65,7 +69,7 @@ class Producer:
     a call that holds the producer's lock.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: Any) -> None:
+    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: "Unpack[ProducerSettings]") -> None:
         self._begin(ProducerConfig.of(bootstrap=bootstrap, **settings))
 
     @classmethod
