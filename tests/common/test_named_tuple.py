@@ -46,7 +46,7 @@ class Empty(NamedTuple):
 
 def test_a_value_is_a_tuple_with_named_fields() -> None:
     value = Ours(1, third=(2,))
-    assert value == (1, "b", (2,))
+    assert tuple(value) == (1, "b", (2,))
     assert hash(value) == hash((1, "b", (2,)))
     assert (value.first, value.second, value.third) == tuple(value)
     assert value.both == "1b"
