@@ -48,6 +48,10 @@ class PendingRequest(NamedTuple):
     """A request on its way. `request`: the typed value, or a function of the version that makes it.
 
     `done` is called once, by the driver, with the outcome and the time.
+
+    `follow_up` is offered each response first, as (frame with its length, version, time), under the driver's lock. It
+    handles the response and returns the body of the next request, in the same version. `done` then gets the outcome of
+    that request. None: it has changed nothing.
     """
 
     api: str
@@ -55,6 +59,7 @@ class PendingRequest(NamedTuple):
     done: Callable[[RequestResult, float], None]
     timeout_s: float
     max_version: int | None = None
+    follow_up: Callable[[memoryview, int, float], bytes | None] | None = None
 
 
 class ConnectionPurpose(Enum):

@@ -24,6 +24,8 @@ from kohort.spark.offset_json import is_of_group, unlogged
 class PartitionProgress(NamedTuple):
     """A partition in one micro-batch, which read the offsets from `start` up to `end`.
 
+    The first batch of a new query has no start in Spark's progress. `start` is then `end`.
+
     `lag`: the offsets of the log that the batch has left, None if the progress has no latest offsets. `offsets_per_s`:
     the offsets of the batch by its time.
     """
