@@ -13,7 +13,7 @@ from contextlib import ExitStack
 from enum import StrEnum
 from itertools import islice
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
@@ -28,6 +28,7 @@ from kohort.cli.timestamps import moment, time_ms
 from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import escaped, parsed_json
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record, RecordColumns
 from kohort.network.process_exit import on_sigterm

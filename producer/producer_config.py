@@ -34,6 +34,7 @@ class ProducerConfig(ClientConfig):
     max_request_bytes: int = row("max.request.size", "int", 4 * MIB, "Maximum bytes of batches in one request, and of one record.", low=1, high=INT32_MAX)
     max_in_flight: int = row("max.in.flight.requests.per.connection", "int", 5, "Maximum requests in flight per broker. The order is guaranteed up to five.", low=1, high=5)
     max_block_ms: int = row("max.block.ms", "int", 60_000, "Maximum time that a call waits for room, metadata or the coordinator.", low=0, high=INT32_MAX)
+    on_delivery: Any = row("kohort.on.delivery", "callable", None, "A function that is called with the Delivery of each settled record, unless `send` has another one.", optional=True)
     delivery_timeout_ms: int = row("delivery.timeout.ms", "int", 120_000, "Time after which an unacknowledged record fails, with its batch. Its batch may be older by a tenth of it, or by linger_ms if that is more.", low=1, high=INT32_MAX)
     # fmt: on
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 import uuid
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from kohort.common.named_tuple import NamedTuple
+from kohort.testing.fake_broker.fetch_sessions import FakeFetchSessions
 from kohort.testing.fake_broker.groups import Groups
 from kohort.testing.fake_broker.log import FakeLog
 from kohort.testing.fake_broker.log_transactions import LogTransactions, marker
@@ -76,6 +77,7 @@ class FakeCluster:
         self.advertised: dict[int, Address] = {}
         self.topics: dict[str, FakeTopic] = {}
         self.groups = Groups(settings)
+        self.fetch_sessions = FakeFetchSessions()
         self.shares = FakeShares(self.groups.settings)
         self.coordinator_nodes: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from typing import NamedTuple
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath import decode
 
 _HEAD_BYTES = 61  # up to and with the record count of a magic 2 batch
@@ -53,6 +53,12 @@ class FakeLog:
         """Append bytes that need not be a batch, as `records` offsets: the contents of a damaged disk."""
         self._batches.append(StoredBatch(self.end, self.end + records - 1, -1, data))
         self.end += records
+
+    def skip(self, end: int) -> None:
+        """Move the end up to `end`, over a gap. ValueError if it is below the end."""
+        if end < self.end:
+            raise ValueError(f"offset {end} is below the log's end {self.end}")
+        self.end = end
 
     def read(self, offset: int, max_bytes: int, stop: int | None = None) -> bytes:
         """Whole batches from the one that holds `offset`: as many as fit, and one at least (KIP-74), none from `stop`

@@ -2,8 +2,9 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.protocol.schema import Response
 from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers import (
