@@ -46,7 +46,8 @@ RequestResult = ResponseReceived | SendFailed | NoResponse
 class PendingRequest(NamedTuple):
     """A request on its way. `request`: the typed value, or a function of the version that makes it.
 
-    `done` is called once, by the driver, with the outcome and the time.
+    `done` is called once, by the driver, with the outcome and the time. Without `has_response`, the outcome
+    ResponseReceived(None) means that the request was written to the socket.
     """
 
     api: str
@@ -54,6 +55,7 @@ class PendingRequest(NamedTuple):
     done: Callable[[RequestResult, float], None]
     timeout_s: float
     max_version: int | None = None
+    has_response: bool = True
 
 
 class ConnectionPurpose(Enum):
