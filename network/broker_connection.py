@@ -9,10 +9,11 @@ from collections import deque
 from collections.abc import Callable
 from enum import Enum
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kohort.common import KohortError, WireError
 from kohort.common.foreign_text import cut, scrubbed
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.version import __version__
 from kohort.network.auth.sasl import CHECK_PASSWORD, Conversation, Credentials, LoginRefused
 from kohort.network.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
@@ -114,8 +115,9 @@ class BrokerConnection:
         self._held: deque[PendingRequest] = deque()
         self._throttle = Throttle()
         self._in_flight: dict[int, _InFlight] = {}
-        self._refused: list[tuple[PendingRequest, RequestResult]] = []
+        self._settled: list[tuple[PendingRequest, RequestResult]] = []
         self._out: list[bytes] = []
+        self._unwritten: deque[_InFlight | None] = deque()  # of each frame: its request, if it has no response
         self._conversation: Conversation
         self._authentications = 0
         self._ready_by = opened_at + setup_timeout_s
@@ -148,9 +150,15 @@ class BrokerConnection:
         out, self._out = self._out, []
         return out
 
+    def written(self) -> None:
+        """The oldest frame is written. A request without a response has its outcome then."""
+        sent = self._unwritten.popleft()
+        if sent is not None:
+            self._settled.append((sent.request, ResponseReceived(None, sent.version)))
+
     @property
     def busy(self) -> bool:
-        return bool(self._in_flight or self._waiting or self._held)
+        return bool(self._in_flight or self._waiting or self._held or any(self._unwritten))
 
     @property
     def load(self) -> int:
@@ -191,7 +199,7 @@ class BrokerConnection:
         del self._in_flight[correlation_id]
         correlation_id, request = self._wire.follow_up(body)
         self._in_flight[correlation_id] = _InFlight(sent.request, sent.version, now + sent.request.timeout_s)
-        self._out.append(request)
+        self._write(request)
         return True
 
     @property
@@ -212,16 +220,17 @@ class BrokerConnection:
             return LOGIN_BUDGET_BYTES
         return max(self.max_frame_bytes + VALUES_BESIDE_BYTES, LEAST_RESPONSE_BYTES) - frame_bytes
 
-    def refused_versions(self) -> list[tuple[PendingRequest, RequestResult]]:
-        """Requests that cannot be sent on this connection, found while flushing."""
-        refused, self._refused = self._refused, []
-        return refused
+    def settled(self) -> list[tuple[PendingRequest, RequestResult]]:
+        """The outcomes without a response: of requests that cannot be sent here, and of sent ones that have none."""
+        settled, self._settled = self._settled, []
+        return settled
 
     # --- time and end
 
     def deadline(self) -> float | None:
         """The time (monotonic s) at which `overdue` must be called."""
         waits = [sent.deadline for sent in self._in_flight.values()] + [limit for _ask, limit in self._waiting]
+        waits += [sent.deadline for sent in self._unwritten if sent is not None]
         if self.stage in (Stage.OPENING, Stage.AUTHENTICATING, Stage.CHECKING_API_VERSIONS):
             if self._token_since is None:  # otherwise the token source wakes the connection and limits the wait
                 waits.append(self._ready_by)
@@ -263,7 +272,9 @@ class BrokerConnection:
         self.stage = Stage.ENDED
         asks = [sent.request for sent in self._in_flight.values()] + [ask for ask, _limit in self._waiting]
         asks += self._held
+        asks += [sent.request for sent in self._unwritten if sent is not None]
         self._held.clear()
+        self._unwritten.clear()
         self._in_flight.clear()
         self._waiting.clear()
         return [(ask, NoResponse(error, timed_out)) for ask in asks if ask.timeout_s >= 0]
@@ -387,7 +398,7 @@ class BrokerConnection:
         correlation_id, frame = self._wire.send(api, version, request)
         ask = PendingRequest(api, request, _nobody, -1.0)
         self._in_flight[correlation_id] = _InFlight(ask, version, self._ready_by)
-        self._out.append(frame)  # never on the tape, nor is its response
+        self._write(frame)  # never on the tape, nor is its response
 
     def _flush(self, now: float) -> None:
         while self._waiting:
@@ -398,15 +409,23 @@ class BrokerConnection:
                 request = ask.request(version) if callable(ask.request) else ask.request
                 correlation_id, frame = self._wire.send(api.key, version, request)
             except KohortError as error:
-                self._refused.append((ask, SendFailed(error)))
+                self._settled.append((ask, SendFailed(error)))
                 continue
-            self._in_flight[correlation_id] = _InFlight(ask, version, deadline)
-            self._put(ask.api, version, correlation_id, frame, now)
+            sent = _InFlight(ask, version, deadline)
+            if ask.has_response:
+                self._in_flight[correlation_id] = sent
+            self._put(ask.api, version, correlation_id, frame, now, None if ask.has_response else sent)
 
-    def _put(self, api: str, version: int, correlation_id: int, frame: bytes, now: float) -> None:
-        self._out.append(frame)
+    def _put(
+        self, api: str, version: int, correlation_id: int, frame: bytes, now: float, unanswered: _InFlight | None = None
+    ) -> None:
+        self._write(frame, unanswered)
         if self.tape is not None:
             self.tape("request", api, version, correlation_id, frame, now)
+
+    def _write(self, frame: bytes, unanswered: _InFlight | None = None) -> None:
+        self._out.append(frame)
+        self._unwritten.append(unanswered)
 
     def _keep_answer(self, frame: memoryview, now: float) -> None:
         """Put a response on the tape before it is parsed, so that an invalid frame is on it."""

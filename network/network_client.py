@@ -156,9 +156,30 @@ class Driver(Generic[C]):
 
     def run_parallel(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """Run jobs that release the GIL on as many threads as there are cores. Returns their results, in order."""
+        return self._helper_threads().run(jobs)
+
+    def run_aside(self, job: Callable[[], T], done: Callable[[T], object]) -> None:
+        """Run a job that releases the GIL on a helper thread, then `done` with its result, under the lock.
+
+        A job that raises ends the client.
+        """
+
+        def run() -> None:
+            try:
+                made = job()
+            except Exception as problem:
+                log.exception("a helper thread failed")
+                error = KohortError(f"a helper thread failed: {problem!r}")
+                self.enqueue(lambda core: core.fail(error))
+            else:
+                self.enqueue(lambda _core: done(made))
+
+        self._helper_threads().start(run)
+
+    def _helper_threads(self) -> Helpers:
         if self._helpers is None:
-            self._helpers = Helpers(min(os.cpu_count() or 1, MOST_HELPERS), "kohort-decoder")
-        return self._helpers.run(jobs)
+            self._helpers = Helpers(min(os.cpu_count() or 1, MOST_HELPERS), "kohort-helper")
+        return self._helpers
 
     def wakeup(self) -> None:
         """Make the thread take a turn soon. From any thread, with or without the lock."""
@@ -471,7 +492,7 @@ class Driver(Generic[C]):
         except Ended as ended:
             return self._end(channel, ended.error)
         self._watch(channel)
-        return channel.connection.refused_versions()
+        return channel.connection.settled()
 
     def _on_event(self, channel: Channel, mask: int) -> list[tuple[PendingRequest, RequestResult]]:
         now = self.now()
@@ -486,7 +507,7 @@ class Driver(Generic[C]):
         if outcomes and channel.connection.stage is Stage.READY and channel.connection.served:
             self._is_ready(channel)  # a listener with SASL also responds to ApiVersions
         self._watch(channel)
-        return outcomes + channel.connection.refused_versions()
+        return outcomes + channel.connection.settled()
 
     def _is_ready(self, channel: Channel) -> None:
         if channel.endpoint not in self._ranges and channel.connection.ranges is not None:
@@ -516,7 +537,7 @@ class Driver(Generic[C]):
         was_ready = connection.stage is Stage.READY
         idle = was_ready and not connection.busy
         outcomes = connection.closed(error, timed_out=timed_out)
-        outcomes += connection.refused_versions()
+        outcomes += connection.settled()
         self._forget(channel)
         self._ranges.pop(channel.endpoint, None)
         with self.lock:

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kohort.common.errors import WireError
+from kohort.common.named_tuple import NamedTuple
 from kohort.protocol.catalogue import API
 from kohort.protocol.codec import Message
 from kohort.protocol.errors import ErrorCode

@@ -8,9 +8,9 @@ import struct
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Set
 from itertools import islice
-from typing import NamedTuple
 
 from kohort.common import TopicPartition
+from kohort.common.named_tuple import NamedTuple
 
 _BATCH_HEAD = struct.Struct(">qiib")  # base offset, length of the rest, leader epoch (magic 2 only), magic
 _TIMESTAMP = struct.Struct(">q")

@@ -7,9 +7,9 @@ response a new session is opened.
 
 import uuid
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from kohort.common import TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath._fetch import FetchedPartition, fetch_request_topics, fetch_response
 from kohort.network.metadata import NO_TOPIC_ID, ClusterView
 from kohort.protocol.apis.fetch import FetchRequest

@@ -10,9 +10,10 @@ import uuid
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import count, filterfalse
 from math import inf
-from typing import Any, NamedTuple
+from typing import Any
 
 from kohort.common import TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.errors import FetchFailed, TopicRecreated
 from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch, FetchBuffer

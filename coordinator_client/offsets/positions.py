@@ -12,10 +12,11 @@ it.
 from collections.abc import Callable, Container, Iterable, Iterator
 from enum import Enum
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.errors import NoOffset, OffsetOutOfRange, Truncation
 from kohort.coordinator_client.offset_reset import OffsetReset, ResetKind, ResetPolicy
 from kohort.network.backoff import FRESH, Attempts
