@@ -288,8 +288,8 @@ class Consumer(ConsumerBase):
         with self._session.acquire():
             partitions = self.assignment
             known = self._session.read(lambda core: core.fetcher.fresh_ends(partitions & core.allowed))
-            asked = self.end_offsets([one for one in partitions if one not in known], timeout_s)
-            return {one: max((known | asked)[one] - self.position(one, timeout_s), 0) for one in sorted(partitions)}
+            ends = known | self.end_offsets([one for one in partitions if one not in known], timeout_s)
+            return {one: max(ends[one] - self.position(one, timeout_s), 0) for one in sorted(partitions)}
 
     def lag_s(self, timeout_s: float | None = None) -> dict[TopicPartition, float | None]:
         """Return the lag in seconds by partition: the current time less the timestamp of the next record.

@@ -177,6 +177,7 @@ class ConsumerCore:
         self._aligned: AssignedPartitions | None = None
         self._watched: tuple[AssignedPartitions | None, ClusterView | None] = (None, None)
         self.allowed: frozenset[TopicPartition] = frozenset()
+        self._allowed_for: tuple[object, object, PauseMarks | None] = (None, None, None)
         self.wall_ms = 0
         self.closing = False
         self.retired: Callable[[], None] | None = None  # dropped unclosed: called once the group was left
@@ -344,12 +345,15 @@ class ConsumerCore:
         """After marks or the view changed: which partitions are fetched and shown."""
         assignment = self.assignment
         fetchable = self.view.fetchable if self.view is not None and assignment is not self.manual else assignment
+        before = self._allowed_for
+        if before[0] is assignment and before[1] is fetchable and before[2] is self.marks:
+            return
         allowed = frozenset(fetchable).difference(self.marks.paused(assignment))
+        self._allowed_for = (assignment, fetchable, self.marks)
         if allowed == self.allowed:
             return
-        before, self.allowed = self.allowed, allowed
+        began, self.allowed = allowed - self.allowed, allowed
         self.fetcher.change_allowed()
-        began = allowed - before
         self.fetcher.stale_log_offsets |= began
         self.fetcher.parked.readmitted(began)
 

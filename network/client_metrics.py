@@ -42,9 +42,10 @@ class SampledWindow:
 
     def add(self, value: float, now: float) -> None:
         """One measurement."""
-        self._turn(now)
+        if now - self._began >= WINDOW_S:
+            self._turn(now)
         count, total, most = self._filling
-        self._filling = (count + 1, total + value, max(most, value))
+        self._filling = (count + 1, total + value, value if value > most else most)
         self.count += 1
 
     def _turn(self, now: float) -> None:

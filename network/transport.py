@@ -257,7 +257,7 @@ class Channel:
     @property
     def _withheld(self) -> bool:
         """True if a TLS socket holds decrypted bytes, which no selector sees. It is read until it has none."""
-        return is_secure(self.sock) and self.sock.pending() > 0
+        return self.tls is not None and is_secure(self.sock) and self.sock.pending() > 0
 
     def _hung_up(self) -> KohortError:
         if self.answered:

@@ -124,6 +124,9 @@ class FetchCollector:
         """
         run, now = self._run, self._driver.now
         collected = CollectedFetches()
+        if not self._fetcher.parked:
+            self._decoded = {}
+            return collected
         room = float(self._config.max_poll_records or "inf")
         for chunk in self._line(most):
             slices = run(self._next_slices, chunk, most - len(collected.columns), now())

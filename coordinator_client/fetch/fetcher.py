@@ -9,6 +9,7 @@ for `fetch_max_wait_ms`, and the busy partition would run out of records (simila
 import uuid
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import count, filterfalse
+from math import inf
 from typing import Any
 
 from kohort.common import TopicPartition
@@ -148,6 +149,10 @@ class Fetcher:
         self._orders: Iterator[int] = count(1)
         self._last_asked: dict[int, int] = {}
         self._revision = 0  # grows with each change of what may be fetched from where, but for positions and metadata
+        self._idled = 0  # grows when a broker has no request in flight any more
+        self._walk_at = -inf  # the partitions are walked from this time on, with or without a change
+        self._walked_for: tuple[int, int, int] | None = None
+        self._walked_view: ClusterView | None = None
         self._reader_is_behind = False  # a partition is fetched again once its buffered records are taken
         self.held_back = False  # a request was delayed by the buffer limits: sent once buffered records are taken
         self.until: dict[TopicPartition, int] = {}  # end offsets of partitions that are read up to an end
@@ -161,7 +166,14 @@ class Fetcher:
     def ready_requests(
         self, positions: Positions, view: ClusterView, allowed: Callable[[TopicPartition], bool], now: float
     ) -> list[FetchOrder]:
-        """The requests to send now. `allowed`: true for a partition that may be fetched and is not paused."""
+        """The requests to send now. `allowed`: true for a partition that may be fetched and is not paused.
+
+        The partitions are walked only if something has changed since the last walk that may lead to a request.
+        """
+        news = (self._revision, positions.revision, self._idled)
+        if now < self._walk_at and news == self._walked_for and view is self._walked_view:
+            return []
+        self._walked_for, self._walked_view = news, view
         wanted: dict[int, dict[TopicPartition, Wanted]] = {}
         busy: set[int] = set()
         live_bytes = 0
@@ -187,6 +199,9 @@ class Fetcher:
             orders.append(self._order(node, wanted[node], positions, view))
             room -= self.config.fetch_max_bytes
         self.held_back = bool(busy) or len(orders) < len(wanted)
+        times = [*self.next_poll_at(), *(replica.until for replica in self._replicas.values())]
+        waits = self.held_back or self._reader_is_behind
+        self._walk_at = now if waits else min((at for at in times if at > now), default=inf)
         return orders
 
     def _order(
@@ -275,6 +290,7 @@ class Fetcher:
     ) -> FetchOutcome:
         """Buffer the records, and apply each partition's error to its position."""
         asked = self._in_flight.pop(node, {})
+        self._idled += 1
         session = self._sessions.setdefault(node, FetchSession())
         outcome = FetchOutcome()
         if response.error_code:
@@ -533,6 +549,7 @@ class Fetcher:
     def failed(self, node: int, *, now: float, chance: float) -> None:
         """Handle a lost request. The session state is unknown, so the next request opens a new session."""
         self._in_flight.pop(node, None)
+        self._idled += 1
         if (session := self._sessions.get(node)) is not None:
             session.reset()
         # An unresponsive follower is used again only if the leader names it again (KIP-392).
@@ -576,6 +593,7 @@ class Fetcher:
         for known in (self.ends, self._replicas, self._attempts, self.until):
             known.pop(partition, None)
         self.stale_log_offsets.discard(partition)
+        self._revision += 1
 
     def trim(self, allowed: Callable[[TopicPartition], bool]) -> None:
         """Limit the buffered bytes of paused partitions.

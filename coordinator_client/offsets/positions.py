@@ -95,25 +95,45 @@ class ListAsk(NamedTuple):
     leader_epoch: int
 
 
-class _States(dict[TopicPartition, PartitionState]):
-    """States by partition. `changed` names those that were set since it was last cleared.
+SETTLED: Final = frozenset({FetchState.FETCHING, FetchState.FAILED})
+"""The phases in which no request is due for a position, but for a new leader."""
 
-    `revision` grows with each change, except that records were returned (`advance`).
+
+class _States(dict[TopicPartition, PartitionState]):
+    """States by partition, and the partitions that a turn has to look at.
+
+    `changed`: those that were set since it was last cleared. `unchecked`: those that were set since their leader epoch
+    was compared. `unsettled`: those whose position is being found out. `revision` grows with each change
+    but those of `advance`.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.changed: set[TopicPartition] = set()
+        self.unchecked: set[TopicPartition] = set()
+        self.unsettled: dict[TopicPartition, None] = {}
         self.revision = 0
 
     def __setitem__(self, partition: TopicPartition, state: PartitionState) -> None:
         self.revision += 1
         self.advance(partition, state)
+        if state.phase in SETTLED:
+            self.unsettled.pop(partition, None)
+        else:
+            self.unsettled[partition] = None
 
     def advance(self, partition: TopicPartition, state: PartitionState) -> None:
-        """Set a state that differs in what was returned only."""
+        """Set a state that is fetched as before: records were returned, or an epoch is known to be valid."""
         self.changed.add(partition)  # first, so that an interrupt between the two leaves no change unnoticed
+        self.unchecked.add(partition)
         super().__setitem__(partition, state)
+
+    def drop(self, partition: TopicPartition) -> None:
+        self.pop(partition, None)
+        self.changed.discard(partition)
+        self.unchecked.discard(partition)
+        self.unsettled.pop(partition, None)
+        self.revision += 1
 
 
 class Positions:
@@ -131,6 +151,7 @@ class Positions:
         self._errors: dict[TopicPartition, KohortError] = {}
         self.last_timestamps: dict[TopicPartition, int] = {}
         self._gaps: list[OffsetReset] = []
+        self._checked_view: ClusterView | None = None
 
     # --- assignment
 
@@ -155,9 +176,7 @@ class Positions:
             self._reset(partition, None, "no offset was given", wall_ms)
 
     def drop(self, partition: TopicPartition) -> None:
-        self._states.pop(partition, None)
-        self._states.changed.discard(partition)
-        self._states.revision += 1
+        self._states.drop(partition)
         self._errors.pop(partition, None)
         self.last_timestamps.pop(partition, None)
 
@@ -172,7 +191,7 @@ class Positions:
 
     @property
     def revision(self) -> int:
-        """It grows with each change of a state, except that records were returned."""
+        """It grows with each change of a state, unless it is fetched as before."""
         return self._states.revision
 
     def state(self, partition: TopicPartition) -> PartitionState:
@@ -281,7 +300,7 @@ class Positions:
 
     @property
     def needs_committed(self) -> bool:
-        return any(state.phase is FetchState.NEEDS_COMMITTED for state in self._states.values())
+        return any(self._states[partition].phase is FetchState.NEEDS_COMMITTED for partition in self._states.unsettled)
 
     def owed_committed(self, now: float, saving: Container[TopicPartition] = ()) -> dict[TopicPartition, int]:
         """Partitions to request with OffsetFetch, each with its serial. They are marked as in flight.
@@ -358,13 +377,17 @@ class Positions:
 
     def owed_validations(self, view: ClusterView, now: float) -> dict[int, list[EpochAsk]]:
         """OffsetForLeaderEpoch to send, by leader. A new leader triggers it for every position of known epoch."""
-        for partition, state in list(self._states.items()):
-            known = view.partition(partition)
+        # With the same metadata, only a position that has changed may be older than its leader.
+        unchecked = list(self._states.unchecked if view is self._checked_view else self._states)
+        self._checked_view = view
+        self._states.unchecked.clear()
+        for partition in unchecked:
+            state, known = self._states[partition], view.partition(partition)
             if state.phase is not FetchState.FETCHING or known is None or known.leader_epoch <= state.validated:
                 continue
             if state.epoch == NO_EPOCH or state.validated == NO_EPOCH:
                 # No record was read under an older leader, so no record can have been truncated.
-                self._states[partition] = state._replace(validated=known.leader_epoch)
+                self._states.advance(partition, state._replace(validated=known.leader_epoch))
             else:
                 self._states[partition] = state._replace(phase=FetchState.NEEDS_VALIDATION)
         owed: dict[int, list[EpochAsk]] = {}
@@ -484,21 +507,14 @@ class Positions:
 
     def next_poll_at(self) -> list[float]:
         """Times (monotonic s) of the next retries."""
-        return [
-            state.attempts.not_before
-            for state in self._states.values()
-            if state.attempts.failures and not state.asking and state.phase is not FetchState.FETCHING
-        ]
-
-    @property
-    def settling(self) -> bool:
-        """True if any partition has no position to fetch from yet."""
-        return any(state.phase not in (FetchState.FETCHING, FetchState.FAILED) for state in self._states.values())
+        unsettled = (self._states[partition] for partition in self._states.unsettled)
+        return [state.attempts.not_before for state in unsettled if state.attempts.failures and not state.asking]
 
     # --- inner
 
     def _due(self, phase: FetchState, now: float) -> Iterator[TopicPartition]:
-        for partition, state in self._states.items():
+        for partition in self._states.unsettled:
+            state = self._states[partition]
             if state.phase is phase and not state.asking and state.attempts.may_try(now):
                 yield partition
 

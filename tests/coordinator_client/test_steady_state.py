@@ -100,3 +100,22 @@ def test_records_and_their_requests_are_counted(fake: FakeBroker) -> None:
         assert metrics.records_consumed_total == RECORDS
         assert metrics.fetch_total >= RECORDS
         assert metrics.bytes_consumed_total > 100 * RECORDS
+
+
+def test_the_lag_of_many_partitions_is_put_together_once(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    counts: Counter[str] = Counter()
+
+    class Ends(dict[TopicPartition, int]):
+        def __or__(self, other: Any) -> Any:
+            counts["merged"] += 1
+            return dict(self) | other
+
+    with Consumer(fake.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign(PARTITIONS)
+        fake.produce("t", 0, [(None, b"v")])
+        read(consumer, 1)
+        fetcher = consumer._session.core.fetcher
+        fresh_ends = fetcher.fresh_ends
+        monkeypatch.setattr(fetcher, "fresh_ends", lambda partitions: Ends(fresh_ends(partitions)))
+        assert consumer.lag() == dict.fromkeys(PARTITIONS, 0)
+    assert counts["merged"] == 1

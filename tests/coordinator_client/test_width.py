@@ -157,6 +157,33 @@ def test_each_step_costs_in_proportion_to_the_partitions() -> None:
     assert max(ratios.values()) < 2.2, ratios
 
 
+@pytest.mark.parametrize("paused", [False, True])
+def test_a_turn_without_news_looks_at_no_partition(paused: bool) -> None:
+    counts = []
+    for count in (FEW, 10 * FEW):
+        wide = Wide(count, group="g", enable_auto_commit=True, auto_commit_interval_ms=600_000)
+        core = wide.core
+        core.assign(frozenset(wide.partitions), dict.fromkeys(wide.partitions, 0), {})
+        wide.turn()
+        wide.settle("Metadata", wide.metadata())()
+        wide.turn()
+        wide.settle("Fetch", wide.fetched(records=BATCH))()
+        if paused:
+            core.pause(None, (), None)
+        core.polled(wide.now, handled=True)
+        wide.turn()
+        wide.turn()
+        wide.step("idle", wide.turn)
+        core.positions.consumed(wide.partitions[0], core.positions.state(wide.partitions[0]).serial, 1)
+        wide.step("one record was returned", wide.turn)
+        counts.append(wide.steps)
+    few, many = counts
+    # Topics are compared as sets of names, each comparison being one call for each topic.
+    by_topic = 8 * (10 - 1) * FEW / PER_TOPIC
+    assert many["idle"] - few["idle"] <= by_topic, counts
+    assert many["one record was returned"] - few["one record was returned"] <= by_topic, counts
+
+
 def test_committed_offsets_that_are_asked_for_again_are_sorted_out_in_proportion() -> None:
     counts = []
     for count in (FEW, MANY):

@@ -20,7 +20,7 @@ from kohort.protocol.errors import ErrorCode
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Answer, Call
 
-SOCKET_TO_RECORD = 28
+SOCKET_TO_RECORD = 22
 HEARTBEAT_TO_ASSIGNED = 61
 HOME = f"{Path(kohort.__file__).parent}/"
 TESTING = f"{HOME}testing/"

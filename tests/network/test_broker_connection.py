@@ -3,6 +3,7 @@
 import pytest
 
 from kohort.common import WireError
+from kohort.network.auth.sasl import Credentials
 from kohort.network.broker_connection import BrokerConnection, Stage, explained
 from kohort.network.errors import ConnectionFailed, FrameTooLarge
 from kohort.network.requests import Endpoint, NoResponse, PendingRequest, RequestResult, ResponseReceived, SendFailed
@@ -154,3 +155,85 @@ def test_what_a_broken_beginning_means() -> None:
     other = explained(frame, b"HTTP/1.1", HERE, answered=False)
     assert "does not use Kafka's protocol" in str(other)
     assert explained(frame, b"", HERE, answered=True) is frame
+
+
+def test_the_frames_of_a_login_are_written_as_others_are() -> None:
+    connection = BrokerConnection(
+        HERE,
+        "test",
+        1 << 20,
+        setup_timeout_s=10.0,
+        opened_at=0.0,
+        ranges=ALL,
+        credentials=Credentials("PLAIN", "alice", "s3cret"),
+    )
+    connection.opened(0.0)
+    (_handshake,) = connection.outgoing()
+    connection.written()
+    assert not connection.settled()
+
+
+class Follower:
+    """Follows up with the next of `bodies`; None leaves the response to the connection."""
+
+    def __init__(self, rig: Rig, *bodies: bytes | None) -> None:
+        self.bodies = list(bodies)
+        self.offered: list[bytes] = []
+        request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        self.ask = PendingRequest(
+            "Heartbeat",
+            request,
+            lambda outcome, now: rig.outcomes.append(outcome),
+            5.0,
+            follow_up=lambda frame, _version, _now: self.follow_up(bytes(frame)),
+        )
+
+    def follow_up(self, frame: bytes) -> bytes | None:
+        self.offered.append(frame)
+        return self.bodies.pop(0)
+
+
+def test_a_response_leads_to_the_next_request_until_it_is_left_to_the_connection() -> None:
+    rig = Rig(ALL)
+    rig.connection.opened(0.0)
+    follower = Follower(rig, b"first", b"second", None)
+    rig.connection.send(follower.ask, 0.0)
+    ((_key, version, correlation_id),) = rig.sent()
+    rig.connection.written()
+    for body in (b"first", b"second"):
+        assert rig.answer("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=0)) == []
+        (frame,) = rig.connection.outgoing()
+        rig.connection.written()
+        correlation_id += 1
+        assert frame[:4] == (len(frame) - 4).to_bytes(4, "big")
+        assert frame[4:8] == (12).to_bytes(2, "big") + version.to_bytes(2, "big")
+        assert frame[8:12] == correlation_id.to_bytes(4, "big")
+        assert frame.endswith(b"\x00\x04test\x00" + body)
+    ((ask, outcome),) = rig.answer("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=27))
+    assert ask is follower.ask
+    assert isinstance(outcome, ResponseReceived)
+    assert outcome.value.error_code == 27
+    assert len(follower.offered) == 3
+    assert not rig.connection.busy
+
+
+def test_no_request_follows_while_another_waits_for_its_response() -> None:
+    rig = Rig(ALL)
+    rig.connection.opened(0.0)
+    follower = Follower(rig, b"never")
+    rig.connection.send(follower.ask, 0.0)
+    rig.ask()
+    (_key, version, first), _second = rig.sent()
+    assert rig.answer("Heartbeat", version, first, HeartbeatResponse(error_code=0))
+    assert follower.offered == []
+
+
+def test_a_response_out_of_step_is_not_offered() -> None:
+    rig = Rig(ALL)
+    rig.connection.opened(0.0)
+    follower = Follower(rig, b"never")
+    rig.connection.send(follower.ask, 0.0)
+    ((_key, version, correlation_id),) = rig.sent()
+    with pytest.raises(WireError):
+        rig.answer("Heartbeat", version, correlation_id + 1, HeartbeatResponse(error_code=0))
+    assert follower.offered == []

@@ -58,7 +58,9 @@ def test_what_a_tls_record_still_holds_after_many_small_ones_is_read_with_it() -
     connection = BrokerConnection(
         Endpoint("broker", 9092), "me", 1 << 20, setup_timeout_s=1.0, opened_at=0.0, ranges={15: (0, 0)}
     )
-    channel = Channel(ConnectionPurpose.CONTROL, connection, FrameReader(1 << 20), None)
+    channel = Channel(
+        ConnectionPurpose.CONTROL, connection, FrameReader(1 << 20), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    )
     connection.opened(0.0)
     for ask in asks:
         connection.send(ask, 0.0)
