@@ -6,12 +6,14 @@ flow, `outgoing` to write, `received` for each whole frame, `overdue` at each tu
 """
 
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kohort.common import KohortError, WireError
 from kohort.common.foreign_text import cut, scrubbed
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.version import __version__
 from kohort.network.auth.sasl import CHECK_PASSWORD, Conversation, Credentials, LoginRefused
 from kohort.network.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
@@ -66,6 +68,10 @@ class CredentialSource(Protocol):
     def refused(self, proof: Any, now: float, /) -> bool: ...
 
 
+def _run(function: Callable[..., Any], *args: object) -> Any:
+    return function(*args)
+
+
 class _InFlight(NamedTuple):
     request: PendingRequest
     version: int
@@ -73,7 +79,10 @@ class _InFlight(NamedTuple):
 
 
 class BrokerConnection:
-    """The sans-IO half of a connection. `ranges`: the broker's versions, if an earlier connection learned them."""
+    """The sans-IO half of a connection. `ranges`: the broker's versions, if an earlier connection learned them.
+
+    `run` calls a function of a request, under the driver's lock.
+    """
 
     def __init__(
         self,
@@ -88,6 +97,7 @@ class BrokerConnection:
         credentials: Credentials | None = None,
         nonce: str = "",
         tokens: CredentialSource | None = None,
+        run: Callable[..., Any] = _run,
     ) -> None:
         self.endpoint = endpoint
         self.max_frame_bytes = max_frame_bytes
@@ -97,6 +107,7 @@ class BrokerConnection:
         self.credentials = credentials
         self.nonce = nonce
         self.tokens = tokens
+        self._run = run
         self.stage = Stage.OPENING
         self.served = False  # True after the first response to a request of the core
         self._wire = WireConnection(client_id, max_frame_bytes=max_frame_bytes)
@@ -158,6 +169,8 @@ class BrokerConnection:
     def received(self, frame: memoryview, now: float) -> list[tuple[PendingRequest, RequestResult]]:
         """The outcomes that a frame brings. WireError: the stream is broken, and the connection must be closed."""
         outcomes: list[tuple[PendingRequest, RequestResult]] = []
+        if self._followed_up(frame, now):
+            return outcomes
         self._keep_answer(frame, now)
         answer = self._wire.receive_frame(frame[LENGTH_BYTES:], self._budget(len(frame)))
         sent = self._in_flight.pop(answer.correlation_id)
@@ -171,6 +184,23 @@ class BrokerConnection:
         else:
             self._continue_authentication(answer.value, now)
         return outcomes
+
+    def _followed_up(self, frame: memoryview, now: float) -> bool:
+        """True if the request in flight has handled its response, and the next one is on its way."""
+        if len(self._in_flight) != 1 or self._waiting or self._held or self.tape is not None:
+            return False
+        ((correlation_id, sent),) = self._in_flight.items()
+        follow_up = sent.request.follow_up
+        if follow_up is None or self.stage is not Stage.READY or correlation_id_of(frame) != correlation_id:
+            return False
+        body = self._run(follow_up, frame, sent.version, now)
+        if body is None:
+            return False
+        del self._in_flight[correlation_id]
+        correlation_id, request = self._wire.follow_up(body)
+        self._in_flight[correlation_id] = _InFlight(sent.request, sent.version, now + sent.request.timeout_s)
+        self._out.append(request)
+        return True
 
     @property
     def frame_limit(self) -> int:
@@ -396,10 +426,14 @@ class BrokerConnection:
 
     def _keep_answer(self, frame: memoryview, now: float) -> None:
         """Put a response on the tape before it is parsed, so that an invalid frame is on it."""
-        correlation_id = int.from_bytes(frame[LENGTH_BYTES : LENGTH_BYTES + 4], "big", signed=True)
+        correlation_id = correlation_id_of(frame)
         sent = self._in_flight.get(correlation_id)
         if self.tape is not None and sent is not None and sent.request.api not in OF_A_LOGIN:
             self.tape("response", sent.request.api, sent.version, correlation_id, bytes(frame), now)
+
+
+def correlation_id_of(frame: memoryview) -> int:
+    return int.from_bytes(frame[LENGTH_BYTES : LENGTH_BYTES + 4], "big", signed=True)
 
 
 def _nobody(_outcome: RequestResult, _now: float) -> None:

@@ -5,11 +5,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from math import inf
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kohort.common import KohortError, TopicPartition
-from kohort.fastpath import decode
-from kohort.fastpath._encode import BatchBuilder, seal
+from kohort.common.named_tuple import NamedTuple
 from kohort.network.backoff import FRESH, Attempts
 from kohort.producer._open_batch import BufferedBytes, OpenBatch
 
@@ -124,6 +123,9 @@ class ProducerBatch(OpenBatch):
 
         Their bytes stay counted with this batch.
         """
+        from kohort.fastpath import decode  # a producer's start does not need them
+        from kohort.fastpath._encode import BatchBuilder, seal
+
         assert self.body is not None
         records = decode(seal(self.body), max_decompressed_bytes=SEQUENCES - 1)
         middle, sequence = self.count // 2, self.sequence

@@ -10,9 +10,10 @@ from enum import Enum
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath._encode import Body, compressed, seal
 from kohort.network.backoff import FRESH
 from kohort.network.errors import AuthorizationFailed

@@ -13,6 +13,7 @@ from kohort.common import KohortError
 from kohort.coordinator_client import ConfigError, IllegalState, OperationTimeout, UnknownTopic
 from kohort.fastpath import Codec
 from kohort.producer import BufferFull, Delivery, DeliveryTimeout, ProducerClosed, ProducerConfig
+from kohort.producer.producer_settings import CompressionType
 from kohort.protocol.errors import BrokerError
 from kohort.testing.fault_proxy import ProxiedCluster
 from kohort.testing.faults import TO_BROKER, TO_CLIENT, Reset
@@ -33,7 +34,9 @@ def everything(bootstrap: str, topic: str, count: int, partitions: int = 1, **se
 
 @pytest.mark.broker
 @pytest.mark.parametrize("codec", [codec.name.lower() for codec in Codec])
-def test_what_is_sent_is_what_others_read(broker: SelectedBroker, make_topic: MakeTopic, codec: str) -> None:
+def test_what_is_sent_is_what_others_read(
+    broker: SelectedBroker, make_topic: MakeTopic, codec: CompressionType
+) -> None:
     from confluent_kafka import Consumer as Librdkafka
     from confluent_kafka import TopicPartition as PeerPartition
 
