@@ -178,7 +178,7 @@ cdef class OpenBatch:
     is acknowledged or has failed. `on_delivery`: the callback of records without one of their own.
     """
 
-    cdef BufferedBytes buffered
+    cdef readonly BufferedBytes buffered
     cdef Block block
     cdef Py_ssize_t limit
     cdef int64_t first_timestamp_ms, max_timestamp_ms
@@ -333,8 +333,20 @@ cdef class OpenBatch:
         return calls
 
     @cython.critical_section
+    def adopt(self, Body body not None):
+        """Take records whose bytes are counted with another batch, and close."""
+        self.closed = True
+        self.body, self.count, self.block = body, body.count, None
+
+    @cython.critical_section
+    def free(self):
+        """Drop the records. Their bytes are still counted."""
+        self.closed = True
+        self.block = self.body = None
+
+    @cython.critical_section
     def release(self):
-        """Free the memory of a settled batch; deliveries may keep the batch."""
+        """Drop the records of a settled batch; deliveries may keep the batch."""
         self.closed = True
         self.block = self.body = None
         self.buffered.give_back(self.size)
@@ -363,7 +375,7 @@ cdef class Delivery:
 
     def exception(self, timeout_s=None):
         """Wait as `result`, and return the error of the record; None if it is acknowledged."""
-        return (<object>self.batch).failure(timeout_s)
+        return (<object>self.batch).failure(self.index, timeout_s)
 
 
 cdef inline Delivery delivery_of(OpenBatch batch, Py_ssize_t index):

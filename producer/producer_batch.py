@@ -43,7 +43,8 @@ class ProducerBatch(OpenBatch):
     """Records of one partition that are sent, acknowledged or failed together.
 
     `sequence` is -1 until it is first sent. A batch keeps its sequence number, by which a broker detects a duplicate,
-    until it is certainly not in the log. `ordinal` grows from batch to batch of a producer.
+    until it is certainly not in the log. `ordinal` grows from batch to batch of a producer. The broker may find a batch
+    too large: its `parts` are sent in its place then, and it is done when they are (KIP-126).
     """
 
     __slots__ = (
@@ -55,7 +56,9 @@ class ProducerBatch(OpenBatch):
         "error_reported",
         "in_flight",
         "ordinal",
+        "parent",
         "partition",
+        "parts",
         "sequence",
         "unsure",
     )
@@ -81,22 +84,62 @@ class ProducerBatch(OpenBatch):
         self.base_offset = -1
         self.error: KohortError | None = None
         self.error_reported = False  # true if a call has raised `error`
+        self.parent: ProducerBatch | None = None
+        self.parts: list[ProducerBatch] = []
         self._wait = wait
 
-    def failure(self, timeout_s: float | None) -> KohortError | None:
-        """The error of the batch, once it is settled."""
+    def place(self, index: int) -> "tuple[ProducerBatch, int]":
+        """The batch that was sent with the record, and its index there."""
+        for part in self.parts:
+            if index < part.count:
+                return part.place(index)
+            index -= part.count
+        return self, index
+
+    def failure(self, index: int, timeout_s: float | None) -> KohortError | None:
+        """The error of the record with this index, once it is settled."""
         if not self.done:
-            self._wait(lambda: self.done, timeout_s)
-        self.error_reported = self.error is not None
-        return self.error
+            self._wait(lambda: self.place(index)[0].done, timeout_s)
+        sent, _ = self.place(index)
+        sent.error_reported = sent.error is not None
+        return sent.error
 
     def outcome(self, index: int, timeout_s: float | None) -> Delivered:
         """The result of the record with this index; see `Delivery.result`."""
-        error = self.failure(timeout_s)
+        error = self.failure(index, timeout_s)
         if error is not None:
             raise error
+        sent, index = self.place(index)
         topic, partition = self.partition
-        return Delivered(topic, partition, self.base_offset + index if self.base_offset >= 0 else -1)
+        return Delivered(topic, partition, sent.base_offset + index if sent.base_offset >= 0 else -1)
+
+    @property
+    def whole(self) -> "ProducerBatch":
+        """The batch that the caller's records entered."""
+        return self if self.parent is None else self.parent.whole
+
+    def split(self) -> "list[ProducerBatch]":
+        """Divide the records among two parts, with the same sequence numbers, and return the parts.
+
+        Their bytes stay counted with this batch.
+        """
+        from kohort.fastpath import decode  # a producer's start does not need them
+        from kohort.fastpath._encode import BatchBuilder, seal
+
+        assert self.body is not None
+        records = decode(seal(self.body), max_decompressed_bytes=SEQUENCES - 1)
+        middle, sequence = self.count // 2, self.sequence
+        for some in (records[:middle], records[middle:]):
+            builder = BatchBuilder()
+            for one in some:
+                builder.append(one.key, one.value, one.timestamp_ms, one.headers)
+            part = ProducerBatch(self.partition, self.created_at, self.buffered, 0, self._wait, None, self.ordinal)
+            part.adopt(builder.finish())
+            part.parent, part.sequence = self, sequence
+            sequence = (sequence + part.count) % SEQUENCES
+            self.parts.append(part)
+        self.free()
+        return self.parts
 
 
 @dataclass(slots=True, eq=False)
@@ -164,6 +207,17 @@ class PartitionQueue:
         """Remove a settled batch."""
         self.queue.remove(batch)
         self.failing = self.failing and self.closed > 0
+
+    def split(self, batch: ProducerBatch) -> None:
+        """Put the parts of a batch in its place.
+
+        They are sent when the batches in flight are settled, since brokers refuse those behind it.
+        """
+        at = self.queue.index(batch)
+        self.queue.remove(batch)
+        for part in reversed(batch.split()):
+            self.queue.insert(at, part)
+        self.failing = True
 
     def due_callbacks(self, batch: ProducerBatch) -> list[ProducerBatch]:
         """The settled batches whose callbacks are due, in order, after `batch` was settled."""

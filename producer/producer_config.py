@@ -33,7 +33,7 @@ class ProducerConfig(ClientConfig):
     allow_auto_create_topics: bool = ALLOW_AUTO_CREATE_TOPICS
     transactional_id: str | None = row("transactional.id", "sent", None, "Makes the producer transactional. A newer producer with the same id fences the older.", optional=True)
     transaction_timeout_ms: int = row("transaction.timeout.ms", "int", 60_000, "The coordinator aborts a transaction that is open for longer.", low=1, high=INT32_MAX)
-    acks: str = row("acks", "str", "all", "The replicas that acknowledge a record: all in sync, 1 (the leader), or 0 (none: a record is lost silently). Only all is idempotent.", check=_acks, aliases=("request.required.acks",))
+    acks: str = row("acks", "any", "all", "The replicas that acknowledge a record: all in sync, 1 (the leader), or 0 (none: a record is lost silently). Only all is idempotent.", check=_acks, aliases=("request.required.acks",))
     compression: str = row("compression.type", "str", "none", "The compression type of batches.", choices=("none", "gzip", "snappy", "lz4", "zstd"))
     compression_level: int | None = row("kohort.compression.level", "int", None, "The codec's own level.", low=-(1 << 17), high=22, optional=True)
     partitioner: str = row("partitioner", "str", "murmur2", "The hash that maps keys to partitions: murmur2 (Java's clients) or crc32 (librdkafka).", choices=("murmur2", "crc32"), read=_partitioner)

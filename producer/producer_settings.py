@@ -21,6 +21,10 @@ class ProducerSettings(ClientSettings, total=False):
     transaction_timeout_ms: int
     """The coordinator aborts a transaction that is open for longer."""
 
+    acks: Any
+    """The replicas that acknowledge a record: all in sync, 1 (the leader), or 0 (none: a record is lost silently). Only
+    all is idempotent."""
+
     compression: CompressionType
     """The compression type of batches."""
 

@@ -150,16 +150,23 @@ class RecordAccumulator:
     def settle(self, lane: PartitionQueue, batch: ProducerBatch, error: KohortError | None = None) -> None:
         """Settle a batch that is acknowledged, or failed with `error`."""
         lane.settle(batch)
+        self._finish(lane, batch, error)
+        self._context.updated()
+        if error is not None:
+            batch.error_reported = batch.whole.calls_back_all
+            self.failures_counted += 1
+            self.failures.append((self.failures_counted, batch))  # until `flush` raises it
+            self._on_failure(error)
+
+    def _finish(self, lane: PartitionQueue, batch: ProducerBatch, error: KohortError | None) -> None:
+        """Free a batch, and the one that it is the last part of."""
         batch.release()
         batch.error = error
         batch.done = True
         self.callbacks.extend(lane.due_callbacks(batch))
-        self._context.updated()
-        if error is not None:
-            batch.error_reported = batch.calls_back_all
-            self.failures_counted += 1
-            self.failures.append((self.failures_counted, batch))  # until `flush` raises it
-            self._on_failure(error)
+        parent = batch.parent
+        if parent is not None and all(part.done for part in parent.parts):
+            self._finish(lane, parent, next((part.error for part in parent.parts if part.error is not None), None))
 
     def give_up(self, error: KohortError) -> bool:
         """Fail all batches that are not in flight; returns True if one of them had been sent."""

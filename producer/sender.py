@@ -59,6 +59,7 @@ class BatchVerdict(Enum):
 
     DONE = "the batch is in the log"
     RETRY = "send the same batch again"
+    SPLIT = "the batch is too large: send its records in two batches (KIP-126)"
     BUMP_EPOCH = "the broker does not know the sequence: bump the epoch and renumber, once earlier batches are settled"
     REFUSED = "the batch fails for good"
 
@@ -66,6 +67,7 @@ class BatchVerdict(Enum):
 VERDICTS: Final[Mapping[int, BatchVerdict]] = {
     ErrorCode.NONE: BatchVerdict.DONE,
     ErrorCode.DUPLICATE_SEQUENCE_NUMBER: BatchVerdict.DONE,  # an earlier attempt succeeded
+    ErrorCode.MESSAGE_TOO_LARGE: BatchVerdict.SPLIT,
     ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER: BatchVerdict.BUMP_EPOCH,
     ErrorCode.UNKNOWN_PRODUCER_ID: BatchVerdict.BUMP_EPOCH,
     ErrorCode.INVALID_PRODUCER_EPOCH: BatchVerdict.BUMP_EPOCH,
@@ -290,7 +292,11 @@ class Sender:
                 if lane.queue[0] is batch and lane.producer == producer:
                     self._transactions.lost_count(lane, answer.error_code)
                 self._again(sent, now)
-            case BatchVerdict.REFUSED:
+            case BatchVerdict.SPLIT if batch.count > 1 and not batch.done:
+                # Brokers look at the size first. So an earlier attempt whose response was lost has been refused, too.
+                log.warning("%s: a batch of %d records is too large, sending it in two", batch.partition, batch.count)
+                lane.split(batch)
+            case BatchVerdict.SPLIT | BatchVerdict.REFUSED:
                 batch.unsure = batch.unsure or answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
                 lane.give_back(batch)
                 self._accumulator.settle(lane, batch, refusal(batch, answer))

@@ -30,7 +30,7 @@ from kohort.protocol.apis.metadata import (
 from kohort.protocol.apis.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 
 TOPIC = "t"
-OUT_OF_ORDER, OLD_EPOCH = 45, 47
+TOO_LARGE, OUT_OF_ORDER, OLD_EPOCH = 10, 45, 47
 BATCHES_REMEMBERED = 5
 
 
@@ -75,6 +75,7 @@ class World:
         self.nodes = nodes
         self.logs = {TopicPartition(TOPIC, n): Written(leader=n % nodes) for n in range(partitions)}
         self.faults = 0.3
+        self.most_bytes = 1 << 30  # of a batch, as max.message.bytes
         self.code_of: Callable[[TopicPartition], int] = lambda _place: 0
         self.sent: list[tuple[Delivery, bytes]] = []
         self.asked: list[str] = []
@@ -172,6 +173,8 @@ class World:
             for data in topic.partition_data:
                 place = TopicPartition(topic.name, data.index)
                 code, offset = self.code_of(place), -1
+                if len(data.records) > self.most_bytes:
+                    code = TOO_LARGE
                 if not code and trouble and self.chance.random() < 0.5:
                     code = self.chance.choice((6, 7, 19))
                 if not code:
