@@ -12,6 +12,7 @@ driver's thread.
 
 import logging
 from collections.abc import Callable, Mapping
+from math import inf
 
 from kohort.common import KohortError, TopicPartition
 from kohort.fastpath._encode import BatchBuilder, Body
@@ -121,6 +122,17 @@ class ProducerCore:
     @property
     def request_s(self) -> float:
         return self.config.request_timeout_ms / 1000
+
+    @property
+    def bootstrap_s(self) -> float:
+        """Infinite: a producer may be made before its brokers, and its calls have time-outs of their own."""
+        return inf
+
+    @property
+    def unreached(self) -> str:
+        """The last error as a part of a sentence; empty once a broker has responded."""
+        error = self.endpoints.last_error
+        return "" if error is None or self.endpoints.ever_answered else f": {error.message}"
 
     def fail(self, error: KohortError) -> None:
         """End the producer: fail everything that waits."""

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from kohort.common import KohortError, TopicPartition
 from kohort.network.backoff import FRESH
-from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState
+from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState, OperationTimeout
 from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.request_manager import earliest
@@ -100,6 +100,20 @@ GROUP_WENT_ON = frozenset(
         ErrorCode.FENCED_INSTANCE_ID,
     }
 )
+
+
+# The error message of a call whose time is over, and its hint.
+_ABORT_OVERDUE = ("the transaction is not aborted yet", "abort() again waits for it")
+OVERDUE: Final[Mapping[TxnState, tuple[str, str]]] = {
+    **dict.fromkeys(TxnState, ("not settled in time", "it may still succeed")),
+    TxnState.IDENTIFYING: ("no producer id in time", "call it again, or check that brokers can be reached"),
+    TxnState.COMMITTING: (
+        "the outcome of the commit is unknown",
+        "commit() or begin() waits for it; until then, do not send the records again",
+    ),
+    TxnState.ABORTING: _ABORT_OVERDUE,
+    TxnState.FAILING: _ABORT_OVERDUE,
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -211,6 +225,11 @@ class TransactionManager:
         if before is TxnState.OPEN:
             self.abort()
         return before
+
+    def overdue(self, unreached: str = "") -> OperationTimeout:
+        """The error of a call that has waited too long. `unreached`: the reason, if no broker has ever responded."""
+        what, hint = OVERDUE[self.state]
+        return OperationTimeout(f"{what}{unreached}", hint=hint, transactional_id=self.transactional_id)
 
     @property
     def settled(self) -> bool:

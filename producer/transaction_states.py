@@ -54,6 +54,10 @@ TRANSITIONS: Final[Mapping[tuple[TxnState, TxnTrigger], TxnState]] = {
 }
 
 
+UNSETTLED: Final = frozenset({_S.IDENTIFYING, _S.COMMITTING, _S.ABORTING})
+"""States that end by themselves, and after which a transaction may begin."""
+
+
 def after(state: TxnState, trigger: TxnTrigger) -> TxnState:
     """Return the next state. Raises KeyError if the table has no such transition."""
     return TRANSITIONS[state, trigger]

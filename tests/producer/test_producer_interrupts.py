@@ -476,7 +476,7 @@ def test_one_that_is_closed_or_has_nothing_to_send_ends_without_more(recwarn: py
         producer.close()
         del producer
         assert not [one for one in recwarn if one.category is ResourceWarning]
-        idle = Producer("127.0.0.1:1", bootstrap_timeout_ms=60_000, **HASTY)
+        idle = Producer("127.0.0.1:1", **HASTY)
         driver = idle._driver
         with pytest.warns(ResourceWarning):
             del idle

@@ -302,3 +302,36 @@ def test_a_fatal_error_in_a_transaction_ends_every_batch_once() -> None:
     world.core.fail(AuthenticationFailed("the broker refused the credentials"))
     assert all(batch is not None and batch.error is not None for batch in batches)
     assert world.core.accumulator.buffered == 0
+
+
+def test_an_abort_waits_for_the_responses_of_batches_in_flight() -> None:
+    """Else a batch that arrives late would be a part of the next transaction."""
+    world = TxnWorld()
+    batch = world.send(b"x", 0)
+    world.until(lambda: world.pending("Produce"))
+    late = world.hold("Produce")
+    world.transactions.abort()
+    for _ in range(20):
+        world.turn()
+        assert not world.pending("EndTxn")
+        assert not world.pending("InitProducerId")
+        assert world.state is TxnState.ABORTING
+    for ask in late:
+        ask.done(world.carry_out(ask), world.now)
+    world.until(lambda: world.transactions.settled)
+    assert (world.state, world.asked.count("EndTxn")) == (TxnState.IDLE, 1)
+    assert batch is not None
+    assert batch.done
+
+
+def test_a_response_to_a_request_of_the_open_transaction_is_ignored_once_it_has_failed() -> None:
+    world = TxnWorld()
+    world.send(b"x", 0)
+    world.until(lambda: world.pending("AddPartitionsToTxn"))
+    late = world.hold("AddPartitionsToTxn")
+    world.transactions.failed(BrokerError(10, api="Produce"))
+    world.codes["AddPartitionsToTxn"] = 90  # its epoch is over, by the failure itself
+    for ask in late:
+        ask.done(world.carry_out(ask), world.now)
+    world.until(lambda: world.transactions.settled)
+    assert world.state is TxnState.FAILED
