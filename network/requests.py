@@ -2,12 +2,23 @@
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from kohort.common import KohortError
 from kohort.common.foreign_text import escaped
 
 VersionRanges = Mapping[int, tuple[int, int]]
+
+
+class FinalizedFeatures(NamedTuple):
+    """The levels of a cluster's features, by name, and the epoch that grows with every change (KIP-584)."""
+
+    epoch: int
+    levels: Mapping[str, int]
+
+
+NO_FEATURES = FinalizedFeatures(-1, MappingProxyType({}))
 
 
 class Endpoint(NamedTuple):
@@ -54,6 +65,7 @@ class PendingRequest(NamedTuple):
     done: Callable[[RequestResult, float], None]
     timeout_s: float
     max_version: int | None = None
+    min_version: int | None = None
 
 
 class ConnectionPurpose(Enum):

@@ -64,6 +64,7 @@ class ProducerCore:
             self.metadata,
             backoff,
             chance,
+            lambda: self.endpoints.features.levels,
             self.cluster.send_to_any,
             self.fail,
             lambda: self._fatal,

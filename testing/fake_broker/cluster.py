@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -70,7 +71,8 @@ class FakeTopic:
 class FakeCluster:
     """State only; touched by the fake's own thread."""
 
-    def __init__(self, settings: CoordinatorSettings | None) -> None:
+    def __init__(self, settings: CoordinatorSettings | None, features: Mapping[str, int]) -> None:
+        self.features = features
         self.addresses: dict[int, Address] = {}
         self.advertised: dict[int, Address] = {}
         self.topics: dict[str, FakeTopic] = {}
