@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
+from docs.grafana import board
 from kohort.consistent_region import states as region
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.exporting.readings import prometheus_name
@@ -232,7 +233,7 @@ def errors_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
-PAGES: Mapping[str, Callable[[], str]] = {
+PAGES: dict[str, Callable[[], str]] = {
     "reference/errors.md": errors_page,
     "reference/settings.md": settings_page,
     "metrics.md": metrics_page,
@@ -242,8 +243,12 @@ PAGES: Mapping[str, Callable[[], str]] = {
 """Page -> its function."""
 
 
+FILES: dict[str, Callable[[], str]] = {"recipes/grafana.json": board}
+"""File that is no page -> its function."""
+
+
 def main() -> None:
-    for name, make in PAGES.items():
+    for name, make in (PAGES | FILES).items():
         (HERE / name).write_text(make())
         print(f"docs/{name}")
 

@@ -155,9 +155,30 @@ class Driver(Generic[C]):
 
     def run_parallel(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """Run jobs that release the GIL on as many threads as there are cores. Returns their results, in order."""
+        return self._helper_threads().run(jobs)
+
+    def run_aside(self, job: Callable[[], T], done: Callable[[T], object]) -> None:
+        """Run a job that releases the GIL on a helper thread, then `done` with its result, under the lock.
+
+        A job that raises ends the client.
+        """
+
+        def run() -> None:
+            try:
+                made = job()
+            except Exception as problem:
+                log.exception("a helper thread failed")
+                error = KohortError(f"a helper thread failed: {problem!r}")
+                self.enqueue(lambda core: core.fail(error))
+            else:
+                self.enqueue(lambda _core: done(made))
+
+        self._helper_threads().start(run)
+
+    def _helper_threads(self) -> Helpers:
         if self._helpers is None:
-            self._helpers = Helpers(min(os.cpu_count() or 1, MOST_HELPERS), "kohort-decoder")
-        return self._helpers.run(jobs)
+            self._helpers = Helpers(min(os.cpu_count() or 1, MOST_HELPERS), "kohort-helper")
+        return self._helpers
 
     def wakeup(self) -> None:
         """Make the thread take a turn soon. From any thread, with or without the lock."""

@@ -1,15 +1,14 @@
 """`Producer`: the blocking client for sending records.
 
-A signal handler may raise in the main thread after each call. So the core is read by `driver.lock.run`. Records are
-added in one step (`core.append`, `core.append_batch`). The driver's thread makes all other changes (`driver.execute`).
-State for the next call is assigned last.
+A signal handler may raise in the main thread after each call. So the core is read by `driver.lock.run`. Records enter
+batches in one compiled step (`_open_batch`). The driver's thread makes all other changes (`driver.execute`). State for
+the next call is assigned last.
 """
 
 import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -23,12 +22,14 @@ from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.network_client import Driver
 from kohort.network.offset_requests import plain
 from kohort.network.process_exit import OPEN, warn_unclosed
+from kohort.producer._open_batch import Delivery, encoded_headers
 from kohort.producer.arrow_rows import Rows, rows_of
 from kohort.producer.errors import BufferFull, ProducerClosed, TransactionAborted
-from kohort.producer.producer_batch import Deliveries, Delivery, Headers, ProducerBatch
+from kohort.producer.producer_batch import Deliveries, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
 from kohort.producer.transaction_states import UNSETTLED, TxnState
+from kohort.producer.waiter import Waiter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -84,8 +85,11 @@ class Producer:
         self._block_ends = False
         self._block: weakref.ref[_Block[Self]] | None = None  # block of the open transaction
         self._driver = driver = Driver(config, partial(ProducerCore, config))
-        driver.core.wake, driver.core.stop = driver.wakeup, driver.stop_soon
         self._handle = ClientHandle(driver)
+        self._wait = Waiter(self._handle)
+        self._open_batches = driver.core.accumulator.open
+        driver.core.wake, driver.core.stop = driver.wakeup, driver.stop_soon
+        driver.core.sender.run_aside, driver.core.accumulator.wait = driver.run_aside, self._wait
         driver.start()
         OPEN.add(self)
 
@@ -107,17 +111,14 @@ class Producer:
         Waits at most `max_block_ms` for room or for the topic; then raises BufferFull or OperationTimeout. Raises
         UnknownTopic, RecordTooLarge, IllegalState outside a transaction, TransactionAborted after its failure.
         """
-        self._check()
-        driver = self._driver
-        stamp = driver.wall_ms() if timestamp_ms is None else timestamp_ms
-        pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers) if headers else None
-        offer = driver.core.append
-        taken = driver.lock.run(offer, topic, key, value, pairs, partition, stamp, driver.now())
-        if taken is None:
-            taken = self._when_there_is_room(
-                lambda: offer(topic, key, value, pairs, partition, stamp, driver.now()), topic
-            )
-        return Delivery(*taken, self._wait)
+        encoded = encoded_headers(headers) if headers is not None else None
+        delivery = self._open_batches.append(topic, key, value, encoded, partition, timestamp_ms)
+        if delivery is not None:
+            return delivery
+        core, now = self._driver.core, self._driver.now
+        return self._when_there_is_room(
+            lambda: core.append(topic, key, value, encoded, partition, timestamp_ms, now()), topic
+        )
 
     def send_arrow(self, topic: str, data: "pa.Table | pa.RecordBatch", *, partition: int | None = None) -> Deliveries:
         """Send the rows of Arrow data.
@@ -156,7 +157,7 @@ class Producer:
         return list(batches)
 
     def _bodies(self, topic: str, rows: Rows, partition: int | None) -> Iterator[tuple[TopicPartition, Body]]:
-        """Encoded batches of rows, one by one, compressed on the caller's thread."""
+        """Encoded batches of rows, one by one."""
         config = self._config
         now_ms = self._driver.wall_ms()
 
@@ -170,8 +171,6 @@ class Producer:
                 start,
                 stop,
                 config.batch_bytes,
-                config.compression,
-                config.compression_level,
             )
 
         at = 0
@@ -203,9 +202,7 @@ class Producer:
 
     def _lay(self, place: TopicPartition, body: Body) -> ProducerBatch:
         driver = self._driver
-        return self._when_there_is_room(
-            lambda: driver.core.append_batch(place, body, len(body), driver.now()), place.topic
-        )
+        return self._when_there_is_room(lambda: driver.core.append_batch(place, body, driver.now()), place.topic)
 
     def _partitions(self, topic: str) -> int:
         core = self._driver.core
@@ -254,14 +251,14 @@ class Producer:
             self._shut_down(timeout_s)
             raise
         except BaseException:
-            self._closed = True
+            self._refuse()
             _retire(driver)
             raise
         self._shut_down(timeout_s)
 
     def _shut_down(self, timeout_s: float) -> None:
         driver = self._driver
-        self._closed = True
+        self._refuse()
         closed = ProducerClosed("the producer was closed")
         driver.enqueue(lambda core: core.fail(closed))
         driver.stop(timeout_s)
@@ -269,6 +266,11 @@ class Producer:
             driver.enqueue(lambda core: core.accumulator.fail_in_flight(closed))
         driver.bell.ring()
         self._shut = True
+
+    def _refuse(self) -> None:
+        """Let all calls but `close` raise ProducerClosed."""
+        self._closed = True
+        self._open_batches.clear()
 
     @property
     def buffered_bytes(self) -> int:
@@ -399,7 +401,7 @@ class Producer:
     def _when_there_is_room(self, attempt: Callable[[], T | None], topic: str) -> T:
         """The first value of `attempt` that is not None; `attempt` is called under the lock.
 
-        Meanwhile linger_ms is ignored.
+        While it waits, linger_ms is ignored.
         """
         self._check()
         found = self._handle.wait_for(attempt, self._config.max_block_ms / 1000, lambda core: core.press(topic))
@@ -420,25 +422,6 @@ class Producer:
             buffered_bytes=core.accumulator.buffered,
             buffer_bytes=self._config.buffer_bytes,
         )
-
-    def _wait(
-        self,
-        reached: Callable[[], bool],
-        timeout_s: float | None,
-        overdue: Callable[[ProducerCore], OperationTimeout] = lambda _core: OperationTimeout(
-            "not settled in time", hint="it may still succeed"
-        ),
-    ) -> None:
-        timeout_s = inf if timeout_s is None else seconds_given(timeout_s)
-        if self._handle.wait_for(lambda: self._reached(reached) or None, timeout_s) is None:
-            raise self._handle.read(overdue)
-
-    def _reached(self, reached: Callable[[], bool]) -> bool:
-        if reached():
-            return True
-        if self._driver.core.fatal is not None:
-            raise self._driver.core.fatal
-        return False
 
     def __del__(self) -> None:
         driver: Driver[ProducerCore] | None = self.__dict__.get("_driver")

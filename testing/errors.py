@@ -31,5 +31,11 @@ class KdcStartError(KohortError):
     """A Kerberos KDC did not come up, or refused a request. `log` is its log file."""
 
 
+class SparkStartError(KohortError):
+    """A Spark cluster did not come up, or PySpark is not installed. `log` is the output of the process that failed."""
+
+    several_lines = True
+
+
 class BrokerStateError(KohortError):
-    """An operation that the broker's state forbids, such as starting a running one."""
+    """An operation that the server's state forbids, such as starting a running one."""

@@ -21,9 +21,9 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, zip_longest
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -65,6 +65,9 @@ class FakeBroker:
     to the supported (lowest, highest) version, or None to hide the API. It narrows the versions of the handlers.
     `settings`: the coordinator's. `features`: the finalized levels by name, such as {"transaction.version": 1}; by
     default those of a new cluster with these versions. `max_frame_bytes`: a longer request closes its connection.
+    `ports`: those of the nodes, in their order; without it the system selects free ones. `keep_calls=False` leaves
+    `calls` empty, in a broker that serves for a long time; the number of each call is then 0. Raises OSError if a port
+    is in use.
     """
 
     def __init__(
@@ -76,6 +79,8 @@ class FakeBroker:
         settings: CoordinatorSettings | None = None,
         features: Mapping[str, int] | None = None,
         max_frame_bytes: int = 64 << 20,
+        ports: Sequence[int] = (),
+        keep_calls: bool = True,
     ) -> None:
         self.calls: list[Call] = []
         self.faults: list[str] = []
@@ -83,6 +88,7 @@ class FakeBroker:
         self._cluster = FakeCluster(settings, api_versions.finalized(self._versions) if features is None else features)
         self._controls: list[Control] = []
         self._max_frame_bytes = max_frame_bytes
+        self._keep_calls = keep_calls
         self._numbers = count()
         self._writers: dict[int, tuple[int, asyncio.StreamWriter]] = {}
         self._servers: dict[int, asyncio.Server] = {}
@@ -91,7 +97,11 @@ class FakeBroker:
         self._arrived = asyncio.Event()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fake-broker", daemon=True)
         self._thread.start()
-        self._await(self._open_nodes(range(1, nodes + 1)))
+        try:
+            self._await(self._open_nodes(dict(zip_longest(range(1, nodes + 1), ports[:nodes], fillvalue=0))))
+        except BaseException:
+            self.close()
+            raise
         for name, partitions in (topics or {}).items():
             self.create_topic(name, partitions)
 
@@ -226,7 +236,7 @@ class FakeBroker:
 
     def start_node(self, node: int) -> None:
         """Open the port again after `stop_node`."""
-        self._await(self._open_nodes([node]))
+        self._await(self._open_nodes({node: self._cluster.addresses[node].port}))
 
     def close(self) -> None:
         """End everything; safe to call again."""
@@ -276,9 +286,9 @@ class FakeBroker:
             raise RuntimeError("a control runs on the fake's own thread, which cannot wait for this")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
-    async def _open_nodes(self, nodes: Iterable[int]) -> None:
-        for node in nodes:
-            port = self._cluster.addresses[node].port if node in self._cluster.addresses else 0
+    async def _open_nodes(self, ports: Mapping[int, int]) -> None:
+        """Listen for each node at its port; 0 is a free one."""
+        for node, port in ports.items():
             server = await asyncio.start_server(self._connected(node), "127.0.0.1", port)
             self._servers[node] = server
             self._cluster.addresses[node] = Address("127.0.0.1", server.sockets[0].getsockname()[1])
@@ -344,7 +354,8 @@ class FakeBroker:
             connection,
             sum(1 for earlier in self.calls if earlier.api_key == api_key),
         )
-        self.calls.append(call)
+        if self._keep_calls:
+            self.calls.append(call)
         action = next((action for each in list(self._controls) if (action := each.ask(call)) is not None), None)
         return await self._act(call, action, writer)
 

@@ -6,7 +6,8 @@ import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import Final, NamedTuple
 
 from kohort.testing.fake_broker.groups import Groups
 from kohort.testing.fake_broker.log import FakeLog
@@ -15,6 +16,7 @@ from kohort.testing.fake_broker.producers import Producers
 from kohort.testing.fake_broker.settings import CoordinatorSettings
 from kohort.testing.fake_broker.transactions import FakeTransactions, Transactional
 
+NO_FEATURES: Final[Mapping[str, int]] = MappingProxyType({})
 CLUSTER_ID = "fake-cluster"
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 
@@ -71,7 +73,7 @@ class FakeTopic:
 class FakeCluster:
     """State only; touched by the fake's own thread."""
 
-    def __init__(self, settings: CoordinatorSettings | None, features: Mapping[str, int]) -> None:
+    def __init__(self, settings: CoordinatorSettings | None, features: Mapping[str, int] = NO_FEATURES) -> None:
         self.features = features
         self.addresses: dict[int, Address] = {}
         self.advertised: dict[int, Address] = {}

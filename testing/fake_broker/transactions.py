@@ -22,8 +22,8 @@ MAX_TIMEOUT_MS: Final = 900_000
 class Transactional:
     """One transactional id: its producer, and its open transaction, if any.
 
-    `before`: the last epoch that was bumped, of a producer that has not learned of it (KIP-588). `committed`: the outcome of
-    the last transaction, for a producer that lost that response.
+    `before`: the last epoch that was bumped, of a producer that has not learned of it (KIP-588). `committed`: the
+    outcome of the last transaction, for a producer that lost that response.
     """
 
     producer_id: int

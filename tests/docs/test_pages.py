@@ -1,5 +1,6 @@
 """Every page's code runs in its order on a real broker, and prints the output that the page shows."""
 
+import time
 from pathlib import Path
 
 import pytest
@@ -10,9 +11,7 @@ from tests.support.broker_selection import SelectedBroker
 DOCS = Path(__file__).parents[2] / "docs"
 NOT_YET = frozenset(
     {
-        "assignors.md",
         "region.md",
-        "security.md",
         "spark.md",
     }
 )
@@ -123,3 +122,24 @@ def test_a_block_without_an_end_is_interrupted_once_its_output_is_there(tmp_path
 def test_dots_stand_for_any_text() -> None:
     assert is_like("offset 17 of x\nend\n", "offset ... of x\nend\n")
     assert not is_like("offset 17 of y\nend\n", "offset ... of x\nend\n")
+
+
+def test_what_a_page_leaves_running_is_ended(tmp_path: Path) -> None:
+    start = (
+        "import subprocess; child = subprocess.Popen(['sleep', '600']).pid; open('python.pid', 'w').write(str(child))"
+    )
+    run(f"```console\n$ sleep 600 > /dev/null 2>&1 & echo $! > shell.pid\n```\n\n```python\n{start}\n```\n", tmp_path)
+    for name in ("shell.pid", "python.pid"):
+        process = int((tmp_path / name).read_text())
+        deadline = time.monotonic() + 60
+        while is_running(process):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+
+def is_running(process: int) -> bool:
+    """True if the process exists and is no zombie."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
+    except FileNotFoundError:
+        return False

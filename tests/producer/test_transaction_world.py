@@ -6,7 +6,7 @@ import pytest
 
 from tests.producer.transaction_world import TransactionWorld
 
-SEEDS = int(os.environ.get("KOHORT_TXN_SEEDS", "40"))
+SEEDS = int(os.environ.get("KOHORT_TXN_SEEDS", "25"))
 
 
 @pytest.mark.parametrize(("version", "late"), [(1, False), (2, False), (2, True)])
