@@ -80,6 +80,12 @@ cdef inline int hold(data, Py_buffer *view) except -1:
     return 0
 
 
+cdef inline int check_callback(on_delivery) except -1:
+    if on_delivery is not None and not callable(on_delivery):
+        raise TypeError(f"on_delivery must be a function, not {on_delivery!r}")
+    return 0
+
+
 cdef inline uint8_t *put_field(uint8_t *p, const Py_buffer *view) noexcept nogil:
     p = put_varint(p, view.len)
     if view.len > 0:
@@ -169,7 +175,7 @@ cdef class OpenBatch:
     """The records of one partition, which are sent together. It takes records until it is closed.
 
     `count`, `size`: its records, and their bytes before compression. `body`: the records of a closed batch. `done`: it
-    is acknowledged or has failed.
+    is acknowledged or has failed. `on_delivery`: the callback of records without one of their own.
     """
 
     cdef BufferedBytes buffered
@@ -180,15 +186,20 @@ cdef class OpenBatch:
     cdef readonly bint closed
     cdef readonly Body body
     cdef public bint done
+    cdef object on_delivery
+    cdef list callbacks  # pairs of an index and a callback
+    cdef Py_ssize_t called  # the number of records, or of `callbacks`, whose turn is over
 
-    def __init__(self, BufferedBytes buffered not None, Py_ssize_t limit):
+    def __init__(self, BufferedBytes buffered not None, Py_ssize_t limit, on_delivery=None):
         self.buffered = buffered
         self.limit = limit
+        self.on_delivery = on_delivery
         self.block = Block(FIRST_BLOCK_BYTES)
 
     @cython.critical_section
     cdef Py_ssize_t add(
-        self, const Py_buffer *key, const Py_buffer *value, bytes headers, int64_t timestamp_ms, put
+        self, const Py_buffer *key, const Py_buffer *value, bytes headers, int64_t timestamp_ms, on_delivery,
+        put,
     ) except -2:
         """Add a record, and call `put` with the batch if that is not None. Returns the index of the record, or FULL."""
         cdef int64_t since = timestamp_ms - self.first_timestamp_ms if self.count else 0
@@ -204,12 +215,16 @@ cdef class OpenBatch:
             self.block.resize(max(self.size + whole, min(2 * self.block.size, self.limit)))
         if not self.buffered.take(whole):
             return FULL
-        if put is not None:
-            try:
+        try:
+            if on_delivery is not None:
+                if self.callbacks is None:
+                    self.callbacks = []
+                self.callbacks.append((self.count, on_delivery))
+            if put is not None:
                 put(self)
-            except BaseException:
-                self.buffered.give_back(whole)
-                raise
+        except BaseException:
+            self.buffered.give_back(whole)
+            raise
         p = put_varint(<uint8_t *>self.block.data + self.size, size)
         p[0] = 0  # attributes
         p = put_varint(p + 1, since)
@@ -228,20 +243,21 @@ cdef class OpenBatch:
         self.count += 1
         return self.count - 1
 
-    def append(self, key, value, bytes headers, timestamp_ms, put=None):
+    def append(self, key, value, bytes headers, timestamp_ms, on_delivery=None, put=None):
         """Append a record, and call `put` with the batch in the same step. `put` is the `append` of its queue.
 
         Returns its Delivery; None if the batch is closed or full, or the buffer is. `headers`: those of
-        `encoded_headers`. `timestamp_ms`: None means now.
+        `encoded_headers`. `timestamp_ms`: None means now. `on_delivery`: the record's own callback.
         """
         cdef Py_buffer key_view, value_view
         cdef Py_ssize_t index
         cdef int64_t stamp = stamp_of(timestamp_ms)
+        check_callback(on_delivery)
         hold(key, &key_view)
         try:
             hold(value, &value_view)
             try:
-                index = self.add(&key_view, &value_view, headers, stamp, put)
+                index = self.add(&key_view, &value_view, headers, stamp, on_delivery, put)
             finally:
                 PyBuffer_Release(&value_view)
         finally:
@@ -283,6 +299,39 @@ cdef class OpenBatch:
         if self.body is not None:
             self.body = body
 
+    @property
+    def has_callbacks(self):
+        """True if a record has a callback that has yet to be called."""
+        return self.called < (self.count if self.on_delivery is not None else len(self.callbacks or ()))
+
+    @property
+    def calls_back_all(self):
+        """True if each record has a callback."""
+        return self.on_delivery is not None or len(self.callbacks or ()) == self.count
+
+    def call_back(self):
+        """Call the callbacks of the records, in order. Returns the number of calls.
+
+        Each is called once: one that raises ends this call, and the next call goes on with the one behind it.
+        """
+        cdef Py_ssize_t calls = 0, index
+        cdef list own = self.callbacks or []
+        cdef Py_ssize_t own_at = 0
+        while self.has_callbacks:
+            if self.on_delivery is None:
+                index, callback = own[self.called]
+            else:
+                index, callback = self.called, self.on_delivery
+                while own_at < len(own) and <Py_ssize_t>own[own_at][0] < index:
+                    own_at += 1
+                if own_at < len(own) and <Py_ssize_t>own[own_at][0] == index:
+                    callback = own[own_at][1]
+            self.called += 1
+            calls += 1
+            callback(delivery_of(self, index))
+        self.callbacks = None  # it may have references to deliveries
+        return calls
+
     @cython.critical_section
     def release(self):
         """Free the memory of a settled batch; deliveries may keep the batch."""
@@ -292,13 +341,13 @@ cdef class OpenBatch:
 
 
 @cython.final
-@cython.no_gc  # it is in no cycle: no batch has a reference to a delivery
+@cython.no_gc  # a cycle through the callbacks of a batch ends when they are called
 @cython.freelist(256)
 cdef class Delivery:
     """The result of a sent record; thread-safe."""
 
     cdef readonly OpenBatch batch
-    cdef Py_ssize_t index
+    cdef readonly Py_ssize_t index
 
     def done(self):
         """True if the record is acknowledged or has failed."""
@@ -311,6 +360,10 @@ cdef class Delivery:
         seconds (None: `delivery_timeout_ms` ends the wait).
         """
         return (<object>self.batch).outcome(self.index, timeout_s)
+
+    def exception(self, timeout_s=None):
+        """Wait as `result`, and return the error of the record; None if it is acknowledged."""
+        return (<object>self.batch).failure(timeout_s)
 
 
 cdef inline Delivery delivery_of(OpenBatch batch, Py_ssize_t index):
@@ -403,16 +456,11 @@ cdef class OpenBatches:
         self.topics[name] = batches
 
     @cython.critical_section
-    def forget(self, name):
-        """Let the records of a topic take the slow way again."""
-        self.topics.pop(name, None)
-
-    @cython.critical_section
     def clear(self):
         """Let all records take the slow way again."""
         self.topics.clear()
 
-    def append(self, topic, key, value, bytes headers, partition, timestamp_ms):
+    def append(self, topic, key, value, bytes headers, partition, timestamp_ms, on_delivery=None):
         """Append a record to the open batch of its partition. Returns its Delivery; None if it has to take the slow
         way."""
         cdef TopicBatches batches = self.find(topic)
@@ -420,6 +468,7 @@ cdef class OpenBatches:
         cdef Py_buffer key_view, value_view
         cdef Py_ssize_t index = FULL
         cdef int64_t stamp = stamp_of(timestamp_ms)
+        check_callback(on_delivery)
         if batches is None:
             return None
         hold(key, &key_view)
@@ -429,7 +478,7 @@ cdef class OpenBatches:
                 return None
             hold(value, &value_view)
             try:
-                index = batch.add(&key_view, &value_view, headers, stamp, None)
+                index = batch.add(&key_view, &value_view, headers, stamp, on_delivery, None)
             finally:
                 PyBuffer_Release(&value_view)
         finally:

@@ -4,9 +4,10 @@ pyarrow is imported where it is used.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kohort.common import KohortError
+from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath._rows import BytesRows
 
 if TYPE_CHECKING:

@@ -9,6 +9,7 @@ import contextlib
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
@@ -24,6 +25,7 @@ from kohort.network.offset_requests import plain
 from kohort.network.process_exit import OPEN, warn_unclosed
 from kohort.producer._open_batch import Delivery, encoded_headers
 from kohort.producer.arrow_rows import Rows, rows_of
+from kohort.producer.callback_queue import CallbackQueue
 from kohort.producer.errors import BufferFull, ProducerClosed, TransactionAborted
 from kohort.producer.producer_batch import Deliveries, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
@@ -32,7 +34,12 @@ from kohort.producer.transaction_states import UNSETTLED, TxnState
 from kohort.producer.waiter import Waiter
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     import pyarrow as pa
+
+    from kohort.producer._open_batch import OnDelivery
+    from kohort.producer.producer_settings import ProducerSettings
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Producer")
@@ -42,7 +49,7 @@ ROWS_AT_ONCE = 1 << 16  # rows that are partitioned together
 class Producer:
     """Sends records. Each acknowledged record is in the log once and in order.
 
-    Records are acknowledged by all in-sync replicas (acks=all, KIP-98).
+    Records are acknowledged by all in-sync replicas (acks=all, KIP-98), unless `acks` is 1 or 0.
 
         with Producer("localhost:9092", compression="zstd") as producer:
             delivery = producer.send("payments", b"42", key=b"anna")
@@ -66,7 +73,7 @@ class Producer:
     a call that holds the producer's lock.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: Any) -> None:
+    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: "Unpack[ProducerSettings]") -> None:
         self._begin(ProducerConfig.of(bootstrap=bootstrap, **settings))
 
     @classmethod
@@ -87,6 +94,7 @@ class Producer:
         self._driver = driver = Driver(config, partial(ProducerCore, config))
         self._handle = ClientHandle(driver)
         self._wait = Waiter(self._handle)
+        self._callbacks = CallbackQueue(driver.core.accumulator.callbacks, driver.bell.ring)
         self._open_batches = driver.core.accumulator.open
         driver.core.wake, driver.core.stop = driver.wakeup, driver.stop_soon
         driver.core.sender.run_aside, driver.core.accumulator.wait = driver.run_aside, self._wait
@@ -104,20 +112,23 @@ class Producer:
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        on_delivery: "OnDelivery | None" = None,
     ) -> Delivery:
         """Send one record; the Delivery has its result.
 
         `partition`: by default the key decides (see `kohort.producer.partitioner`). `timestamp_ms`: by default now.
+        `on_delivery(delivery)` is called once the record is acknowledged or has failed, see `poll`.
+
         Waits at most `max_block_ms` for room or for the topic; then raises BufferFull or OperationTimeout. Raises
         UnknownTopic, RecordTooLarge, IllegalState outside a transaction, TransactionAborted after its failure.
         """
         encoded = encoded_headers(headers) if headers is not None else None
-        delivery = self._open_batches.append(topic, key, value, encoded, partition, timestamp_ms)
+        delivery = self._open_batches.append(topic, key, value, encoded, partition, timestamp_ms, on_delivery)
         if delivery is not None:
             return delivery
         core, now = self._driver.core, self._driver.now
         return self._when_there_is_room(
-            lambda: core.append(topic, key, value, encoded, partition, timestamp_ms, now()), topic
+            lambda: core.append(topic, key, value, encoded, partition, timestamp_ms, on_delivery, now()), topic
         )
 
     def send_arrow(self, topic: str, data: "pa.Table | pa.RecordBatch", *, partition: int | None = None) -> Deliveries:
@@ -208,6 +219,35 @@ class Producer:
         core = self._driver.core
         return self._when_there_is_room(lambda: core.partitions(topic), topic)
 
+    # --- callbacks
+
+    def poll(self, timeout_s: float = 0.0) -> int:
+        """Call the callbacks of settled records, and return their number. Wait for the first at most `timeout_s`.
+
+        `flush`, `close`, and a `send` that waits for room call them, too. They are called on the caller's thread, one
+        at a time, in the order of their records by partition. A callback may use the producer. What a callback raises
+        is raised by the call, and the next call goes on with the callbacks behind it.
+        """
+        timeout_s = seconds_given(timeout_s)
+        self._check()
+        with contextlib.suppress(OperationTimeout):
+            self._wait(lambda: self._callbacks.ready, timeout_s)
+        return self._callbacks.call()
+
+    def _wait_calling(self, reached: Callable[[], bool], timeout_s: float | None) -> None:
+        """Wait until `reached` returns true and no callback is due. Call the callbacks meanwhile."""
+        until = inf if timeout_s is None else self._driver.now() + timeout_s
+        over = False
+
+        def look() -> bool:
+            nonlocal over  # known under the lock only, where a batch and its callbacks are settled together
+            over = reached() and not self._callbacks.called_elsewhere
+            return over or self._callbacks.ready
+
+        while not over:
+            self._wait(look, max(0.0, until - self._driver.now()))
+            self._callbacks.call()
+
     # --- flush and close
 
     def flush(self, timeout_s: float | None = None) -> None:
@@ -223,7 +263,7 @@ class Producer:
         driver = self._driver
         driver.check()
         waiting = driver.execute(lambda core: core.accumulator.unsettled())
-        self._wait(lambda: all(batch.done for batch in waiting), timeout_s)
+        self._wait_calling(lambda: all(batch.done for batch in waiting), timeout_s)
         counted, error = driver.lock.run(driver.core.accumulator.unraised)
         driver.core.accumulator.failures_raised = counted
         if error is not None:
@@ -238,6 +278,7 @@ class Producer:
         """
         timeout_s = seconds_given(timeout_s)
         if self._shut:
+            self._callbacks.call()
             return
         driver = self._driver
         fatal = self._handle.read(lambda core: core.fatal)  # raises at once in a handler that interrupted a lock holder
@@ -249,12 +290,14 @@ class Producer:
                 self._flush(timeout_s)
         except KohortError:
             self._shut_down(timeout_s)
+            self._callbacks.call()
             raise
         except BaseException:
             self._refuse()
             _retire(driver)
             raise
         self._shut_down(timeout_s)
+        self._callbacks.call()
 
     def _shut_down(self, timeout_s: float) -> None:
         driver = self._driver
@@ -404,10 +447,20 @@ class Producer:
         While it waits, linger_ms is ignored.
         """
         self._check()
-        found = self._handle.wait_for(attempt, self._config.max_block_ms / 1000, lambda core: core.press(topic))
-        if found is None:
-            raise self._handle.read(lambda core: self._too_late(core, topic))
-        return found
+        calling, until = self._callbacks, self._driver.now() + self._config.max_block_ms / 1000
+        found: list[T] = []
+
+        def look() -> bool | None:
+            one = attempt()
+            if one is not None:
+                found.append(one)
+            return one is not None or calling.ready or None
+
+        while self._handle.wait_for(look, until - self._driver.now(), lambda core: core.press(topic)):
+            if found:
+                return found[0]
+            calling.call()
+        raise self._handle.read(lambda core: self._too_late(core, topic))
 
     def _too_late(self, core: ProducerCore, topic: str) -> KohortError:
         if topic not in core.metadata.view.topics:

@@ -1,13 +1,19 @@
 """Batches in flight: `ProducerBatch`, its `PartitionQueue`, and the caller's `Deliveries`."""
 
+from bisect import bisect_left, insort
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from math import inf
+from typing import TYPE_CHECKING
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.network.backoff import FRESH, Attempts
 from kohort.producer._open_batch import BufferedBytes, OpenBatch
+
+if TYPE_CHECKING:
+    from kohort.producer._open_batch import OnDelivery
 
 Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
 Wait = Callable[[Callable[[], bool], float | None], None]
@@ -26,7 +32,7 @@ NO_PRODUCER_ID = ProducerId(-1, -1)
 
 
 class Delivered(NamedTuple):
-    """The position of a record in the log. `offset` is -1 if the broker reported a duplicate."""
+    """The position of a record in the log. `offset` is -1 with acks=0, or if the broker reported a duplicate."""
 
     topic: str
     partition: int
@@ -37,7 +43,7 @@ class ProducerBatch(OpenBatch):
     """Records of one partition that are sent, acknowledged or failed together.
 
     `sequence` is -1 until it is first sent. A batch keeps its sequence number, by which a broker detects a duplicate,
-    until it is certainly not in the log.
+    until it is certainly not in the log. `ordinal` grows from batch to batch of a producer.
     """
 
     __slots__ = (
@@ -48,15 +54,24 @@ class ProducerBatch(OpenBatch):
         "error",
         "error_reported",
         "in_flight",
+        "ordinal",
         "partition",
         "sequence",
         "unsure",
     )
 
     def __init__(
-        self, partition: TopicPartition, created_at: float, buffered: BufferedBytes, limit: int, wait: Wait
+        self,
+        partition: TopicPartition,
+        created_at: float,
+        buffered: BufferedBytes,
+        limit: int,
+        wait: Wait,
+        on_delivery: "OnDelivery | None" = None,
+        ordinal: int = 0,
     ) -> None:
-        super().__init__(buffered, limit)
+        super().__init__(buffered, limit, on_delivery)
+        self.ordinal = ordinal
         self.partition = partition
         self.created_at = created_at
         self.sequence = -1
@@ -68,13 +83,18 @@ class ProducerBatch(OpenBatch):
         self.error_reported = False  # true if a call has raised `error`
         self._wait = wait
 
-    def outcome(self, index: int, timeout_s: float | None) -> Delivered:
-        """The result of the record with this index; see `Delivery.result`."""
+    def failure(self, timeout_s: float | None) -> KohortError | None:
+        """The error of the batch, once it is settled."""
         if not self.done:
             self._wait(lambda: self.done, timeout_s)
-        if self.error is not None:
-            self.error_reported = True
-            raise self.error
+        self.error_reported = self.error is not None
+        return self.error
+
+    def outcome(self, index: int, timeout_s: float | None) -> Delivered:
+        """The result of the record with this index; see `Delivery.result`."""
+        error = self.failure(timeout_s)
+        if error is not None:
+            raise error
         topic, partition = self.partition
         return Delivered(topic, partition, self.base_offset + index if self.base_offset >= 0 else -1)
 
@@ -97,6 +117,7 @@ class PartitionQueue:
     failing: bool = False
     rewrite: bool = False  # the broker lost the sequence: renumber all batches under a newer epoch (KIP-360)
     attempts: Attempts = FRESH
+    settled: list[ProducerBatch] = field(default_factory=list)  # with callbacks, which earlier batches precede
 
     @property
     def busy(self) -> bool:
@@ -144,6 +165,15 @@ class PartitionQueue:
         self.queue.remove(batch)
         self.failing = self.failing and self.closed > 0
 
+    def due_callbacks(self, batch: ProducerBatch) -> list[ProducerBatch]:
+        """The settled batches whose callbacks are due, in order, after `batch` was settled."""
+        if batch.has_callbacks:
+            insort(self.settled, batch, key=_ordinal)
+        first = self.queue[0].ordinal if self.queue else inf
+        due = bisect_left(self.settled, first, key=_ordinal)
+        found, self.settled = self.settled[:due], self.settled[due:]
+        return found
+
     def give_back(self, batch: ProducerBatch) -> None:
         """Reuse the sequence numbers of a rejected batch.
 
@@ -155,6 +185,10 @@ class PartitionQueue:
             and self.next_sequence == (batch.sequence + batch.count) % SEQUENCES
         ):
             self.next_sequence = batch.sequence
+
+
+def _ordinal(batch: ProducerBatch) -> int:
+    return batch.ordinal
 
 
 class Deliveries:

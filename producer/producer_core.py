@@ -12,6 +12,7 @@ driver's thread.
 import logging
 from collections.abc import Callable, Mapping
 from math import inf
+from typing import TYPE_CHECKING
 
 from kohort.common import KohortError, TopicPartition
 from kohort.fastpath._encode import Body
@@ -33,6 +34,9 @@ from kohort.producer.record_accumulator import RecordAccumulator
 from kohort.producer.sender import Sender
 from kohort.producer.transaction_manager import TransactionManager
 
+if TYPE_CHECKING:
+    from kohort.producer._open_batch import OnDelivery
+
 log = logging.getLogger("kohort.producer")
 
 
@@ -49,7 +53,7 @@ class ProducerCore:
         self.cluster = MetadataUpdater(
             self,
             lambda: frozenset(self._topics),
-            on_metadata=lambda _changed: self._metadata_received(),
+            on_metadata=lambda _changed: self._updated(),
             on_coordinator_lost=lambda endpoint, _error: self.transactions.coordinators.lost(endpoint),
         )
         self.counters = Counters()
@@ -112,13 +116,6 @@ class ProducerCore:
 
     def _updated(self) -> None:
         self._fresh = True
-
-    def _metadata_received(self) -> None:
-        for topic in self._topics:
-            open_, known = self.accumulator.open.topic(topic), self.metadata.view.topics.get(topic)
-            if open_ is not None and (known is None or len(known.partitions) != open_.partitions):
-                self.accumulator.open.forget(topic)
-        self._updated()
 
     @property
     def fatal(self) -> KohortError | None:
@@ -222,6 +219,7 @@ class ProducerCore:
         headers: bytes | None,
         partition: int | None,
         timestamp_ms: int | None,
+        on_delivery: "OnDelivery | None",
         now: float,
     ) -> Delivery | None:
         """Append a record that the open batch of its partition could not take, and return its delivery.
@@ -241,16 +239,16 @@ class ProducerCore:
             self.transactions.uses(lane.partition)
             batch = lane.open
             if batch is not None:
-                delivery = batch.append(key, value, headers, timestamp_ms)
+                delivery = batch.append(key, value, headers, timestamp_ms, on_delivery)
                 if delivery is None:
                     accumulator.close_lane(lane)
                     self.wake()
                     continue
             else:
-                batch = ProducerBatch(lane.partition, now, accumulator.room, config.batch_bytes, accumulator.wait)
+                batch = accumulator.new_batch(lane, now)
                 if now + config.linger_ms / 1000 < self._polls_at:
                     self.wake()  # before the record: after it, an interrupt could leave the driver asleep
-                delivery = batch.append(key, value, headers, timestamp_ms, lane.queue.append)
+                delivery = batch.append(key, value, headers, timestamp_ms, on_delivery, lane.queue.append)
                 if batch.size >= config.batch_bytes:
                     accumulator.close_lane(lane)
                     self.wake()
@@ -271,7 +269,7 @@ class ProducerCore:
             return None
         lane = accumulator.lane(partition)
         self.transactions.uses(partition)
-        batch = ProducerBatch(lane.partition, now, accumulator.room, self.config.batch_bytes, accumulator.wait)
+        batch = accumulator.new_batch(lane, now)
         accumulator.close_lane(lane)
         self.wake()
         return batch if batch.enqueue(body, lane.queue.append) else None

@@ -6,6 +6,7 @@ which is harmless.
 
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from typing import Final
 
 from kohort.common import KohortError, TopicPartition
@@ -23,7 +24,8 @@ class RecordAccumulator:
 
     `busy`: queues with batches. `open`: the batches that records enter without the lock. `room`: the bytes of records
     that are not settled, before compression. `pressed`: a caller waits for room, so linger_ms is ignored in the next
-    poll. `on_failure` gets the error of each failed batch. `wait`: the wait of deliveries.
+    poll. `on_failure` gets the error of each failed batch. `wait`: the wait of deliveries. `callbacks`: settled batches
+    whose callbacks are due.
     """
 
     def __init__(self, context: ProducerContext, on_failure: Callable[[KohortError], None]) -> None:
@@ -35,6 +37,8 @@ class RecordAccumulator:
         self.room = BufferedBytes(context.config.buffer_bytes)
         self.wait: Wait = _no_wait
         self.pressed = False
+        self.callbacks: deque[ProducerBatch] = deque()
+        self._ordinals = count()
         self.failures: deque[tuple[int, ProducerBatch]] = deque(maxlen=FAILURES_KEPT)
         self.failures_counted = 0
         self.failures_raised = 0  # number of failures up to which `flush` has raised
@@ -50,27 +54,27 @@ class RecordAccumulator:
 
     # --- choice of partitions
 
-    def chosen(self, topic: str, count: int, key: bytes | None, partition: int | None) -> int:
-        """The partition for a record. Raises UnknownTopic if `partition` is not below `count`."""
+    def chosen(self, topic: str, partitions: int, key: bytes | None, partition: int | None) -> int:
+        """The partition for a record. Raises UnknownTopic if `partition` is not below `partitions`."""
         if partition is not None:
-            if not 0 <= partition < count:
-                raise UnknownTopic(f"the topic has {count} partitions", topic=topic, partition=partition)
+            if not 0 <= partition < partitions:
+                raise UnknownTopic(f"the topic has {partitions} partitions", topic=topic, partition=partition)
             return partition
-        number = self._topic(topic, count).choose(key)
-        return self.sticky(topic, count) if number < 0 else number
+        number = self._topic(topic, partitions).choose(key)
+        return self.sticky(topic, partitions) if number < 0 else number
 
-    def sticky(self, topic: str, count: int) -> int:
+    def sticky(self, topic: str, partitions: int) -> int:
         """The partition for records without a key, until a batch of the topic is closed."""
-        batches = self._topic(topic, count)
+        batches = self._topic(topic, partitions)
         if batches.sticky < 0:
-            batches.stick_to(drawn(self._led(topic) or range(count), self._context.chance))
+            batches.stick_to(drawn(self._led(topic) or range(partitions), self._context.chance))
         return batches.sticky
 
-    def _topic(self, topic: str, count: int) -> TopicBatches:
-        """The open batches of a topic with `count` partitions."""
+    def _topic(self, topic: str, partitions: int) -> TopicBatches:
+        """The open batches of a topic with so many partitions."""
         batches = self.open.topic(topic)
-        if batches is None or batches.partitions != count:
-            batches = TopicBatches(count, self._context.config.partitioner)
+        if batches is None or batches.partitions != partitions:
+            batches = TopicBatches(partitions, self._context.config.partitioner)
             self.open.put(topic, batches)
         return batches
 
@@ -97,6 +101,13 @@ class RecordAccumulator:
             lane = self.lanes[place] = PartitionQueue(place)
         self.busy[place] = lane
         return lane
+
+    def new_batch(self, lane: PartitionQueue, now: float) -> ProducerBatch:
+        """A batch for the queue, which does not have it yet."""
+        config = self._context.config
+        return ProducerBatch(
+            lane.partition, now, self.room, config.batch_bytes, self.wait, config.on_delivery, next(self._ordinals)
+        )
 
     def let_in(self, batch: ProducerBatch) -> None:
         """Let further records of its partition enter the batch without the lock."""
@@ -142,8 +153,10 @@ class RecordAccumulator:
         batch.release()
         batch.error = error
         batch.done = True
+        self.callbacks.extend(lane.due_callbacks(batch))
         self._context.updated()
         if error is not None:
+            batch.error_reported = batch.calls_back_all
             self.failures_counted += 1
             self.failures.append((self.failures_counted, batch))  # until `flush` raises it
             self._on_failure(error)

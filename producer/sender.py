@@ -10,9 +10,10 @@ from enum import Enum
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath._encode import Body, compressed, seal
 from kohort.network.backoff import FRESH
 from kohort.network.errors import AuthorizationFailed
@@ -43,7 +44,8 @@ from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 
 log = logging.getLogger("kohort.producer")
 
-ACKS_ALL = -1
+ACKS: Final[Mapping[str, int]] = {"all": -1, "1": 1, "0": 0}
+WRITTEN: Final = PartitionProduceResponse(index=-1, error_code=0, base_offset=-1)  # with acks=0
 FIRST_VERSION_OF_ZSTD = 7  # brokers before 2.1 do not support zstd (KIP-110)
 GROWS: Final = 0.1  # fraction of the delivery timeout for which a batch that cannot be sent takes records
 HELPED_BYTES: Final = 16 << 10  # a smaller batch is compressed sooner than a helper is woken
@@ -188,8 +190,9 @@ class Sender:
     def _request(self, node: int, group: list[SentProduce]) -> UnsentRequest:
         context = self._context
         codec, level = context.config.compression, context.config.compression_level
-        transactional_id = context.config.transactional_id
-        numbers = [sent.batch.sequence for sent in group]
+        transactional_id, acks = context.config.transactional_id, ACKS[context.config.acks]
+        idempotent = context.config.idempotent
+        numbers = [sent.batch.sequence if idempotent else -1 for sent in group]
         bodies = [sent.batch.body for sent in group]
 
         def request(version: int) -> ProduceRequest:
@@ -217,7 +220,7 @@ class Sender:
                 )
             return ProduceRequest(
                 transactional_id=transactional_id,
-                acks=ACKS_ALL,
+                acks=acks,
                 timeout_ms=context.config.request_timeout_ms,
                 topic_data=tuple(TopicProduceData(name=n, partition_data=tuple(p)) for n, p in topics.items()),
             )
@@ -228,7 +231,8 @@ class Sender:
 
         broker = context.metadata.view.brokers[node]
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
-        ask = PendingRequest("Produce", request, done, context.request_s, *self._transactions.limits("Produce"))
+        limits = self._transactions.limits("Produce")
+        ask = PendingRequest("Produce", request, done, context.request_s, *limits, has_response=acks != 0)
         return UnsentRequest(ConnectionPurpose.DATA, broker.endpoint, ask)
 
     # --- responses
@@ -236,7 +240,9 @@ class Sender:
     def _settle(self, group: list[SentProduce], outcome: RequestResult, now: float) -> None:
         context = self._context
         answers: Mapping[TopicPartition, PartitionProduceResponse] = {}
-        if isinstance(outcome, ResponseReceived):
+        if isinstance(outcome, ResponseReceived) and outcome.value is None:
+            answers = {sent.batch.partition: WRITTEN for sent in group}
+        elif isinstance(outcome, ResponseReceived):
             answers = self._answers(outcome.value)
         else:
             context.metadata.request_update()

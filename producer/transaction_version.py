@@ -1,7 +1,9 @@
 """The two ways of a transaction, and the request versions of each (KIP-98, KIP-890)."""
 
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import Final
+
+from kohort.common.named_tuple import NamedTuple
 
 FEATURE: Final = "transaction.version"
 SECOND: Final = 2

@@ -5,7 +5,7 @@ PySpark 4.2 and later report the latest offsets. Earlier versions have the end o
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -16,12 +16,15 @@ from pyspark.sql.streaming.listener import (
 )
 
 from kohort.common import TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.spark.group_stream import unlogged_batch
 from kohort.spark.offset_json import is_of_group, unlogged
 
 
 class PartitionProgress(NamedTuple):
     """A partition in one micro-batch, which read the offsets from `start` up to `end`.
+
+    The first batch of a new query has no start in Spark's progress. `start` is then `end`.
 
     `lag`: the offsets of the log that the batch has left, None if the progress has no latest offsets. `offsets_per_s`:
     the offsets of the batch by its time.

@@ -87,8 +87,10 @@ class World:
 
     # --- the caller
 
-    def send(self, value: bytes, partition: int | None = None) -> ProducerBatch | None:
-        given = (TOPIC, None, value, None, partition, 1)
+    def send(
+        self, value: bytes, partition: int | None = None, on_delivery: Callable[[Delivery], object] | None = None
+    ) -> ProducerBatch | None:
+        given = (TOPIC, None, value, None, partition, 1, on_delivery)
         delivery = self.core.accumulator.open.append(*given) or self.core.append(*given, self.now)
         if delivery is None:
             self.core.add_topic(TOPIC)

@@ -5,6 +5,7 @@ import sys
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import pyarrow as pa
@@ -13,8 +14,9 @@ import pytest
 from kohort import Producer
 from kohort.common import KohortError, TopicPartition
 from kohort.fastpath import decode
-from kohort.fastpath._encode import compressed, encode, seal
-from kohort.producer._open_batch import BufferedBytes, OpenBatches, TopicBatches, encoded_headers, record_size
+from kohort.fastpath._encode import Body, compressed, encode, seal
+from kohort.producer import sender
+from kohort.producer._open_batch import BufferedBytes, Delivery, OpenBatches, TopicBatches, encoded_headers, record_size
 from kohort.producer.arrow_rows import rows_of
 from kohort.producer.producer_batch import ProducerBatch
 from kohort.testing.fake_broker import FakeBroker
@@ -25,8 +27,12 @@ PLENTY = 1 << 30
 Fields = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
 
 
-def batch_of(limit: int = PLENTY, room: BufferedBytes | None = None) -> ProducerBatch:
-    return ProducerBatch(P0, 0.0, room or BufferedBytes(PLENTY), limit, _no_wait)
+def batch_of(
+    limit: int = PLENTY,
+    room: BufferedBytes | None = None,
+    on_delivery: Callable[[Delivery], object] | None = None,
+) -> ProducerBatch:
+    return ProducerBatch(P0, 0.0, room or BufferedBytes(PLENTY), limit, _no_wait, on_delivery)
 
 
 def _no_wait(_reached: object, _timeout_s: object) -> None:
@@ -138,7 +144,7 @@ def test_a_queue_that_refuses_a_batch_leaves_nothing_counted() -> None:
         raise MemoryError
 
     with pytest.raises(MemoryError):
-        batch.append(None, b"x", None, 1, refuse)
+        batch.append(None, b"x", None, 1, put=refuse)
     assert (batch.count, room.used) == (0, 0)
 
 
@@ -218,3 +224,35 @@ def test_a_negative_time_of_a_row_is_refused() -> None:
     table = pa.table({"value": [b"x", b"y"], "timestamp": [5, -5]})
     with pytest.raises(KohortError, match="negative time"):
         list(rows_of(table, 1))
+
+
+@pytest.mark.parametrize(("bytes_each", "by"), [(100_000, "kohort-helper"), (10, "kohort-driver")])
+def test_helpers_compress_what_is_worth_a_change_of_threads(
+    monkeypatch: pytest.MonkeyPatch, bytes_each: int, by: str
+) -> None:
+    threads: set[str] = set()
+
+    def watched(body: Body, codec: str, level: int | None) -> Body:
+        threads.add(threading.current_thread().name)
+        return compressed(body, codec, level)
+
+    monkeypatch.setattr(sender, "compressed", watched)
+    with FakeBroker(topics={"t": 1}) as fake:
+        with Producer(fake.bootstrap, compression="lz4", compression_level=1) as producer:
+            for number in range(5):
+                producer.send("t", b"%d" % number * bytes_each)
+        assert fake.end_offset("t", 0) == 5
+    assert {name.rpartition("_" if "helper" in name else "-")[0] for name in threads} == {by}
+
+
+def test_a_batch_that_cannot_be_compressed_ends_the_producer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(_body: Body, _codec: str, _level: int | None) -> Body:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(sender, "compressed", refuse)
+    with FakeBroker(topics={"t": 1}) as fake:
+        producer = Producer(fake.bootstrap, compression="lz4")
+        delivery = producer.send("t", b"x" * 100_000)
+        with pytest.raises(KohortError, match="no room"):
+            delivery.result(PATIENCE_S)
+        producer.close()

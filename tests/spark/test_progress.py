@@ -58,5 +58,6 @@ def test_a_listener_exports_each_batch(
         kohort_spark.streams.removeListener(listener)
     batches = [partitions for name, partitions in exported if name == "lags" and partitions]
     assert [sum(one.lag or 0 for one in partitions.values()) for partitions in batches[:2]] == [15, 0]
-    assert [sum(one.end - one.start for one in partitions.values()) for partitions in batches[:2]] == [15, 15]
+    assert [sum(one.end for one in partitions.values()) for partitions in batches[:2]] == [15, 30]
+    assert sum(one.end - one.start for one in batches[1].values()) == 15
     assert lag_of(query.recentProgress[0]) == batches[0]

@@ -1,5 +1,7 @@
 """foreachBatch with exactly-once: a repeated task, and one that was cut off, leave each record once."""
 
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from kohort.producer import ProducerFenced, TransactionAborted
 from kohort.spark import OptionError, PlanError, TransactionalWriter
 from kohort.spark.sink import SinkOptions
 from kohort.spark.transactional_batch import WriteOnce
-from kohort.testing.fake_broker import Close, FakeBroker
+from kohort.testing.fake_broker import Close, FakeBroker, Hold
 from tests.spark.queries import ended
 from tests.support.broker_selection import SelectedBroker
 
@@ -86,6 +88,21 @@ def test_an_attempt_that_is_overtaken_is_fenced(fake: FakeBroker) -> None:
     with pytest.raises((ProducerFenced, TransactionAborted)):
         task(fake.bootstrap, 0).write(overtaken(), 0)
     assert read(fake.bootstrap) == [b"a", b"b"]
+
+
+def test_earlier_attempts_are_fenced_before_the_committed_batch_is_read(fake: FakeBroker) -> None:
+    """Otherwise an earlier attempt could commit after the look at the committed batch."""
+    held = Hold()
+    fake.control("InitProducerId", lambda _call: held)
+    running = threading.Thread(target=task(fake.bootstrap, 0).write, args=(batches(b"a"), 0))
+    running.start()
+    held.reached.wait(60)
+    time.sleep(0.5)
+    early = fake.calls_of("OffsetFetch")
+    held.release()
+    running.join()
+    assert early == []
+    assert fake.calls_of("OffsetFetch")
 
 
 def test_a_batch_that_was_cut_in_another_way_is_refused(fake: FakeBroker) -> None:
