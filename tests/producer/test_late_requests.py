@@ -99,6 +99,16 @@ def committed(bootstrap: str, topic: str, count: int) -> list[bytes | None]:
     return seen
 
 
+def ended(bootstrap: str, topic: str) -> None:
+    """Wait until the log has the first batch and the marker of its transaction."""
+    tp = TopicPartition(topic, 0)
+    with Consumer(bootstrap, isolation_level="read_committed") as reader:
+        for _ in range(6_000):
+            if reader.end_offsets([tp])[tp] == 2:
+                return
+    raise AssertionError("no marker")
+
+
 @pytest.fixture
 def by_hand(
     broker: SelectedBroker, make_topic: Callable[..., str], unique: Callable[[str], str]
@@ -145,6 +155,7 @@ def test_in_version_2_a_late_request_of_an_aborted_transaction_is_refused(
     assert hand.produce(b"aborted", first, 0) == ErrorCode.NONE
     assert hand.end(committed=False) == ErrorCode.NONE
     assert hand.epoch == first + 1
+    ended(broker.bootstrap, topic)
     assert hand.produce(b"late", first, 1) == ErrorCode.INVALID_PRODUCER_EPOCH  # between two transactions
     assert hand.produce(b"next", hand.epoch, 0) == ErrorCode.NONE
     assert hand.produce(b"late", first, 1) == ErrorCode.INVALID_PRODUCER_EPOCH  # in the next one
@@ -165,10 +176,9 @@ def test_without_verification_a_late_request_of_version_1_hangs_the_readers() ->
         assert hand.add() == ErrorCode.NONE
         assert hand.produce(b"aborted", hand.epoch, 0) == ErrorCode.NONE
         assert hand.end(committed=False) == ErrorCode.NONE
+        ended(alone.bootstrap, "t")
         tp = TopicPartition("t", 0)
         with Consumer(alone.bootstrap, isolation_level="read_committed") as reader:
-            while reader.end_offsets([tp])[tp] < 2:  # the batch, and the marker of its abort
-                pass
             assert hand.produce(b"late", hand.epoch, 1) == ErrorCode.NONE
             assert reader.end_offsets([tp], stable=False)[tp] == 3
             assert reader.end_offsets([tp])[tp] == 2
