@@ -9,7 +9,8 @@ from kohort.network.errors import OperationTimeout
 from kohort.producer.producer_core import ProducerCore
 
 
-def _overdue(_core: ProducerCore) -> OperationTimeout:
+def overdue(_core: ProducerCore) -> OperationTimeout:
+    """The error of a call whose time is over."""
     return OperationTimeout("not settled in time", hint="it may still succeed")
 
 
@@ -23,15 +24,15 @@ class Waiter:
         self,
         reached: Callable[[], bool],
         timeout_s: float | None,
-        overdue: Callable[[ProducerCore], OperationTimeout] = _overdue,
+        late: Callable[[ProducerCore], OperationTimeout] = overdue,
     ) -> None:
         """Wait until `reached` returns true.
 
-        Raises the error that ended the producer, and the error that `overdue` makes after `timeout_s` seconds.
+        Raises the error that ended the producer, and the error that `late` makes after `timeout_s` seconds.
         """
         timeout_s = inf if timeout_s is None else seconds_given(timeout_s)
         if self._handle.wait_for(lambda: self._reached(reached) or None, timeout_s) is None:
-            raise self._handle.read(overdue)
+            raise self._handle.read(late)
 
     def _reached(self, reached: Callable[[], bool]) -> bool:
         if reached():
