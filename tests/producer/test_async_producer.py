@@ -15,9 +15,10 @@ from kohort.network.errors import IllegalState, OperationTimeout, UnknownTopic
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.producer import BufferFull, Delivery, ProducerClosed, TransactionAborted
 from kohort.producer.async_producer import RECORDS_AT_ONCE
-from kohort.protocol.errors import BrokerError
+from kohort.protocol.apis.end_txn import EndTxnResponse
+from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.testing import FakeBroker
-from kohort.testing.fake_broker import Alter, Drop, Hold
+from kohort.testing.fake_broker import Alter, Answer, Drop, Hold
 from tests.producer.test_producer_interrupts import read as read_places
 
 PATIENCE_S = 60.0
@@ -116,6 +117,11 @@ def test_a_record_costs_no_change_of_threads(fake: FakeBroker, monkeypatch: pyte
             await asyncio.gather(*sent)
             assert threading.active_count() == before
             assert called < 500
+            await asyncio.sleep(0.1)
+            called = 0
+            for _ in range(100):
+                producer._updates.notify()
+            assert called == 1
             monkeypatch.undo()
 
     run(program)
@@ -302,6 +308,32 @@ def test_a_commit_that_was_cancelled_is_settled_by_the_next_block(fake: FakeBrok
     assert values(fake) == [b"first", b"second", b"third"]
 
 
+def test_a_commit_that_turns_out_to_be_aborted_is_said_by_the_next_block_once(fake: FakeBroker) -> None:
+    async def program() -> None:
+        async with AsyncProducer(
+            fake.bootstrap, transactional_id="tx", request_timeout_ms=500, linger_ms=0, **HASTY
+        ) as producer:
+
+            async def block(value: bytes) -> None:
+                async with producer.transaction():
+                    await producer.send("topic", value, partition=0)
+
+            await block(b"first")
+            fake.control("EndTxn", lambda _call: Drop(), times=1)
+            await producer.begin()
+            await producer.send("topic", b"lost", partition=0)
+            with pytest.raises(OperationTimeout):
+                await producer.commit(0.1)
+            timed_out = EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE)
+            fake.control("EndTxn", lambda _call: Answer(timed_out), times=1)
+            with pytest.raises(TransactionAborted):
+                await block(b"not begun")
+            await block(b"second")
+
+    run(program)
+    assert values(fake) == [b"first", b"second"]
+
+
 def test_rows_are_sent_from_a_thread_and_counted(fake: FakeBroker) -> None:
     async def program() -> None:
         async with AsyncProducer(fake.bootstrap, **HASTY) as producer:
@@ -344,8 +376,9 @@ def test_a_cancelled_close_goes_on_and_another_waits_for_it(fake: FakeBroker) ->
         closing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await closing
-        held.release()
+        threading.Timer(0.3, held.release).start()
         await producer.close()
+        assert producer._driver.ended.is_set()
         assert (await delivery).offset >= 0
 
     run(program)
