@@ -103,6 +103,11 @@ class AdminCore:
     def request_s(self) -> float:
         return self.config.request_timeout_ms / 1000
 
+    @property
+    def bootstrap_s(self) -> float:
+        """Time (s) at the start after which the client ends if no broker was reached."""
+        return self.config.bootstrap_timeout_ms / 1000
+
     # --- called for the user's thread, by the driver's
 
     def ask(self, question: AdminRequest, not_before: float) -> Promise[Any]:

@@ -6,5 +6,8 @@ from kohort.network.client_settings import ClientSettings
 class AdminSettings(ClientSettings, total=False):
     """Keyword arguments of an admin."""
 
+    bootstrap_timeout_ms: int
+    """Time at the start without a reachable broker after which calls raise ConnectionFailed."""
+
     default_api_timeout_ms: int
     """Time-out of calls without a timeout argument."""

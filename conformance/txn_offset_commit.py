@@ -1,4 +1,8 @@
-"""K: offsets inside transactions, and OffsetFetch meanwhile."""
+"""K: offsets inside transactions, and OffsetFetch meanwhile.
+
+With TxnOffsetCommit 5 the group is not added before, and with EndTxn 5 each transaction has an epoch of its own
+(KIP-890). So the checks run both versions of transactions.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +23,8 @@ TOPIC = (Need.TOPIC,)
 APIS = ("FindCoordinator 1+", "InitProducerId", "AddOffsetsToTxn", "EndTxn", "OffsetFetch 1+")
 TRANSACTION = 1
 TIMEOUT_MS = 60_000
+FIRST_IMPLICIT = 5  # of TxnOffsetCommit and EndTxn (KIP-890)
+_FENCED = ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_TXN_STATE", "TRANSACTION_ABORTABLE")
 _NOT_YET = frozenset(
     {
         ErrorCode.COORDINATOR_LOAD_IN_PROGRESS,
@@ -79,7 +85,9 @@ class CheckProducer:
         return await self.scene.ask("AddOffsetsToTxn", values | changes, node=self.node)
 
     async def take_in(self) -> None:
-        """Add the group to the transaction. Raises Blocked."""
+        """Add the group to the transaction, which TxnOffsetCommit does itself from version 5 on. Raises Blocked."""
+        if self.scene.version_of("TxnOffsetCommit") >= FIRST_IMPLICIT:
+            return
         answer: Any = None
 
         async def added() -> bool:
@@ -136,6 +144,24 @@ async def _begun(scene: CheckContext, offset: int, **how: object) -> CheckProduc
     if codes[0]:
         raise Blocked(f"TxnOffsetCommit failed: {error_name(codes[0])}")
     return producer
+
+
+async def _ended(scene: CheckContext, producer: CheckProducer, *, committed: bool) -> None:
+    """End the transaction, and judge the response. From version 5 on it has the next epoch, also if it is repeated."""
+    answer = await producer.end(committed)
+    scene.error(answer.error_code, "NONE", "EndTxn")
+    if scene.version_of("EndTxn") < FIRST_IMPLICIT:
+        return
+    scene.equal("the next producer epoch in EndTxn", answer.producer_epoch, producer.epoch + 1)
+
+    async def again() -> bool:
+        nonlocal answer
+        answer = await producer.end(committed)
+        return answer.error_code not in _NOT_YET
+
+    await scene.until(again, 30)
+    scene.error(answer.error_code, "NONE", "EndTxn once more, as after a lost response")
+    scene.equal("the next producer epoch in EndTxn once more", answer.producer_epoch, producer.epoch + 1)
 
 
 async def _begin_again(producer: CheckProducer) -> None:
@@ -231,7 +257,7 @@ async def committed(scene: CheckContext) -> None:
     await commit(scene, {(scene.topic, 0): 1})
     producer = await _begun(scene, 2)
     scene.equal("the offset while the transaction is open", await _offset(scene), 1)
-    scene.error((await producer.end(True)).error_code, "NONE", "EndTxn")
+    await _ended(scene, producer, committed=True)
 
     async def visible() -> bool:
         return await _offset(scene) == 2
@@ -245,7 +271,11 @@ async def committed(scene: CheckContext) -> None:
 async def aborted(scene: CheckContext) -> None:
     await commit(scene, {(scene.topic, 0): 1})
     producer = await _begun(scene, 2)
-    scene.error((await producer.end(False)).error_code, "NONE", "EndTxn")
+    await _ended(scene, producer, committed=False)
+    if scene.version >= FIRST_IMPLICIT <= scene.version_of("EndTxn"):
+        (code,) = (await producer.commit({(scene.topic, 0): 9})).values()
+        late = error_name(code)
+        scene.true("a late TxnOffsetCommit of the aborted transaction", late in _FENCED, " or ".join(_FENCED), late)
     await _begin_again(producer)  # a response after the abort completed
     scene.equal("the offset after the abort", await _offset(scene), 1)
 
@@ -266,8 +296,7 @@ async def superseded(scene: CheckContext) -> None:
     codes = await producer.commit({(scene.topic, 0): 9}, producer_epoch=old)
     scene.true(
         "TxnOffsetCommit with the epoch before",
-        error_name(codes[0])
-        in ("INVALID_PRODUCER_EPOCH", "PRODUCER_FENCED", "INVALID_TXN_STATE", "TRANSACTION_ABORTABLE"),
+        error_name(codes[0]) in _FENCED,
         "INVALID_PRODUCER_EPOCH, PRODUCER_FENCED or an error of the transaction's state",
         error_name(codes[0]),
     )

@@ -11,7 +11,12 @@ from typing import Any, Final, Literal
 
 from kohort.coordinator_client.group.member_settings import MemberSettings
 from kohort.coordinator_client.offset_reset import ResetPolicy
-from kohort.network.client_config import ALLOW_AUTO_CREATE_TOPICS, DEFAULT_API_TIMEOUT_MS, ClientConfig
+from kohort.network.client_config import (
+    ALLOW_AUTO_CREATE_TOPICS,
+    BOOTSTRAP_TIMEOUT_MS,
+    DEFAULT_API_TIMEOUT_MS,
+    ClientConfig,
+)
 from kohort.network.errors import ConfigError
 from kohort.network.settings_table import INT32_MAX, MIB, Setting, row, wrong_type
 
@@ -92,6 +97,7 @@ class ConsumerConfig(ClientConfig):
     max_decompressed_bytes: int = row("kohort.max.decompressed.bytes", "int", 64 * MIB, "Maximum decompressed bytes of a batch. A larger batch is an error.", low=1, high=INT32_MAX)
 
     # --- calls
+    bootstrap_timeout_ms: int = BOOTSTRAP_TIMEOUT_MS
     default_api_timeout_ms: int = DEFAULT_API_TIMEOUT_MS
     # fmt: on
 

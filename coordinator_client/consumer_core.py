@@ -428,6 +428,11 @@ class ConsumerCore:
     def request_s(self) -> float:
         return self.context.request_s
 
+    @property
+    def bootstrap_s(self) -> float:
+        """Time (s) at the start after which the client ends if no broker was reached."""
+        return self.context.config.bootstrap_timeout_ms / 1000
+
     def metrics(self, now: float) -> "ConsumerMetrics":
         """All metrics at `now`."""
         from kohort.coordinator_client.metrics.metrics_table import MetricsSources, metrics_of  # for other threads

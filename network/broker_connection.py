@@ -19,7 +19,9 @@ from kohort.network.auth.sasl import CHECK_PASSWORD, Conversation, Credentials, 
 from kohort.network.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
 from kohort.network.frame_reader import LENGTH_BYTES
 from kohort.network.requests import (
+    NO_FEATURES,
     Endpoint,
+    FinalizedFeatures,
     NoResponse,
     PendingRequest,
     RequestResult,
@@ -103,6 +105,7 @@ class BrokerConnection:
         self.max_frame_bytes = max_frame_bytes
         self.setup_timeout_s = setup_timeout_s
         self.ranges = ranges
+        self.features = NO_FEATURES  # of the cluster, if this connection has learned them
         self.tape = tape
         self.credentials = credentials
         self.nonce = nonce
@@ -296,6 +299,8 @@ class BrokerConnection:
         if answer.error_code:
             raise BrokerError(answer.error_code, api="ApiVersions", host=self.endpoint.host, port=self.endpoint.port)
         self.ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
+        levels = {one.name: one.max_version_level for one in answer.finalized_features}
+        self.features = FinalizedFeatures(answer.finalized_features_epoch, levels)
         self._authenticate(now)
 
     # --- SASL (KIP-43, KIP-152, KIP-368)
@@ -405,7 +410,7 @@ class BrokerConnection:
             ask, deadline = self._waiting.popleft()
             api = API[ask.api]
             try:
-                version = choose_version(api.key, self.ranges or {}, ask.max_version)
+                version = choose_version(api.key, self.ranges or {}, ask.max_version, ask.min_version)
                 request = ask.request(version) if callable(ask.request) else ask.request
                 correlation_id, frame = self._wire.send(api.key, version, request)
             except KohortError as error:

@@ -12,6 +12,7 @@ from kohort.network.errors import ConfigError
 from kohort.network.settings_table import INT32_MAX, MIB, row, split_address
 
 # fmt: off
+BOOTSTRAP_TIMEOUT_MS: Final[Any] = row("kohort.bootstrap.timeout.ms", "int", 10_000, "Time at the start without a reachable broker after which calls raise ConnectionFailed.", low=0, high=INT32_MAX)
 DEFAULT_API_TIMEOUT_MS: Final[Any] = row("default.api.timeout.ms", "int", 60_000, "Time-out of calls without a timeout argument.", low=1, high=INT32_MAX)
 ALLOW_AUTO_CREATE_TOPICS: Final[Any] = row("allow.auto.create.topics", "bool", False, "Let Metadata requests create missing topics, if the broker allows it.")
 # fmt: on
@@ -25,7 +26,6 @@ class ClientConfig(SecurityConfig):
     client_id: str = row("client.id", "sent", "kohort", "Shown in the broker's logs, quotas and metrics.")
     max_frame_bytes: int = row("kohort.max.frame.bytes", "int", 128 * MIB, "Maximum bytes of a response. A longer one is rejected before memory is allocated.", low=1, high=INT32_MAX)
     request_timeout_ms: int = row("request.timeout.ms", "int", 30_000, "Time after which a request without a response closes its connection.", low=1, high=INT32_MAX)
-    bootstrap_timeout_ms: int = row("kohort.bootstrap.timeout.ms", "int", 10_000, "Time at the start without a reachable broker after which calls raise ConnectionFailed.", low=0, high=INT32_MAX)
     connection_setup_timeout_ms: int = row("socket.connection.setup.timeout.ms", "int", 10_000, "Time-out of connecting, TLS and SASL.", low=1, high=INT32_MAX)
     reconnect_backoff_ms: int = row("reconnect.backoff.ms", "int", 50, "First delay before a reconnection.", low=0, high=INT32_MAX)
     reconnect_backoff_max_ms: int = row("reconnect.backoff.max.ms", "int", 1_000, "Longest delay before a reconnection.", low=0, high=INT32_MAX)

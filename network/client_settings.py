@@ -93,9 +93,6 @@ class ClientSettings(TypedDict, total=False):
     request_timeout_ms: int
     """Time after which a request without a response closes its connection."""
 
-    bootstrap_timeout_ms: int
-    """Time at the start without a reachable broker after which calls raise ConnectionFailed."""
-
     connection_setup_timeout_ms: int
     """Time-out of connecting, TLS and SASL."""
 

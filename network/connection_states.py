@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterable
 from kohort.common import KohortError
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.client_config import ClientConfig
-from kohort.network.requests import Endpoint, VersionRanges
+from kohort.network.requests import NO_FEATURES, Endpoint, FinalizedFeatures, VersionRanges
 from kohort.network.settings_table import split_address
 
 
@@ -29,6 +29,7 @@ class ConnectionStates:
         self.chance = chance
         self.rebootstrap = rebootstrap
         self.ever_answered = False
+        self.features = NO_FEATURES
         self.last_error: KohortError | None = None
         self._attempts: dict[Endpoint, Attempts] = {}
         self._ranges: dict[Endpoint, VersionRanges] = {}
@@ -52,6 +53,11 @@ class ConnectionStates:
             self._ranges[endpoint] = ranges
         self.ever_answered = True
         self.last_error = None
+
+    def finalized(self, features: FinalizedFeatures) -> None:
+        """Record the features of the cluster, unless newer ones are known."""
+        if features.epoch >= self.features.epoch:
+            self.features = features
 
     def failed(self, endpoint: Endpoint, error: KohortError, now: float) -> None:
         attempts = self._attempts.get(endpoint, FRESH)

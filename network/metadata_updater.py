@@ -39,6 +39,8 @@ class ClientContext(Protocol):
     def fatal(self) -> KohortError | None: ...
     @property
     def request_s(self) -> float: ...
+    @property
+    def bootstrap_s(self) -> float: ...
     def fail(self, error: KohortError) -> None: ...
     def put_error(self, error: KohortError) -> None: ...
 
@@ -101,7 +103,7 @@ class MetadataUpdater:
     def bootstrap_limit(self) -> float | None:
         if self._core.endpoints.ever_answered or self._core.fatal is not None:
             return None
-        return self._core.started + self._core.config.bootstrap_timeout_ms / 1000
+        return self._core.started + self._core.bootstrap_s
 
     # --- metadata
 
@@ -126,7 +128,7 @@ class MetadataUpdater:
         time."""
         if self._core.endpoints.ever_answered:
             return ELSEWHERE_S
-        return min(ELSEWHERE_S, self._core.config.bootstrap_timeout_ms / 4000)
+        return min(ELSEWHERE_S, self._core.bootstrap_s / 4)
 
     def _on_response(self, outcome: RequestResult, now: float) -> None:
         core = self._core
@@ -177,7 +179,7 @@ class MetadataUpdater:
         if isinstance(error, TlsError | AuthenticationFailed):
             self._core.fail(error)
             return True
-        patience_s = self._core.config.bootstrap_timeout_ms / 1000
+        patience_s = self._core.bootstrap_s
         if now - self._core.started >= patience_s:
             tried = len(self._core.endpoints.bootstrap)
             told = f"no broker was reached in {patience_s:g} s (bootstrap_timeout_ms; addresses tried: {tried})"

@@ -514,6 +514,7 @@ class Driver(Generic[C]):
             self._ranges[channel.endpoint] = channel.connection.ranges
         with self.lock:
             self.core.endpoints.answered(channel.endpoint, self._ranges.get(channel.endpoint))
+            self.core.endpoints.finalized(channel.connection.features)
         self._reported_tokenless = ""
 
     def _watch(self, channel: Channel) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 from kohort.common import KohortError
@@ -9,6 +10,16 @@ from kohort.common.foreign_text import escaped
 from kohort.common.named_tuple import NamedTuple
 
 VersionRanges = Mapping[int, tuple[int, int]]
+
+
+class FinalizedFeatures(NamedTuple):
+    """The levels of a cluster's features, by name, and the epoch that grows with every change (KIP-584)."""
+
+    epoch: int
+    levels: Mapping[str, int]
+
+
+NO_FEATURES = FinalizedFeatures(-1, MappingProxyType({}))
 
 
 class Endpoint(NamedTuple):
@@ -60,6 +71,7 @@ class PendingRequest(NamedTuple):
     done: Callable[[RequestResult, float], None]
     timeout_s: float
     max_version: int | None = None
+    min_version: int | None = None
     follow_up: Callable[[memoryview, int, float], bytes | None] | None = None
     has_response: bool = True
 

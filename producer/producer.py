@@ -26,11 +26,11 @@ from kohort.network.process_exit import OPEN, warn_unclosed
 from kohort.producer._open_batch import Delivery, encoded_headers
 from kohort.producer.arrow_rows import Rows, rows_of
 from kohort.producer.callback_queue import CallbackQueue
-from kohort.producer.errors import BufferFull, ProducerClosed
+from kohort.producer.errors import BufferFull, ProducerClosed, TransactionAborted
 from kohort.producer.producer_batch import Deliveries, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
-from kohort.producer.transaction_states import TxnState
+from kohort.producer.transaction_states import UNSETTLED, TxnState
 from kohort.producer.waiter import Waiter
 
 if TYPE_CHECKING:
@@ -330,7 +330,8 @@ class Producer:
         """Open a transaction.
 
         The first call waits for the producer id, which is requested at creation. From then on, at the latest, older
-        instances are fenced. Raises ProducerFenced, IllegalState, OperationTimeout.
+        instances are fenced. A commit whose outcome is unknown is settled first: if it was aborted, TransactionAborted
+        is raised. Raises ProducerFenced, IllegalState, OperationTimeout.
         """
         self._open(timeout_s)
         # Last: before that, the next call takes over the transaction.
@@ -340,7 +341,8 @@ class Producer:
         """Wait until all sent records are acknowledged, and commit them.
 
         Raises TransactionAborted if a part of it failed: call `abort()` and send again. Raises ProducerFenced if a
-        newer instance runs. After OperationTimeout the outcome is unknown: call it again.
+        newer instance runs. After OperationTimeout the outcome is unknown: call it again, or `begin()`, which both wait
+        for the outcome. Records that are sent again before that may be in the log twice.
         """
         self._end(lambda core: core.transactions.commit(), timeout_s)
         self._driver.lock.run(self._driver.core.transactions.raise_cause)
@@ -384,8 +386,9 @@ class Producer:
     def transaction(self) -> contextlib.AbstractContextManager[Self]:
         """A context manager that calls `begin()` and then `commit()`.
 
-        It calls `abort()` if the block or the commit raises. The block gets the producer. If an interrupt ends the
-        commit, its outcome is unknown: call `commit()` again.
+        It calls `abort()` if the block or the commit raises. The block gets the producer. If an interrupt or
+        OperationTimeout ends the commit, its outcome is unknown: call `commit()`, or begin the next transaction. Both
+        wait for the outcome, and raise TransactionAborted if there was no commit.
         """
         return _Block(self)
 
@@ -397,7 +400,7 @@ class Producer:
         driver = self._driver
         if self._block is not None and self._block() is None and self._state is TxnState.OPEN:
             self.abort(timeout_s)  # its block was interrupted, and has not ended it
-        self._wait(lambda: self._state not in (TxnState.IDENTIFYING, TxnState.ABORTING), self._seconds(timeout_s))
+        self._settled(lambda: self._state not in UNSETTLED, self._seconds(timeout_s))
         driver.execute(lambda core: core.transactions.begin())
 
     @property
@@ -409,7 +412,11 @@ class Producer:
         self._check()
         driver = self._driver
         driver.execute(what)
-        self._wait(lambda: driver.core.transactions.settled, patience_s)
+        self._settled(lambda: driver.core.transactions.settled, patience_s)
+
+    def _settled(self, reached: Callable[[], bool], timeout_s: float) -> None:
+        """Wait for the transaction."""
+        self._wait(reached, timeout_s, lambda core: core.transactions.overdue(core.unreached))
 
     def _end_transaction(self, timeout_s: float) -> None:
         """End the transaction in progress.
@@ -420,7 +427,7 @@ class Producer:
         before = self._driver.execute(lambda _core: transactions.close())
         if before is TxnState.IDENTIFYING:
             return
-        self._wait(lambda: transactions.settled, timeout_s)
+        self._settled(lambda: transactions.settled, timeout_s)
         if before is TxnState.COMMITTING:
             self._driver.lock.run(transactions.raise_cause)
 
@@ -458,7 +465,7 @@ class Producer:
     def _too_late(self, core: ProducerCore, topic: str) -> KohortError:
         if topic not in core.metadata.view.topics:
             return OperationTimeout(
-                f"no metadata of the topic after {self._config.max_block_ms} ms",
+                f"no metadata of the topic after {self._config.max_block_ms} ms{core.unreached}",
                 hint="check the topic's name, and that brokers can be reached",
                 topic=topic,
             )
@@ -495,7 +502,11 @@ class _Block(Generic[P]):
 
     def __enter__(self) -> P:
         producer, block = self._producer, weakref.ref(self)
-        producer._open()
+        try:
+            producer._open()
+        except TransactionAborted:
+            self._abort()  # the outcome of an earlier commit, which is over now
+            raise
         producer._block, producer._driver.core.transactions.untold = block, None  # last, as in `begin`
         return producer
 

@@ -1,6 +1,6 @@
 """The part of a producer that its sender, its transactions and its batches share."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kohort.common import KohortError
@@ -14,14 +14,15 @@ from kohort.producer.producer_config import ProducerConfig
 class ProducerContext:
     """Settings, metadata, and the functions of a `ProducerCore`; used under its lock.
 
-    `send_to_any` passes a request to any broker. `fail` ends the producer. `fatal` returns the
-    error that ended it. `updated` has callers woken. `chance` returns numbers in [0, 1).
+    `features` returns the cluster's finalized features. `send_to_any` passes a request to any broker. `fail` ends the
+    producer. `fatal` returns the error that ended it. `updated` has callers woken. `chance` returns numbers in [0, 1).
     """
 
     config: ProducerConfig
     metadata: MetadataRefresher
     backoff: Backoff
     chance: Callable[[], float]
+    features: Callable[[], Mapping[str, int]]
     send_to_any: Callable[[PendingRequest, float], None]
     fail: Callable[[KohortError], None]
     fatal: Callable[[], KohortError | None]

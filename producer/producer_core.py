@@ -65,6 +65,7 @@ class ProducerCore:
             self.metadata,
             backoff,
             chance,
+            lambda: self.endpoints.features.levels,
             self.cluster.send_to_any,
             self.fail,
             lambda: self._fatal,
@@ -123,6 +124,17 @@ class ProducerCore:
     @property
     def request_s(self) -> float:
         return self.config.request_timeout_ms / 1000
+
+    @property
+    def bootstrap_s(self) -> float:
+        """Infinite: a producer may be made before its brokers, and its calls have time-outs of their own."""
+        return inf
+
+    @property
+    def unreached(self) -> str:
+        """The last error as a part of a sentence; empty once a broker has responded."""
+        error = self.endpoints.last_error
+        return "" if error is None or self.endpoints.ever_answered else f": {error.message}"
 
     def fail(self, error: KohortError) -> None:
         """End the producer: fail everything that waits."""

@@ -45,9 +45,6 @@ from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 log = logging.getLogger("kohort.producer")
 
 ACKS: Final[Mapping[str, int]] = {"all": -1, "1": 1, "0": 0}
-# Version 13 identifies topics by id, which adds an error for recreated topics and has no benefit here. With version 12,
-# brokers add partitions to a transaction themselves (KIP-890), which requires that feature to be enabled.
-AT_MOST, AT_MOST_IN_TRANSACTION = 12, 11
 WRITTEN: Final = PartitionProduceResponse(index=-1, error_code=0, base_offset=-1)  # with acks=0
 FIRST_VERSION_OF_ZSTD = 7  # brokers before 2.1 do not support zstd (KIP-110)
 GROWS: Final = 0.1  # fraction of the delivery timeout for which a batch that cannot be sent takes records
@@ -189,6 +186,7 @@ class Sender:
         lane.node = node
         lane.in_flight += 1
         batch.in_flight = True
+        self._transactions.joined(lane.partition)
         return SentProduce(lane, batch, lane.producer)
 
     def _request(self, node: int, group: list[SentProduce]) -> UnsentRequest:
@@ -235,8 +233,8 @@ class Sender:
 
         broker = context.metadata.view.brokers[node]
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
-        at_most = AT_MOST if transactional_id is None else AT_MOST_IN_TRANSACTION
-        ask = PendingRequest("Produce", request, done, context.request_s, at_most, has_response=acks != 0)
+        limits = self._transactions.limits("Produce")
+        ask = PendingRequest("Produce", request, done, context.request_s, *limits, has_response=acks != 0)
         return UnsentRequest(ConnectionPurpose.DATA, broker.endpoint, ask)
 
     # --- responses

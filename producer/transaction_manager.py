@@ -1,8 +1,9 @@
-"""The producer id, and the requests of transactions (KIP-98, KIP-360, KIP-447).
+"""The producer id, and the requests of transactions (KIP-98, KIP-360, KIP-447, KIP-890).
 
-One request is in flight at a time. An idempotent producer only requests an id, from any broker. `REACTIONS` maps error
-codes to actions. A code that is not in the table is retried if Kafka marks it as retriable. Otherwise it fails the
-transaction if the request adds to its contents, and ends the producer if not.
+One request is in flight at a time. An idempotent producer only requests an id, from any broker. With an id, the
+`TransactionVersion` is chosen for as long as that id and its epochs come from the same InitProducerId. `ERROR_CLASSES`
+maps error codes to their classes (KIP-1050). A code that is not in the table is retried if Kafka marks it as retriable.
+Otherwise it fails the transaction if the request adds to its contents, and ends the producer if not.
 """
 
 import logging
@@ -13,7 +14,7 @@ from typing import Any, Final
 
 from kohort.common import KohortError, TopicPartition
 from kohort.network.backoff import FRESH
-from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState
+from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState, OperationTimeout
 from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.request_manager import earliest
@@ -33,6 +34,7 @@ from kohort.producer.producer_batch import NO_PRODUCER_ID, PartitionQueue, Produ
 from kohort.producer.producer_context import ProducerContext
 from kohort.producer.record_accumulator import RecordAccumulator
 from kohort.producer.transaction_states import TxnState, TxnTrigger, after
+from kohort.producer.transaction_version import ANY, NO_TRANSACTIONS, V1, Limits, agreed
 from kohort.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnRequest, AddOffsetsToTxnResponse
 from kohort.protocol.apis.add_partitions_to_txn import (
     AddPartitionsToTxnRequest,
@@ -55,42 +57,41 @@ log = logging.getLogger("kohort.producer")
 LAST_EPOCH = 32_767
 FIRST_WITH_OWN_ID = first_version(InitProducerIdRequest, "producer_id")  # KIP-360
 FIRST_WITH_MEMBER = first_version(TxnOffsetCommitRequest, "member_id")  # KIP-447
-# Up to these versions the client adds partitions and offsets to a transaction. With later ones brokers do, if the
-# feature of KIP-890 is enabled.
-AT_MOST: Final[Mapping[str, int]] = {"AddPartitionsToTxn": 3, "EndTxn": 4, "TxnOffsetCommit": 4}
 
 
-class TransactionErrorAction(Enum):
-    """The action for an error code of a transaction request."""
+class TransactionErrorClass(Enum):
+    """The class of an error code (KIP-1050), and what the producer does. Codes of `FATAL` are in none of KIP-1050."""
 
-    RETRY = "retry after a backoff"
-    REDISCOVER = "send FindCoordinator, then retry"
-    ABORT = "the transaction has failed"
+    RETRIABLE = "retry after a backoff"
+    REFRESH_RETRIABLE = "send FindCoordinator, then retry"
+    ABORTABLE = "the transaction has failed"
+    APPLICATION_RECOVERABLE = "the transaction has failed; its abort shows if a newer producer runs"
+    INVALID_CONFIGURATION = "the producer fails for good, until its rights are mended"
     FATAL = "the producer fails for good"
 
 
-_R = TransactionErrorAction
+_C = TransactionErrorClass
 
-REACTIONS: Final[Mapping[int, TransactionErrorAction]] = {
-    ErrorCode.COORDINATOR_NOT_AVAILABLE: _R.REDISCOVER,
-    ErrorCode.NOT_COORDINATOR: _R.REDISCOVER,
-    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: _R.RETRY,
-    ErrorCode.CONCURRENT_TRANSACTIONS: _R.RETRY,  # the previous one is not completed yet
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: _R.RETRY,
-    # The next InitProducerId, with the current id, distinguishes a newer instance from a transaction time-out.
-    ErrorCode.INVALID_PRODUCER_EPOCH: _R.ABORT,
-    ErrorCode.PRODUCER_FENCED: _R.ABORT,
-    ErrorCode.INVALID_PRODUCER_ID_MAPPING: _R.ABORT,  # the coordinator does not know the id any more
-    ErrorCode.TRANSACTION_ABORTABLE: _R.ABORT,
-    ErrorCode.INVALID_TXN_STATE: _R.FATAL,
-    ErrorCode.INVALID_TRANSACTION_TIMEOUT: _R.FATAL,
-    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _R.FATAL,
-    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _R.FATAL,
+ERROR_CLASSES: Final[Mapping[int, TransactionErrorClass]] = {
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: _C.REFRESH_RETRIABLE,
+    ErrorCode.NOT_COORDINATOR: _C.REFRESH_RETRIABLE,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: _C.RETRIABLE,
+    ErrorCode.CONCURRENT_TRANSACTIONS: _C.RETRIABLE,  # the previous one is not completed yet
+    ErrorCode.TRANSACTION_ABORTABLE: _C.ABORTABLE,
+    ErrorCode.INVALID_PRODUCER_EPOCH: _C.APPLICATION_RECOVERABLE,
+    ErrorCode.PRODUCER_FENCED: _C.APPLICATION_RECOVERABLE,
+    ErrorCode.INVALID_PRODUCER_ID_MAPPING: _C.APPLICATION_RECOVERABLE,  # the coordinator does not know the id any more
+    ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED: _C.INVALID_CONFIGURATION,
+    ErrorCode.CLUSTER_AUTHORIZATION_FAILED: _C.INVALID_CONFIGURATION,
+    ErrorCode.INVALID_TXN_STATE: _C.FATAL,
+    ErrorCode.INVALID_TRANSACTION_TIMEOUT: _C.FATAL,
 }
+FAILS_TRANSACTION = frozenset({_C.ABORTABLE, _C.APPLICATION_RECOVERABLE})
 FENCED = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 # Requests that add to a transaction, before its outcome is decided.
 FILLING = frozenset({"AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit"})
 ENDING = frozenset({TxnState.COMMITTING, TxnState.ABORTING})
+MAY_FAIL = frozenset({TxnState.OPEN, *ENDING})
 # Another member owns the partitions, or the group is rebalancing.
 GROUP_WENT_ON = frozenset(
     {
@@ -100,6 +101,20 @@ GROUP_WENT_ON = frozenset(
         ErrorCode.FENCED_INSTANCE_ID,
     }
 )
+
+
+# The error message of a call whose time is over, and its hint.
+_ABORT_OVERDUE = ("the transaction is not aborted yet", "abort() again waits for it")
+OVERDUE: Final[Mapping[TxnState, tuple[str, str]]] = {
+    **dict.fromkeys(TxnState, ("not settled in time", "it may still succeed")),
+    TxnState.IDENTIFYING: ("no producer id in time", "call it again, or check that brokers can be reached"),
+    TxnState.COMMITTING: (
+        "the outcome of the commit is unknown",
+        "commit() or begin() waits for it; until then, do not send the records again",
+    ),
+    TxnState.ABORTING: _ABORT_OVERDUE,
+    TxnState.FAILING: _ABORT_OVERDUE,
+}
 
 
 @dataclass(slots=True, eq=False)
@@ -134,6 +149,7 @@ class TransactionManager:
         self.transactional_id = context.config.transactional_id
         self.state = TxnState.IDENTIFYING
         self.producer = NO_PRODUCER_ID
+        self.version = V1
         self.cause: KohortError | None = None
         self.coordinators = CoordinatorFinder(
             context.send_to_any, context.request_s, context.backoff, context.chance, self._no_coordinator
@@ -212,6 +228,11 @@ class TransactionManager:
             self.abort()
         return before
 
+    def overdue(self, unreached: str = "") -> OperationTimeout:
+        """The error of a call that has waited too long. `unreached`: the reason, if no broker has ever responded."""
+        what, hint = OVERDUE[self.state]
+        return OperationTimeout(f"{what}{unreached}", hint=hint, transactional_id=self.transactional_id)
+
     @property
     def settled(self) -> bool:
         """True if a requested commit or abort is over, with any outcome."""
@@ -247,7 +268,9 @@ class TransactionManager:
 
     def uses(self, partition: TopicPartition) -> None:
         """Have a partition added to the transaction, since a record waits for it."""
-        if self.transactional_id is not None and partition not in self._contents.partitions:
+        if self.transactional_id is None or self.version.implicit:
+            return
+        if partition not in self._contents.partitions:
             self._contents.wanted.add(partition)
 
     def may_send(self, partition: TopicPartition) -> bool:
@@ -258,8 +281,17 @@ class TransactionManager:
             return False
         if self.transactional_id is None:
             return True
-        in_it = partition in self._contents.partitions
+        in_it = self.version.implicit or partition in self._contents.partitions
         return in_it and self.state in (TxnState.OPEN, TxnState.COMMITTING)
+
+    def joined(self, partition: TopicPartition) -> None:
+        """A batch of the partition is sent, with which it is a part of the transaction."""
+        if self.transactional_id is not None:
+            self._contents.partitions.add(partition)
+
+    def limits(self, api: str) -> Limits:
+        """The versions of a request that may be used."""
+        return (NO_TRANSACTIONS if self.transactional_id is None else self.version.limits).get(api, ANY)
 
     def lost_count(self, lane: PartitionQueue, code: int) -> None:
         """Handle a broker that does not know the sequence of a partition."""
@@ -287,7 +319,7 @@ class TransactionManager:
 
     def failed(self, error: KohortError) -> None:
         """Fail the transaction; it can only be aborted."""
-        if self.state not in (TxnState.OPEN, TxnState.COMMITTING, TxnState.ABORTING):
+        if self.state not in MAY_FAIL:
             return
         self._go(TxnTrigger.FAILED)
         self.cause = error
@@ -347,12 +379,18 @@ class TransactionManager:
             case TxnState.IDENTIFYING if self._context.config.idempotent:
                 return self._owe_identity(now)
             case TxnState.FAILING if self._heard_out():
-                return self._owe_identity(now)
+                return self._owe_recovery(now)
             case TxnState.OPEN | TxnState.COMMITTING:
                 return self._owe_contents(now)
             case TxnState.ABORTING:
                 return self._owe_abort(now)
         return None
+
+    def _owe_recovery(self, now: float) -> UnsentRequest | None:
+        """The request that aborts a failed transaction, and brings the next epoch."""
+        if self.version.implicit and self.producer is not NO_PRODUCER_ID:
+            return self._owe_end(now, committed=False)
+        return self._owe_identity(now)
 
     def _owe_identity(self, now: float) -> UnsentRequest | None:
         if self.transactional_id is not None and self._coordinator(now) is None:
@@ -388,6 +426,7 @@ class TransactionManager:
             self.producer = NO_PRODUCER_ID  # the coordinator does not know the id any more: request a new one
         elif self._went_well("InitProducerId", code, now):
             self.producer = ProducerId(answer.producer_id, answer.producer_epoch)
+            self.version = agreed(self._context.features())
             self._go(TxnTrigger.IDENTIFIED)
 
     def _owe_contents(self, now: float) -> UnsentRequest | None:
@@ -434,7 +473,7 @@ class TransactionManager:
 
     def _owe_offsets(self, order: OffsetsOrder, now: float) -> UnsentRequest | None:
         group = order.group
-        if group.group_id not in self._contents.groups:
+        if group.group_id not in self._contents.groups and not self.version.implicit:
             request = AddOffsetsToTxnRequest(
                 transactional_id=self._name,
                 producer_id=self.producer.id,
@@ -451,6 +490,7 @@ class TransactionManager:
         if coordinator is None:
             return None
         where = coordinator.endpoint
+        self._contents.groups.add(group.group_id)
         topics: dict[str, list[TxnOffsetCommitRequestPartition]] = {}
         for (topic, partition), to in sorted(order.offsets.items()):
             topics.setdefault(topic, []).append(
@@ -505,7 +545,7 @@ class TransactionManager:
             order.done, order.error = True, error
             self._orders.remove(order)
             self.failed(error)
-        elif REACTIONS.get(code) is TransactionErrorAction.REDISCOVER:
+        elif ERROR_CLASSES.get(code) is TransactionErrorClass.REFRESH_RETRIABLE:
             self.coordinators.lost(where)
             self._attempts = self._context.failed(self._attempts, now)
         elif self._went_well("TxnOffsetCommit", code, now, group=group) and order in self._orders:
@@ -523,7 +563,7 @@ class TransactionManager:
     def _owe_abort(self, now: float) -> UnsentRequest | None:
         if not self._heard_out():
             return None
-        if self._new_epoch:
+        if self._new_epoch and not self.version.implicit:
             # The outcome of a sent batch is unknown: a new epoch prevents that it is written later.
             self._go(TxnTrigger.FAILED)
             return self._owe_identity(now)
@@ -540,11 +580,21 @@ class TransactionManager:
             committed=committed,
         )
 
-        def answered(answer: EndTxnResponse, when: float) -> None:
-            if self._went_well("EndTxn", answer.error_code, when):
-                self._go(TxnTrigger.ENDED)
+        return self._ask("EndTxn", request, self._ended, now)
 
-        return self._ask("EndTxn", request, answered, now)
+    def _ended(self, answer: EndTxnResponse, now: float) -> None:
+        code = answer.error_code
+        if self.state is TxnState.FAILING and code in FENCED:
+            self.die(self._fenced(code))
+        elif self.state is TxnState.FAILING and code == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
+            self.producer = NO_PRODUCER_ID  # the coordinator does not know the id any more: request a new one
+        elif self.state is TxnState.COMMITTING and code == ErrorCode.INVALID_TXN_STATE and self.version.implicit:
+            # An epoch is one transaction's. So this one is not committed: the coordinator has aborted it by time-out.
+            self.failed(BrokerError(code, api="EndTxn", transactional_id=self.transactional_id))
+        elif self._went_well("EndTxn", code, now):
+            if answer.producer_id >= 0:
+                self.producer = ProducerId(answer.producer_id, answer.producer_epoch)
+            self._go(TxnTrigger.ENDED)
 
     # --- sending and error handling
 
@@ -583,7 +633,7 @@ class TransactionManager:
                     self._new_epoch = True
 
         self._asked = True
-        ask = PendingRequest(api, request, done, self._context.request_s, AT_MOST.get(api))
+        ask = PendingRequest(api, request, done, self._context.request_s, *self.limits(api))
         if where is None:
             self._context.send_to_any(ask, now)  # InitProducerId: an extra id is harmless
             return None
@@ -595,33 +645,30 @@ class TransactionManager:
             self._attempts = FRESH
             return True
         error = BrokerError(code, api=api, transactional_id=self.transactional_id, **place)
-        match self._reaction(api, error):
-            case TransactionErrorAction.RETRY:
+        match self._class(api, error):
+            case TransactionErrorClass.RETRIABLE:
                 self._attempts = self._context.failed(self._attempts, now)
-            case TransactionErrorAction.REDISCOVER:
+            case TransactionErrorClass.REFRESH_RETRIABLE:
                 where = self._coordinator(now)
                 if where is not None:
                     self.coordinators.lost(where)
                 self._attempts = self._context.failed(self._attempts, now)
-            case TransactionErrorAction.ABORT:
+            case TransactionErrorClass.ABORTABLE | TransactionErrorClass.APPLICATION_RECOVERABLE:
                 self.failed(error)
-            case TransactionErrorAction.FATAL:
+            case TransactionErrorClass.INVALID_CONFIGURATION | TransactionErrorClass.FATAL:
                 self.die(_forbidden(error))
         return False
 
-    def _reaction(self, api: str, error: BrokerError) -> TransactionErrorAction:
-        known = REACTIONS.get(error.code)
-        if known is TransactionErrorAction.ABORT and self.state not in (
-            TxnState.OPEN,
-            TxnState.COMMITTING,
-            TxnState.ABORTING,
-        ):
-            return TransactionErrorAction.FATAL
+    def _class(self, api: str, error: BrokerError) -> TransactionErrorClass:
+        """The class of an error here and now: what cannot fail a transaction any more is fatal."""
+        known = ERROR_CLASSES.get(error.code)
+        if known in FAILS_TRANSACTION and self.state not in MAY_FAIL:
+            return TransactionErrorClass.FATAL
         if known is not None:
             return known
         if error.retriable:
-            return TransactionErrorAction.RETRY
-        return TransactionErrorAction.ABORT if api in FILLING else TransactionErrorAction.FATAL
+            return TransactionErrorClass.RETRIABLE
+        return TransactionErrorClass.ABORTABLE if api in FILLING else TransactionErrorClass.FATAL
 
     def _no_coordinator(self, kind: CoordinatorKind, key: str, error: KohortError) -> None:
         if kind is CoordinatorKind.GROUP and isinstance(error, BrokerError):

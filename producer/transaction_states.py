@@ -1,7 +1,8 @@
 """States of a producer's id and transactions, and the table of all their transitions.
 
-A failed transaction is aborted by another InitProducerId request with the current id (KIP-360). It ends the transaction
-and returns a new epoch, so that late batches are rejected. A zombie gets a fencing error from it.
+A failed transaction is aborted under a new epoch, so that late batches are rejected. A zombie gets a fencing error from
+the request. In version 1 of transactions it is another InitProducerId with the current id (KIP-360). In version 2 it is
+EndTxn, which brings a new epoch each time (KIP-890).
 """
 
 from collections.abc import Mapping
@@ -47,11 +48,16 @@ TRANSITIONS: Final[Mapping[tuple[TxnState, TxnTrigger], TxnState]] = {
     (_S.COMMITTING, _T.FAILED): _S.FAILING,
     (_S.ABORTING, _T.FAILED): _S.FAILING,
     (_S.FAILING, _T.IDENTIFIED): _S.FAILED,
+    (_S.FAILING, _T.ENDED): _S.FAILED,
     (_S.FAILED, _T.ABORT_ASKED): _S.IDLE,
     # After 32,767 epochs, an idempotent producer requests another id.
     (_S.IDLE, _T.FAILED): _S.IDENTIFYING,
     **{(state, _T.DIED): _S.DEAD for state in _S if state is not _S.DEAD},
 }
+
+
+UNSETTLED: Final = frozenset({_S.IDENTIFYING, _S.COMMITTING, _S.ABORTING})
+"""States that end by themselves, and after which a transaction may begin."""
 
 
 def after(state: TxnState, trigger: TxnTrigger) -> TxnState:

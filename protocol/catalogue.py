@@ -110,17 +110,23 @@ class Catalogue(Mapping[int | str, Api]):
 API = Catalogue(APIS)
 
 
-def choose_version(api_key: int | str, broker_ranges: Mapping[int, tuple[int, int]], at_most: int | None = None) -> int:
-    """Return the highest version that both kohort and the broker support, at most `max_version`.
+def choose_version(
+    api_key: int | str,
+    broker_ranges: Mapping[int, tuple[int, int]],
+    at_most: int | None = None,
+    at_least: int | None = None,
+) -> int:
+    """Return the highest version that both kohort and the broker support, within `at_least` and `at_most`.
 
     `broker_ranges` maps API key to (lowest, highest), as in the ApiVersions response. Raises UnsupportedVersion, with
-    the
-    API and both ranges, if there is no common version.
+    the API and both ranges, if there is no common version.
     """
     api = API[api_key]
     ours_low, ours_high = api.versions
     if at_most is not None:
         ours_high = min(ours_high, at_most)
+    if at_least is not None:
+        ours_low = max(ours_low, at_least)
     if api.key not in broker_ranges:
         raise UnsupportedVersion(
             f"the broker does not support {api.name}",

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Any, Self
 
-from kohort.network.client_config import DEFAULT_API_TIMEOUT_MS, ClientConfig
+from kohort.network.client_config import BOOTSTRAP_TIMEOUT_MS, DEFAULT_API_TIMEOUT_MS, ClientConfig
 from kohort.network.errors import ConfigError
 from kohort.network.settings_table import INT32_MAX, MIB, row
 
@@ -37,6 +37,7 @@ class ShareConsumerConfig(ClientConfig):
     fetch_max_wait_ms: int = row("fetch.max.wait.ms", "int", 500, "Maximum time that a broker waits for fetch_min_bytes.", low=0, high=INT32_MAX, aliases=("fetch.wait.max.ms",))
     fetch_max_bytes: int = row("fetch.max.bytes", "int", 8 * MIB, "Maximum bytes of records in a ShareFetch response.", low=1, high=INT32_MAX)
     max_decompressed_bytes: int = row("kohort.max.decompressed.bytes", "int", 64 * MIB, "Maximum decompressed bytes of a batch. A larger batch is an error.", low=1, high=INT32_MAX)
+    bootstrap_timeout_ms: int = BOOTSTRAP_TIMEOUT_MS
     default_api_timeout_ms: int = DEFAULT_API_TIMEOUT_MS
     # fmt: on
 

@@ -115,6 +115,11 @@ class ShareConsumerCore:
     def request_s(self) -> float:
         return self.config.request_timeout_ms / 1000
 
+    @property
+    def bootstrap_s(self) -> float:
+        """Time (s) at the start after which the client ends if no broker was reached."""
+        return self.config.bootstrap_timeout_ms / 1000
+
     def fail(self, error: KohortError) -> None:
         """End the consumer: every later call raises the error."""
         if self._fatal is None:

@@ -95,6 +95,11 @@ class FetchRequestManager:
 
         timeout_s = context.request_s + context.config.fetch_max_wait_ms / 1000
         request = PendingRequest(
-            "Fetch", lambda version: fit(order.request, version), done, timeout_s, order.at_most, follow_up
+            "Fetch",
+            lambda version: fit(order.request, version),
+            done,
+            timeout_s,
+            order.at_most,
+            follow_up=follow_up,
         )
         return context.to_node(order.node, ConnectionPurpose.DATA, request, now)

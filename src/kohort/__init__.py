@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from kohort.coordinator_client import Revoked as Revoked
     from kohort.fastpath import Record as Record
     from kohort.fastpath import RecordColumns as RecordColumns
+    from kohort.producer import AsyncProducer as AsyncProducer
     from kohort.producer import Producer as Producer
     from kohort.share_consumer import ShareConsumer as ShareConsumer
 
@@ -44,6 +45,7 @@ _HOME = {
     "Plan": "assignors",
     "Assigned": "coordinator_client",
     "AsyncConsumer": "coordinator_client",
+    "AsyncProducer": "producer",
     "ConsistentRegion": "consistent_region",
     "Consumer": "coordinator_client",
     "Lost": "coordinator_client",

@@ -66,9 +66,11 @@ class FakeBroker:
 
     `topics`: name to number of partitions. `nodes`: the number of brokers in the cluster. `versions`: API key or name
     to the supported (lowest, highest) version, or None to hide the API. It narrows the versions of the handlers.
-    `settings`: the coordinator's. `max_frame_bytes`: a longer request closes its connection. `ports`: those of the
-    nodes, in their order; without it the system selects free ones. `keep_calls=False` leaves `calls` empty, in a broker
-    that serves for a long time; the number of each call is then 0. Raises OSError if a port is in use.
+    `settings`: the coordinator's. `features`: the finalized levels by name, such as {"transaction.version": 1}; by
+    default those of a new cluster with these versions. `max_frame_bytes`: a longer request closes its connection.
+    `ports`: those of the nodes, in their order; without it the system selects free ones. `keep_calls=False` leaves
+    `calls` empty, in a broker that serves for a long time; the number of each call is then 0. Raises OSError if a port
+    is in use.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class FakeBroker:
         nodes: int = 1,
         versions: Mapping[int | str, tuple[int, int] | None] | None = None,
         settings: CoordinatorSettings | None = None,
+        features: Mapping[str, int] | None = None,
         max_frame_bytes: int = 64 << 20,
         ports: Sequence[int] = (),
         keep_calls: bool = True,
@@ -85,7 +88,7 @@ class FakeBroker:
         self.calls: list[Call] = []
         self.faults: list[str] = []
         self._versions = _narrowed(HANDLERS, versions or {})
-        self._cluster = FakeCluster(settings)
+        self._cluster = FakeCluster(settings, api_versions.finalized(self._versions) if features is None else features)
         self._controls: list[Control] = []
         self._max_frame_bytes = max_frame_bytes
         self._keep_calls = keep_calls

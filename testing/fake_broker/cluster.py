@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final
 
 from kohort.common.named_tuple import NamedTuple
 from kohort.testing.fake_broker.fetch_sessions import FakeFetchSessions
@@ -16,6 +19,7 @@ from kohort.testing.fake_broker.settings import CoordinatorSettings
 from kohort.testing.fake_broker.shares import FakeShares
 from kohort.testing.fake_broker.transactions import FakeTransactions, Transactional
 
+NO_FEATURES: Final[Mapping[str, int]] = MappingProxyType({})
 CLUSTER_ID = "fake-cluster"
 _TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
 
@@ -72,7 +76,8 @@ class FakeTopic:
 class FakeCluster:
     """State only; touched by the fake's own thread."""
 
-    def __init__(self, settings: CoordinatorSettings | None) -> None:
+    def __init__(self, settings: CoordinatorSettings | None, features: Mapping[str, int] = NO_FEATURES) -> None:
+        self.features = features
         self.addresses: dict[int, Address] = {}
         self.advertised: dict[int, Address] = {}
         self.topics: dict[str, FakeTopic] = {}

@@ -1,9 +1,8 @@
-"""Transactions as their coordinator implements them (KIP-98): a machine without socket, thread or clock.
+"""Transactions as their coordinator implements them (KIP-98, KIP-890): a machine without socket, thread or clock.
 
 Calls bring `now` (seconds, any origin). A transaction ends at once, by EndTxn, by a new InitProducerId,
 or by its timeout. `settle` is then called with it, writes the markers, and applies or drops the offsets.
-Not done: KIP-890's second version (partitions added by Produce alone, an epoch for each transaction), two-phase commit,
-exhausted epochs, authorization.
+Not done: two-phase commit, exhausted epochs, authorization.
 """
 
 from __future__ import annotations
@@ -23,8 +22,8 @@ MAX_TIMEOUT_MS: Final = 900_000
 class Transactional:
     """One transactional id: its producer, and its open transaction, if any.
 
-    `before`: the last bumped epoch, for a producer that lost the response with the bump. `committed`: the outcome of
-    the last transaction, for a producer that lost that response.
+    `before`: the last epoch that was bumped, of a producer that has not learned of it (KIP-588). `committed`: the
+    outcome of the last transaction, for a producer that lost that response.
     """
 
     producer_id: int
@@ -102,11 +101,30 @@ class FakeTransactions:
         self._end(one, committed=committed)
         return ErrorCode.NONE
 
+    def end_epoch(self, name: str, producer_id: int, epoch: int, *, committed: bool) -> tuple[int, int, int]:
+        """EndTxn of version 5: (error code, producer id, epoch of the next transaction).
+
+        An epoch is one transaction's. With the epoch before, the request is a retry, and its transaction has ended. An
+        abort also ends a transaction of which no request has come yet, so that none comes later.
+        """
+        one = self._ids.get(name)
+        if one is None or one.producer_id != producer_id:
+            return ErrorCode.INVALID_PRODUCER_ID_MAPPING, -1, -1
+        is_retry = one.committed is not None and one.epoch == epoch + 1
+        if not is_retry and one.epoch != epoch:
+            return ErrorCode.PRODUCER_FENCED, -1, -1
+        if (one.committed is not committed) if is_retry else (one.deadline is None and committed):
+            return ErrorCode.INVALID_TXN_STATE, -1, -1
+        if not is_retry:
+            one.before, one.epoch = one.epoch, one.epoch + 1
+            self._end(one, committed=committed)
+        return ErrorCode.NONE, one.producer_id, one.epoch
+
     def expire(self, now: float) -> bool:
-        """Abort transactions that were open for too long; their producers are fenced. True if there was one."""
+        """Abort transactions that were open for too long, by a new epoch. True if there was one."""
         late = [one for one in self._ids.values() if one.deadline is not None and one.deadline <= now]
         for one in late:
-            one.epoch += 1
+            one.before, one.epoch = one.epoch, one.epoch + 1
             self._end(one, committed=False)
         return bool(late)
 

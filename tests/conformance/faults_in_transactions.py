@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from tests.conformance.bending import Change, Fault, altered, bent, code, in_partitions, positions
+from kohort.protocol.apis.end_txn import EndTxnResponse
+from kohort.protocol.errors import ErrorCode
+from kohort.testing.fake_broker import Call, FakeBroker
+from tests.conformance.bending import Change, Fault, altered, answered, bent, code, in_partitions, positions
 
 
 def in_transaction(found: str, wrong: str) -> Change:
     """A code of a partition in a TxnOffsetCommit response."""
     return in_partitions(found, wrong)
+
+
+def repeated(call: Call, broker: FakeBroker) -> bool:
+    """True if the request has come before."""
+    return sum(one.request == call.request for one in broker.calls_of(call.api)) > 1
 
 
 FAULTS: tuple[Fault, ...] = (
@@ -52,7 +60,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "TxnOffsetCommit takes an epoch that is over",
         altered("TxnOffsetCommit", in_transaction("INVALID_PRODUCER_EPOCH", "NONE")),
-        ("K3",),
+        ("K3", "K2b"),
     ),
     Fault(
         "TxnOffsetCommit takes a partition that is not there",
@@ -68,5 +76,20 @@ FAULTS: tuple[Fault, ...] = (
         "EndTxn keeps to the code of old",
         altered("EndTxn", code("PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH")),
         ("K7b",),
+    ),
+    Fault(
+        "EndTxn brings no next epoch",
+        altered("EndTxn", lambda _request, answer: answer._replace(producer_epoch=answer.producer_epoch - 1)),
+        ("K2a", "K2b"),
+    ),
+    Fault(
+        "EndTxn takes no second request for a lost response",
+        answered("EndTxn", lambda _call: EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE), repeated),
+        ("K2a", "K2b"),
+    ),
+    Fault(
+        "TxnOffsetCommit wants the group to be added before, as in version 1",
+        altered("TxnOffsetCommit", in_transaction("NONE", "INVALID_TXN_STATE")),
+        ("K4", "K5"),
     ),
 )

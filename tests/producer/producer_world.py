@@ -76,6 +76,7 @@ class World:
         self.logs = {TopicPartition(TOPIC, n): Written(leader=n % nodes) for n in range(partitions)}
         self.faults = 0.3
         self.most_bytes = 1 << 30  # of a batch, as max.message.bytes
+        self.jumps = 0.0  # share of responses before which time passes
         self.code_of: Callable[[TopicPartition], int] = lambda _place: 0
         self.sent: list[tuple[Delivery, bytes]] = []
         self.asked: list[str] = []
@@ -114,6 +115,8 @@ class World:
 
     def answer_one(self) -> None:
         """One broker works off its oldest request, or its connection breaks."""
+        if self.jumps and self.chance.random() < self.jumps:
+            self.now += self.chance.choice((0.1, 0.3, 1.0))
         full = [name for name, pipe in self._pipes.items() if pipe]
         if not full:
             self.now += self.chance.choice((0.001, 0.1, 1.0))

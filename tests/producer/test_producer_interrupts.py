@@ -353,13 +353,16 @@ def test_a_close_that_is_interrupted_goes_on_without_its_caller(
     producer.close()
 
 
-def test_an_interrupted_close_aborts_what_a_request_under_way_opens(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("version", "opens"), [(1, "AddPartitionsToTxn"), (2, "Produce")])
+def test_an_interrupted_close_aborts_what_a_request_under_way_opens(
+    version: int, opens: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The coordinator has the partition, and the producer has no response yet."""
-    with FakeBroker(topics={"topic": 1}) as fake:
+    with FakeBroker(topics={"topic": 1}, features={"transaction.version": version}) as fake:
         producer = Producer(fake.bootstrap, transactional_id="late", linger_ms=0, **HASTY)
         producer.begin()
         held = Hold(after_work=True)
-        fake.control("AddPartitionsToTxn", lambda _call: held, times=1)
+        fake.control(opens, lambda _call: held, times=1)
         producer.send("topic", b"x")
         assert held.reached.wait(PATIENCE_S)
 
@@ -475,7 +478,7 @@ def test_one_that_is_closed_or_has_nothing_to_send_ends_without_more(recwarn: py
         producer.close()
         del producer
         assert not [one for one in recwarn if one.category is ResourceWarning]
-        idle = Producer("127.0.0.1:1", bootstrap_timeout_ms=60_000, **HASTY)
+        idle = Producer("127.0.0.1:1", **HASTY)
         driver = idle._driver
         with pytest.warns(ResourceWarning):
             del idle

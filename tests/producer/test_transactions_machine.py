@@ -8,8 +8,15 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.network.errors import AuthenticationFailed, CommitFailed, ConnectionFailed, IllegalState
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
-from kohort.network.requests import NoResponse, PendingRequest, RequestResult, ResponseReceived
-from kohort.producer.errors import TransactionAborted
+from kohort.network.requests import (
+    FinalizedFeatures,
+    NoResponse,
+    PendingRequest,
+    RequestResult,
+    ResponseReceived,
+)
+from kohort.producer.errors import ProducerFenced, TransactionAborted
+from kohort.producer.producer_batch import ProducerId
 from kohort.producer.transaction_manager import GROUP_WENT_ON, OffsetsOrder
 from kohort.producer.transaction_states import TxnState
 from kohort.protocol.apis.add_offsets_to_txn import AddOffsetsToTxnResponse
@@ -33,8 +40,10 @@ from tests.producer.producer_world import TOPIC, World
 class TxnWorld(World):
     """One broker, which coordinates everything, and a producer that has begun a transaction."""
 
-    def __init__(self, **settings: Any) -> None:
+    def __init__(self, version: int = 1, **settings: Any) -> None:
         super().__init__(1, nodes=1, transactional_id="tx", **settings)
+        self.core.endpoints.finalized(FinalizedFeatures(0, {"transaction.version": version}))
+        self.version = version
         self.faults = 0.0
         self.epoch = -1
         self.codes: dict[str, int] = {}  # what coordinators say to a request
@@ -96,7 +105,10 @@ class TxnWorld(World):
                 source = TxnOffsetCommitResponseTopic(name="source", partitions=(one,))
                 answer = TxnOffsetCommitResponse(throttle_time_ms=0, topics=(source,))
             case "EndTxn":
-                answer = EndTxnResponse(throttle_time_ms=0, error_code=self.code(ask))
+                code = self.code(ask)
+                self.epoch += self.version == 2 and not code
+                ends = {"producer_id": 7, "producer_epoch": self.epoch} if self.version == 2 and not code else {}
+                answer = EndTxnResponse(throttle_time_ms=0, error_code=code, **ends)
             case _:
                 return super().carry_out(ask, trouble)
         self.asked.append(ask.api)
@@ -302,3 +314,150 @@ def test_a_fatal_error_in_a_transaction_ends_every_batch_once() -> None:
     world.core.fail(AuthenticationFailed("the broker refused the credentials"))
     assert all(batch is not None and batch.error is not None for batch in batches)
     assert world.core.accumulator.buffered == 0
+
+
+def test_an_abort_waits_for_the_responses_of_batches_in_flight() -> None:
+    """Else a batch that arrives late would be a part of the next transaction."""
+    world = TxnWorld()
+    batch = world.send(b"x", 0)
+    world.until(lambda: world.pending("Produce"))
+    late = world.hold("Produce")
+    world.transactions.abort()
+    for _ in range(20):
+        world.turn()
+        assert not world.pending("EndTxn")
+        assert not world.pending("InitProducerId")
+        assert world.state is TxnState.ABORTING
+    for ask in late:
+        ask.done(world.carry_out(ask), world.now)
+    world.until(lambda: world.transactions.settled)
+    assert (world.state, world.asked.count("EndTxn")) == (TxnState.IDLE, 1)
+    assert batch is not None
+    assert batch.done
+
+
+def test_a_response_to_a_request_of_the_open_transaction_is_ignored_once_it_has_failed() -> None:
+    world = TxnWorld()
+    world.send(b"x", 0)
+    world.until(lambda: world.pending("AddPartitionsToTxn"))
+    late = world.hold("AddPartitionsToTxn")
+    world.transactions.failed(BrokerError(10, api="Produce"))
+    world.codes["AddPartitionsToTxn"] = 90  # its epoch is over, by the failure itself
+    for ask in late:
+        ask.done(world.carry_out(ask), world.now)
+    world.until(lambda: world.transactions.settled)
+    assert world.state is TxnState.FAILED
+
+
+def versions_of(world: TxnWorld, api: str) -> tuple[int | None, int | None]:
+    """The lowest and the highest version that a waiting request may have."""
+    (ask,) = world.hold(api)
+    for pipe in world._pipes.values():
+        pipe.append(ask)
+        break
+    return ask.min_version, ask.max_version
+
+
+def test_a_transaction_of_version_2_adds_nothing_by_itself_and_ends_under_the_next_epoch() -> None:
+    world = TxnWorld(2)
+    world.send(b"x", 0)
+    world.until(lambda: world.pending("Produce"))
+    assert versions_of(world, "Produce") == (12, 12)
+    world.order()
+    world.until(lambda: world.pending("TxnOffsetCommit"))
+    assert versions_of(world, "TxnOffsetCommit") == (5, None)
+    world.transactions.commit()
+    world.until(lambda: world.pending("EndTxn"))
+    assert versions_of(world, "EndTxn") == (5, None)
+    world.until(lambda: world.state is TxnState.IDLE)
+    assert world.transactions.producer == ProducerId(7, 1)
+    assert not {"AddPartitionsToTxn", "AddOffsetsToTxn"} & set(world.asked)
+    world.transactions.begin()
+    world.send(b"y", 0)
+    world.until(lambda: len(world.logs[TopicPartition(TOPIC, 0)].values) == 2)
+    assert world.logs[TopicPartition(TOPIC, 0)].epoch == 1
+
+
+def test_a_failed_transaction_of_version_2_is_aborted_by_its_end() -> None:
+    world = TxnWorld(2)
+    world.code_of = lambda _place: 10
+    world.send(b"x", 0)
+    world.until(lambda: world.state is TxnState.FAILED)
+    assert (world.asked.count("InitProducerId"), world.asked.count("EndTxn")) == (1, 1)
+    assert world.transactions.producer == ProducerId(7, 1)
+
+
+def test_a_commit_of_version_2_after_the_abort_by_the_coordinator_is_an_aborted_transaction() -> None:
+    world = TxnWorld(2)
+    world.send(b"x", 0)
+    world.codes["EndTxn"] = 48  # INVALID_TXN_STATE
+    world.transactions.commit()
+    world.until(lambda: world.state is TxnState.FAILING)
+    world.codes.clear()
+    world.until(lambda: world.state is TxnState.FAILED)
+    with pytest.raises(TransactionAborted) as raised:
+        world.transactions.raise_cause()
+    assert isinstance(raised.value.__cause__, BrokerError)
+    assert raised.value.__cause__.code == 48
+    world.transactions.abort()
+    world.transactions.begin()
+    world.send(b"again", 0)
+    world.transactions.commit()
+    world.until(lambda: world.transactions.settled)
+    assert world.state is TxnState.IDLE
+
+
+def test_the_abort_of_version_2_shows_a_newer_producer() -> None:
+    world = TxnWorld(2)
+    world.send(b"x", 0)
+    world.codes["EndTxn"] = 90
+    world.transactions.commit()
+    world.until(lambda: world.state is TxnState.DEAD)
+    assert isinstance(world.core.fatal, ProducerFenced)
+
+
+def test_an_id_that_the_coordinator_does_not_know_any_more_is_replaced_in_version_2() -> None:
+    world = TxnWorld(2)
+    world.send(b"x", 0)
+    world.codes["EndTxn"] = 49
+    world.transactions.commit()
+    world.until(lambda: world.state is TxnState.FAILED)
+    assert world.asked.count("InitProducerId") == 2
+    world.codes.clear()
+    world.transactions.abort()
+    world.transactions.begin()
+    world.send(b"y", 0)
+    world.transactions.commit()
+    world.until(lambda: world.transactions.settled)
+    assert world.state is TxnState.IDLE
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_transaction_without_a_sent_record_is_ended_without_a_request(version: int) -> None:
+    world = TxnWorld(version)
+    world.transactions.commit()
+    world.until(lambda: world.state is TxnState.IDLE)
+    world.transactions.begin()
+    world.transactions.abort()
+    world.until(lambda: world.state is TxnState.IDLE)
+    assert "EndTxn" not in world.asked
+
+
+def test_the_version_is_chosen_with_the_producer_id() -> None:
+    """A producer that runs while its cluster is upgraded keeps the version under which its epochs are known."""
+    world = TxnWorld(1)
+    world.core.endpoints.finalized(FinalizedFeatures(1, {"transaction.version": 2}))
+    world.send(b"x", 0)
+    world.transactions.commit()
+    world.until(lambda: world.state is TxnState.IDLE)
+    assert "AddPartitionsToTxn" in world.asked
+    world.core.endpoints.finalized(FinalizedFeatures(0, {"transaction.version": 1}))  # an older response
+    world.transactions.begin()
+    world.transactions.failed(BrokerError(10, api="Produce"))
+    world.until(lambda: world.state is TxnState.FAILED)
+    assert world.transactions.version.implicit
+
+
+def test_version_6_of_init_producer_id_is_not_used() -> None:
+    assert TxnWorld(2).transactions.limits("InitProducerId").max_version == 5
+    assert World(1).core.transactions.limits("InitProducerId").max_version == 5

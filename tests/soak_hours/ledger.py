@@ -33,7 +33,7 @@ class Ledger(threading.Thread):
         """Ends every partition with a record outside of any transaction, so that who has read all is at the end."""
         self._over.set()
         self.join()
-        with Producer(self._servers, bootstrap_timeout_ms=PATIENT_MS) as plain:
+        with Producer(self._servers, max_block_ms=PATIENT_MS) as plain:
             for partition in range(self._partitions):
                 plain.send(self._topic, b"end of %d" % partition, b"end", partition=partition)
 
@@ -60,7 +60,7 @@ class Ledger(threading.Thread):
         return True
 
     def _producer(self) -> Producer:
-        return Producer(self._servers, transactional_id=self._topic, bootstrap_timeout_ms=PATIENT_MS)
+        return Producer(self._servers, transactional_id=self._topic, max_block_ms=PATIENT_MS)
 
     def _transaction(self, producer: Producer) -> None:
         producer.begin(TRANSACTION_S)

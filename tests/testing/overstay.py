@@ -172,13 +172,15 @@ def admin(bootstrap: str, chance: random.Random, timeout_s: float) -> Admin:
 
 
 def producer(bootstrap: str, chance: random.Random, timeout_s: float) -> Producer:
+    given = patience(chance)
+    del given["bootstrap_timeout_ms"]  # a producer has no end at its start
     return Producer(
         bootstrap,
         max_block_ms=round(timeout_s * 1000),
         batch_bytes=2_000,
         max_request_bytes=2_000,
         buffer_bytes=4_000,
-        **patience(chance),
+        **given,
     )
 
 

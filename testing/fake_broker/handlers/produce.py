@@ -1,13 +1,13 @@
 """Produce (0), versions 3-13: appends each partition's one batch once it is checked; topics by name, from 13 by id.
 
 With acks 0 there is no response. Sequence numbers of idempotent producers are checked (`producers.py`). A transaction's
-batch is accepted if its partition was added to the transaction.
+batch is accepted if its partition was added to the transaction. From version 12 on it adds the partition (KIP-890).
 Not done: limits on batch size, timestamps of the log.
 """
 
 from kohort.common.topic_partition import TopicPartition
 from kohort.fastpath import decode
-from kohort.fastpath.batches import batches
+from kohort.fastpath.batches import BatchInfo, batches
 from kohort.fastpath.errors import CorruptRecord
 from kohort.protocol.apis.produce import (
     PartitionProduceData,
@@ -23,6 +23,7 @@ from kohort.testing.fake_broker.handlers.list_offsets import leader_error
 
 KEY = 0
 VERSIONS = (3, 13)
+FIRST_IMPLICIT = 12
 
 
 async def handle(work: Work, request: ProduceRequest) -> ProduceResponse | None:
@@ -31,13 +32,16 @@ async def handle(work: Work, request: ProduceRequest) -> ProduceResponse | None:
         by_id = work.call.version >= 13
         topic = work.cluster.topic_by_id(sent.topic_id) if by_id else work.cluster.topics.get(sent.name)
         refused = ErrorCode.UNKNOWN_TOPIC_ID if topic is None and by_id else ErrorCode.NONE
-        answers = tuple(_append(work, topic, each, refused) for each in sent.partition_data)
+        answers = tuple(_append(work, request, topic, each, refused) for each in sent.partition_data)
         topics.append(TopicProduceResponse(name=sent.name, topic_id=sent.topic_id, partition_responses=answers))
+    work.tick()
     work.wake_fetches()
     return None if request.acks == 0 else ProduceResponse(responses=tuple(topics))
 
 
-def _append(work: Work, topic: FakeTopic | None, sent: PartitionProduceData, refused: int) -> PartitionProduceResponse:
+def _append(
+    work: Work, request: ProduceRequest, topic: FakeTopic | None, sent: PartitionProduceData, refused: int
+) -> PartitionProduceResponse:
     partition = work.cluster.partition(topic, sent.index)
     error = refused or leader_error(work, partition, -1)
     base_offset = -1
@@ -47,9 +51,8 @@ def _append(work: Work, topic: FakeTopic | None, sent: PartitionProduceData, ref
             (batch,) = batches(data)
             decode(data)
             error, base_offset = partition.producers.judge(batch)
-            tp = TopicPartition(topic.name, sent.index)
-            if not error and batch.transactional and not work.cluster.transactions.has_partition(batch.producer_id, tp):
-                error = ErrorCode.INVALID_TXN_STATE
+            if not error and batch.transactional:
+                error = _in_transaction(work, request, batch, TopicPartition(topic.name, sent.index))
             if not error and base_offset < 0:
                 base_offset = partition.log.append(data, partition.epoch)
                 partition.producers.took(batch, base_offset)
@@ -64,3 +67,14 @@ def _append(work: Work, topic: FakeTopic | None, sent: PartitionProduceData, ref
         base_offset=base_offset,
         log_start_offset=partition.log.start if partition and not error else -1,
     )
+
+
+def _in_transaction(work: Work, request: ProduceRequest, batch: BatchInfo, partition: TopicPartition) -> int:
+    """The error code with which a batch of a transaction is refused, else 0; the partition is in the transaction."""
+    transactions, name = work.cluster.transactions, request.transactional_id or ""
+    if work.call.version >= FIRST_IMPLICIT:
+        error = transactions.error(name, batch.producer_id, batch.producer_epoch)
+        if error:
+            return ErrorCode.INVALID_PRODUCER_EPOCH if error == ErrorCode.PRODUCER_FENCED else error
+        transactions.add(name, work.now, partitions={partition})
+    return ErrorCode.NONE if transactions.has_partition(batch.producer_id, partition) else ErrorCode.INVALID_TXN_STATE

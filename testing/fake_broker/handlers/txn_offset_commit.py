@@ -1,6 +1,6 @@
-"""TxnOffsetCommit (28), versions 0-4: offsets that count once the transaction is committed (KIP-98, KIP-447).
+"""TxnOffsetCommit (28), versions 0-5: offsets that count once the transaction is committed (KIP-98, KIP-447).
 
-Not done: version 5, with which the group need not be added before (KIP-890).
+With version 5 it adds the group to the transaction, which AddOffsetsToTxn does before (KIP-890).
 """
 
 from kohort.protocol.apis.txn_offset_commit import (
@@ -14,7 +14,8 @@ from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers.offset_commit import keep
 
 KEY = 28
-VERSIONS = (0, 4)
+VERSIONS = (0, 5)
+FIRST_IMPLICIT = 5
 
 
 async def handle(work: Work, request: TxnOffsetCommitRequest) -> TxnOffsetCommitResponse:
@@ -46,6 +47,8 @@ def _error(work: Work, request: TxnOffsetCommitRequest) -> int:
     error = transactions.error(name, request.producer_id, request.producer_epoch)
     if error == ErrorCode.PRODUCER_FENCED:
         return ErrorCode.INVALID_PRODUCER_EPOCH  # commits use epochs only
+    if not error and work.call.version >= FIRST_IMPLICIT:
+        transactions.add(name, work.now, group=group_id)
     if not error and not transactions.has_group(name, group_id):
         return ErrorCode.INVALID_TXN_STATE
     return error or work.groups.transaction_error(

@@ -1,0 +1,406 @@
+"""AsyncProducer on the fake broker: deliveries, room, callbacks, transactions, cancellation, signatures."""
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from examples import async_service
+from kohort import AsyncProducer, Producer, TopicPartition
+from kohort.network.errors import IllegalState, OperationTimeout, UnknownTopic
+from kohort.network.group_types import ConsumerGroupMetadata
+from kohort.producer import BufferFull, Delivery, ProducerClosed, TransactionAborted
+from kohort.producer.async_producer import RECORDS_AT_ONCE
+from kohort.protocol.apis.end_txn import EndTxnResponse
+from kohort.protocol.errors import BrokerError, ErrorCode
+from kohort.testing import FakeBroker
+from kohort.testing.fake_broker import Alter, Answer, Drop, Hold
+from tests.producer.test_producer_interrupts import read as read_places
+
+PATIENCE_S = 60.0
+HASTY: dict[str, Any] = {"reconnect_backoff_max_ms": 50, "retry_backoff_max_ms": 50}
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeBroker]:
+    with FakeBroker(topics={"topic": 2}) as broker:
+        yield broker
+
+
+def run(program: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(program(), 2 * PATIENCE_S))
+
+
+def values(fake: FakeBroker, *, partitions: int = 2) -> list[bytes | None]:
+    return [value for _place, _offset, value in read_places(fake, "topic", partitions=partitions)]
+
+
+def refused(answer: Any) -> Any:
+    (topic,) = answer.responses
+    (one,) = topic.partition_responses
+    return answer._replace(responses=(topic._replace(partition_responses=(one._replace(error_code=87),)),))
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def test_both_have_the_same_public_names_but_poll() -> None:
+    """The loop calls the callbacks, so that there is no call for that."""
+    assert public(Producer) - public(AsyncProducer) == {"poll"}
+    assert public(AsyncProducer) <= public(Producer)
+
+
+@pytest.mark.parametrize("name", sorted(public(AsyncProducer)))
+def test_a_name_has_the_same_parameters_in_both(name: str) -> None:
+    one, other = getattr(Producer, name), getattr(AsyncProducer, name)
+    assert inspect.getdoc(other)
+    if callable(one):
+        assert inspect.signature(one).parameters == inspect.signature(other).parameters
+        waits = name not in {"metrics", "transaction", "from_config"}
+        assert inspect.iscoroutinefunction(other) is waits
+
+
+def test_a_producer_is_made_the_same_way() -> None:
+    assert inspect.signature(AsyncProducer) == inspect.signature(Producer)
+
+
+def test_a_delivery_is_awaited_and_records_of_a_partition_keep_their_order(fake: FakeBroker) -> None:
+    async def program() -> None:
+        async with AsyncProducer(fake.bootstrap, **HASTY) as producer:
+            sent = [await producer.send("topic", b"%d" % n, partition=n % 2) for n in range(20)]
+            await producer.flush(PATIENCE_S)
+            assert all(delivery.done() for delivery in sent)
+            assert [(await delivery).offset for delivery in sent] == [n // 2 for n in range(20)]
+            assert (await sent[3].result()).partition == 1
+            assert producer.buffered_bytes == 0
+
+    run(program)
+    assert values(fake) == [b"%d" % n for n in [*range(0, 20, 2), *range(1, 20, 2)]]
+
+
+def test_many_tasks_wait_for_deliveries_and_for_room(fake: FakeBroker) -> None:
+    async def program() -> None:
+        small: dict[str, Any] = {"buffer_bytes": 4_000, "max_request_bytes": 2_000, "batch_bytes": 500}
+        async with AsyncProducer(fake.bootstrap, **small, **HASTY) as producer:
+
+            async def one(number: int) -> None:
+                for each in range(10):
+                    delivery = await producer.send("topic", b"%d-%d" % (number, each) + b"x" * 100)
+                    assert (await delivery).offset >= 0
+
+            await asyncio.gather(*(one(number) for number in range(50)))
+
+    run(program)
+    assert len(set(values(fake))) == 500
+
+
+def test_a_record_costs_no_change_of_threads(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def program() -> None:
+        async with AsyncProducer(fake.bootstrap, linger_ms=50, **HASTY) as producer:
+            await (await producer.send("topic", b"first"))
+            loop, called = asyncio.get_running_loop(), 0
+            soon = loop.call_soon_threadsafe
+
+            def counted(*given: Any, **named: Any) -> Any:
+                nonlocal called
+                called += 1
+                return soon(*given, **named)
+
+            monkeypatch.setattr(loop, "call_soon_threadsafe", counted)
+            before = threading.active_count()
+            sent = [await producer.send("topic", b"%d" % n) for n in range(5_000)]
+            await asyncio.gather(*sent)
+            assert threading.active_count() == before
+            assert called < 500
+            await asyncio.sleep(0.1)
+            called = 0
+            for _ in range(100):
+                producer._updates.notify()
+            assert called == 1
+            monkeypatch.undo()
+
+    run(program)
+
+
+def test_a_task_that_only_sends_lets_others_run(fake: FakeBroker) -> None:
+    async def program() -> None:
+        async with AsyncProducer(fake.bootstrap, **HASTY) as producer:
+            await producer.send("topic", b"first")
+            turns = 0
+            over = False
+
+            async def tick() -> None:
+                nonlocal turns
+                while not over:
+                    turns += 1
+                    await asyncio.sleep(0)
+
+            ticking = asyncio.create_task(tick())
+            for n in range(10 * RECORDS_AT_ONCE):
+                await producer.send("topic", b"%d" % n)
+            over = True
+            await ticking
+            assert turns >= 9
+
+    run(program)
+
+
+def test_callbacks_run_on_the_loop_and_one_that_raises_stops_no_other(fake: FakeBroker) -> None:
+    async def program() -> None:
+        loop, problems = asyncio.get_running_loop(), list[BaseException]()
+        loop.set_exception_handler(lambda _loop, context: problems.append(context["exception"]))
+        called: list[tuple[int, bool]] = []
+
+        def raises(delivery: Delivery) -> None:
+            raise ZeroDivisionError
+
+        def called_back(delivery: Delivery) -> None:
+            called.append((delivery.result().offset, asyncio.get_running_loop() is loop))
+
+        async with AsyncProducer(fake.bootstrap, **HASTY) as producer:
+            await producer.send("topic", b"0", partition=0, on_delivery=called_back)
+            await producer.send("topic", b"1", partition=0, on_delivery=raises)
+            await producer.send("topic", b"2", partition=0, on_delivery=called_back)
+            await producer.flush(PATIENCE_S)
+            assert called == [(0, True), (2, True)]
+            assert [type(one) for one in problems] == [ZeroDivisionError]
+
+    run(program)
+
+
+def test_errors_of_records_are_raised_by_deliveries_or_by_flush(fake: FakeBroker) -> None:
+    async def program() -> None:
+        async with AsyncProducer(fake.bootstrap, **HASTY) as producer:
+            fake.control("Produce", lambda _call: Alter(refused), times=1)
+            delivery = await producer.send("topic", b"refused")
+            with pytest.raises(BrokerError):
+                await delivery
+            fake.control("Produce", lambda _call: Alter(refused), times=1)
+            await producer.send("topic", b"refused")
+            with pytest.raises(BrokerError):
+                await producer.flush(PATIENCE_S)
+            with pytest.raises(UnknownTopic):
+                await producer.send("topic", b"x", partition=7)
+            with pytest.raises(TypeError):
+                await producer.send("topic", 5)  # type: ignore[arg-type]
+            assert (await (await producer.send("topic", b"fine"))).offset >= 0
+
+    run(program)
+
+
+def test_a_send_without_room_ends_in_time_and_one_that_is_cancelled_has_sent_nothing(fake: FakeBroker) -> None:
+    async def program() -> None:
+        small: dict[str, Any] = {"buffer_bytes": 1_000, "max_request_bytes": 1_000, "batch_bytes": 900}
+        async with AsyncProducer(fake.bootstrap, max_block_ms=200, **small, **HASTY) as producer:
+            await (await producer.send("topic", b"first", partition=0))
+            held = Hold()
+            fake.control("Produce", lambda _call: held)
+            await producer.send("topic", b"x" * 800, partition=0)
+            with pytest.raises(BufferFull):
+                await producer.send("topic", b"y" * 800, partition=0)
+            waiting = asyncio.create_task(producer.send("topic", b"z" * 800, partition=0))
+            await asyncio.sleep(0.05)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            held.release()
+            await producer.flush(PATIENCE_S)
+
+    run(program)
+    assert values(fake) == [b"first", b"x" * 800]
+
+
+def test_a_cancelled_wait_for_a_delivery_leaves_the_record(fake: FakeBroker) -> None:
+    async def program() -> None:
+        async with AsyncProducer(fake.bootstrap, **HASTY) as producer:
+            held = Hold()
+            fake.control("Produce", lambda _call: held, times=1)
+            delivery = await producer.send("topic", b"x")
+            with pytest.raises(asyncio.TimeoutError):
+                await asyncio.wait_for(delivery.result(), 0.05)
+            with pytest.raises(OperationTimeout):
+                await producer.flush(0.05)
+            held.release()
+            assert (await delivery).offset == 0
+
+    run(program)
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_transactions_commit_and_abort(version: int) -> None:
+    with FakeBroker(topics={"topic": 2, "source": 1}, features={"transaction.version": version}) as fake:
+
+        async def program() -> None:
+            async with AsyncProducer(fake.bootstrap, transactional_id="tx", **HASTY) as producer:
+                with pytest.raises(IllegalState, match="begin"):
+                    await producer.send("topic", b"outside")
+                async with producer.transaction():
+                    await producer.send("topic", b"committed", partition=0)
+                    offsets = {TopicPartition("source", 0): 5}
+                    await producer.send_offsets(offsets, ConsumerGroupMetadata("g", -1, ""))
+
+                async def failing() -> None:
+                    async with producer.transaction():
+                        await (await producer.send("topic", b"aborted", partition=0))
+                        raise ZeroDivisionError
+
+                with pytest.raises(ZeroDivisionError):
+                    await failing()
+
+                async def cancelled() -> None:
+                    async with producer.transaction():
+                        await (await producer.send("topic", b"cancelled", partition=0))
+                        await asyncio.sleep(PATIENCE_S)
+
+                task = asyncio.create_task(cancelled())
+                while fake.end_offset("topic", 0) < 5:
+                    await asyncio.sleep(0.01)
+                task.cancel()
+                with pytest.raises(asyncio.CancelledError):
+                    await task
+                await producer.begin()
+                fake.control("Produce", lambda _call: Alter(refused), times=1)
+                await producer.send("topic", b"refused", partition=1)
+                with pytest.raises(TransactionAborted):
+                    await producer.commit()
+                await producer.abort()
+                async with producer.transaction():
+                    await producer.send("topic", b"last", partition=0)
+
+        run(program)
+        assert [value for value in values(fake) if value != b"refused"] == [b"committed", b"last"]
+        assert fake.group("g").offsets[TopicPartition("source", 0)].offset == 5
+
+
+def test_a_commit_that_was_cancelled_is_settled_by_the_next_block(fake: FakeBroker) -> None:
+    async def program() -> None:
+        async with AsyncProducer(
+            fake.bootstrap, transactional_id="tx", request_timeout_ms=1_000, linger_ms=0, **HASTY
+        ) as producer:
+            reached = Hold(after_work=True)
+            fake.control("EndTxn", lambda _call: reached, times=1)
+
+            async def block(value: bytes) -> None:
+                async with producer.transaction():
+                    await producer.send("topic", value, partition=0)
+
+            task = asyncio.create_task(block(b"first"))
+            while not reached.reached.is_set():
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            reached.release()
+            await block(b"second")
+            fake.control("EndTxn", lambda _call: Drop(after_work=True), times=1)
+            await producer.begin()
+            await producer.send("topic", b"third", partition=0)
+            with pytest.raises(OperationTimeout, match="the outcome of the commit is unknown"):
+                await producer.commit(0.2)
+            await producer.commit(PATIENCE_S)
+
+    run(program)
+    assert values(fake) == [b"first", b"second", b"third"]
+
+
+def test_a_commit_that_turns_out_to_be_aborted_is_said_by_the_next_block_once(fake: FakeBroker) -> None:
+    async def program() -> None:
+        async with AsyncProducer(
+            fake.bootstrap, transactional_id="tx", request_timeout_ms=500, linger_ms=0, **HASTY
+        ) as producer:
+
+            async def block(value: bytes) -> None:
+                async with producer.transaction():
+                    await producer.send("topic", value, partition=0)
+
+            await block(b"first")
+            fake.control("EndTxn", lambda _call: Drop(), times=1)
+            await producer.begin()
+            await producer.send("topic", b"lost", partition=0)
+            with pytest.raises(OperationTimeout):
+                await producer.commit(0.1)
+            timed_out = EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE)
+            fake.control("EndTxn", lambda _call: Answer(timed_out), times=1)
+            with pytest.raises(TransactionAborted):
+                await block(b"not begun")
+            await block(b"second")
+
+    run(program)
+    assert values(fake) == [b"first", b"second"]
+
+
+def test_rows_are_sent_from_a_thread_and_counted(fake: FakeBroker) -> None:
+    async def program() -> None:
+        async with AsyncProducer(fake.bootstrap, **HASTY) as producer:
+            rows = await producer.send_arrow("topic", pa.table({"value": [b"1", b"2", b"3"]}), partition=1)
+            assert len(rows) == 3
+            assert await rows == {TopicPartition("topic", 1): 3}
+            assert rows.done()
+
+    run(program)
+
+
+def test_a_closed_producer_refuses_and_closing_again_does_nothing(fake: FakeBroker) -> None:
+    async def program() -> None:
+        producer = AsyncProducer(fake.bootstrap, **HASTY)
+        called: list[Delivery] = []
+        delivery = await producer.send("topic", b"x", on_delivery=called.append)
+        await asyncio.gather(producer.close(), producer.close())
+        await producer.close()
+        assert (await delivery).offset == 0
+        assert len(called) == 1
+        with pytest.raises(ProducerClosed):
+            await producer.send("topic", b"y")
+        for call in (producer.flush, producer.begin, producer.commit):
+            with pytest.raises((ProducerClosed, IllegalState)):
+                await call()
+
+    run(program)
+    assert values(fake) == [b"x"]
+
+
+def test_a_cancelled_close_goes_on_and_another_waits_for_it(fake: FakeBroker) -> None:
+    async def program() -> None:
+        producer = AsyncProducer(fake.bootstrap, linger_ms=0, **HASTY)
+        await (await producer.send("topic", b"first"))
+        held = Hold()
+        fake.control("Produce", lambda _call: held, times=1)
+        delivery = await producer.send("topic", b"second")
+        closing = asyncio.create_task(producer.close())
+        await asyncio.sleep(0.05)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        threading.Timer(0.3, held.release).start()
+        await producer.close()
+        assert producer._driver.ended.is_set()
+        assert (await delivery).offset >= 0
+
+    run(program)
+
+
+def test_it_is_made_inside_a_running_loop() -> None:
+    with pytest.raises(RuntimeError, match="no running event loop"):
+        AsyncProducer("127.0.0.1:1")
+
+
+def test_it_runs_under_uvloop(fake: FakeBroker) -> None:
+    uvloop = pytest.importorskip("uvloop")
+
+    async def program() -> None:
+        async with AsyncProducer(fake.bootstrap, **HASTY) as producer:
+            sent = [await producer.send("topic", b"%d" % n, partition=0) for n in range(1_000)]
+            assert [one.offset for one in await asyncio.gather(*sent)] == list(range(1_000))
+
+    uvloop.run(program())
+
+
+def test_the_example_of_a_service(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    asyncio.run(async_service.main(fake.bootstrap, "topic"))
+    assert capsys.readouterr().out == "100 orders placed\n"
+    assert sorted(set(values(fake))) == [b"order %d" % each for each in range(5)]  # type: ignore[type-var]

@@ -1,0 +1,65 @@
+"""A producer that is made before its brokers, or while none can be reached."""
+
+import threading
+
+import pytest
+
+from kohort import Producer
+from kohort.network.errors import ConfigError, ConnectionFailed, OperationTimeout, TlsError
+from kohort.network.requests import Endpoint
+from kohort.producer.producer_config import ProducerConfig
+from kohort.testing import FakeBroker
+from tests.producer.producer_world import World
+
+PATIENCE_S = 60.0
+
+
+def test_the_start_of_a_producer_has_no_end_without_brokers() -> None:
+    world = World(1)
+    for _ in range(600):
+        world.now += 1.0
+        world.core.endpoints.failed(Endpoint("b", 1), ConnectionFailed("refused", host="b", port=1), world.now)
+        world.turn()
+    assert world.core.fatal is None
+    while world.partitions() is None:
+        world.turn()
+        world.answer_one()
+    assert world.send(b"late", 0) is not None
+    world.calm()
+    assert world.logs[world.sent[0][0].batch.partition].values == [b"late"]
+
+
+def test_a_certificate_that_does_not_fit_ends_it_at_once() -> None:
+    world = World(1)
+    world.core.endpoints.failed(Endpoint("b", 1), TlsError("wrong certificate"), world.now)
+    world.turn()
+    assert isinstance(world.core.fatal, TlsError)
+
+
+def test_records_and_transactions_wait_for_the_first_broker() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        fake.stop_node(1)
+        settings = {"reconnect_backoff_max_ms": 50, "delivery_timeout_ms": 60_000}
+        with (
+            Producer(fake.bootstrap, max_block_ms=100, **settings) as hasty,
+            Producer(fake.bootstrap, transactional_id="tx", **settings) as patient,
+        ):
+            for _ in range(2):
+                with pytest.raises(OperationTimeout, match=r"no metadata of the topic.*: .+"):
+                    hasty.send("topic", b"too early")
+            threading.Timer(0.2, fake.start_node, (1,)).start()
+            with patient.transaction():
+                patient.send("topic", b"patient")
+            limit = threading.Event()
+            for _ in range(600):
+                try:
+                    hasty.send("topic", b"hasty").result(PATIENCE_S)
+                    break
+                except OperationTimeout:
+                    limit.wait(0.1)
+        assert fake.end_offset("topic", 0) == 3  # a marker besides
+
+
+def test_bootstrap_timeout_is_no_setting_of_a_producer() -> None:
+    with pytest.raises(ConfigError, match="bootstrap_timeout_ms"):
+        ProducerConfig.of(bootstrap="b:1", bootstrap_timeout_ms=1)
