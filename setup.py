@@ -19,9 +19,11 @@ COMPILED = (
     "fastpath/_columns",
     "fastpath/_records",
     "fastpath/_encode",
+    "fastpath/_fetch",
     "fastpath/_rows",
     "assignors/_balance",
     "network/_guard",
+    "producer/_open_batch",
 )
 SOURCES = [Path("src/kohort", f"{name}.pyx") for name in COMPILED]
 FLAGS = {"win32": ["/O2"]}.get(sys.platform, ["-O3", "-fno-strict-aliasing"])

@@ -147,6 +147,34 @@ def reset(
 
 
 @app.command()
+def begin(
+    coordinator: Url,
+    anew: Annotated[bool, typer.Option("--anew", help="Accept the store although it is not the one of before.")],
+    group: Group = None,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Accept a store that was lost, or replaced by an older copy.
+
+    Members then start from its newest checkpoint, or from `start_position` if it has none. Records since that
+    checkpoint, or those before that position, are missing or count again. All members must be stopped.
+
+    Example: kohort region begin sqlite:////var/lib/billing/region.db --anew
+    """
+    if not anew:
+        raise KohortError("a region begins by itself", hint="kohort region begin URL --anew accepts another store")
+    with _opened(coordinator, group) as region:
+        newest = next(reversed(region.checkpoints()), 0)
+        where = f"checkpoint {newest}" if newest else "no checkpoint"
+        _confirm(yes or as_json, f"Accept this store of region {region.region}, with {where}?")
+        lineage = region.accept_store()
+    if as_json:
+        print(json.dumps({"region": region.region, "lineage": lineage, "newest": newest}))
+    else:
+        say(f"region {region.region} has this store accepted, with {where}: lineage {lineage}")
+
+
+@app.command()
 def forget(
     coordinator: Url,
     topics: Annotated[list[str], typer.Argument(metavar="TOPIC", help="Topics to drop.")],

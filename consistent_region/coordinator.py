@@ -4,10 +4,12 @@ There is no coordinating process. Every member runs this class on a store that a
 of a member does not stop the region. Transactions run one at a time.
 """
 
+import uuid
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import coordinator_rules
 from kohort.consistent_region import hand_over as handing
@@ -21,7 +23,7 @@ from kohort.consistent_region.errors import (
 from kohort.consistent_region.manifest import Contribution, Manifest, StateReference, decode, encode
 from kohort.consistent_region.offsets import Positions, SeekMap
 from kohort.consistent_region.region_record import RegionRecord, decode_record, encode_record
-from kohort.consistent_region.settings import check_positive
+from kohort.consistent_region.settings import CHECKPOINT_TIMEOUT_S, check_positive
 from kohort.consistent_region.store import Key, Store, StoreTransaction
 
 MAX_CONSECUTIVE_RESETS: Final = 5
@@ -62,14 +64,14 @@ class RegionCoordinator:
     region: str
     group: str
     clock: Callable[[], float] | None = None
-    barrier_timeout_s: float = 15.0
+    checkpoint_timeout_s: float = CHECKPOINT_TIMEOUT_S
     max_consecutive_resets: int = MAX_CONSECUTIVE_RESETS
     kept_checkpoints: int = KEPT_CHECKPOINTS
     lease_s: float = LEASE_S
     _read: tuple[bytes, RegionRecord | None] = field(default=(b"", None), init=False, repr=False)
 
     def __post_init__(self) -> None:
-        for name in ("barrier_timeout_s", "max_consecutive_resets", "kept_checkpoints", "lease_s"):
+        for name in ("checkpoint_timeout_s", "max_consecutive_resets", "kept_checkpoints", "lease_s"):
             check_positive(name, getattr(self, name))
 
     # --- membership
@@ -81,7 +83,8 @@ class RegionCoordinator:
         in another region), RegionStopped.
         """
         with self.store.transaction() as books:
-            record = self._record(books) or coordinator_rules.created(self.region, self.group, self._now())
+            lineage = uuid.uuid4().hex
+            record = self._record(books) or coordinator_rules.created(self.region, self.group, self._now(), lineage)
             record, ticket, past = coordinator_rules.register(record, self.region, member)
             record = self._keep(books, record, ticket)
             return Admission(ticket, self._view(record), past)
@@ -211,7 +214,7 @@ class RegionCoordinator:
             now = self._now()
             record = self._known(books)
             record = coordinator_rules.begin_checkpoint(
-                record, ticket, epoch, now, self.barrier_timeout_s, self.lease_s
+                record, ticket, epoch, now, self.checkpoint_timeout_s, self.lease_s
             )
             record = self._keep(books, record, ticket)
             return self._view(record)
@@ -317,6 +320,17 @@ class RegionCoordinator:
                 books.put(Key("manifest", self.group, _number(manifest.sequence)), encode(manifest))
             self._keep(books, record)
             return gone
+
+    def accept_store(self) -> str:
+        """Accept the region as its store has it, and return its new lineage. For operators, after a store was lost or
+        went back.
+
+        Raises ConfigurationError while members run.
+        """
+        with self.store.transaction() as books:
+            record = coordinator_rules.store_accepted(self._known(books), uuid.uuid4().hex, self._now(), self.lease_s)
+            self._keep(books, record)
+            return record.past.lineage
 
     def record(self) -> RegionRecord:
         """All that is known of the region, for people."""

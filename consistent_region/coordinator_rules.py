@@ -24,7 +24,7 @@ from types import MappingProxyType
 
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import hand_over
-from kohort.consistent_region.checkpoint_barrier import Barrier, CheckpointTicket, MembershipView
+from kohort.consistent_region.checkpoint_barrier import Barrier, CheckpointTicket, MembershipView, StorePast
 from kohort.consistent_region.errors import (
     BarrierOver,
     ConfigurationError,
@@ -42,9 +42,9 @@ NO_EPOCH = -1
 NO_GENERATION = -1
 
 
-def created(region: str, group: str, now: float) -> RegionRecord:
+def created(region: str, group: str, now: float, lineage: str) -> RegionRecord:
     """A region without registered members."""
-    return RegionRecord(region=region, group=group, last_at=now)
+    return RegionRecord(region=region, group=group, last_at=now, past=StorePast(lineage))
 
 
 def register(record: RegionRecord, region: str, member: str) -> tuple[RegionRecord, CheckpointTicket, bool]:
@@ -98,7 +98,8 @@ def lease_left_s(record: RegionRecord, ticket: CheckpointTicket, now: float, lea
 def view(record: RegionRecord, now: float) -> MembershipView:
     """The view of the region that members get."""
     # `now` is before `last_at` only after a restart of the clock. The age is unknown then, and counts as 0.
-    return MembershipView(record.epoch, record.newest, record.barrier, max(now - record.last_at, 0.0), record.stopped)
+    age_s = max(now - record.last_at, 0.0)
+    return MembershipView(record.epoch, record.newest, record.barrier, age_s, record.stopped, record.past)
 
 
 def expired(record: RegionRecord, now: float, max_resets: int) -> RegionRecord:
@@ -292,7 +293,19 @@ def rewound(record: RegionRecord, sequence: int) -> tuple[RegionRecord, tuple[in
     gone = tuple(one for one in record.complete if one > sequence)
     kept = tuple(one for one in record.complete if one <= sequence)
     begun = _new_epoch(record, "an operator went back", True, None, 1)
-    return replace(begun, complete=kept), gone
+    # Of these numbers, any may be in a committed offset. None is used again.
+    past = replace(record.past, voided_up_to=record.next_sequence - 1)
+    return replace(begun, complete=kept, past=past), gone
+
+
+def store_accepted(record: RegionRecord, lineage: str, now: float, lease_s: float) -> RegionRecord:
+    """Give the region, as its store has it, a new lineage, so that evidence of others does not count. For operators.
+
+    Raises ConfigurationError while members are present.
+    """
+    _check_none_here(record, now, lease_s)
+    begun = _new_epoch(record, "an operator accepted the store", True, None, 1)
+    return replace(begun, past=StorePast(lineage, accepted=True))
 
 
 def without(
@@ -309,13 +322,7 @@ def without(
     if strange := sorted(set(topics) - known):
         hint = f"its topics are {', '.join(sorted(known)) or 'none yet'}"
         raise ConfigurationError("the region has not read this topic", hint=hint, topic=", ".join(strange), **place)
-    if here := sorted(name for name, one in record.members.items() if one.here(now, lease_s)):
-        raise ConfigurationError(
-            "members of the region run",
-            hint="stop all members first; a killed member counts until its lease ends",
-            members=", ".join(here),
-            **place,
-        )
+    _check_none_here(record, now, lease_s)
     gone = tuple(one for one in record.initial if one.topic in topics)
     left = MappingProxyType({one: at for one, at in record.initial.items() if one.topic not in topics})
     record = replace(_new_epoch(record, "an operator had a topic forgotten", True, None, 1), initial=left)
@@ -324,6 +331,17 @@ def without(
     parts = tuple(_narrowed(one, left) for one in before.contributions)
     manifest = replace(before, sequence=record.next_sequence, epoch=record.epoch, contributions=parts)
     return replace(_completed(record, manifest), next_sequence=manifest.sequence + 1), gone, manifest
+
+
+def _check_none_here(record: RegionRecord, now: float, lease_s: float) -> None:
+    if here := sorted(name for name, one in record.members.items() if one.here(now, lease_s)):
+        raise ConfigurationError(
+            "members of the region run",
+            hint="stop all members first; a killed member counts until its lease ends",
+            members=", ".join(here),
+            region=record.region,
+            group=record.group,
+        )
 
 
 def check_known_sequence(record: RegionRecord, sequence: int) -> None:

@@ -89,6 +89,14 @@ class ResetFailedError(RegionError):
     """
 
 
+class StoreLost(ResetFailedError):
+    """The coordinator's store is not the one in which the region was: it was deleted, replaced, or never this one."""
+
+
+class StoreWentBack(ResetFailedError):
+    """The store is an older copy: a checkpoint that was complete is not in it, and no operator went back."""
+
+
 class CorruptManifest(ResetFailedError):
     """A manifest that is torn, truncated or contradicts its checksum.
 

@@ -13,8 +13,8 @@ A partition with a holder that was not handed over was lost by its holder. The r
 from collections.abc import Iterable
 from dataclasses import replace
 from types import MappingProxyType
-from typing import NamedTuple
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.checkpoint_barrier import CheckpointTicket, MembershipView
 from kohort.consistent_region.offsets import Positions, SeekMap

@@ -19,7 +19,13 @@ from kohort.consistent_region.open_store import open_store
 from kohort.consistent_region.region_driver import Handler, RegionDriver
 from kohort.consistent_region.region_history import HistoryEntry, RegionHistory
 from kohort.consistent_region.region_member import RegionMember
-from kohort.consistent_region.settings import CommitPoint, OnCommitFailure, RegionSettings, check_positive
+from kohort.consistent_region.settings import (
+    CHECKPOINT_TIMEOUT_S,
+    CommitPoint,
+    OnCommitFailure,
+    RegionSettings,
+    check_positive,
+)
 from kohort.consistent_region.start_positions import StartPosition
 from kohort.consistent_region.state import DictState, StateHandle
 from kohort.consistent_region.states import RegionState
@@ -91,6 +97,7 @@ class ConsistentRegion:
         on_data_loss: Literal["raise", "earliest"] = "raise",
         drain_timeout_s: float = 180.0,
         reset_timeout_s: float = 180.0,
+        checkpoint_timeout_s: float = CHECKPOINT_TIMEOUT_S,
         max_consecutive_resets: int = MAX_CONSECUTIVE_RESETS,
         kept_checkpoints: int = KEPT_CHECKPOINTS,
         lease_s: float = LEASE_S,
@@ -119,6 +126,7 @@ class ConsistentRegion:
                 topics=len(self._topics or ()),
                 drain_timeout_s=drain_timeout_s,
                 reset_timeout_s=reset_timeout_s,
+                checkpoint_timeout_s=checkpoint_timeout_s,
                 hand_over=hand_over,
             )
             own = self._consumer_settings.get("client_id", SETTINGS["client_id"].default)
@@ -132,6 +140,7 @@ class ConsistentRegion:
             max_poll_interval_s=self._consumer_settings["max_poll_interval_ms"] / 1000,
             drain_timeout_s=drain_timeout_s,
             reset_timeout_s=reset_timeout_s,
+            checkpoint_timeout_s=checkpoint_timeout_s,
             hand_over=hand_over,
         )
         self.state: StateHandle = DictState() if state is None else state
@@ -155,7 +164,7 @@ class ConsistentRegion:
             open_store(coordinator) if isinstance(coordinator, str) else coordinator,
             region_id,
             group,
-            barrier_timeout_s=self.settings.barrier_timeout_s,
+            checkpoint_timeout_s=self.settings.checkpoint_timeout_s,
             max_consecutive_resets=max_consecutive_resets,
             kept_checkpoints=kept_checkpoints,
             lease_s=lease_s,
@@ -270,7 +279,13 @@ class ConsistentRegion:
 
 
 def consumer_settings(
-    given: Mapping[str, Any], *, topics: int, drain_timeout_s: float, reset_timeout_s: float, hand_over: bool = False
+    given: Mapping[str, Any],
+    *,
+    topics: int,
+    drain_timeout_s: float,
+    reset_timeout_s: float,
+    checkpoint_timeout_s: float = CHECKPOINT_TIMEOUT_S,
+    hand_over: bool = False,
 ) -> dict[str, Any]:
     """The consumer's settings in a region: `given`, and those that consistency requires (CR-07, CR-08).
 
@@ -296,9 +311,14 @@ def consumer_settings(
     settings["auto_offset_reset"] = "earliest"
     settings.setdefault("isolation_level", "read_committed")
     settings.setdefault("max_poll_records", 500)
-    for name, timeout_s in (("drain_timeout_s", drain_timeout_s), ("reset_timeout_s", reset_timeout_s)):
+    bounds = {
+        "drain_timeout_s": drain_timeout_s,
+        "reset_timeout_s": reset_timeout_s,
+        "checkpoint_timeout_s": checkpoint_timeout_s,
+    }
+    for name, timeout_s in bounds.items():
         check_positive(name, timeout_s)
-    least_poll_ms = int(3_000 * max(drain_timeout_s, reset_timeout_s))
+    least_poll_ms = int(3_000 * max(bounds.values()))
     settings["max_poll_interval_ms"] = max(settings.get("max_poll_interval_ms", 0), least_poll_ms)
     if "session_timeout_ms" not in settings:
         static = settings.get("group_instance_id") is not None

@@ -36,9 +36,11 @@ from kohort.consistent_region.region_member import NO_GENERATION, RegionMember, 
 from kohort.consistent_region.start_positions import Lookups, StartPosition, beginnings, check_log
 from kohort.consistent_region.state import CheckpointListener, StateHandle
 from kohort.consistent_region.states import CLEAN, ENDED, READING
+from kohort.consistent_region.witness import Witness, check_witnesses, witness_of
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.network.errors import IllegalState, OperationTimeout
+from kohort.network.group_types import OffsetAndMetadata
 
 log = logging.getLogger("kohort.region")
 
@@ -169,6 +171,7 @@ class RegionDriver(RebalanceHooks):
         view: MembershipView | None = None
         if self.member.state not in ENDED:
             try:
+                check_witnesses(self._witnesses(event.assignment), self._look())
                 self._begin(event.assignment)
                 view = self.coordinator.report(self._ticket, event.generation, len(event.assignment))
                 # All members that must contribute to a checkpoint are now in this generation: none can complete between
@@ -225,6 +228,7 @@ class RegionDriver(RebalanceHooks):
         view: MembershipView | None = None
         if member.state not in ENDED:
             try:
+                check_witnesses(self._witnesses(event.assignment), self._look())
                 self._begin(event.assignment)
                 if member.state in READING:
                     answer = self.coordinator.take(self._ticket, member.epoch, event.generation, event.assignment)
@@ -363,6 +367,10 @@ class RegionDriver(RebalanceHooks):
             log.warning("checkpoint %d: %s", ask.barrier.sequence, error)
             return ev.Looked(self._look())
 
+    def _witnesses(self, partitions: Iterable[TopicPartition]) -> list[Witness]:
+        found = self.consumer.committed(partitions).values()
+        return [one for one in (witness_of(at.metadata) for at in found if at is not None) if one is not None]
+
     def _begin(self, partitions: Iterable[TopicPartition]) -> None:
         """See to it that every partition has a beginning."""
         wanted = frozenset(partitions)
@@ -382,7 +390,12 @@ class RegionDriver(RebalanceHooks):
 
     def _commit(self, positions: Positions) -> None:
         owned = self.consumer.assignment
-        offsets = {one: position.offset for one, position in positions.items() if one in owned}
+        metadata = self.member.witness.metadata
+        offsets = {
+            one: OffsetAndMetadata(position.offset, metadata=metadata)
+            for one, position in positions.items()
+            if one in owned
+        }
         if not offsets:
             return
 

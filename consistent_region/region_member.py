@@ -25,7 +25,7 @@ from kohort.common.errors import KohortError
 from kohort.common.foreign_text import MOST_NOTICE_CHARACTERS, cut, escaped
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
-from kohort.consistent_region.checkpoint_barrier import Barrier, MembershipView
+from kohort.consistent_region.checkpoint_barrier import NO_PAST, Barrier, MembershipView
 from kohort.consistent_region.errors import CoordinatorUnavailable, RegionError, RegionStopped, ResetFailedError
 from kohort.consistent_region.offsets import OffsetManager, Positions
 from kohort.consistent_region.ready import (
@@ -52,6 +52,7 @@ from kohort.consistent_region.states import (
     phase_after,
 )
 from kohort.consistent_region.triggers import OperatorDriven, Periodic
+from kohort.consistent_region.witness import Witness, check_memory
 
 
 # Partitions that move without a reset (COOPERATIVE groups). See `hand_over.py` for why each record counts once.
@@ -128,6 +129,8 @@ class RegionMember:
         self._base: int | None = None  # the checkpoint that the state is based on
         self._generation = NO_GENERATION
         self._relaunched = False
+        self._past = NO_PAST
+        self._newest_seen = 0
 
         self._queue: deque[ev.RecordLike] = deque()
         self._drained: deque[ev.RecordLike] = deque()
@@ -206,6 +209,11 @@ class RegionMember:
     def queued(self) -> int:
         """The number of records that wait for the handler."""
         return len(self._queue) + len(self._drained)
+
+    @property
+    def witness(self) -> Witness:
+        """The evidence that a commit of this member leaves."""
+        return Witness(self._past.lineage, self._base or 0)
 
     @property
     def permit_out(self) -> bool:
@@ -332,6 +340,7 @@ class RegionMember:
         self._relaunched = event.relaunched
         self._epoch = event.view.epoch
         self._base = event.view.newest
+        self._past = event.view.past
         self._saw(event.view)
 
     def _on_subscribed(self, _event: ev.RegionSubscribed) -> None:
@@ -456,6 +465,7 @@ class RegionMember:
             )
             return
         self._answered()
+        self._past = event.view.past
         # Its epochs are counted from the beginning again.
         self._epoch = self._region_epoch = event.view.epoch
         self._void("the coordinator had forgotten this member", forced=True)
@@ -485,6 +495,12 @@ class RegionMember:
 
     def _saw(self, view: MembershipView) -> None:
         """Handles the view of the region, which is in every response of the coordinator."""
+        try:
+            check_memory(self._past, self._newest_seen, view)
+        except ResetFailedError as error:
+            self._give_up(error)
+            return
+        self._newest_seen = view.newest or 0
         busy = self._phase is not RegionPhase.OPEN or self._state is RegionState.CR_RESET_PENDING
         self._look_at = self._now + (BUSY_LOOK_S if busy else self.settings.look_interval_s)
         self._region_epoch = max(self._region_epoch, view.epoch)

@@ -8,11 +8,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kohort.common.foreign_text import parsed_json
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
-from kohort.consistent_region.checkpoint_barrier import Barrier
+from kohort.consistent_region.checkpoint_barrier import NO_PAST, Barrier, StorePast
 from kohort.consistent_region.errors import CorruptManifest
 from kohort.consistent_region.manifest import (
     INT64_MAX,
@@ -61,7 +62,7 @@ class RegionRecord:
     `complete`: sequences of available checkpoints, ascending. `last_identity`: the member that has read a partition in
     this epoch. `handed`: its position between two holders. `moved`: the members whose states include moves since the
     last checkpoint (see `hand_over.py`). `failures`: the number of consecutive resets that were not forced.
-    `reset_generation`: the group generation of the last reset for a rebalance.
+    `reset_generation`: the group generation of the last reset for a rebalance. `past`: see `witness.py`.
     """
 
     region: str
@@ -82,6 +83,7 @@ class RegionRecord:
     held: Mapping[TopicPartition, str] = field(default_factory=dict)
     handed: Positions = field(default_factory=dict)
     moved: tuple[str, ...] = ()
+    past: StorePast = NO_PAST
 
     @property
     def newest(self) -> int | None:
@@ -111,6 +113,7 @@ def encode_record(record: RegionRecord) -> bytes:
             "moved": list(record.moved),
             "members": {name: list(one) for name, one in record.members.items()},
             "next_sequence": record.next_sequence,
+            "past": [record.past.lineage, record.past.voided_up_to, record.past.accepted],
             "region": record.region,
             "reset_generation": record.reset_generation,
             "retired_up_to": record.retired_up_to,
@@ -154,6 +157,7 @@ def _read(value: dict[str, Any]) -> RegionRecord:
         last_at=_seconds(value.pop("last_at")),
         moved=_texts(value.pop("moved", ())),
         members=MappingProxyType({text_of(name): _member(*one) for name, one in value.pop("members").items()}),
+        past=_past(*value.pop("past")),
         stopped=None if stopped is None else text_of(stopped),
         **{name: whole(number) for name, number in value.items()},
     )
@@ -161,6 +165,12 @@ def _read(value: dict[str, Any]) -> RegionRecord:
 
 def _member(*numbers: Any) -> MemberRecord:
     return MemberRecord(*map(whole, numbers[:5]), *map(_seconds, numbers[5:]))
+
+
+def _past(lineage: Any, voided_up_to: Any, accepted: Any) -> StorePast:
+    if not isinstance(accepted, bool):
+        raise TypeError(f"not true or false: {accepted!r}")
+    return StorePast(text_of(lineage), whole(voided_up_to), accepted)
 
 
 def _seconds(value: object) -> float:

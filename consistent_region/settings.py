@@ -10,6 +10,7 @@ from kohort.consistent_region.triggers import Periodic, Trigger
 CommitPoint = Literal["checkpoint_complete", "drain"]
 OnCommitFailure = Literal["warn", "reset"]
 QUEUE_POLLS = 100
+CHECKPOINT_TIMEOUT_S = 60.0
 EVERY_FIVE_SECONDS = Periodic(5.0)
 
 
@@ -23,9 +24,11 @@ def check_positive(name: str, value: float) -> None:
 class RegionSettings:
     """Checked settings of one member. They must be equal in all members of a region.
 
-    `commit_point`: offsets are committed to the group when a checkpoint is complete, or while draining. `hand_over`:
-    partitions move within an epoch by COOPERATIVE assignment, instead of by a reset of the region. `on_commit_failure`:
-    the reaction to a failed commit. Committed offsets are only information, so the default is a warning.
+    `checkpoint_timeout_s`: a checkpoint that is not complete after this time is abandoned, and the region resets. The
+    slowest record and the slowest snapshot must be faster. `commit_point`: offsets are committed to the group when a
+    checkpoint is complete, or while draining. `hand_over`: partitions move within an epoch by COOPERATIVE assignment,
+    instead of by a reset of the region. `on_commit_failure`: the reaction to a failed commit. Committed offsets are
+    only information, so the default is a warning.
     """
 
     trigger: Trigger = EVERY_FIVE_SECONDS
@@ -35,6 +38,7 @@ class RegionSettings:
     max_poll_interval_s: float = 540.0
     drain_timeout_s: float = 180.0
     reset_timeout_s: float = 180.0
+    checkpoint_timeout_s: float = CHECKPOINT_TIMEOUT_S
     look_interval_s: float = 0.2
     hand_over: bool = False
 
@@ -44,6 +48,7 @@ class RegionSettings:
             "max_poll_interval_s",
             "drain_timeout_s",
             "reset_timeout_s",
+            "checkpoint_timeout_s",
             "look_interval_s",
         ):
             check_positive(name, getattr(self, name))
@@ -58,8 +63,3 @@ class RegionSettings:
     def queue_records(self) -> int:
         """The maximum number of records that wait between poll and handler."""
         return QUEUE_POLLS * self.max_poll_records
-
-    @property
-    def barrier_timeout_s(self) -> float:
-        """The time-out (s) of a checkpoint's wait for a member's contribution."""
-        return min(self.reset_timeout_s / 2, self.max_poll_interval_s / 2, 15.0)

@@ -8,6 +8,8 @@ from kohort.consistent_region.urls import conninfo, veiled
 
 _SETUP_LOCK: Final = 0x6B6F686F7275
 _WAIT_S: Final = 30
+# Lost connections, too many connections, a server that stops or starts, and transactions that lost against others.
+_PASSING: Final = ("08", "53300", "57P01", "57P02", "57P03", "40001", "40P01")
 
 
 class Dialect(Protocol):
@@ -28,6 +30,10 @@ class Dialect(Protocol):
 
     def errors(self) -> type[Exception]:
         """All that the driver raises."""
+        ...
+
+    def passes(self, error: Exception) -> bool:
+        """True for an error of a database that restarts or is away: the same transaction may succeed later."""
         ...
 
     def statements(self, script: str) -> list[str]:
@@ -53,6 +59,9 @@ class _Sqlite:
 
     def errors(self) -> type[Exception]:
         return sqlite3.Error
+
+    def passes(self, error: Exception) -> bool:
+        return False  # the driver waits for locks by itself, and a file has no server that restarts
 
     def statements(self, script: str) -> list[str]:
         statements, begun = [], ""
@@ -84,6 +93,12 @@ class _Postgres:
     def errors(self) -> type[Exception]:
         found: type[Exception] = _psycopg().Error
         return found
+
+    def passes(self, error: Exception) -> bool:
+        state = getattr(error, "sqlstate", None)
+        if state is None:  # no server responded
+            return isinstance(error, _psycopg().OperationalError)
+        return str(state).startswith(_PASSING)
 
     def statements(self, script: str) -> list[str]:
         return [script] if script.strip() else []

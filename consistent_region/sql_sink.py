@@ -1,6 +1,8 @@
 """Rows in an SQL database, exactly once: SQLite or PostgreSQL."""
 
 import json
+import logging
+import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -9,7 +11,10 @@ from typing import Any, Final
 from kohort.common.foreign_text import parsed_json
 from kohort.consistent_region.effects import CommitId, SinkPlace
 from kohort.consistent_region.errors import ConfigurationError, FencedError, RegionError
+from kohort.consistent_region.settings import check_positive
 from kohort.consistent_region.sql_dialects import dialect_of
+
+log = logging.getLogger("kohort.region")
 
 _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_sink (
     region TEXT NOT NULL, consumer_group TEXT NOT NULL, member TEXT NOT NULL, sink TEXT NOT NULL, owner TEXT NOT NULL,
@@ -17,6 +22,8 @@ _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_sink (
 _WHO: Final = ("region", "consumer_group", "member", "sink")
 
 NO_RUN: Final = ""
+RETRY_TIMEOUT_S: Final = 60.0
+RETRIED_AFTER_S: Final = 0.2
 
 
 class SqlSink:
@@ -31,13 +38,15 @@ class SqlSink:
 
     The database has one row for each member and sink in `kohort_sink`. It has the last commit, which makes commits
     idempotent, and the last opener, which fences older processes. Connecting times out after 10 s and a lock after 30
-    s, unless `url` has other values.
+    s, unless `url` has other values. A commit waits up to `retry_timeout_s` for a database that restarts or is away.
 
     Raises ConfigurationError for another URL and for invalid values. If the database rejects a commit, it raises
     RegionError from the driver's error: the member ends, and its next process commits the pending statements.
     """
 
-    def __init__(self, url: str, *, schema: str = "") -> None:
+    def __init__(self, url: str, *, schema: str = "", retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
+        check_positive("retry_timeout_s", retry_timeout_s)
+        self._retry_timeout_s = retry_timeout_s
         self._url = url
         self._dialect = dialect_of(url)
         self._schema = schema
@@ -80,7 +89,7 @@ class SqlSink:
 
     def commit(self, prepared: bytes, at: CommitId) -> int:
         statements = [(text, tuple(values)) for text, values in parsed_json(prepared or b"[]")]
-        number = self._run(statements, at)
+        number = self._retried(statements, at)
         self._collected.clear()
         return number
 
@@ -102,6 +111,19 @@ class SqlSink:
         if isinstance(value, str):
             value.encode()
         self._dialect.check(value)
+
+    def _retried(self, statements: Sequence[tuple[str, Sequence[Any]]], at: CommitId) -> int:
+        """As `_run`, again and again while the database is away. The note makes a repetition harmless."""
+        until = time.monotonic() + self._retry_timeout_s
+        while True:
+            try:
+                return self._run(statements, at)
+            except RegionError as error:
+                cause = error.__cause__
+                if not isinstance(cause, Exception) or not self._dialect.passes(cause) or time.monotonic() >= until:
+                    raise
+                log.warning("the sink's database is away, and waited for: %s", cause)
+            time.sleep(RETRIED_AFTER_S)
 
     def _run(self, statements: Sequence[tuple[str, Sequence[Any]]], at: CommitId | None = None) -> int:
         """Run statements in one transaction. With `at`, run them only if that commit is not noted, and note it."""

@@ -11,10 +11,11 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.private_files import opener
-from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable
+from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable, StoreLost
 
 
 class Key(NamedTuple):
@@ -107,7 +108,8 @@ _SCHEMA: Final = """CREATE TABLE IF NOT EXISTS kohort_region (
 class SqliteStore:
     """A store in one file, for many processes of a host. With WAL and synchronous=FULL a commit survives a power cut.
 
-    A connection belongs to the process that opened it, and a forked child opens its own.
+    A connection belongs to the process that opened it, and a forked child opens its own. An open file that was
+    unlinked or replaced is noticed at the next transaction, which raises StoreLost.
     """
 
     def __init__(self, path: str | Path, *, timeout_s: float = 5.0) -> None:
@@ -116,6 +118,7 @@ class SqliteStore:
         self._lock = threading.RLock()
         self._connection: sqlite3.Connection | None = None
         self._pid = -1
+        self._file: tuple[int, int] | None = None  # the device and inode of the open file
         if str(path) in ("", ":memory:"):
             raise ConfigurationError("an SQLite coordinator needs a file", hint='coordinator="sqlite:///PATH"')
 
@@ -172,6 +175,7 @@ class SqliteStore:
         with self._lock:
             try:
                 connection = self._open()
+                self._check_file()
                 connection.execute(begin)
                 try:
                     yield
@@ -190,7 +194,25 @@ class SqliteStore:
     def _open(self) -> sqlite3.Connection:
         if self._connection is None or self._pid != os.getpid():
             self._connection, self._pid = self._opened(), os.getpid()
+            self._file = self._found()
         return self._connection
+
+    def _found(self) -> tuple[int, int] | None:
+        """The device and inode of the file at the path; None if there is none."""
+        try:
+            found = os.stat(self.path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _check_file(self) -> None:
+        if self._found() != self._file:
+            # The connection would go on in a file that no later process can open.
+            raise StoreLost(
+                "the coordinator's file was unlinked or replaced while it was open",
+                hint="restore the file from a current copy, then start all members again",
+                path=self.path,
+            )
 
     def _opened(self) -> sqlite3.Connection:
         until = time.monotonic() + self._timeout_s

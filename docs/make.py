@@ -28,6 +28,8 @@ from kohort.network.auth.security_config import SecurityConfig
 from kohort.network.client_config import ClientConfig
 from kohort.network.settings_table import Setting, Settings
 from kohort.producer.producer_config import ProducerConfig
+from kohort.share_consumer import states as share
+from kohort.share_consumer.share_config import ShareConsumerConfig
 
 State = TypeVar("State", bound=Enum)
 When = TypeVar("When", bound=Enum)
@@ -119,6 +121,24 @@ def region_states_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def share_states_page() -> str:
+    """docs/share-states.md."""
+    described = paragraphs(share.ShareState)
+    parts = [
+        "# The states of a member of a share group",
+        "Made by `docs/make.py` from `share_consumer/states.py`; change the table there and run `make docs`. "
+        "[share-groups.md](share-groups.md) describes share groups.",
+        diagram(share.TRANSITIONS, "OUT", _aside),
+        "The picture leaves out two transitions. A fatal error (GAVE_UP) leads from every state to FAILED. A caller "
+        "that does not poll leads to STALLED. The table has all transitions.",
+        "## States",
+        *(f"**{state.name}** ({state.value}). {described[state.name]}" for state in share.ShareState),
+        "## Every transition",
+        _table(share.TRANSITIONS),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
 def _table(table: Mapping[State, Mapping[When, State]]) -> str:
     lines = ["| from | when | to |", "| --- | --- | --- |"]
     lines += [
@@ -173,6 +193,7 @@ def settings_page() -> str:
 SETTINGS: Mapping[str, type[Settings]] = {
     "Consumer": ConsumerConfig,
     "Producer": ProducerConfig,
+    "ShareConsumer": ShareConsumerConfig,
     "Connections of every client": ClientConfig,
     "Security of every client": SecurityConfig,
 }
@@ -206,7 +227,17 @@ def public_errors() -> dict[str, list[type[Exception]]]:
     """Public package -> its error classes: each class once, at the first package that exports it."""
     found: dict[str, list[type[Exception]]] = {}
     seen: set[type] = set()
-    for package in ("common", "coordinator_client", "producer", "admin", "assignors", "fastpath", "spark", "testing"):
+    for package in (
+        "common",
+        "coordinator_client",
+        "producer",
+        "share_consumer",
+        "admin",
+        "assignors",
+        "fastpath",
+        "spark",
+        "testing",
+    ):
         module = import_module(f"kohort.{package}")
         values = (getattr(module, name) for name in module.__all__)
         classes = [one for one in values if isinstance(one, type) and issubclass(one, Exception) and one not in seen]
@@ -252,6 +283,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "reference/settings.md": settings_page,
     "metrics.md": metrics_page,
     "region-states.md": region_states_page,
+    "share-states.md": share_states_page,
     "states.md": states_page,
 }
 """Page -> its function."""

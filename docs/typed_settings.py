@@ -20,7 +20,7 @@ TYPES = {
     "str": "str",
     "sent": "str",
     "list": "str | Iterable[str]",
-    "callable": "Callable[[], Any]",
+    "callable": "Callable[..., Any]",
     "any": "Any",
 }
 """Kind of a setting -> the type of a value that a caller gives."""

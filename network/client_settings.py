@@ -41,7 +41,7 @@ class ClientSettings(TypedDict, total=False):
     sasl_password: str | None
     """For PLAIN and SCRAM; never logged."""
 
-    sasl_oauth_token: Callable[[], Any] | None
+    sasl_oauth_token: Callable[..., Any] | None
     """For OAUTHBEARER: a function without arguments, called on a separate thread. It returns a token, (token,
     expires_at) or (token, expires_at, extensions), with expires_at in seconds since 1970."""
 

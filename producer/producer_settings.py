@@ -1,6 +1,7 @@
 """The settings of a producer by name and type. Made by `make docs` from `ProducerConfig`."""
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 from kohort.network.client_settings import ClientSettings
 
@@ -46,6 +47,9 @@ class ProducerSettings(ClientSettings, total=False):
 
     max_block_ms: int
     """Maximum time that a call waits for room, metadata or the coordinator."""
+
+    on_delivery: Callable[..., Any] | None
+    """A function that is called with the Delivery of each settled record, unless `send` has another one."""
 
     delivery_timeout_ms: int
     """Time after which an unacknowledged record fails, with its batch. Its batch may be older by a tenth of it, or by

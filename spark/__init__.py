@@ -11,20 +11,26 @@ from kohort.spark.plan import PlanGap, ReadPlan, plan
 from kohort.spark.ranges import OffsetRange, split
 
 if TYPE_CHECKING:
+    from kohort.spark.progress import LagListener, PartitionProgress, lag_of
     from kohort.spark.rdd import DecodedRecord, KafkaRDD, kafka_rdd
     from kohort.spark.source import register
+    from kohort.spark.transactional_batch import TransactionalWriter
 
 __all__ = [
     "DataLossError",
     "DecodedRecord",
     "DecoderFailed",
     "KafkaRDD",
+    "LagListener",
     "OffsetRange",
     "OptionError",
+    "PartitionProgress",
     "ReadPlan",
     "PlanError",
     "PlanGap",
+    "TransactionalWriter",
     "kafka_rdd",
+    "lag_of",
     "plan",
     "register",
     "split",
@@ -32,8 +38,12 @@ __all__ = [
 _HOME = {
     "DecodedRecord": "rdd",
     "KafkaRDD": "rdd",
+    "LagListener": "progress",
+    "PartitionProgress": "progress",
+    "lag_of": "progress",
     "kafka_rdd": "rdd",
     "register": "source",
+    "TransactionalWriter": "transactional_batch",
 }
 
 

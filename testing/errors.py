@@ -55,6 +55,16 @@ class KdcStartError(KohortError):
     """
 
 
+class SparkStartError(KohortError):
+    """A Spark cluster did not come up, or PySpark is not installed. `log` is the output of the process that failed.
+
+    Cure:
+        Read the output, or install PySpark with the extra `spark`.
+    """
+
+    several_lines = True
+
+
 class BrokerStateError(KohortError):
     """An operation that the broker's state forbids, such as starting a running one.
 

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kohort.fastpath import Record as Record
     from kohort.fastpath import RecordColumns as RecordColumns
     from kohort.producer import Producer as Producer
+    from kohort.share_consumer import ShareConsumer as ShareConsumer
 
 _HOME = {
     "Admin": "admin",
@@ -52,6 +53,7 @@ _HOME = {
     "KohortError": "common",
     "Record": "fastpath",
     "RecordColumns": "fastpath",
+    "ShareConsumer": "share_consumer",
     "TopicPartition": "common",
 }
 _SUBPACKAGES = frozenset(
@@ -63,6 +65,7 @@ _SUBPACKAGES = frozenset(
         "fastpath",
         "producer",
         "protocol",
+        "share_consumer",
         "spark",
         "testing",
     }

@@ -5,9 +5,9 @@
         broker.control("Heartbeat", lambda call: Answer(HeartbeatResponse(error_code=27)), times=1)
         consumer = Consumer(broker.bootstrap, group="billing")
 
-It implements the classic group protocol in full and that of KIP-848. It keeps logs in memory, and has the given number
-of nodes, each with its own port. Every request is kept in `calls`. The head of each handler's file (`handlers/`) lists
-the omissions of its API. There is no authentication, TLS, disk or replication.
+It implements the classic group protocol in full, that of KIP-848, and share groups (KIP-932). It keeps logs in memory,
+and has the given number of nodes, each with its own port. Every request is kept in `calls`. The head of each handler's
+file (`handlers/`) lists the omissions of its API. There is no authentication, TLS, disk or replication.
 
 It runs one thread of its own. Every method may be called from any thread. A control may call all of them except
 `start_node` and `close`, which wait. Requests of one connection are handled in order, as in a real broker: while a
@@ -24,6 +24,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import count, zip_longest
+from math import inf
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -45,12 +46,14 @@ from kohort.protocol.framing import (
 from kohort.protocol.schema import Response
 from kohort.testing.fake_broker import interventions as actions
 from kohort.testing.fake_broker.cluster import Address, FakeCluster
-from kohort.testing.fake_broker.consumer_group import ConsumerGroup, ConsumerGroupSnapshot, consumer_snapshot
+from kohort.testing.fake_broker.consumer_group import ConsumerGroup, ConsumerGroupSnapshot, Place, consumer_snapshot
 from kohort.testing.fake_broker.group import Committed, FakeGroup, GroupSnapshot, snapshot
 from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers import HANDLERS, UNASKED, Handler, api_versions
 from kohort.testing.fake_broker.interventions import Call, Control, ControlFunction
 from kohort.testing.fake_broker.settings import CoordinatorSettings
+from kohort.testing.fake_broker.share_group import ShareGroup, ShareGroupSnapshot, share_snapshot
+from kohort.testing.fake_broker.share_partition import OffsetState
 
 T = TypeVar("T")
 _REQUEST_HEADER = Message.of(RequestHeader)
@@ -131,6 +134,26 @@ class FakeBroker:
         groups = self._cluster.groups.consumer.groups
         return self._do(lambda: consumer_snapshot(groups.get(group_id, ConsumerGroup(group_id))))
 
+    def share_group(self, group_id: str) -> ShareGroupSnapshot:
+        """The share group as its coordinator sees it now; an empty one if there is none."""
+        groups = self._cluster.groups.share.groups
+        return self._do(lambda: share_snapshot(groups.get(group_id, ShareGroup(group_id))))
+
+    def share_states(self, group_id: str, topic: str, partition: int) -> tuple[int, dict[int, tuple[OffsetState, int]]]:
+        """The start offset of a share partition, and the state and delivery count of each offset from there on.
+
+        (-1, {}) if no member has fetched from it.
+        """
+
+        def look() -> tuple[int, dict[int, tuple[OffsetState, int]]]:
+            place = Place(self._cluster.topics[topic].topic_id, partition)
+            found = self._cluster.shares.partitions.get((group_id, place))
+            if found is None:
+                return -1, {}
+            return found.start, {at: (one.state, one.count) for at, one in sorted(found.offsets.items())}
+
+        return self._do(look)
+
     # What tests do
 
     def control(self, api: int | str, function: ControlFunction, *, times: int | None = None) -> Control:
@@ -172,6 +195,10 @@ class FakeBroker:
 
         self._do(append)
 
+    def skip(self, topic: str, partition: int, end: int) -> None:
+        """Move the log's end up to `end`, over offsets without records, as in a compacted log."""
+        self._do(lambda: self._cluster.topics[topic].partitions[partition].log.skip(end))
+
     def trim(self, topic: str, partition: int, start: int) -> None:
         """Move the log's start up to `start`, as retention does."""
         self._do(lambda: self._cluster.topics[topic].partitions[partition].log.trim(start))
@@ -195,6 +222,7 @@ class FakeBroker:
         def move() -> None:
             moved = self._cluster.topics[topic].partitions[partition]
             moved.leader, moved.epoch = node, moved.epoch + 1
+            self._cluster.shares.leader_changed(Place(self._cluster.topics[topic].topic_id, partition))
 
         self._do(move)
 
@@ -215,6 +243,30 @@ class FakeBroker:
             group.offsets.update({partition: Committed(offset, "", -1) for partition, offset in offsets.items()})
 
         self._do(put)
+
+    def configure_group(self, group_id: str, settings: Mapping[str, str]) -> None:
+        """Set settings of a share group, by Kafka's names."""
+        self._do(lambda: self._cluster.shares.configs.setdefault(group_id, {}).update(settings))
+
+    def fail_share_write(self, group_id: str, topic: str, partition: int, code: int) -> None:
+        """Roll back the next acknowledgement of a share partition, with this error code."""
+
+        def fail() -> None:
+            place = Place(self._cluster.topics[topic].topic_id, partition)
+            self._cluster.shares.partitions[group_id, place].write_error = code
+
+        self._do(fail)
+
+    def expire_share_locks(self, group_id: str) -> None:
+        """Let every lock of the group expire now."""
+
+        def expire() -> None:
+            shares = self._cluster.shares
+            for one in shares.of_group(group_id).values():
+                one.expire(inf, shares.limits(group_id))
+            self._wake_fetches()
+
+        self._do(expire)
 
     def disconnect(self, node: int | None = None, *, reset: bool = False) -> None:
         """Close every connection of `node`, or of all."""
@@ -305,6 +357,8 @@ class FakeBroker:
                 raise
             finally:
                 del self._writers[number]
+                if self._cluster.shares.disconnected(number):
+                    self._wake_fetches()
                 _end(writer, reset=False)
 
         return serve

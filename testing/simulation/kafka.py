@@ -4,14 +4,16 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from uuid import UUID
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.errors import RegionError
 from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.settings import RegionSettings
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceCause, RebalanceHooks, RebalanceReason, Revoked
+from kohort.network.group_types import OffsetAndMetadata
 
 TOPIC = "t"
 CAUSE = RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS)
@@ -99,7 +101,7 @@ class SimGroup:
     joined: set[str] = field(default_factory=set)
     joining_since: float | None = None
     plan: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
-    committed: dict[TopicPartition, int] = field(default_factory=dict)
+    committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     owned: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
     target: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
     handed: int = 0
@@ -212,7 +214,8 @@ class SimConsumer:
         assert isinstance(answer, Mapping)
         kept = {one: at for one, at in self.positions.items() if one in self.assignment}
         starts = {one: start if isinstance(start, int) else start.offset for one, start in answer.items()}
-        self.positions = {one: starts.get(one, group.committed.get(one, 0)) for one in new} | kept
+        committed = {one: at.offset for one, at in group.committed.items()}
+        self.positions = {one: starts.get(one, committed.get(one, 0)) for one in new} | kept
         self.assignment, self.generation = mine, generation
 
     def _fetch(self) -> list[list[SimRecord]]:
@@ -239,7 +242,9 @@ class SimConsumer:
     def resume(self) -> None:
         self.paused = False
 
-    def commit_async(self, offsets: dict[TopicPartition, int], on_done: Any, *, allow_rewind: bool = False) -> None:
+    def commit_async(
+        self, offsets: dict[TopicPartition, OffsetAndMetadata], on_done: Any, *, allow_rewind: bool = False
+    ) -> None:
         group = self.world.group
         if self.cut_off or self.generation != group.generation or group.joining_since is not None:
             on_done(offsets, RegionError("not committed"))
@@ -257,8 +262,7 @@ class SimConsumer:
         return RegionPosition(self.positions[partition], 0, TOPIC_ID)
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
-        stored = self.world.group.committed
-        return {one: Offset(stored[one]) if one in stored else None for one in partitions}
+        return {one: self.world.group.committed.get(one) for one in partitions}
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)
@@ -271,7 +275,3 @@ class SimConsumer:
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
         return sorted(self.world.log.offsets)
-
-
-class Offset(NamedTuple):
-    offset: int

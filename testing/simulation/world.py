@@ -28,6 +28,7 @@ from kohort.consistent_region.state import StateHandle
 from kohort.consistent_region.states import RegionPhase, RegionState
 from kohort.consistent_region.store import Key
 from kohort.consistent_region.triggers import OperatorDriven, Periodic, Trigger
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.testing.simulation.faults import Faults, FlakyStore, Killed
 from kohort.testing.simulation.history import SimHistory, Twin, applied, split
 from kohort.testing.simulation.kafka import SimConsumer, SimGroup, SimLog, SimRecord, Violation, holds
@@ -83,7 +84,7 @@ class Node:
             REGION,
             GROUP,
             world.clock,
-            barrier_timeout_s=world.settings.barrier_timeout_s,
+            checkpoint_timeout_s=world.settings.checkpoint_timeout_s,
             lease_s=world.lease_s,
         )
         self.conductor = RegionDriver(
@@ -154,7 +155,7 @@ class World:
         self.checkpoints = self.faults_done = self.deaths = self.epochs = 0
         self._serials = 0
         self._checked = b""
-        self._committed: dict[TopicPartition, int] = {}
+        self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._trace = hashlib.sha256()
         self.records_a_turn: int = self.chance.choice([1, 3, 100])
         trigger: Trigger = (Periodic(0.5), Periodic(3.0), OperatorDriven(5))[self.chance.randrange(3)]
@@ -165,6 +166,7 @@ class World:
             max_poll_records=self.chance.choice([1, 10]),
             drain_timeout_s=8.0,
             reset_timeout_s=6.0,
+            checkpoint_timeout_s=3.0,
             look_interval_s=self.chance.choice([0.05, 0.5]),
             hand_over=hand_over,
         )
@@ -426,8 +428,8 @@ class World:
         if self.commit_point == "checkpoint_complete" and self.group.committed != self._committed:
             self._committed = dict(self.group.committed)
             newest = self.final_offsets() if self.manifests else {}
-            for partition, offset in self._committed.items():
-                holds(offset <= newest.get(partition, -1), "I10", f"{partition}: {offset} is committed")
+            for partition, at in self._committed.items():
+                holds(at.offset <= newest.get(partition, -1), "I10", f"{partition}: {at.offset} is committed")
 
 
 def run(seed: int, steps: int | None = None, under_test: UnderTest | None = None, *, hand_over: bool = False) -> World:

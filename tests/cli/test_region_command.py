@@ -62,6 +62,22 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     return run
 
 
+def test_accept_store_accepts_the_store_when_no_member_runs(
+    region: Region, command: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = region.coordinator.record().past.lineage
+    assert main(["region", "begin", region.url, "--anew", "--yes"]) != 0
+    assert "members of the region run" in capsys.readouterr().err
+    region.coordinator.deregister(region.ticket)
+    assert main(["region", "begin", region.url]) != 0
+    assert "--anew" in capsys.readouterr().err
+    answer = command("begin", region.url, "--anew")
+    assert (answer["region"], answer["newest"]) == ("bills", 5)
+    past = region.coordinator.record().past
+    assert past.accepted
+    assert past.lineage == answer["lineage"] != before
+
+
 @pytest.mark.proves("CR-53", "CR-54")
 def test_reset_makes_an_older_checkpoint_the_newest_and_begins_an_epoch(
     region: Region, command: Callable[..., Any]
@@ -195,7 +211,7 @@ def test_both_ask_first_and_no_is_no(
 def test_status_and_retire_leave_a_late_checkpoint_to_the_members(region: Region, command: Callable[..., Any]) -> None:
     # The command does not know that this region may go back as often as it has to.
     patient = RegionCoordinator(
-        region.coordinator.store, "bills", "billing", barrier_timeout_s=0.01, max_consecutive_resets=1000
+        region.coordinator.store, "bills", "billing", checkpoint_timeout_s=0.01, max_consecutive_resets=1000
     )
     for _ in range(6):
         epoch = patient.look().epoch

@@ -18,6 +18,7 @@ from kohort.consistent_region.triggers import Manual
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceCause, RebalanceReason, Revoked
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
 from kohort.network.errors import IllegalState, OperationTimeout
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.testing.simulation import SimRecord
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -37,7 +38,7 @@ class HandConsumer:
         self.batches: list[Any] = []
         self.sought: dict[TopicPartition, tuple[int, int]] = {}
         self.lost_at_seek: set[TopicPartition] = set()
-        self.committed_now: dict[TopicPartition, int] = {}
+        self.committed_now: dict[TopicPartition, OffsetAndMetadata] = {}
         self.ids = {"t": UUID(int=1)}
         self.epochs = {P0: 0, P1: 0}
         self.positions: dict[TopicPartition, int] = {}
@@ -88,7 +89,7 @@ class HandConsumer:
         return Where(self.positions[partition], self.epochs[partition])
 
     def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Any]:
-        return dict.fromkeys(partitions)
+        return {one: self.committed_now.get(one) for one in partitions}
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
         return dict.fromkeys(partitions, 0)

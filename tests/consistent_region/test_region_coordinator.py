@@ -1,6 +1,7 @@
 """The coordinator's rules on each store, and what only a file can suffer."""
 
 import os
+import shutil
 import sqlite3
 import subprocess
 import sys
@@ -23,6 +24,7 @@ from kohort.consistent_region.errors import (
     NotRegisteredError,
     RegionStopped,
     ResetFailedError,
+    StoreLost,
 )
 from kohort.consistent_region.manifest import StateReference
 from kohort.consistent_region.offsets import RegionPosition
@@ -240,7 +242,7 @@ def test_a_member_that_never_contributes_fails_the_checkpoint_in_time(world: Wor
     barrier = two.c.begin_checkpoint(two.a, 0).barrier
     assert barrier is not None
     two.c.contribute(two.a, barrier, at(p0=1), b"A")
-    world.now += two.c.barrier_timeout_s - 0.01
+    world.now += two.c.checkpoint_timeout_s - 0.01
     assert two.c.look().barrier == barrier
     world.now += 0.01
     assert (two.c.look().barrier, two.c.look().epoch) == (None, 1)
@@ -446,6 +448,25 @@ def test_a_file_survives_its_processes_and_locks_end_in_a_typed_error(tmp_path: 
     again = RegionCoordinator(SqliteStore(path), "r", "g", lambda: 0.0)
     assert again.record().members["a"].generation == 5
     again.store.close()
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_is_unlinked_or_replaced_while_it_is_open_is_noticed(tmp_path: Path, replaced: bool) -> None:
+    path = tmp_path / "region.db"
+    store = SqliteStore(path)
+    coordinator = RegionCoordinator(store, "r", "g", lambda: 0.0)
+    ticket = coordinator.register("a").ticket
+    if replaced:
+        shutil.copy(path, tmp_path / "copy.db")
+        os.replace(tmp_path / "copy.db", path)
+    else:
+        path.unlink()
+    for _ in range(2):
+        with pytest.raises(StoreLost, match="unlinked or replaced"):
+            coordinator.look(ticket)
+        with pytest.raises(StoreLost, match="unlinked or replaced"):
+            coordinator.report(ticket, 1, 1)
+    store.close()
 
 
 def test_a_file_that_another_is_just_making_is_waited_for(tmp_path: Path) -> None:

@@ -34,6 +34,13 @@ def region(**changes: Any) -> ConsistentRegion:
     return ConsistentRegion("r", **{**given, **changes})
 
 
+def test_the_time_of_a_checkpoint_is_a_setting() -> None:
+    made = region(checkpoint_timeout_s=400.0)
+    assert made.settings.checkpoint_timeout_s == made.coordinator.checkpoint_timeout_s == 400.0
+    assert made.settings.max_poll_interval_s == 1_200.0
+    assert region().coordinator.checkpoint_timeout_s == 60.0
+
+
 @pytest.mark.proves("CR-05")
 @pytest.mark.parametrize(
     "changes",
@@ -51,6 +58,8 @@ def region(**changes: Any) -> ConsistentRegion:
         {"drain_timeout_s": math.inf},
         {"reset_timeout_s": math.nan},
         {"drain_timeout_s": math.nan},
+        {"checkpoint_timeout_s": 0.0},
+        {"checkpoint_timeout_s": math.inf},
         {"max_consecutive_resets": 0},
         {"kept_checkpoints": -1},
         {"lease_s": 0.0},
@@ -149,6 +158,7 @@ def test_settings_that_consistency_asks_for(caplog: pytest.LogCaptureFixture) ->
 
 class Listed(NamedTuple):
     offset: int
+    metadata: str = ""
 
 
 class Logs:

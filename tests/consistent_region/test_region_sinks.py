@@ -25,6 +25,7 @@ from kohort.consistent_region.errors import ConfigurationError, FencedError, Reg
 from kohort.consistent_region.kafka_sink import packed
 from kohort.consistent_region.kafka_sink import unpacked as unpacked_records
 from kohort.consistent_region.offsets import Positions, RegionPosition
+from kohort.consistent_region.sql_dialects import POSTGRES, SQLITE
 from kohort.consistent_region.store import SqliteStore
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.testing import FakeBroker, RealPostgres
@@ -80,8 +81,8 @@ class Connection:
 
 
 class BurningSqlSink(SqlSink):
-    def __init__(self, url: str, fuse: Fuse) -> None:
-        super().__init__(url, schema=SCHEMA)
+    def __init__(self, url: str, fuse: Fuse, **settings: Any) -> None:
+        super().__init__(url, schema=SCHEMA, **settings)
         self._fuse = fuse
 
     def _opened(self) -> Any:
@@ -229,7 +230,7 @@ def test_postgresql_holds_each_effect_once_wherever_the_process_dies(postgres: R
 
 def test_a_database_that_is_down_is_one_error_and_the_next_life_commits(postgres: RealPostgres) -> None:
     url, books, state = postgres.fresh(), Books(), DictState()
-    sink = BurningSqlSink(url, Fuse(-1))
+    sink = BurningSqlSink(url, Fuse(-1), retry_timeout_s=0.1)
     with life(sink, state, books) as (effects, _):
         sink.add(7)
         books.complete.append((effects.snapshot(positions(1)), 1))
@@ -243,6 +244,31 @@ def test_a_database_that_is_down_is_one_error_and_the_next_life_commits(postgres
         pass
     with psycopg.connect(url) as database:
         assert database.execute("SELECT n FROM seen").fetchall() == [(7,)]
+
+
+def test_a_database_that_restarts_is_waited_for(postgres: RealPostgres) -> None:
+    url, books, state = postgres.fresh(), Books(), DictState()
+    sink = BurningSqlSink(url, Fuse(-1))
+    with life(sink, state, books) as (effects, _):
+        sink.add(7)
+        books.complete.append((effects.snapshot(positions(1)), 1))
+        postgres.kill()  # and the connection is open
+        starting = threading.Timer(0.5, postgres.start)
+        starting.start()
+        effects.completed()
+        starting.join()
+    with psycopg.connect(url) as database:
+        assert database.execute("SELECT n FROM seen").fetchall() == [(7,)]
+
+
+@pytest.mark.parametrize(
+    ("state", "passes"), [("57P01", True), ("08006", True), ("53300", True), ("40P01", True), ("23505", False)]
+)
+def test_only_errors_of_a_database_that_is_away_pass(state: str, passes: bool) -> None:
+    assert POSTGRES.passes(psycopg.errors.lookup(state)()) is passes
+    assert POSTGRES.passes(psycopg.OperationalError("connection refused"))
+    assert not POSTGRES.passes(psycopg.ProgrammingError("the query has 0 placeholders"))
+    assert not SQLITE.passes(sqlite3.OperationalError("database is locked"))
 
 
 def test_of_two_lives_that_commit_the_first_time_one_waits_for_the_other(postgres: RealPostgres) -> None:

@@ -23,8 +23,7 @@ import pytest
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import ConcurrentUseError, Consumer
 from kohort.network.group_types import ConsumerGroupMetadata
-from kohort.producer import Producer, ProducerClosed
-from kohort.producer.producer_batch import Delivery
+from kohort.producer import Delivery, Producer, ProducerClosed
 from kohort.producer.transaction_states import TxnState
 from kohort.testing import RealBroker
 from kohort.testing.fake_broker import Delay, FakeBroker, Hold

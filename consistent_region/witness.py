@@ -1,0 +1,78 @@
+"""Evidence of a region's checkpoints outside its store: the metadata of the group's committed offsets.
+
+A store that was deleted, or replaced by an older copy, has no trace of it. Its region would read on from the committed
+offsets with a state that lacks their records, or repeat effects. Each commit of the region therefore names the history
+(`lineage`) and the newest checkpoint of the store. A member compares them with the store before it reads a partition.
+
+Offsets that another program committed are no evidence. Brokers delete offsets after `offsets.retention.minutes`.
+"""
+
+from collections.abc import Iterable
+from typing import Final
+
+from kohort.common.named_tuple import NamedTuple
+from kohort.consistent_region.checkpoint_barrier import MembershipView, StorePast
+from kohort.consistent_region.errors import StoreLost, StoreWentBack
+
+_MARK: Final = "kohort-region/1"
+_HINT: Final = "bring the current store back, or accept this one with `kohort region begin --anew`"
+
+
+class Witness(NamedTuple):
+    """The lineage and the newest checkpoint of the store at the time of a commit, 0 before the first checkpoint."""
+
+    lineage: str
+    sequence: int
+
+    @property
+    def metadata(self) -> str:
+        """The form in a committed offset."""
+        return f"{_MARK} {self.lineage} {self.sequence}"
+
+
+def witness_of(metadata: str | None) -> Witness | None:
+    """Parse the metadata of a committed offset. None if a region did not write it."""
+    mark, _, rest = (metadata or "").partition(" ")
+    lineage, _, number = rest.partition(" ")
+    if mark != _MARK or not lineage or not (number.isascii() and number.isdigit()):
+        return None
+    return Witness(lineage, int(number))
+
+
+def check_witnesses(witnesses: Iterable[Witness], view: MembershipView) -> None:
+    """Raise StoreLost or StoreWentBack if the store is not as new as the evidence. The evidence was read first."""
+    past = view.past
+    for one in witnesses:
+        if one.lineage != past.lineage:
+            if not past.accepted:
+                raise StoreLost(
+                    "the group's offsets are of another history of this region than its store",
+                    hint=f'{_HINT}; a coordinator="memory:" ends with its process',
+                    sequence=one.sequence,
+                    lineage=one.lineage,
+                    store_lineage=past.lineage,
+                )
+        else:
+            _check_ahead(one.sequence, view)
+
+
+def check_memory(known: StorePast, newest: int, view: MembershipView) -> None:
+    """As `check_witnesses`, with the memory of a running member: the store's past, and its newest checkpoint."""
+    if known.lineage != view.past.lineage:
+        raise StoreLost(
+            "the store has another history of this region than before",
+            hint=_HINT,
+            lineage=known.lineage,
+            store_lineage=view.past.lineage,
+        )
+    _check_ahead(newest, view)
+
+
+def _check_ahead(sequence: int, view: MembershipView) -> None:
+    if sequence > max(view.newest or 0, view.past.voided_up_to):
+        raise StoreWentBack(
+            "the store lacks a checkpoint that was complete: an older copy took its place",
+            hint=_HINT,
+            sequence=sequence,
+            newest=view.newest or 0,
+        )

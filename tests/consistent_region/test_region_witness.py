@@ -1,0 +1,161 @@
+"""A store that was lost or went back is refused, by evidence outside it."""
+
+import pytest
+
+from kohort.common.errors import KohortError
+from kohort.consistent_region.checkpoint_barrier import MembershipView, StorePast
+from kohort.consistent_region.errors import ConfigurationError, ResetFailedError, StoreLost, StoreWentBack
+from kohort.consistent_region.store import Key, MemoryStore
+from kohort.consistent_region.witness import Witness, check_witnesses, witness_of
+from tests.consistent_region.region_hand import P0, P1, Hand
+
+LINEAGE = "5f"
+
+
+def copied(store: MemoryStore) -> dict[Key, bytes]:
+    return dict(store._values)
+
+
+def with_checkpoints(store: MemoryStore, name: str = "a") -> Hand:
+    """A member alone, with two checkpoints, each committed to the group."""
+    hand = Hand(store, name)
+    hand.assigned(P0, P1)
+    for offset in (0, 1):
+        hand.reads(P0, offset)
+        hand.checkpoint()
+        hand.turn()
+    return hand
+
+
+def started(store: MemoryStore, before: Hand) -> Hand:
+    """The next process, in the same group."""
+    hand = Hand(store)
+    hand.now = before.now
+    hand.consumer.committed_now = before.consumer.committed_now
+    hand.assigned(P0, P1)
+    return hand
+
+
+def test_what_is_committed_names_the_store_and_its_newest_checkpoint() -> None:
+    hand = with_checkpoints(MemoryStore())
+    witness = witness_of(hand.consumer.committed_now[P0].metadata)
+    assert witness == Witness(hand.coordinator.record().past.lineage, 2)
+
+
+@pytest.mark.parametrize("text", [None, "", "mine", "kohort-region/1", "kohort-region/1 x", "kohort-region/1 x y"])
+def test_what_other_programs_commit_is_no_evidence(text: str | None) -> None:
+    assert witness_of(text) is None
+
+
+def test_the_evidence_comes_back_as_it_was_written() -> None:
+    witness = Witness(LINEAGE, 20)
+    assert witness_of(witness.metadata) == witness
+
+
+@pytest.mark.parametrize(
+    ("sequence", "newest", "voided", "error"),
+    [
+        (20, 20, 0, None),
+        (19, 20, 0, None),
+        (0, None, 0, None),
+        (20, 18, 0, StoreWentBack),
+        (1, None, 0, StoreWentBack),
+        (20, 10, 20, None),  # an operator went back
+        (21, 10, 20, StoreWentBack),
+    ],
+)
+def test_a_checkpoint_that_the_store_lacks_is_an_older_copy_unless_an_operator_went_back(
+    sequence: int, newest: int | None, voided: int, error: type[KohortError] | None
+) -> None:
+    view = MembershipView(3, newest, None, 0.0, past=StorePast(LINEAGE, voided))
+    if error is None:
+        check_witnesses([Witness(LINEAGE, sequence)], view)
+    else:
+        with pytest.raises(error, match="older copy"):
+            check_witnesses([Witness(LINEAGE, sequence)], view)
+
+
+def test_a_store_that_was_lost_between_two_lives_is_refused() -> None:
+    before = with_checkpoints(MemoryStore())
+    before.conductor.stop()
+    with pytest.raises(StoreLost, match="another history"):
+        started(MemoryStore(), before).turn(3)
+
+
+def test_an_older_copy_between_two_lives_is_refused() -> None:
+    store = MemoryStore()
+    before = with_checkpoints(store)
+    copy = copied(store)
+    before.reads(P0, 2)
+    before.checkpoint()
+    before.turn()
+    before.conductor.stop()
+    store._values = copy
+    with pytest.raises(StoreWentBack, match="older copy"):
+        started(store, before).turn(3)
+
+
+def test_an_older_copy_ends_the_members_that_run() -> None:
+    store = MemoryStore()
+    hand = with_checkpoints(store)
+    copy = copied(store)
+    hand.reads(P0, 2)
+    hand.checkpoint()
+    store._values = copy
+    with pytest.raises(StoreWentBack, match="older copy"):
+        hand.turn(5)
+
+
+def test_another_store_ends_the_members_that_run() -> None:
+    store, other = MemoryStore(), MemoryStore()
+    hand = with_checkpoints(store)
+    with_checkpoints(other)
+    store._values = copied(other)
+    with pytest.raises(ResetFailedError, match="another history"):
+        hand.turn(5)
+
+
+def test_an_operator_who_goes_back_is_followed_by_members_that_run_and_that_start() -> None:
+    store = MemoryStore()
+    hand = with_checkpoints(store)
+    assert hand.coordinator.rewind(1) == (2,)
+    hand.turn(5)
+    assert hand.member.base == 1
+    hand.conductor.stop()
+    again = started(store, hand)
+    again.turn(5)
+    assert again.member.base == 1
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_an_operator_accepts_a_store_that_was_lost_or_went_back(lost: bool) -> None:
+    store = MemoryStore()
+    before = with_checkpoints(store)
+    copy = copied(store)
+    before.reads(P0, 2)
+    before.checkpoint()
+    before.turn()
+    with pytest.raises(ConfigurationError, match="members of the region run"):
+        before.coordinator.accept_store()
+    before.conductor.stop()
+    store._values = {} if lost else copy
+    refused = started(store, before)
+    with pytest.raises(ResetFailedError):
+        refused.turn(3)
+    refused.conductor.stop()
+    refused.now += 100.0
+    before.now = refused.now
+    refused.coordinator.accept_store()
+    again = started(store, before)
+    again.turn(5)
+    assert again.member.base == (None if lost else 2)
+    again.reads(P0, 2 if not lost else 0)
+    again.checkpoint()
+    again.turn()
+    assert started(store, again).member.state.name != "FAILED"
+
+
+def test_a_region_whose_first_checkpoint_is_not_complete_leaves_its_lineage_only() -> None:
+    hand = Hand(MemoryStore(), commit_point="drain")
+    hand.assigned(P0, P1)
+    assert hand.member.witness.sequence == 0
