@@ -11,7 +11,7 @@ READY := $(VENV)/.ready
 FREE_THREADED ?= python3.14t
 THREAD_TESTS := tests/fastpath/test_threads.py tests/network/test_guard_threads.py tests/testing/test_threads_on_fake.py
 WHEEL_TOOLS := out/wheel-tools/.ready
-SITE_TOOLS := .ci/site/node_modules/.ready
+SITE_TOOLS := out/site-tools/.ready
 PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
@@ -191,7 +191,7 @@ mutation: dev  ## random small faults in tests/mutation/scope.py, which tests wi
 
 docs: dev  ## make the pages that come from tables of the code, and the site of all pages in out/site; strict
 	@$(BIN)/python -m docs.make
-	@if command -v npm > /dev/null; then $(MAKE) -s $(SITE_TOOLS); cp .ci/site/node_modules/mermaid/dist/mermaid.min.js docs/javascripts; \
+	@if command -v npm > /dev/null; then $(MAKE) -s $(SITE_TOOLS); cp out/site-tools/node_modules/mermaid/dist/mermaid.min.js docs/javascripts; \
 	  else echo "== no npm: drawings are loaded from unpkg.com"; fi
 	@$(BIN)/zensical build --strict
 
@@ -199,7 +199,8 @@ accessibility: docs  ## check the built site for serious accessibility errors, i
 	@node .ci/site/accessibility.mjs
 
 $(SITE_TOOLS): .ci/site/package.json
-	@npm install --prefix .ci/site --no-package-lock --no-audit --no-fund --silent
+	@mkdir -p out/site-tools && cp $< out/site-tools
+	@npm install --prefix out/site-tools --no-package-lock --no-audit --no-fund --silent
 	@touch $@
 
 clean:  ## remove built files

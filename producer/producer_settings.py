@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from kohort.network.client_settings import ClientSettings
 
+Acks = Literal["all", "-1", "0", "1", -1, 0, 1]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Partitioner = Literal["murmur2", "crc32"]
 
@@ -20,6 +21,10 @@ class ProducerSettings(ClientSettings, total=False):
 
     transaction_timeout_ms: int
     """The coordinator aborts a transaction that is open for longer."""
+
+    acks: Acks
+    """The replicas that acknowledge a record: all in sync, 1 (the leader), or 0 (none: a record is lost silently). Only
+    all is idempotent."""
 
     compression: CompressionType
     """The compression type of batches."""

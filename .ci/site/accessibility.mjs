@@ -7,11 +7,13 @@ import { mkdirSync, readdirSync } from "node:fs";
 import { createRequire } from "node:module";
 import { join, relative, resolve } from "node:path";
 import { pathToFileURL } from "node:url";
-import puppeteer from "puppeteer-core";
+
+const tools = createRequire(resolve("out/site-tools/package.json"));
+const puppeteer = tools("puppeteer-core");
 
 const SITE = resolve("out/site");
 const PICTURES = resolve("out/screenshots");
-const AXE = createRequire(import.meta.url).resolve("axe-core/axe.min.js");
+const AXE = tools.resolve("axe-core/axe.min.js");
 const SERIOUS = new Set(["serious", "critical"]);
 const EVERY_WAY = [
   "index.html",
