@@ -11,6 +11,7 @@ READY := $(VENV)/.ready
 FREE_THREADED ?= python3.14t
 THREAD_TESTS := tests/fastpath/test_threads.py tests/network/test_guard_threads.py tests/testing/test_threads_on_fake.py
 WHEEL_TOOLS := out/wheel-tools/.ready
+SITE_TOOLS := out/site-tools/.ready
 PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
@@ -22,7 +23,7 @@ unexport PYTHONDONTWRITEBYTECODE
 LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/network tests/coordinator_client tests/producer tests/admin tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim soak-region soak soak-groups mutants docs clean test-spark-jvm soak-spark bench-spark wheels sdist test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
+.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim soak-region soak soak-groups mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -190,7 +191,17 @@ mutation: dev  ## random small faults in tests/mutation/scope.py, which tests wi
 
 docs: dev  ## make the pages that come from tables of the code, and the site of all pages in out/site; strict
 	@$(BIN)/python -m docs.make
+	@if command -v npm > /dev/null; then $(MAKE) -s $(SITE_TOOLS); cp out/site-tools/node_modules/mermaid/dist/mermaid.min.js docs/javascripts; \
+	  else echo "== no npm: drawings are loaded from unpkg.com"; fi
 	@$(BIN)/zensical build --strict
+
+accessibility: docs  ## check the built site for serious accessibility errors, in CHROME; pictures in out/screenshots
+	@node .ci/site/accessibility.mjs
+
+$(SITE_TOOLS): .ci/site/package.json
+	@mkdir -p out/site-tools && cp $< out/site-tools
+	@npm install --prefix out/site-tools --no-package-lock --no-audit --no-fund --silent
+	@touch $@
 
 clean:  ## remove built files
 	rm -rf build out $(VENV) *.egg-info src/*.egg-info $(foreach each,fastpath assignors network,$(each)/*.c $(each)/*.so)

@@ -37,6 +37,7 @@ class BrokerDescription:
 
     @property
     def address(self) -> str:
+        """The advertised address, as host:port."""
         return f"{self.host}:{self.port}"
 
 

@@ -46,6 +46,7 @@ class PartitionLag:
 
     @property
     def lag(self) -> int | None:
+        """The records between the committed offset and the end. None without a committed offset or a known end."""
         return None if self.committed is None or self.end < 0 else max(0, self.end - self.committed)
 
 

@@ -156,10 +156,12 @@ class GroupView(Frozen):
 
     @cached_property
     def number_of_topic(self) -> Mapping[str, int]:
+        """Topic -> its index in `topics`."""
         return {topic: index for index, topic in enumerate(self.topics)}
 
     @cached_property
     def number_of_member(self) -> Mapping[str, int]:
+        """Member id -> its index in `members`."""
         return {member.id: index for index, member in enumerate(self.members)}
 
     @cached_property

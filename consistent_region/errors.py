@@ -90,11 +90,19 @@ class ResetFailedError(RegionError):
 
 
 class StoreLost(ResetFailedError):
-    """The coordinator's store is not the one in which the region was: it was deleted, replaced, or never this one."""
+    """The coordinator's store is not the one in which the region was: it was deleted, replaced, or never this one.
+
+    Cure:
+        Restore the store from a current copy, then start all members again.
+    """
 
 
 class StoreWentBack(ResetFailedError):
-    """The store is an older copy: a checkpoint that was complete is not in it, and no operator went back."""
+    """The store is an older copy: a checkpoint that was complete is not in it, and no operator went back.
+
+    Cure:
+        Restore a newer copy of the store, or go back on purpose by `kohort region reset --to SEQ`.
+    """
 
 
 class CorruptManifest(ResetFailedError):

@@ -88,6 +88,7 @@ class OffsetReset(NamedTuple):
 
     @property
     def skipped(self) -> int | None:
+        """The offsets between the wanted position and the new one. Negative if reading goes back."""
         return None if self.wanted is None else self.start - self.wanted
 
 

@@ -4,7 +4,7 @@
 """
 
 import textwrap
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 from kohort.admin.admin_config import AdminConfig
@@ -12,6 +12,7 @@ from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.client_config import ClientConfig
 from kohort.network.settings_table import Setting, Settings
 from kohort.producer.producer_config import ProducerConfig
+from kohort.share_consumer.share_config import ShareConsumerConfig
 
 NAMED = frozenset({"bootstrap", "group", "assignors"})
 TYPES = {
@@ -26,6 +27,9 @@ TYPES = {
 """Kind of a setting -> the type of a value that a caller gives."""
 
 IMPORTS = {"collections.abc": ("Callable", "Iterable"), "typing": ("Any", "Literal", "TypedDict")}
+CHOICES: Mapping[str, tuple[str | int, ...]] = {"acks": ("all", "-1", "0", "1", -1, 0, 1)}
+"""Setting with a check of its own -> the values that callers may give."""
+
 LINE = 120
 INDENT = "    "
 
@@ -44,6 +48,9 @@ FILES = {
     "network/client_settings.py": TypedSettings("ClientSettings", ClientConfig, whose="every client"),
     "coordinator_client/consumer_settings.py": TypedSettings("ConsumerSettings", ConsumerConfig, CLIENT, "a consumer"),
     "producer/producer_settings.py": TypedSettings("ProducerSettings", ProducerConfig, CLIENT, "a producer"),
+    "share_consumer/share_settings.py": TypedSettings(
+        "ShareConsumerSettings", ShareConsumerConfig, CLIENT, "a share consumer"
+    ),
     "admin/admin_settings.py": TypedSettings("AdminSettings", AdminConfig, CLIENT, "an admin"),
 }
 
@@ -53,16 +60,21 @@ def alias_of(setting: Setting) -> str:
     return "".join(word.capitalize() for word in setting.kafka.removeprefix("kohort.").split("."))
 
 
+def choices_of(setting: Setting) -> tuple[str | int, ...]:
+    """The values that a caller may give, if they can be listed."""
+    return CHOICES.get(setting.name, setting.choices)
+
+
 def type_of(setting: Setting) -> str:
     """The type of a setting's value, as source."""
-    return (alias_of(setting) if setting.choices else TYPES[setting.kind]) + (" | None" if setting.optional else "")
+    return (alias_of(setting) if choices_of(setting) else TYPES[setting.kind]) + (" | None" if setting.optional else "")
 
 
 def source(file: TypedSettings) -> str:
     """The text of a file."""
     above = ClientConfig.table if file.base is not None else {}
     rows = [row for name, row in file.table.table.items() if name not in above and name not in NAMED]
-    aliases = "".join(f"{alias_of(row)} = Literal[{_quoted(row.choices)}]\n" for row in rows if row.choices)
+    aliases = "".join(f"{alias_of(row)} = Literal[{_quoted(choices_of(row))}]\n" for row in rows if choices_of(row))
     fields = "\n".join(_field(row) for row in rows)
     base = file.base[1] if file.base is not None else "TypedDict"
     head = f'"""The settings of {file.whose} by name and type. Made by `make docs` from `{file.table.__name__}`."""'
@@ -75,8 +87,8 @@ def source(file: TypedSettings) -> str:
     return "\n\n".join([head, *parts])
 
 
-def _quoted(choices: Iterable[str]) -> str:
-    return ", ".join(f'"{choice}"' for choice in choices)
+def _quoted(choices: Iterable[str | int]) -> str:
+    return ", ".join(f'"{choice}"' if isinstance(choice, str) else str(choice) for choice in choices)
 
 
 def _field(setting: Setting) -> str:

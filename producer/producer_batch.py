@@ -164,6 +164,7 @@ class PartitionQueue:
 
     @property
     def busy(self) -> bool:
+        """True if a batch waits or is in flight."""
         return bool(self.queue)
 
     @property

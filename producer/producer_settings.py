@@ -5,6 +5,7 @@ from typing import Any, Literal
 
 from kohort.network.client_settings import ClientSettings
 
+Acks = Literal["all", "-1", "0", "1", -1, 0, 1]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
 Partitioner = Literal["murmur2", "crc32"]
 
@@ -21,7 +22,7 @@ class ProducerSettings(ClientSettings, total=False):
     transaction_timeout_ms: int
     """The coordinator aborts a transaction that is open for longer."""
 
-    acks: Any
+    acks: Acks
     """The replicas that acknowledge a record: all in sync, 1 (the leader), or 0 (none: a record is lost silently). Only
     all is idempotent."""
 

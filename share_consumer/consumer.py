@@ -7,7 +7,7 @@ records are handed over by the last step of a call (`Visit.handed`).
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import TracebackType
-from typing import Any, Never, Self
+from typing import TYPE_CHECKING, Any, Never, Self
 
 from kohort.common import KohortError, TopicPartition
 from kohort.fastpath import Record
@@ -27,6 +27,11 @@ from kohort.share_consumer.share_records import (
     acknowledge_type,
     not_acquired,
 )
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from kohort.share_consumer.share_settings import ShareConsumerSettings
 
 Failures = dict[TopicPartition, dict[int, KohortError]]
 OnAcknowledged = Callable[[AcknowledgeOutcome], object]
@@ -60,7 +65,7 @@ class ShareConsumer:
         *,
         group: str = "",
         on_acknowledged: OnAcknowledged | None = None,
-        **settings: Any,
+        **settings: "Unpack[ShareConsumerSettings]",
     ) -> None:
         self._begin(ShareConsumerConfig.of(bootstrap=bootstrap, group=group, **settings), on_acknowledged)
 

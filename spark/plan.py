@@ -68,6 +68,7 @@ class ReadPlan(tuple[OffsetRange, ...]):
     gaps: tuple[PlanGap, ...]
 
     def __new__(cls, ranges: Iterable[OffsetRange] = (), gaps: Iterable[PlanGap] = ()) -> Self:
+        """Create a plan of these ranges. `gaps`: the records that it would miss."""
         made = super().__new__(cls, ranges)
         made.gaps = tuple(gaps)
         return made
@@ -187,6 +188,7 @@ def places_of(
 
 
 def compiled(pattern: str) -> re.Pattern[str]:
+    """The pattern. Raises PlanError if it is no regular expression."""
     try:
         return re.compile(pattern)
     except re.error as error:
@@ -213,16 +215,19 @@ class LogRange:
         self._uncommitted: list[TopicPartition] = []
 
     def earliest(self) -> Mapping[TopicPartition, int]:
+        """The first offset of each partition, requested once."""
         if self._beginning is None:
             self._beginning = self._consumer.beginning_offsets(self._places)
         return self._beginning
 
     def latest(self) -> Mapping[TopicPartition, int]:
+        """The end offset of each partition, requested once."""
         if self._end is None:
             self._end = self._consumer.end_offsets(self._places)
         return self._end
 
     def committed(self) -> Mapping[TopicPartition, int]:
+        """The group's committed offsets, requested once. Raises PlanError without a group."""
         if not self._has_group:
             raise PlanError("'committed' needs a group", hint="set group=...")
         if self._committed is None:

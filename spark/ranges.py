@@ -37,6 +37,7 @@ class OffsetRange:
 
     @property
     def place(self) -> TopicPartition:
+        """The topic and partition of the range."""
         return TopicPartition(self.topic, self.partition)
 
     def cut(self, pieces: int) -> tuple["OffsetRange", ...]:

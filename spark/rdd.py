@@ -87,6 +87,7 @@ class RangeReader(Shipped):
     skip_lost: bool
 
     def __call__(self, _index: int, ranges: Iterator[OffsetRange]) -> Iterator[Any]:
+        """Yield the records of a task's ranges, in their order."""
         settle()
         for one in ranges:
             for columns in read_range(one, self.settings, skip_lost=self.skip_lost):

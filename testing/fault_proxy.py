@@ -110,6 +110,7 @@ class FaultProxy:
 
     @property
     def open_connections(self) -> int:
+        """The number of connections of clients."""
         return len(self._connections)
 
     def add(
@@ -384,13 +385,16 @@ class ProxiedCluster:
 
     @property
     def bootstrap(self) -> str:
+        """The addresses of all proxies, comma-separated."""
         return ",".join(proxy.address for proxy in self.proxies)
 
     @property
     def version(self) -> str:
+        """The version of Apache Kafka behind the proxies."""
         return self.cluster.version
 
     def close(self) -> None:
+        """Close all proxies, then the brokers."""
         self._close_proxies()
         self.cluster.close()
 

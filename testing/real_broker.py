@@ -108,14 +108,17 @@ class RealCluster:
 
     @property
     def bootstrap_tls(self) -> str:
+        """TLS addresses of all nodes. Raises BrokerStartError without `tls=True`."""
         return self._addresses(TLS)
 
     @property
     def bootstrap_sasl(self) -> str:
+        """SASL addresses of all nodes. Raises BrokerStartError without `users`."""
         return self._addresses(SASL)
 
     @property
     def bootstrap_sasl_tls(self) -> str:
+        """Addresses of all nodes for SASL by TLS. Raises BrokerStartError without both."""
         return self._addresses(SASL_TLS)
 
     def behind_proxy(self, node: int = 0) -> str:
@@ -272,6 +275,7 @@ class RealBroker(RealCluster):
 
     @property
     def log(self) -> Path:
+        """The broker's log file."""
         return self.node.log
 
     def stop(self) -> None:
@@ -292,6 +296,7 @@ class RealBroker(RealCluster):
         self.node.pause()
 
     def resume(self) -> None:
+        """SIGCONT after `pause()`."""
         self.node.resume()
 
 

@@ -117,10 +117,12 @@ class FakeBroker:
 
     @property
     def version(self) -> str:
+        """The word "fake", in the place of a version of Apache Kafka."""
         return "fake"
 
     @property
     def open_connections(self) -> int:
+        """The number of connections of clients, to all nodes."""
         return len(self._writers)
 
     def calls_of(self, api: int | str) -> list[Call]:
@@ -173,6 +175,7 @@ class FakeBroker:
         self._do(lambda: self._cluster.create_topic(name, partitions))
 
     def delete_topic(self, name: str) -> None:
+        """Delete a topic with its logs. Raises KeyError if it does not exist."""
         self._do(lambda: self._cluster.topics.pop(name))
 
     def add_partitions(self, name: str, total: int) -> None:
@@ -217,6 +220,7 @@ class FakeBroker:
         self._do(lose)
 
     def end_offset(self, topic: str, partition: int) -> int:
+        """The offset behind the last record of a partition. Raises KeyError if the topic does not exist."""
         return self._do(lambda: self._cluster.topics[topic].partitions[partition].log.end)
 
     def set_leader(self, topic: str, partition: int, node: int) -> None:

@@ -1,5 +1,6 @@
 """Every page's code runs in its order on a real broker, and prints the output that the page shows."""
 
+import re
 import time
 from pathlib import Path
 
@@ -157,3 +158,16 @@ def is_running(process: int) -> bool:
         return "\nState:\tZ" not in Path(f"/proc/{process}/status").read_text()
     except FileNotFoundError:
         return False
+
+
+CREATED = re.compile(r'(?:topic create |create_topic\(|NewTopic\()"?([a-z][\w.-]*)')
+
+
+def test_pages_that_share_a_broker_create_different_topics() -> None:
+    places: dict[str, list[str]] = {}
+    for name in PAGES:
+        text = "".join(block.text for block in blocks_of((DOCS / name).read_text()) if block.language != "text")
+        for topic in CREATED.findall(text):
+            places.setdefault(topic, []).append(name)
+    assert len(places) > 20
+    assert {topic: pages for topic, pages in places.items() if len(pages) > 1} == {}

@@ -31,10 +31,13 @@ class Rig:
         return ask
 
     def sent(self) -> list[tuple[int, int, int]]:
-        """(API key, version, correlation id) of each frame that is to be written."""
+        """Write all frames. Returns (API key, version, correlation id) of each."""
+        frames = self.connection.outgoing()
+        for _ in frames:
+            self.connection.written()
         return [
             tuple(int.from_bytes(frame[at : at + size], "big") for at, size in ((4, 2), (6, 2), (8, 4)))  # type: ignore[misc]
-            for frame in self.connection.outgoing()
+            for frame in frames
         ]
 
     def answer(
@@ -70,6 +73,29 @@ def test_known_ranges_spare_the_question() -> None:
     rig.ask(at_most=2)
     rig.connection.opened(0.0)
     assert [(key, version) for key, version, _ in rig.sent()] == [(12, 2)]
+
+
+def test_each_frame_is_written_once_also_one_that_follows_a_response_and_those_of_a_login() -> None:
+    rig = Rig(ALL)
+    bodies = [API["Heartbeat"].request.build(HeartbeatRequest(group_id="g", generation_id=2, member_id="m"), 2), None]
+    ask = PendingRequest(
+        "Heartbeat",
+        HeartbeatRequest(group_id="g", generation_id=1, member_id="m"),
+        lambda outcome, now: None,
+        5.0,
+        2,
+        lambda frame, version, now: bodies.pop(0),
+    )
+    rig.connection.opened(0.0)
+    rig.connection.send(ask, 0.0)
+    ((_, _, first),) = rig.sent()
+    rig.answer("Heartbeat", 2, first, HeartbeatResponse())
+    ((key, version, second),) = rig.sent()
+    assert (key, version, second) == (12, 2, first + 1)
+    login = Rig(ALL)
+    login.connection.credentials = Credentials("PLAIN", "alice", "secret")
+    login.connection.opened(0.0)
+    assert [key for key, _, _ in login.sent()] == [17]
 
 
 @pytest.mark.proves("E-08")

@@ -9,6 +9,7 @@ from kohort.common import TopicPartition
 from kohort.fastpath.batches import batches
 from kohort.network.errors import ConfigError
 from kohort.producer import Delivered, ProducerConfig
+from kohort.producer.producer_settings import Acks
 from kohort.testing.fake_broker import Close, FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
 from tests.producer.producer_world import TOPIC, World
@@ -46,7 +47,7 @@ def test_idempotence_follows_from_acks(acks: str, idempotence: Any, right: str) 
 
 
 @pytest.mark.parametrize(("acks", "offset"), [(1, 1), (0, -1)])
-def test_records_are_sent_without_a_producer_id(acks: int, offset: int) -> None:
+def test_records_are_sent_without_a_producer_id(acks: Acks, offset: int) -> None:
     with FakeBroker(topics={"t": 1}) as fake:
         with Producer(fake.bootstrap, acks=acks, linger_ms=0) as producer:
             producer.send("t", b"x").result(PATIENCE_S)
@@ -74,7 +75,8 @@ def test_many_records_without_acknowledgement_are_all_written() -> None:
 
 
 def test_under_acks_1_a_lost_response_doubles_a_record_which_idempotence_prevents() -> None:
-    for acks, expected in ((1, 2), ("all", 1)):
+    cases: tuple[tuple[Acks, int], ...] = ((1, 2), ("all", 1))
+    for acks, expected in cases:
         with FakeBroker(topics={"t": 1}) as fake, Producer(fake.bootstrap, acks=acks, **HASTY) as producer:
             laid = fake.control("Produce", lambda _call: Close(after_work=True), times=1)
             producer.send("t", b"x").result(PATIENCE_S)
