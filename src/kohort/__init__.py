@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from kohort.fastpath import Record as Record
     from kohort.fastpath import RecordColumns as RecordColumns
     from kohort.producer import Producer as Producer
+    from kohort.share_consumer import AsyncShareConsumer as AsyncShareConsumer
     from kohort.share_consumer import ShareConsumer as ShareConsumer
 
 _HOME = {
@@ -44,6 +45,7 @@ _HOME = {
     "Plan": "assignors",
     "Assigned": "coordinator_client",
     "AsyncConsumer": "coordinator_client",
+    "AsyncShareConsumer": "share_consumer",
     "ConsistentRegion": "consistent_region",
     "Consumer": "coordinator_client",
     "Lost": "coordinator_client",
