@@ -55,7 +55,8 @@ def test_records_are_polled_acknowledged_and_committed(fake: FakeBroker) -> None
         assert await consumer.commit() == {}
 
     run(fake, use, on_acknowledged=seen.append)
-    assert seen == [AcknowledgeOutcome(P0, 0, 9, None), AcknowledgeOutcome(P0, 3, 3, None)]
+    types = b"\1" * 3 + b"\2" + b"\1" * 6
+    assert seen == [AcknowledgeOutcome(P0, 0, 9, None, types), AcknowledgeOutcome(P0, 3, 3, None, b"\1")]
     assert settled(fake)
     assert fake.share_group(GROUP).members == {}
 
