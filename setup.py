@@ -86,6 +86,7 @@ EXTRAS["dev"] = [
     "fastapi",
     "uvicorn",
     "mypy",
+    "pyright[nodejs]",
     "ruff",
     "import-linter",
     "pip-audit",

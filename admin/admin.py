@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, cast
+from typing import TYPE_CHECKING, Any, Self, cast
 
 from kohort.admin import alter_configs, cluster, groups, offsets, request_driver, share_groups, streams_groups, topics
 from kohort.admin.admin_config import AdminConfig
@@ -27,6 +27,11 @@ from kohort.network.offset_requests import EARLIEST, LATEST
 from kohort.network.process_exit import warn_unclosed
 from kohort.network.requests import VersionRanges
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from kohort.admin.admin_settings import AdminSettings
+
 LEAST_TIME = -6  # the lowest special timestamp of ListOffsets: EARLIEST, LATEST, ...
 
 
@@ -45,7 +50,7 @@ class Admin:
     that holds the admin's lock.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: Any) -> None:
+    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: "Unpack[AdminSettings]") -> None:
         self._begin(AdminConfig.of(bootstrap=bootstrap, **settings))
 
     @classmethod

@@ -27,6 +27,9 @@ class GroupMissing(KohortError):
     """The group does not exist, or not with this protocol.
 
     The error's place has `group`, and `broker` with the broker's message, if any.
+
+    Cure:
+        List the groups: `kohort group list`.
     """
 
     def __init__(self, group: str, said: str | None = None) -> None:
@@ -38,6 +41,9 @@ class GroupNotEmpty(KohortError):
     """The group has members, and the call requires an empty group.
 
     The error's place has `group`.
+
+    Cure:
+        Stop the members, or call `remove_members`, then call again.
     """
 
 

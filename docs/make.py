@@ -5,11 +5,13 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
+from docs import typed_settings
 from docs.grafana import board
 from kohort.consistent_region import states as region
 from kohort.coordinator_client.consumer_config import ConsumerConfig
@@ -181,7 +183,8 @@ def settings_page() -> str:
         "# Settings",
         "Made by `docs/make.py` from the tables in the code. Change them there and run `make docs`.",
         "`Consumer(bootstrap, setting=value)` takes kohort's names. `Consumer.from_config({...})` takes Kafka's names, "
-        "and values as text. An unknown name raises `ConfigError` with the nearest known name.",
+        "and values as text. An unknown name raises `ConfigError` with the nearest known name. Type checkers find "
+        "misspelt names and values too: the tables give `ConsumerSettings`, `ProducerSettings` and `AdminSettings`.",
         *(part for title, kind in SETTINGS.items() for part in (f"## {title}", _settings_table(_own_rows(kind)))),
     ]
     return "\n\n".join(parts) + "\n"
@@ -247,20 +250,31 @@ def public_errors() -> dict[str, list[type[Exception]]]:
     return {package: classes for package, classes in found.items() if classes}
 
 
+CURE = "\n\nCure:\n"
+
+
+def cause_and_cure(error: type[Exception]) -> tuple[str, str]:
+    """The docstring of an error: the text before its section `Cure:`, and that section in one line."""
+    cause, _, cure = inspect.cleandoc(error.__doc__ or "").partition(CURE)
+    return cause, " ".join(cure.split())
+
+
 def errors_page() -> str:
     """docs/reference/errors.md."""
     parts = [
         "# Errors",
         "Made by `docs/make.py` from the classes. Change them there and run `make docs`.",
         "Every error derives from `KohortError`. `error.place` holds the values that say where it happened, such as "
-        "topic, partition and offset. `error.hint` says what to do.",
+        "topic, partition and offset. `error.hint` says what to do. Classes without a cure are bases of others.",
     ]
     for package, classes in public_errors().items():
         parts.append(f"## kohort.{package}")
         for one in classes:
             bases = ", ".join(f"`{base.__name__}`" for base in one.__bases__)
+            cause, cure = cause_and_cure(one)
             parts.append(f"### {one.__name__}")
-            parts.append(f"Derives from {bases}. {inspect.cleandoc(one.__doc__ or '')}")
+            parts.append(f"Derives from {bases}. {cause}")
+            parts += [f"**Cure.** {cure}"] if cure else []
     return "\n\n".join(parts) + "\n"
 
 
@@ -275,14 +289,17 @@ PAGES: dict[str, Callable[[], str]] = {
 """Page -> its function."""
 
 
-FILES: dict[str, Callable[[], str]] = {"recipes/grafana.json": board}
+FILES: dict[str, Callable[[], str]] = {
+    "recipes/grafana.json": board,
+    **{f"../{name}": partial(typed_settings.source, file) for name, file in typed_settings.FILES.items()},
+}
 """File that is no page -> its function."""
 
 
 def main() -> None:
     for name, make in (PAGES | FILES).items():
         (HERE / name).write_text(make())
-        print(f"docs/{name}")
+        print((HERE / name).resolve().relative_to(HERE.parent))
 
 
 if __name__ == "__main__":

@@ -34,9 +34,12 @@ from kohort.producer.transaction_states import TxnState
 from kohort.producer.waiter import Waiter
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     import pyarrow as pa
 
     from kohort.producer._open_batch import OnDelivery
+    from kohort.producer.producer_settings import ProducerSettings
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Producer")
@@ -46,7 +49,7 @@ ROWS_AT_ONCE = 1 << 16  # rows that are partitioned together
 class Producer:
     """Sends records. Each acknowledged record is in the log once and in order.
 
-    Records are acknowledged by all in-sync replicas (acks=all, KIP-98).
+    Records are acknowledged by all in-sync replicas (acks=all, KIP-98), unless `acks` is 1 or 0.
 
         with Producer("localhost:9092", compression="zstd") as producer:
             delivery = producer.send("payments", b"42", key=b"anna")
@@ -70,7 +73,7 @@ class Producer:
     a call that holds the producer's lock.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: Any) -> None:
+    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: "Unpack[ProducerSettings]") -> None:
         self._begin(ProducerConfig.of(bootstrap=bootstrap, **settings))
 
     @classmethod

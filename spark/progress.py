@@ -5,7 +5,7 @@ PySpark 4.2 and later report the latest offsets. Earlier versions have the end o
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from pyspark.sql.streaming.listener import (
     QueryIdleEvent,
@@ -16,6 +16,7 @@ from pyspark.sql.streaming.listener import (
 )
 
 from kohort.common import TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.spark.group_stream import unlogged_batch
 from kohort.spark.offset_json import is_of_group, unlogged
 

@@ -11,8 +11,9 @@ import time
 import urllib.request
 from pathlib import Path
 from types import TracebackType
-from typing import Final, NamedTuple, Self
+from typing import Final, Self
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.testing.child_process import Supervised
 from kohort.testing.errors import BrokerStateError, SparkStartError
 from kohort.testing.ports import free_ports

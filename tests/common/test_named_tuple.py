@@ -46,9 +46,9 @@ class Empty(NamedTuple):
 
 def test_a_value_is_a_tuple_with_named_fields() -> None:
     value = Ours(1, third=(2,))
-    assert value == (1, "b", (2,))
+    assert tuple(value) == (1, "b", (2,))
     assert hash(value) == hash((1, "b", (2,)))
-    assert (value.first, value.second, value.third) == tuple(value)
+    assert (value.first, value.second, value.third) == (1, "b", (2,))
     assert value.both == "1b"
     assert Ours.of(4) == (4, "b", (4,))
     assert repr(value) == repr(Theirs(1, third=(2,))).replace("Theirs", "Ours")

@@ -25,7 +25,7 @@ from typing import NamedTuple
 ADDRESS = "localhost:9092"
 """The broker's address on every page."""
 
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 END = b"\0"
 """Stands before a block's outcome, after all that it printed."""
 

@@ -238,7 +238,7 @@ def test_a_flush_waits_for_the_callbacks_of_another_thread(fake: FakeBroker) -> 
 
 def test_on_delivery_is_a_function(fake: FakeBroker) -> None:
     with pytest.raises(KohortError, match="on_delivery must be a function"):
-        Producer(fake.bootstrap, on_delivery="print")
+        Producer(fake.bootstrap, on_delivery="print")  # type: ignore[arg-type]
     with Producer(fake.bootstrap) as producer, pytest.raises(TypeError, match="on_delivery"):
         producer.send("t", b"x", on_delivery="print")  # type: ignore[arg-type]
 

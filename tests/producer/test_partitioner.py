@@ -13,6 +13,7 @@ import pytest
 from kohort import Producer
 from kohort.fastpath._rows import BytesRows, grouped, spread
 from kohort.producer.partitioner import crc32, murmur2
+from kohort.producer.producer_settings import Partitioner
 from kohort.testing import jars
 from kohort.testing.jdk import java
 from tests.producer.test_producer_machine import ready
@@ -44,7 +45,7 @@ def test_murmur2_is_javas() -> None:
 
 @pytest.mark.broker
 @pytest.mark.parametrize(("ours", "theirs"), [("crc32", "consistent_random"), ("murmur2", "murmur2_random")])
-def test_both_are_librdkafkas(broker: SelectedBroker, make_topic: MakeTopic, ours: str, theirs: str) -> None:
+def test_both_are_librdkafkas(broker: SelectedBroker, make_topic: MakeTopic, ours: Partitioner, theirs: str) -> None:
     from confluent_kafka import Producer as Librdkafka
 
     topic = make_topic(7)

@@ -32,7 +32,7 @@ from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point,
 
 STRIDE = 67
 SOURCE = TopicPartition("source", 0)
-HASTY = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
+HASTY: dict[str, Any] = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
 
 
 @pytest.fixture(scope="module")
