@@ -12,6 +12,7 @@ from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.client_config import ClientConfig
 from kohort.network.settings_table import Setting, Settings
 from kohort.producer.producer_config import ProducerConfig
+from kohort.share_consumer.share_config import ShareConsumerConfig
 
 NAMED = frozenset({"bootstrap", "group", "assignors"})
 TYPES = {
@@ -44,6 +45,9 @@ FILES = {
     "network/client_settings.py": TypedSettings("ClientSettings", ClientConfig, whose="every client"),
     "coordinator_client/consumer_settings.py": TypedSettings("ConsumerSettings", ConsumerConfig, CLIENT, "a consumer"),
     "producer/producer_settings.py": TypedSettings("ProducerSettings", ProducerConfig, CLIENT, "a producer"),
+    "share_consumer/share_settings.py": TypedSettings(
+        "ShareConsumerSettings", ShareConsumerConfig, CLIENT, "a share consumer"
+    ),
     "admin/admin_settings.py": TypedSettings("AdminSettings", AdminConfig, CLIENT, "an admin"),
 }
 

@@ -6,7 +6,7 @@ records are handed over by the last step of a call (`Visit.handed`).
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self
 
 from kohort.common import KohortError, TopicPartition
 from kohort.fastpath import Record
@@ -28,6 +28,11 @@ from kohort.share_consumer.share_records import (
     not_acquired,
 )
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from kohort.share_consumer.share_settings import ShareConsumerSettings
+
 LONGEST_POLL_S: Final = 3600.0
 """The time-out of one step of an iteration."""
 
@@ -44,7 +49,7 @@ class ShareConsumerBase:
         *,
         group: str = "",
         on_acknowledged: OnAcknowledged | None = None,
-        **settings: Any,
+        **settings: "Unpack[ShareConsumerSettings]",
     ) -> None:
         self._begin(ShareConsumerConfig.of(bootstrap=bootstrap, group=group, **settings), on_acknowledged)
 
