@@ -66,9 +66,11 @@ class BrokerUnderTest:
     session_ms: int = 30_000
     limits: dict[str, int] = field(default_factory=dict)
     consumer_protocol: bool = False
+    share_groups: bool = False
     made_topics: list[str] = field(default_factory=list)
     made_groups: dict[str, None] = field(default_factory=dict)
     consumer_members: list[tuple[str, str]] = field(default_factory=list)
+    share_members: list[tuple[str, str]] = field(default_factory=list)
     expected: defaultdict[tuple[str, int], Expected] = field(default_factory=lambda: defaultdict(Expected))
     _idle: list[BrokerClient] = field(default_factory=list)
 
@@ -185,6 +187,7 @@ class BrokerUnderTest:
         await self._read_settings()
         await self._find_shortest_session()
         await self._try_consumer_protocol()
+        await self._try_share_groups()
         try:
             self.topics = (await self.make_topic("t", 4), await self.make_topic("u", 2))
         except (CheckEnd, WireError) as error:
@@ -319,6 +322,18 @@ class BrokerUnderTest:
             return
         self.consumer_protocol = error_name(answer.error_code) in ("UNKNOWN_MEMBER_ID", "GROUP_ID_NOT_FOUND")
 
+    async def _try_share_groups(self) -> None:
+        """Send a heartbeat to find out if share groups are switched on."""
+        if self.version("ShareGroupHeartbeat") < 1:
+            return
+        group = f"{self.prefix}-share"
+        values = {"group_id": group, "member_id": "none", "member_epoch": 7}
+        try:
+            answer = await self.request("ShareGroupHeartbeat", values, node=await self.coordinator(group))
+        except (CheckEnd, WireError):
+            return
+        self.share_groups = error_name(answer.error_code) in ("UNKNOWN_MEMBER_ID", "GROUP_ID_NOT_FOUND")
+
     async def make_topic(self, label: str, partitions: int) -> Topic:
         """Create a topic and wait for its leaders. Raises Blocked."""
         name = f"{self.prefix}-{label}"
@@ -337,7 +352,7 @@ class BrokerUnderTest:
         self.made_topics.append(name)
         deadline = asyncio.get_running_loop().time() + TOPIC_TIMEOUT_S
         while True:
-            answer = await self._ask_about(name)
+            answer = await self.describe_topic(name)
             (told,) = answer.topics
             led = [entry for entry in told.partitions if entry.error_code == 0 and entry.leader_id >= 0]
             if told.error_code == 0 and led and len(led) >= (partitions if self.version("CreateTopics") >= 0 else 1):
@@ -346,7 +361,7 @@ class BrokerUnderTest:
                 raise Blocked(f"the topic has no leaders: {error_name(told.error_code)}")
             await asyncio.sleep(0.05)
 
-    async def _ask_about(self, topic: str) -> Any:
+    async def describe_topic(self, topic: str) -> Any:
         """Return Metadata of one topic, in the highest version whose response can be decoded.
 
         Only version 10 and up have the topic id. If the broker has no CreateTopics, the request also creates the topic.
@@ -366,10 +381,12 @@ class BrokerUnderTest:
         """Remove every group and topic of the run. Returns those that could not be removed, with the reason."""
         left: list[str] = []
         by_node: dict[int | None, list[str]] = {}
-        for group, member in self.consumer_members:
+        members = [("ConsumerGroupHeartbeat", *one) for one in self.consumer_members]
+        members += [("ShareGroupHeartbeat", *one) for one in self.share_members]
+        for api, group, member in members:
             values = {"group_id": group, "member_id": member, "member_epoch": -1}
             try:
-                await self.request("ConsumerGroupHeartbeat", values, node=await self.coordinator(group))
+                await self.request(api, values, node=await self.coordinator(group))
             except (CheckEnd, WireError):
                 continue  # DeleteGroups returns the error
         for group in self.made_groups:

@@ -14,6 +14,7 @@ from kohort.conformance import (
     offset_commit,
     offset_fetch,
     offset_retention,
+    share_groups,
     static_membership,
     sync_group,
     txn_offset_commit,
@@ -37,6 +38,7 @@ SECTIONS: tuple[Section, ...] = (
     static_membership.SECTION,
     txn_offset_commit.SECTION,
     kip848.SECTION,
+    share_groups.SECTION,
     malformed.SECTION,
     coordinator_restart.FAILOVER_SECTION,
 )

@@ -37,6 +37,7 @@ class Need(Enum):
     SETTINGS = "the broker's settings, from DescribeConfigs"
     CONSUMER = "the consumer group protocol of KIP-848, switched on"
     NO_CONSUMER = "the consumer group protocol of KIP-848, supported and switched off"
+    SHARE = "share groups (KIP-932), switched on"
     TRACES = "permission to leave a group that the broker cannot delete (--leave-traces)"
     STRANGER = "a user without rights (--stranger NAME:PASSWORD)"
     OPERATOR = "commands that stop and start brokers (--stop-command and --start-command, or --start)"

@@ -28,54 +28,9 @@ from kohort.network.errors import ConcurrentUseError, IllegalState
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset
 from kohort.network.promise import Promise
+from kohort.network.timed_event import TimedEvent, call_in
 
 T = TypeVar("T")
-
-
-class _TimedEvent:
-    """An `asyncio.Event` of which `wait` has a limit.
-
-    An interrupt may leave a waiter and its timer behind, which then do nothing. The end of an `asyncio.timeout` is a
-    coroutine of its own: where an interrupt skips that, the task is cancelled when the time is over.
-    """
-
-    def __init__(self) -> None:
-        self._is_set = False
-        self._waiters: set[asyncio.Future[bool]] = set()
-
-    def set(self) -> None:
-        """Wake all that wait."""
-        self._is_set = True
-        for waiter in tuple(self._waiters):
-            _settle(waiter, True)
-
-    def clear(self) -> None:
-        """Let `wait` wait again."""
-        self._is_set = False
-
-    async def wait(self, timeout_s: float) -> bool:
-        """Wait until it is set. Returns False after `timeout_s` seconds."""
-        if self._is_set:
-            return True
-        loop = asyncio.get_running_loop()
-        waiter: asyncio.Future[bool] = loop.create_future()
-        timer = loop.call_later(timeout_s, _settle, waiter, False)
-        try:
-            self._waiters.add(waiter)
-            return await waiter
-        finally:
-            timer.cancel()
-            self._waiters.discard(waiter)
-
-
-def _settle(waiter: asyncio.Future[bool], value: bool) -> None:
-    if not waiter.done():
-        waiter.set_result(value)
-
-
-def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop may have been closed under a consumer that was not
-        loop.call_soon_threadsafe(call)
 
 
 class AsyncConsumer(ConsumerBase):
@@ -98,11 +53,11 @@ class AsyncConsumer(ConsumerBase):
     def _begin(self, config: ConsumerConfig, on_reset: Callable[[OffsetReset], None] | None) -> None:
         self._loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
         super()._begin(config, on_reset)
-        self._news = _TimedEvent()
+        self._news = TimedEvent()
         self._busy: object | None = None
         self._hook_runs_in: asyncio.Task[Any] | None = None
-        self._hook_over = _TimedEvent()
-        self._session.driver.on_update = partial(_call_in, self._loop, self._news.set)  # keeps no consumer alive
+        self._hook_over = TimedEvent()
+        self._session.driver.on_update = partial(call_in, self._loop, self._news.set)  # keeps no consumer alive
 
     # --- records
 
@@ -395,7 +350,7 @@ class AsyncConsumer(ConsumerBase):
 
     async def _future(self, promise: "Promise[T]") -> T:
         done = asyncio.Event()
-        promise.add_done_callback(lambda _promise: _call_in(self._loop, done.set))
+        promise.add_done_callback(lambda _promise: call_in(self._loop, done.set))
         await done.wait()
         return promise.result()
 
@@ -431,9 +386,9 @@ class AsyncConsumer(ConsumerBase):
         session.raise_late()
 
     async def _stopped(self, timeout_s: float) -> None:
-        driver, over = self._session.driver, _TimedEvent()
+        driver, over = self._session.driver, TimedEvent()
         driver.stop_soon()
-        driver.ended.then(partial(_call_in, self._loop, over.set))
+        driver.ended.then(partial(call_in, self._loop, over.set))
         if await over.wait(timeout_s):
             driver.stop(1.0)  # its thread has nothing left to do
 

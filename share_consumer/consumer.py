@@ -1,43 +1,17 @@
-"""`ShareConsumer`: the blocking member of a share group.
+"""`ShareConsumer`: the blocking member of a share group."""
 
-A signal handler may raise in the main thread after each call. So the driver's thread makes all changes, and returned
-records are handed over by the last step of a call (`Visit.handed`).
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterator
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Never, Self
+from typing import Never, Self
 
-from kohort.common import KohortError, TopicPartition
-from kohort.fastpath import Record
-from kohort.network.arguments import callback_given, seconds_given, topic_given
-from kohort.network.client_handle import ClientHandle
-from kohort.network.errors import IllegalState, OperationTimeout
-from kohort.network.network_client import Driver
-from kohort.network.process_exit import OPEN, warn_unclosed
-from kohort.share_consumer.errors import ShareConsumerClosed
+from kohort.network.arguments import seconds_given
+from kohort.network.process_exit import OPEN
+from kohort.share_consumer.consumer_base import LONGEST_POLL_S, Failures, OnAcknowledged, ShareConsumerBase
 from kohort.share_consumer.share_config import ShareConsumerConfig
-from kohort.share_consumer.share_core import ShareConsumerCore
-from kohort.share_consumer.share_fetcher import ParkedFetch, decoded
-from kohort.share_consumer.share_records import (
-    AcknowledgeOutcome,
-    AcknowledgeType,
-    ShareRecords,
-    acknowledge_type,
-    not_acquired,
-)
-
-if TYPE_CHECKING:
-    from typing import Unpack
-
-    from kohort.share_consumer.share_settings import ShareConsumerSettings
-
-Failures = dict[TopicPartition, dict[int, KohortError]]
-OnAcknowledged = Callable[[AcknowledgeOutcome], object]
+from kohort.share_consumer.share_records import ShareRecords
 
 
-class ShareConsumer:
+class ShareConsumer(ShareConsumerBase):
     """A member of a share group (KIP-932): a queue on Kafka's topics, with an acknowledgement for each record.
 
         with ShareConsumer("localhost:9092", group="jobs") as consumer:
@@ -59,77 +33,9 @@ class ShareConsumer:
     from KohortError. If a signal handler raises inside `poll`, the records come with the next poll.
     """
 
-    def __init__(
-        self,
-        bootstrap: str | Sequence[str] = (),
-        *,
-        group: str = "",
-        on_acknowledged: OnAcknowledged | None = None,
-        **settings: "Unpack[ShareConsumerSettings]",
-    ) -> None:
-        self._begin(ShareConsumerConfig.of(bootstrap=bootstrap, group=group, **settings), on_acknowledged)
-
-    @classmethod
-    def from_config(cls, properties: Mapping[str, Any], *, on_acknowledged: OnAcknowledged | None = None) -> Self:
-        """Create from Kafka's dotted names; values may be strings. Unknown names raise ConfigError with the nearest
-        name."""
-        consumer = cls.__new__(cls)
-        consumer._begin(ShareConsumerConfig.from_kafka(properties), on_acknowledged)
-        return consumer
-
     def _begin(self, config: ShareConsumerConfig, on_acknowledged: OnAcknowledged | None) -> None:
-        callback_given(on_acknowledged, "on_acknowledged")
-        self._config = config
-        self._on_acknowledged = on_acknowledged
-        self._closed = self._in_callback = False
-        self._error: KohortError | None = None  # of a corrupt batch, for the next poll
-        self._driver = driver = Driver(config, partial(ShareConsumerCore, config))
-        driver.core.stop = driver.stop_soon
-        driver.core.fetcher.reports = on_acknowledged is not None
-        self._door = driver.core.door
-        self._handle = ClientHandle(driver)
-        driver.start()
+        super()._begin(config, on_acknowledged)
         OPEN.add(self)
-
-    def __del__(self) -> None:
-        driver = getattr(self, "_driver", None)
-        if driver is not None and not driver.stopping:
-            warn_unclosed(
-                "share consumer", self._config.client_id, self._config.group, driver, partial(_retire, driver)
-            )
-
-    # --- subscription
-
-    def subscribe(self, topics: Iterable[str]) -> None:
-        """Join the group for these topics. It replaces an earlier subscription.
-
-        Raises IllegalState for an empty list.
-        """
-        given = (topics,) if isinstance(topics, str) else tuple(topics)
-        names = frozenset(topic_given(topic) for topic in given)
-        if not names:
-            raise IllegalState("subscribe needs topics, and none were given", hint="call unsubscribe to leave")
-        with self._enter():
-            self._handle.call(lambda core: core.subscribe(names, self._driver.now()))
-
-    def unsubscribe(self) -> None:
-        """Leave the group. Returned records stay acquired until their locks expire, and can be acknowledged."""
-        with self._enter():
-            self._handle.call(lambda core: core.subscribe(frozenset(), self._driver.now()))
-
-    @property
-    def subscription(self) -> frozenset[str]:
-        """The subscribed topics."""
-        with self._enter():
-            return self._handle.read(lambda core: core.subscription)
-
-    @property
-    def assignment(self) -> frozenset[TopicPartition]:
-        """The partitions that the coordinator has assigned, as far as their topics are known. Members share them."""
-        with self._enter():
-            return self._handle.read(_assignment)
-
-    # --- records
 
     def poll(self, timeout_s: float = 1.0, **strange: Never) -> list[ShareRecords]:
         """Return acquired records, a ShareRecords for each range with one delivery count.
@@ -154,7 +60,7 @@ class ShareConsumer:
         while not self._closed:
             visit = self._enter()
             try:
-                batches = self._collect(3600.0, every=False)
+                batches = self._collect(LONGEST_POLL_S, every=False)
                 found = [batch for batch in batches if len(batch)]
             except BaseException:
                 visit.leave()
@@ -164,66 +70,17 @@ class ShareConsumer:
 
     def _collect(self, timeout_s: float, *, every: bool) -> list[ShareRecords]:
         """Return all parked batches, or the first with records and those without before it."""
-        driver, handle = self._driver, self._handle
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
-        now = driver.now()
-        until = now + timeout_s
-        handed = self._door.handed
-        handle.call(lambda core: core.begin_poll(handed, now, until))
-        self._door.handed = None
+        driver = self._driver
+        until = self._begin_poll(timeout_s)
         while True:
             self._call_back()
-            left_s = max(until - driver.now(), 0.0)
-            parked = handle.wait_for(self._look, left_s)
+            parked = self._handle.wait_for(self._look, max(until - driver.now(), 0.0))
             if parked is None:
                 return []
             batches = self._batches(parked, every=every)
             if any(len(batch) for batch in batches):
                 return batches
-            handle.call(partial(ShareConsumerCore.begin_poll, handed=batches, now=now, until=until))
-
-    def _look(self) -> list[ParkedFetch] | None:
-        core = self._driver.core
-        found = core.ready(self._driver.now())
-        return found or ([] if core.fetcher.outcomes else None)
-
-    def _batches(self, parked: Sequence[ParkedFetch], *, every: bool) -> list[ShareRecords]:
-        found: list[ShareRecords] = []
-        for one in parked:
-            if one.batches is None:
-                error = decoded(one, self._config.max_decompressed_bytes)
-                self._error = self._error or error
-            for batch in one.batches or ():
-                if batch.returned:
-                    continue
-                found.append(batch)
-                if not every and len(batch):
-                    return found
-        return found
-
-    # --- acknowledgements
-
-    def acknowledge(self, records: Record | ShareRecords, how: str | AcknowledgeType = "accept") -> None:
-        """Note the acknowledgement of a record, or of all records of a batch that are not settled.
-
-        `how`: "accept" (done), "release" (deliver again), "reject" (never deliver again), or "renew" (restart the lock,
-        KIP-1222). The next poll or commit sends it. A later call replaces an earlier one until then. A renewed record
-        must be acknowledged again. Raises IllegalState for a record that is not acquired, or is settled.
-        """
-        kind = acknowledge_type(how)
-        with self._enter():
-            self._take_handed()
-            run = self._driver.lock.run
-            if isinstance(records, ShareRecords):
-                noted = run(records.acknowledge, kind)
-            else:
-                noted = run(
-                    self._driver.core.fetcher.acknowledge, records.topic, records.partition, records.offset, kind
-                )
-            if not noted:
-                raise not_acquired(records)
+            self._poll_on(batches, driver.now(), until)
 
     def commit(self, timeout_s: float | None = None) -> Failures:
         """Send the noted acknowledgements, and wait for their outcomes.
@@ -232,28 +89,12 @@ class ShareConsumer:
         last commit, by partition and offset: BrokerError, LockLost, or ConnectionFailed if the outcome is unknown.
         Raises OperationTimeout if there is no response in time. A later commit returns the failures then.
         """
-        seconds = self._config.default_api_timeout_ms / 1000 if timeout_s is None else seconds_given(timeout_s)
+        seconds = self._commit_s(timeout_s)
         with self._enter():
-            handed, now = self._door.handed, self._driver.now()
-            self._handle.call(lambda core: core.begin_commit(handed, now))
-            self._door.handed = None
-            fetcher = self._driver.core.fetcher
-            if self._handle.wait_for(lambda: None if fetcher.unsettled else True, seconds) is None:
-                raise OperationTimeout("no response in time", hint="call commit again", group=self._config.group)
-            self._call_back()
-            return _by_offset(self._handle.call(lambda core: core.failures()))
-
-    @property
-    def lock_timeout_ms(self) -> int | None:
-        """The duration of locks, as the last response had it; None before the first."""
-        with self._enter():
-            return self._handle.read(lambda core: core.fetcher.lock_timeout_ms)
-
-    def metrics(self) -> dict[str, int]:
-        """Counters of requests, connections, records and acknowledgements. Any thread may call it."""
-        return self._handle.read(ShareConsumerCore.metrics)
-
-    # --- the end
+            self._begin_commit()
+            if self._handle.wait_for(self._committed, seconds) is None:
+                raise self._no_outcome()
+            return self._failures()
 
     def close(self, timeout_s: float = 30.0) -> None:
         """Send noted acknowledgements, release all other records, leave the group, close every connection.
@@ -267,20 +108,13 @@ class ShareConsumer:
             return
         with self._door.visit():
             self._closed = True
-            handed, now = self._door.handed, driver.now()
-            until = now + timeout_s
-
-            def begin(core: ShareConsumerCore) -> None:
-                core.fetcher.take(handed or ())
-                core.begin_close(now, until)
-
+            until = driver.now() + timeout_s
             try:
-                self._handle.call(begin)
-                self._handle.wait_for(lambda: True if driver.core.left(driver.now()) else None, timeout_s)
+                self._begin_close(until)
+                self._handle.wait_for(self._left, timeout_s)
                 self._call_back()
             finally:
-                closed = ShareConsumerClosed("the share consumer was closed")
-                driver.enqueue(lambda core: core.fail(closed))
+                self._end()
                 driver.stop(max(until - driver.now(), 1.0))
 
     def __enter__(self) -> Self:
@@ -290,56 +124,3 @@ class ShareConsumer:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
-
-    # --- inner
-
-    def _enter(self) -> Any:
-        driver = self._driver
-        driver.check_same_process()
-        self._door.check()
-        driver.check_reentry()
-        if self._closed:
-            raise ShareConsumerClosed("the share consumer is closed")
-        if self._in_callback:
-            raise IllegalState("on_acknowledged must not call the consumer", hint="return from the callback first")
-        driver.check()
-        return self._door.visit()
-
-    def _take_handed(self) -> None:
-        handed = self._door.handed
-        if handed is not None:
-            self._handle.call(lambda core: core.fetcher.take(handed))
-            self._door.handed = None
-
-    def _call_back(self) -> None:
-        if self._on_acknowledged is None:
-            return
-        for outcome in self._handle.call(lambda core: core.outcomes()):
-            self._in_callback = True
-            try:
-                self._on_acknowledged(outcome)
-            finally:
-                self._in_callback = False
-
-
-def _assignment(core: ShareConsumerCore) -> frozenset[TopicPartition]:
-    named = {topic.id: topic.name for topic in core.metadata.view.topics.values()}
-    return frozenset(
-        TopicPartition(named[topic_id], number)
-        for topic_id, numbers in core.heartbeats.member.assignment.items()
-        for number in numbers
-        if topic_id in named
-    )
-
-
-def _by_offset(failures: Iterable[AcknowledgeOutcome]) -> Failures:
-    found: Failures = {}
-    for one in failures:
-        if one.error is not None:
-            places = found.setdefault(one.partition, {})
-            places.update(dict.fromkeys(range(one.first_offset, one.last_offset + 1), one.error))
-    return found
-
-
-def _retire(driver: Driver[ShareConsumerCore]) -> None:
-    driver.enqueue(lambda core: core.retire())

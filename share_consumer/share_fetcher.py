@@ -408,7 +408,7 @@ class ShareFetcher:
         at = self._at(place)
         for one in acks:
             self.acknowledgements_sent += 1
-            outcome = AcknowledgeOutcome(at, one.first_offset, one.last_offset, error)
+            outcome = AcknowledgeOutcome(at, one.first_offset, one.last_offset, error, one.types)
             if error is not None:
                 self.acknowledgements_failed += 1
                 self.failures.append(outcome)

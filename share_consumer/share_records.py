@@ -216,12 +216,16 @@ class AckRange(NamedTuple):
 
 
 class AcknowledgeOutcome(NamedTuple):
-    """The outcome of acknowledgements of consecutive offsets; `error` is None if they had their effect."""
+    """The outcome of acknowledgements of consecutive offsets; `error` is None if they had their effect.
+
+    `types`: one byte an offset, an `AcknowledgeType`, or 0 for an offset without a record.
+    """
 
     partition: TopicPartition
     first_offset: int
     last_offset: int
     error: KohortError | None
+    types: bytes
 
 
 class AcquiredRange(NamedTuple):

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from kohort.fastpath import RecordColumns as RecordColumns
     from kohort.producer import AsyncProducer as AsyncProducer
     from kohort.producer import Producer as Producer
+    from kohort.share_consumer import AsyncShareConsumer as AsyncShareConsumer
     from kohort.share_consumer import ShareConsumer as ShareConsumer
 
 _HOME = {
@@ -46,6 +47,7 @@ _HOME = {
     "Assigned": "coordinator_client",
     "AsyncConsumer": "coordinator_client",
     "AsyncProducer": "producer",
+    "AsyncShareConsumer": "share_consumer",
     "ConsistentRegion": "consistent_region",
     "Consumer": "coordinator_client",
     "Lost": "coordinator_client",

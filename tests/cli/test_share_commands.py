@@ -21,7 +21,7 @@ Run = Callable[..., Any]
 
 @pytest.fixture
 def fake() -> Iterator[FakeBroker]:
-    with FakeBroker(topics={"work": 2}) as broker:
+    with FakeBroker(topics={"work": 2}, versions={"DescribeConfigs": (1, 4)}) as broker:
         broker.configure_group("jobs", {"share.auto.offset.reset": "earliest"})
         for partition in (0, 1):
             broker.produce("work", partition, [(b"k", b"%d" % number) for number in range(5)])

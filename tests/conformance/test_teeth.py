@@ -28,6 +28,7 @@ from kohort.testing.fake_broker import FakeBroker
 from tests.conformance import (
     faults_assigning,
     faults_entering,
+    faults_in_shares,
     faults_in_transactions,
     faults_showing,
     faults_staying,
@@ -45,6 +46,7 @@ SCRIPTED = (
     *faults_showing.FAULTS,
     *faults_assigning.FAULTS,
     *faults_in_transactions.FAULTS,
+    *faults_in_shares.FAULTS,
 )
 EVERY = 4
 WAITING = faults_waiting.FAULTS

@@ -11,7 +11,7 @@ import pytest
 from docs.typed_settings import FILES, source
 
 ROOT = Path(__file__).parents[2]
-HEAD = "from kohort import Admin, AsyncConsumer, Consumer, Producer\n"
+HEAD = "from kohort import Admin, AsyncConsumer, Consumer, Producer, ShareConsumer\n"
 MISTAKES = (
     'Consumer("a:1", sesion_timeout_ms=1)',
     'Consumer("a:1", group="g", isolation_level="read_comitted")',
@@ -23,6 +23,7 @@ MISTAKES = (
     'Producer("a:1", acks="all", batch_size=1)',
     'Producer("a:1", sasl_mechanism="SCRAM-SHA-265")',
     'Admin("a:1", default_api_timeout=5)',
+    'ShareConsumer("a:1", group="g", acquire_mode="all")',
 )
 SOUND = """
 import asyncio

@@ -344,7 +344,7 @@ def test_outcomes_are_called_back_on_the_caller_s_thread(fake: FakeBroker) -> No
         first, *_others = next_batch(consumer)
         consumer.acknowledge(first, "reject")
         consumer.commit()
-    assert seen == [AcknowledgeOutcome(P0, 0, 9, None)]
+    assert seen == [AcknowledgeOutcome(P0, 0, 9, None, b"\3" + b"\1" * 9)]
     assert threads == {threading.get_ident()}
 
 

@@ -100,5 +100,5 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
     }
 )
 
-UNASKED: frozenset[int] = frozenset({get_telemetry_subscriptions.KEY, push_telemetry.KEY})
-"""Offered only if a test enables them, as by brokers only with a plugin."""
+UNASKED: frozenset[int] = frozenset({get_telemetry_subscriptions.KEY, push_telemetry.KEY, describe_configs.KEY})
+"""Offered only if a test enables them: telemetry as by brokers only with a plugin, and settings of groups only."""

@@ -1,0 +1,440 @@
+"""R: share groups (KIP-932), whose members acquire and acknowledge single records."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kohort.conformance.check import CheckKind, Need, Section
+from kohort.conformance.check_context import CheckContext
+from kohort.conformance.share_member import ScriptedShareMember, another, assigned, code_of, ranges_of, reader
+from kohort.protocol.errors import error_name
+
+SECTION = Section("R", "Share groups (KIP-932)", "ShareGroupHeartbeat")
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+NEEDS = (Need.SHARE, Need.TOPIC)
+APIS = ("ShareFetch 1+", "ShareAcknowledge 1+", "IncrementalAlterConfigs", "Produce")
+SOURCE = "KIP-932"
+
+
+def _invalid(row: str, title: str, **changes: object) -> None:
+    @SECTION.check(row, title, versions="1+", needs=NEEDS, source=SOURCE, expected="INVALID_REQUEST")
+    async def invalid(scene: CheckContext) -> None:
+        answer = await ScriptedShareMember(scene).join(**changes)
+        scene.error(answer.error_code, "INVALID_REQUEST", f"the first heartbeat with {changes}")
+
+
+_invalid("R1a", "A first heartbeat without topics", subscribed_topic_names=None)
+_invalid("R1b", "A first heartbeat with an empty list of topics", subscribed_topic_names=())
+_invalid("R1c", "An empty member id", member_id="")
+_invalid("R1d", "A member id of 37 characters", member_id="m" * 37)
+_invalid("R1e", "An empty group id", group_id="")
+_invalid("R1f", "An empty rack", rack_id="")
+_invalid("R1g", "An epoch below -1", member_epoch=-2)
+
+
+@SECTION.check(
+    "R2a", "A first heartbeat", versions="1+", needs=NEEDS, source=SOURCE, expected="NONE, an epoch and an interval"
+)
+async def joins(scene: CheckContext) -> None:
+    member = ScriptedShareMember(scene)
+    answer = await member.join(member_id="m" * 36)
+    scene.error(answer.error_code, "NONE", "the first heartbeat")
+    scene.true("the epoch", answer.member_epoch > 0, "above 0", answer.member_epoch)
+    scene.true("the interval", answer.heartbeat_interval_ms > 0, "above 0", answer.heartbeat_interval_ms)
+    scene.true("the assignment", answer.assignment is not None, "present", None)
+
+
+@SECTION.check(
+    "R2b", "A group that does not exist", versions="1+", needs=NEEDS, source=SOURCE, expected="GROUP_ID_NOT_FOUND"
+)
+async def unknown_group(scene: CheckContext) -> None:
+    for epoch in (1, -1):
+        answer = await ScriptedShareMember(scene).beat(member_epoch=epoch)
+        scene.error(answer.error_code, "GROUP_ID_NOT_FOUND", f"a heartbeat of epoch {epoch} to a new group id")
+
+
+@SECTION.check("R2c", "An unknown member", versions="1+", needs=NEEDS, source=SOURCE, expected="UNKNOWN_MEMBER_ID")
+async def unknown_member(scene: CheckContext) -> None:
+    await ScriptedShareMember(scene).join()
+    for epoch in (1, -1):
+        answer = await ScriptedShareMember(scene).beat(member_epoch=epoch)
+        scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", f"a heartbeat of epoch {epoch} of another member")
+
+
+@SECTION.check(
+    "R3a", "An epoch that is yet to come", versions="1+", needs=NEEDS, source=SOURCE, expected="FENCED_MEMBER_EPOCH"
+)
+async def ahead(scene: CheckContext) -> None:
+    member = ScriptedShareMember(scene)
+    await member.joined()
+    answer = await member.beat(member_epoch=member.epoch + 3)
+    scene.error(answer.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of a later epoch")
+
+
+@SECTION.check(
+    "R3b",
+    "The assignment again",
+    versions="1+",
+    needs=NEEDS,
+    source=SOURCE,
+    expected="no assignment in an unchanged heartbeat; all of it in one that names the topics",
+)
+async def again(scene: CheckContext) -> None:
+    member = ScriptedShareMember(scene)
+    await member.joined()
+
+    async def quiet() -> bool:
+        return (await member.beat()).assignment is None
+
+    scene.true("unchanged heartbeats", await scene.until(quiet), "without an assignment", "an assignment each time")
+    answer = await member.beat(subscribed_topic_names=(scene.topic.name,))
+    scene.equal("the number of partitions", len(assigned(answer)), scene.topic.partitions)
+
+
+@SECTION.check(
+    "R4a",
+    "Two members and one partition",
+    versions="1+",
+    needs=NEEDS,
+    source=SOURCE,
+    apis=APIS,
+    expected="each has the partition: more members than partitions share them",
+)
+async def shared(scene: CheckContext) -> None:
+    first = await reader(scene, 0)
+    second = ScriptedShareMember(scene, first.topic)
+    await second.join()
+    for member in (first, second):
+
+        async def has_it(member: ScriptedShareMember = member) -> bool:
+            return len(assigned(await member.beat(subscribed_topic_names=(first.topic.name,)))) == 1
+
+        scene.true("the assignment of both members", await scene.until(has_it), "the partition", "nothing")
+
+
+@SECTION.check("R5a", "A leave", versions="1+", needs=NEEDS, source=SOURCE, expected="epoch -1; then UNKNOWN_MEMBER_ID")
+async def leaves(scene: CheckContext) -> None:
+    member = ScriptedShareMember(scene)
+    await member.join()
+    answer = await member.leave()
+    scene.error(answer.error_code, "NONE", "the leave")
+    scene.equal("the epoch", answer.member_epoch, -1)
+    scene.error((await member.leave()).error_code, "UNKNOWN_MEMBER_ID", "a second leave")
+
+
+@SECTION.check(
+    "R6a",
+    "ShareGroupDescribe",
+    versions="1+",
+    subject="ShareGroupDescribe",
+    needs=NEEDS,
+    source=SOURCE,
+    expected="Stable with its member; Empty after the leave; GROUP_ID_NOT_FOUND for an unknown group",
+)
+async def described(scene: CheckContext) -> None:
+    member = ScriptedShareMember(scene)
+    await member.joined()
+    for state, members in (("Stable", [member.id]), ("Empty", [])):
+        told = await _describe(scene, scene.group)
+        scene.error(told.error_code, "NONE", "ShareGroupDescribe")
+        scene.equal("the state", told.group_state, state)
+        scene.equal("the members", [one.member_id for one in told.members], members)
+        if members:
+            await member.leave()
+    told = await _describe(scene, scene.new_group())
+    scene.error(told.error_code, "GROUP_ID_NOT_FOUND", "ShareGroupDescribe of an unknown group")
+
+
+async def _describe(scene: CheckContext, group: str) -> Any:
+    values = {"group_ids": (group,), "include_authorized_operations": False}
+    (told,) = (await scene.ask("ShareGroupDescribe", values)).groups
+    return told
+
+
+@SECTION.check(
+    "R7a",
+    "The first share session",
+    versions="1+",
+    subject="ShareFetch",
+    needs=NEEDS,
+    apis=APIS,
+    source=SOURCE,
+    expected="epoch 0 opens it, then 1, 2; another epoch gets INVALID_SHARE_SESSION_EPOCH and ends nothing",
+)
+async def session(scene: CheckContext) -> None:
+    member = await reader(scene, 0)
+    for _ in range(2):
+        answer = await member.fetch(max_wait_ms=0)
+        scene.error(answer.error_code, "NONE", "a ShareFetch of the next epoch")
+    right = member.session_epoch
+    answer = await member.fetch(share_session_epoch=right + 5)
+    scene.error(answer.error_code, "INVALID_SHARE_SESSION_EPOCH", "a ShareFetch of a later epoch")
+    answer = await member.fetch(share_session_epoch=right, max_wait_ms=0)
+    scene.error(answer.error_code, "NONE", "a ShareFetch of the right epoch afterwards")
+
+
+@SECTION.check(
+    "R7b",
+    "No share session",
+    versions="1+",
+    subject="ShareFetch",
+    needs=NEEDS,
+    apis=APIS,
+    source=SOURCE,
+    expected="SHARE_SESSION_NOT_FOUND",
+)
+async def no_session(scene: CheckContext) -> None:
+    member = await reader(scene, 0)
+    answer = await member.fetch(share_session_epoch=3)
+    scene.error(answer.error_code, "SHARE_SESSION_NOT_FOUND", "a ShareFetch of epoch 3 without a session")
+
+
+@SECTION.check(
+    "R7c",
+    "Acknowledgements in epoch 0",
+    versions="1+",
+    subject="ShareFetch",
+    needs=NEEDS,
+    apis=APIS,
+    source=SOURCE,
+    expected="INVALID_REQUEST",
+)
+async def opening_with_acks(scene: CheckContext) -> None:
+    member = await reader(scene, 0)
+    answer = await member.fetch([(0, 0, (ACCEPT,))])
+    scene.error(answer.error_code, "INVALID_REQUEST", "a ShareFetch of epoch 0 with an acknowledgement")
+
+
+@SECTION.check(
+    "R7d",
+    "ShareAcknowledge in epoch 0",
+    versions="1+",
+    subject="ShareAcknowledge",
+    needs=NEEDS,
+    apis=APIS,
+    source=SOURCE,
+    expected="INVALID_SHARE_SESSION_EPOCH: it opens no session",
+)
+async def acknowledge_opens_nothing(scene: CheckContext) -> None:
+    member = await reader(scene, 0)
+    answer = await member.acknowledge([], share_session_epoch=0)
+    scene.error(answer.error_code, "INVALID_SHARE_SESSION_EPOCH", "a ShareAcknowledge of epoch 0")
+
+
+@SECTION.check(
+    "R8a",
+    "The first delivery",
+    versions="1+",
+    subject="ShareFetch",
+    needs=NEEDS,
+    apis=APIS,
+    source=SOURCE,
+    expected="all records, with delivery count 1, and the duration of the lock",
+)
+async def first_delivery(scene: CheckContext) -> None:
+    member = await reader(scene)
+    scene.equal("the acquired ranges", await member.acquire(10), [(0, 9, 1)])
+    answer = await member.fetch(max_wait_ms=0)
+    scene.true("the lock", answer.acquisition_lock_timeout_ms > 0, "above 0 ms", answer.acquisition_lock_timeout_ms)
+
+
+@SECTION.check(
+    "R8b",
+    "Acquired records and another member",
+    versions="1+",
+    subject="ShareFetch",
+    needs=NEEDS,
+    apis=APIS,
+    source=SOURCE,
+    expected="no record, as all are acquired",
+)
+async def exclusive(scene: CheckContext) -> None:
+    first = await reader(scene)
+    await first.acquire(10)
+    second = await another(first)
+    scene.equal("the acquired ranges of another member", ranges_of(await second.fetch()), [])
+
+
+@SECTION.check(
+    "R8c",
+    "The limit of records (KIP-1206)",
+    versions="2+",
+    subject="ShareFetch",
+    needs=NEEDS,
+    apis=APIS,
+    source="KIP-1206",
+    expected="acquire mode 1: no more than max_records, also inside a batch",
+)
+async def record_limit(scene: CheckContext) -> None:
+    member = await reader(scene)
+    for expected in ([], [(0, 3, 1)], [(4, 7, 1)]):
+
+        async def found(want: list[tuple[int, int, int]] = expected) -> bool:
+            got = ranges_of(await member.fetch(max_records=4, share_acquire_mode=1))
+            scene.true("the acquired ranges", got in ([], want), want, got)
+            return got == want
+
+        if expected:
+            scene.true("the records", await scene.until(found), expected, "nothing")
+
+
+@SECTION.check(
+    "R9a",
+    "Acknowledgements",
+    versions="1+",
+    subject="ShareAcknowledge",
+    needs=NEEDS,
+    apis=APIS,
+    source=SOURCE,
+    expected="released records come again with delivery count 2; accepted and rejected ones do not",
+)
+async def acknowledged(scene: CheckContext) -> None:
+    member = await reader(scene)
+    await member.acquire(10)
+    answer = await member.acknowledge([(0, 4, (ACCEPT,)), (5, 7, (RELEASE, REJECT, RELEASE)), (8, 9, (GAP,))])
+    scene.error(answer.error_code, "NONE", "ShareAcknowledge")
+    scene.error(code_of(answer), "NONE", "the partition of ShareAcknowledge")
+    scene.equal("the acquired ranges", await member.acquired(2), [(5, 5, 2), (7, 7, 2)])
+
+
+@SECTION.check(
+    "R9b",
+    "Acknowledgements in a ShareFetch",
+    versions="1+",
+    subject="ShareFetch",
+    needs=NEEDS,
+    apis=APIS,
+    source=SOURCE,
+    expected="they apply, and the error of the acknowledgement is NONE",
+)
+async def riding(scene: CheckContext) -> None:
+    member = await reader(scene)
+    await member.acquire(10)
+    answer = await member.fetch([(0, 9, (ACCEPT,))], max_wait_ms=0)
+    codes = [one.acknowledge_error_code for topic in answer.responses for one in topic.partitions]
+    scene.equal("the errors of acknowledgements", [error_name(code) for code in codes], ["NONE"])
+    late = await member.acknowledge([(0, 9, (RELEASE,))])
+    scene.error(code_of(late), "NONE", "an acknowledgement below the start offset, which has no effect")
+    scene.equal("the acquired ranges afterwards", ranges_of(await member.fetch()), [])
+
+
+@SECTION.check(
+    "R9c",
+    "Records of another member",
+    versions="1+",
+    subject="ShareAcknowledge",
+    needs=NEEDS,
+    apis=APIS,
+    source=SOURCE,
+    expected="INVALID_RECORD_STATE, and the records stay acquired",
+)
+async def foreign(scene: CheckContext) -> None:
+    first = await reader(scene)
+    await first.acquire(10)
+    second = await another(first)
+    await second.fetch(max_wait_ms=0)
+    answer = await second.acknowledge([(0, 9, (ACCEPT,))])
+    scene.error(code_of(answer), "INVALID_RECORD_STATE", "an acknowledgement of another member's records")
+    scene.error(code_of(await first.acknowledge([(0, 9, (ACCEPT,))])), "NONE", "the owner's acknowledgement")
+
+
+@SECTION.check(
+    "R9d",
+    "One bad acknowledgement",
+    versions="1+",
+    subject="ShareAcknowledge",
+    needs=NEEDS,
+    apis=APIS,
+    source=SOURCE,
+    expected="INVALID_RECORD_STATE for the partition, and none of its acknowledgements applies",
+)
+async def all_or_nothing(scene: CheckContext) -> None:
+    member = await reader(scene)
+    await member.acquire(10)
+    await member.acknowledge([(5, 5, (ACCEPT,))])
+    answer = await member.acknowledge([(0, 4, (ACCEPT,)), (5, 5, (RELEASE,))])
+    scene.error(code_of(answer), "INVALID_RECORD_STATE", "acknowledgements of which one is settled")
+    scene.error(code_of(await member.acknowledge([(0, 4, (ACCEPT,))])), "NONE", "the others again")
+
+
+def _refused(row: str, title: str, acks: tuple[tuple[int, int, tuple[int, ...]], ...]) -> None:
+    @SECTION.check(
+        row,
+        title,
+        versions="1+",
+        subject="ShareAcknowledge",
+        needs=NEEDS,
+        apis=APIS,
+        source=SOURCE,
+        expected="INVALID_REQUEST for the partition",
+    )
+    async def refused(scene: CheckContext) -> None:
+        member = await reader(scene)
+        await member.acquire(10)
+        answer = await member.acknowledge(acks)
+        scene.error(code_of(answer), "INVALID_REQUEST", f"the acknowledgements {acks}")
+
+
+_refused("R9e", "A range that ends before it begins", ((5, 4, (ACCEPT,)),))
+_refused("R9f", "Ranges out of order", ((5, 6, (ACCEPT,)), (0, 1, (ACCEPT,))))
+_refused("R9g", "No type", ((0, 1, ()),))
+_refused("R9h", "An unknown type", ((0, 1, (9,)),))
+_refused("R9i", "Two types for three offsets", ((0, 2, (ACCEPT, RELEASE)),))
+_refused("R9j", "A renewal without the flag", ((0, 2, (RENEW,)),))
+
+
+@SECTION.check(
+    "R10a",
+    "The end of a session",
+    versions="1+",
+    subject="ShareAcknowledge",
+    needs=NEEDS,
+    apis=APIS,
+    source=SOURCE,
+    expected="epoch -1 applies its acknowledgements and releases the other records",
+)
+async def closes(scene: CheckContext) -> None:
+    member = await reader(scene)
+    await member.acquire(10)
+    answer = await member.acknowledge([(0, 4, (ACCEPT,))], share_session_epoch=-1)
+    scene.error(answer.error_code, "NONE", "ShareAcknowledge of epoch -1")
+    scene.error(code_of(answer), "NONE", "its acknowledgements")
+    scene.equal("the acquired ranges afterwards", await member.acquired(5), [(5, 9, 2)])
+
+
+@SECTION.check(
+    "R10b",
+    "The end of a connection",
+    versions="1+",
+    subject="ShareFetch",
+    needs=NEEDS,
+    apis=APIS,
+    source=SOURCE,
+    expected="the session ends, and its records are delivered to another member",
+)
+async def connection_ends(scene: CheckContext) -> None:
+    member = await reader(scene)
+    await member.acquire(10)
+    # The same member might open its next session before the broker notices, and would then keep its locks.
+    other = await another(member)
+    await member.disconnect()
+    scene.equal("the acquired ranges of another member", await other.acquired(10), [(0, 9, 2)])
+
+
+@SECTION.check(
+    "R11a",
+    "The delivery limit",
+    versions="1+",
+    subject="ShareFetch",
+    kind=CheckKind.CONFIG,
+    needs=NEEDS,
+    apis=APIS,
+    source="KIP-932, KIP-1240",
+    expected="a record that is released after share.delivery.count.limit deliveries does not come again",
+)
+async def limit(scene: CheckContext) -> None:
+    member = await reader(scene, 1, share_delivery_count_limit="2")
+    for count in (1, 2):
+        scene.equal("the acquired range", await member.acquire(1), [(0, 0, count)])
+        await member.acknowledge([(0, 0, (RELEASE,))])
+    scene.equal("the acquired ranges afterwards", ranges_of(await member.fetch()), [])

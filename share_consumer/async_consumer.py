@@ -1,0 +1,141 @@
+"""`AsyncShareConsumer`: the asyncio member of a share group. Calls that wait are awaited.
+
+Heartbeats do not depend on the event loop, because they run on the driver's thread.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from types import TracebackType
+from typing import Never, Self, TypeVar
+
+from kohort.network.arguments import seconds_given
+from kohort.network.errors import ConcurrentUseError
+from kohort.network.timed_event import TimedEvent, call_in
+from kohort.share_consumer.consumer_base import LONGEST_POLL_S, Failures, OnAcknowledged, ShareConsumerBase
+from kohort.share_consumer.share_config import ShareConsumerConfig
+from kohort.share_consumer.share_records import ShareRecords
+
+T = TypeVar("T")
+
+
+class AsyncShareConsumer(ShareConsumerBase):
+    """As `ShareConsumer`, for asyncio.
+
+        async with AsyncShareConsumer("localhost:9092", group="jobs") as consumer:
+            consumer.subscribe(["work"])
+            async for batch in consumer:
+                for record in batch:
+                    consumer.acknowledge(record, "accept")
+                failures = await consumer.commit()
+
+    Create it inside a running loop, and use it there. `poll`, `commit` and `close` are awaited. One task at a time may
+    poll (ConcurrentUseError). The records of a poll that was cancelled come with the next one.
+    """
+
+    def _begin(self, config: ShareConsumerConfig, on_acknowledged: OnAcknowledged | None) -> None:
+        loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
+        self._polling = False
+        self._news = TimedEvent()
+        super()._begin(config, on_acknowledged)
+        self._driver.on_update = partial(call_in, loop, self._news.set)  # keeps no consumer alive
+
+    async def poll(self, timeout_s: float = 1.0, **strange: Never) -> list[ShareRecords]:
+        """Return acquired records, a ShareRecords for each range with one delivery count; see `ShareConsumer.poll`."""
+        timeout_s = seconds_given(timeout_s, **strange)
+        visit = self._enter()
+        try:
+            batches = await self._collect(timeout_s, every=True)
+            found = [batch for batch in batches if len(batch)]
+        except BaseException:
+            visit.leave()
+            raise
+        visit.handed = batches  # the last step, as in ShareConsumer
+        return found
+
+    async def __aiter__(self) -> AsyncIterator[ShareRecords]:
+        """Yield batches, for ever. Each step is a poll. Iteration ends when the consumer is closed."""
+        while not self._closed:
+            visit = self._enter()
+            try:
+                batches = await self._collect(LONGEST_POLL_S, every=False)
+                found = [batch for batch in batches if len(batch)]
+            except BaseException:
+                visit.leave()
+                raise
+            visit.handed = batches
+            for batch in found:
+                yield batch
+
+    async def _collect(self, timeout_s: float, *, every: bool) -> list[ShareRecords]:
+        if self._polling:
+            raise ConcurrentUseError("another task is polling this share consumer", hint="poll from one task")
+        driver = self._driver
+        until = self._begin_poll(timeout_s)
+        self._polling = True
+        try:
+            while not self._closed:
+                self._call_back()
+                parked = await self._wait_for(self._look, until)
+                if parked is None:
+                    break
+                batches = self._batches(parked, every=every)
+                if any(len(batch) for batch in batches):
+                    return batches
+                self._poll_on(batches, driver.now(), until)
+        finally:
+            self._polling = False
+        return []
+
+    async def commit(self, timeout_s: float | None = None) -> Failures:
+        """Send the noted acknowledgements, and wait for their outcomes; see `ShareConsumer.commit`."""
+        seconds = self._commit_s(timeout_s)
+        with self._enter():
+            self._begin_commit()
+            if await self._wait_for(self._committed, self._driver.now() + seconds) is None:
+                raise self._no_outcome()
+            return self._failures()
+
+    async def close(self, timeout_s: float = 30.0) -> None:
+        """Send noted acknowledgements, release all other records, leave the group, close every connection.
+
+        It ends after `timeout_s` seconds at the latest. Safe to call again.
+        """
+        timeout_s = seconds_given(timeout_s)
+        driver = self._driver
+        driver.check_same_process()
+        if driver.stopping:
+            return
+        self._closed = True
+        self._news.set()  # another task may be waiting in poll
+        with self._door.visit():
+            until = driver.now() + timeout_s
+            try:
+                self._begin_close(until)
+                await self._wait_for(self._left, until)
+                self._call_back()
+            finally:
+                self._end()
+                driver.stop_soon()
+
+    async def _wait_for(self, look: Callable[[], T | None], until: float) -> T | None:
+        """The first value of `look` that is not None; None at `until` (monotonic s), and for a poll when closed."""
+        driver = self._driver
+        while True:
+            self._news.clear()
+            found = driver.lock.run(look)
+            if found is not None:
+                return found
+            driver.check()
+            left_s = until - driver.now()
+            if left_s <= 0 or (self._closed and look == self._look):
+                return None
+            await self._news.wait(left_s)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
