@@ -27,6 +27,10 @@ class BarrierOver(FencedError):
     """A contribution to a checkpoint that is complete or was given up."""
 
 
+class TaskTaken(FencedError):
+    """A contribution with a task that another member has started since. Nothing was written."""
+
+
 class RegionStopped(RegionError):
     """The region was stopped for good: too many resets in a row, or an error that no reset cures. `reason` has the
     cause."""
@@ -44,6 +48,18 @@ class StrangerError(RegionError):
 
 class UnreadError(RegionError):
     """Partitions that the region has read are not assigned to any member, so no checkpoint can be complete any more."""
+
+
+class NotCopartitionedError(RegionError):
+    """Topics whose partitions of one number form a task have different numbers of partitions."""
+
+
+class SplitTaskError(RegionError):
+    """Partitions of one task are assigned to several members: `place["assignor"]` must keep them together."""
+
+
+class StateVersionError(RegionError):
+    """A checkpoint has a state of a later version than this member, or members of several versions are present."""
 
 
 class ResetFailedError(RegionError):

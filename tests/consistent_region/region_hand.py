@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from kohort import TopicPartition
@@ -14,6 +14,7 @@ from kohort.consistent_region.region_driver import RegionDriver
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.store import MemoryStore
+from kohort.consistent_region.task_states import TaskStates
 from kohort.consistent_region.triggers import Manual
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceCause, RebalanceReason, Revoked
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
@@ -133,7 +134,7 @@ class Hand:
     def __init__(self, store: MemoryStore, name: str = "a", **settings: Any) -> None:
         self.now = 100.0
         self.consumer = HandConsumer()
-        self.state = DictState()
+        self.states = TaskStates(lambda _task: DictState())
         self.member = RegionMember(name, RegionSettings(trigger=Manual(), look_interval_s=0.01, **settings))
         self.coordinator = RegionCoordinator(store, "r", "g", lambda: self.now, lease_s=30.0)
         self.low = False
@@ -141,13 +142,18 @@ class Hand:
             self.member,
             self.coordinator,
             self.consumer,
-            self.state,
+            self.states,
             self.handle,
             lambda: self.now,
             memory_low=lambda: self.low,
         )
         self.conductor.register()
         self.conductor.subscribed()
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """All tasks' states as one."""
+        return {key: value for one in self.states.states.values() for key, value in cast(DictState, one).items()}
 
     def handle(self, record: Any, state: DictState) -> None:
         state[f"{record.partition}"] = [*state.get(f"{record.partition}", []), record.offset]
