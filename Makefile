@@ -189,7 +189,7 @@ mutation: dev  ## random small faults in tests/mutation/scope.py, which tests wi
 	@nice -n 10 $(BIN)/python -m tests.mutation --seed $(or $(SEED),1) --count $(or $(COUNT),300) --jobs $(or $(JOBS),1)
 
 docs: dev  ## make the pages that come from tables of the code, and the site of all pages in out/site; strict
-	@$(BIN)/python docs/make.py
+	@$(BIN)/python -m docs.make
 	@$(BIN)/zensical build --strict
 
 clean:  ## remove built files

@@ -19,9 +19,11 @@ COMPILED = (
     "fastpath/_columns",
     "fastpath/_records",
     "fastpath/_encode",
+    "fastpath/_fetch",
     "fastpath/_rows",
     "assignors/_balance",
     "network/_guard",
+    "producer/_open_batch",
 )
 SOURCES = [Path("src/kohort", f"{name}.pyx") for name in COMPILED]
 FLAGS = {"win32": ["/O2"]}.get(sys.platform, ["-O3", "-fno-strict-aliasing"])
@@ -44,6 +46,7 @@ EXTRAS = {
     "postgres": ["psycopg[binary]>=3.2.1"],
     "prometheus": ["prometheus_client>=0.20"],
     "opentelemetry": ["opentelemetry-api>=1.24", "opentelemetry-proto>=1.24"],  # -proto: what brokers ask for (KIP-714)
+    "msk": ["aws-msk-iam-sasl-signer-python>=1.0"],  # tokens of IAM for Amazon MSK
     "kerberos": ["gssapi>=1.8"],  # source only, and needs krb5's headers: so it is no part of dev
     "cli": ["typer>=0.15.4", "rich>=13", "dpkt>=1.9.8"],
 }
@@ -79,7 +82,11 @@ EXTRAS["dev"] = [
     "PyJWT[crypto]",  # the tokens and certificates of tests
     "pandas",
     "polars>=1",
+    "duckdb>=1",  # with fastapi and uvicorn for the tutorials, which tests run
+    "fastapi",
+    "uvicorn",
     "mypy",
+    "pyright[nodejs]",
     "ruff",
     "import-linter",
     "pip-audit",

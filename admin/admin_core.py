@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kohort.admin.admin_config import AdminConfig
 from kohort.common import KohortError
+from kohort.common.named_tuple import NamedTuple
 from kohort.network.backoff import Backoff
 from kohort.network.client_metrics import Counters
 from kohort.network.connection_states import ConnectionStates

@@ -38,7 +38,11 @@ T = TypeVar("T")
 
 
 class AdminClosed(KohortError):
-    """The admin was closed; a closed admin cannot be opened again."""
+    """The admin was closed; a closed admin cannot be opened again.
+
+    Cure:
+        Make a new admin.
+    """
 
 
 def first_of(answers: Sequence[Any], api: str, **asked: str) -> Any:

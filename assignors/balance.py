@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from kohort.assignors.core import core
 from kohort.assignors.group import NO_GENERATION, GroupView, Member
+from kohort.common.named_tuple import NamedTuple
 
 
 class Classes(NamedTuple):

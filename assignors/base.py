@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from kohort.assignors.group import NO_GENERATION
 from kohort.common import TopicPartition
+from kohort.common.named_tuple import NamedTuple
 
 if TYPE_CHECKING:
     from kohort.assignors.group import GroupView

@@ -12,11 +12,12 @@ from bisect import bisect_right
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 from kohort.assignors.errors import BadGroup
 from kohort.common import TopicPartition
 from kohort.common.frozen import Frozen
+from kohort.common.named_tuple import NamedTuple
 
 #: The generation of a member that has not joined one yet (KIP-792).
 NO_GENERATION = -1

@@ -13,9 +13,10 @@ from contextlib import contextmanager
 
 from benchmarks import peers
 from benchmarks.report import OURS, Report
+from kohort.producer.producer_settings import CompressionType
 
 PARTITIONS = peers.PARTITIONS
-CODECS = ("none", "lz4", "zstd", "snappy", "gzip")
+CODECS: tuple[CompressionType, ...] = ("none", "lz4", "zstd", "snappy", "gzip")
 RECORDS = 2_000_000
 VALUE_BYTES = 100
 SIZES = {VALUE_BYTES: RECORDS, 1000: 400_000}  # value bytes -> records
@@ -30,7 +31,7 @@ def run(report: Report) -> None:
                 _table(report, bootstrap, codec, size, count)
 
 
-def _table(report: Report, bootstrap: str, codec: str, size: int, count: int) -> None:
+def _table(report: Report, bootstrap: str, codec: CompressionType, size: int, count: int) -> None:
     topic = words(bootstrap, codec, count, size)
     work = f"consume {size} B, {codec}"
     clients: list[tuple[str, Callable[[str, str, int], int], int, int]] = [
@@ -64,7 +65,9 @@ def running_broker() -> Iterator[str]:
         yield broker.bootstrap
 
 
-def filled(bootstrap: str, codec: str, records: int = RECORDS, size: int = VALUE_BYTES, distinct: int = 1) -> str:
+def filled(
+    bootstrap: str, codec: CompressionType, records: int = RECORDS, size: int = VALUE_BYTES, distinct: int = 1
+) -> str:
     """A topic with so many records, spread evenly, of 1,000 keys and `distinct` values, written by librdkafka."""
     from confluent_kafka import Producer
 
@@ -93,7 +96,7 @@ def filled(bootstrap: str, codec: str, records: int = RECORDS, size: int = VALUE
     return topic
 
 
-def words(bootstrap: str, codec: str, records: int, size: int) -> str:
+def words(bootstrap: str, codec: CompressionType, records: int, size: int) -> str:
     """A topic with so many records of so many bytes of text, spread evenly, written by our own producer."""
     import pyarrow as pa
 

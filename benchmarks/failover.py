@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from benchmarks.report import OURS, Report
 from kohort import Consumer, RebalanceHooks, TopicPartition
 from kohort.coordinator_client import Assigned, Lost, Revoked
+from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.testing import RealCluster
 from kohort.testing.plain_wire import ask, string
 from kohort.testing.real_broker import OPTIMIZING
@@ -96,7 +97,7 @@ class Watched:
         return quiet and self.started == MEMBERS and all(self.reads.values()) and len(self.commits) > 3
 
 
-def fail_over(cluster: RealCluster, protocol: str = "classic") -> Failover:
+def fail_over(cluster: RealCluster, protocol: GroupProtocol = "classic") -> Failover:
     """Kill the broker that coordinates a group of ours, as soon as it is no replica's only one, and watch. The broker
     stays dead."""
     _await_whole(cluster)
@@ -185,7 +186,7 @@ class _Probe(threading.Thread):
             time.sleep(0.01)
 
 
-def _member(bootstrap: str, topic: str, protocol: str, watched: Watched) -> None:
+def _member(bootstrap: str, topic: str, protocol: GroupProtocol, watched: Watched) -> None:
     class Hooks(RebalanceHooks):
         def on_assigned(self, event: Assigned) -> None:
             watched.rebalanced()

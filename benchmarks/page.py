@@ -33,10 +33,9 @@ def page() -> str:
     ]
     for result in results():
         machine = result["machine"]
-        title = (import_module(f"benchmarks.{result['benchmark']}").__doc__ or "").strip().splitlines()[0]
         parts += [
             f"## {result['benchmark']}",
-            title,
+            *_described(import_module(f"benchmarks.{result['benchmark']}").__doc__ or ""),
             f"`{result['command']}`, {machine['date']}, {machine['cores']} cores of {machine['cpu']}, "
             f"Python {machine['python']}.",
             "\n".join(_table(result)),
@@ -86,6 +85,12 @@ def draw(path: Path) -> None:
     axes.margins(y=0.02)
     figure.tight_layout()
     figure.savefig(path, dpi=110)
+
+
+def _described(docstring: str) -> list[str]:
+    """The paragraphs of a benchmark's docstring, which say how it measures. Commands are left out."""
+    paragraphs = docstring.strip().split("\n\n")
+    return [" ".join(one.split()) for one in paragraphs if not one.startswith(" ")]
 
 
 def _table(result: dict[str, Any]) -> Iterator[str]:

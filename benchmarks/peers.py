@@ -8,7 +8,7 @@ import socket
 import uuid
 
 from kohort import Consumer, TopicPartition
-from kohort.coordinator_client.fetch.fetch_buffer import slice_end
+from kohort.fastpath._fetch import slice_end
 from kohort.protocol.apis.fetch import FetchPartition, FetchRequest, FetchTopic
 from kohort.protocol.wire import WireConnection
 

@@ -9,6 +9,7 @@ import os
 import platform
 import statistics
 import time
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import PackageNotFoundError, version
@@ -19,10 +20,11 @@ from typing import NamedTuple
 OURS = "kohort"
 RESULTS = Path(__file__).parent / "results"
 PEERS = ("aiokafka", "confluent-kafka", "construct", "Cython", "kafka-python", "kio", "pyarrow", "pyspark")
+UNITS_OF_AMOUNT = ("bytes", "kB", "MB", "threads", "% of a core", "rebalances", "commits", "wake-ups", "calls")
 TIME, AMOUNT = ("faster", "slower"), ("less", "more")
 UNITS: Mapping[str, tuple[bool, tuple[str, str]]] = MappingProxyType(
     dict.fromkeys(("s", "ms", "us"), (True, TIME))
-    | dict.fromkeys(("bytes", "kB", "MB", "threads", "% of a core", "rebalances", "commits"), (True, AMOUNT))
+    | dict.fromkeys(UNITS_OF_AMOUNT, (True, AMOUNT))
     | {"records/s": (False, TIME)}
 )
 """By unit: whether a lower figure is better, and the words for a better and a worse one."""
@@ -84,6 +86,7 @@ class Report:
 
     name: str
     command: str = ""  # where it is not `python -m benchmarks NAME`
+    options: Namespace = field(default_factory=Namespace)
     rows: list[Row] = field(default_factory=list)
 
     def add(self, work: str, who: str, value: float, unit: str, note: str = "") -> None:
@@ -95,9 +98,9 @@ class Report:
         for one in ratios(self.rows):
             print(f"  {one.work:<58} {one!s:>16} {one.peer} ({one.unit})", flush=True)
 
-    def save(self) -> Path:
-        RESULTS.mkdir(exist_ok=True)
-        path = RESULTS / f"{self.name}.json"
+    def save(self, folder: Path = RESULTS) -> Path:
+        folder.mkdir(parents=True, exist_ok=True)
+        path = folder / f"{self.name}.json"
         document = {
             "benchmark": self.name,
             "command": self.command or f"python -m benchmarks {self.name}",

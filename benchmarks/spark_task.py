@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from kohort.producer import Producer
+from kohort.producer.producer_settings import CompressionType
 from kohort.spark import OffsetRange
 from kohort.spark.partition_reader import as_spark
 from kohort.spark.reader import read_range
@@ -29,7 +30,7 @@ from tests.secured import LISTENERS, LOGINS, PASSWORD, USER
 SMALL_TASKS = 50
 
 
-def fill(bootstrap: str, records: int, size: int, codec: str) -> str:
+def fill(bootstrap: str, records: int, size: int, codec: CompressionType) -> str:
     """A topic of one partition."""
     import pyarrow as pa
 

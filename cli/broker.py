@@ -1,7 +1,8 @@
-"""`kohort broker start|stop|status`: real Apache Kafka in the background, one named instance a user and name.
+"""`kohort broker start|stop|status`: brokers in the background, one named instance a user and name.
 
 A background start runs this same command in the foreground in a process of its own, the keeper. The brokers live as
-long as the keeper; what it started is written to a state file in the user's cache.
+long as the keeper; what it started is written to a state file in the user's cache. Brokers are real Apache Kafka, or
+with `--fake` the fake broker of `kohort.testing`, which lives in the keeper itself.
 """
 
 import json
@@ -10,24 +11,59 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kohort.common.foreign_text import parsed_json
+from kohort.common.named_tuple import NamedTuple
 from kohort.testing import BrokerStartError, BrokerStateError, RealCluster
 from kohort.testing.cache import cache_dir, is_locked, locked
 from kohort.testing.jars import DEFAULT_VERSION, TRIED_VERSIONS, classpath
 from kohort.testing.process_signals import KILL
 
+if TYPE_CHECKING:
+    from kohort.testing import FakeBroker
+
 STOP_TIMEOUT_S = 30.0
 START_TIMEOUT_S = 180.0
+FAKE_VERSION = "fake"
+"""The version that a `FakeBroker` shows."""
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Real Apache Kafka on this machine, from its jars.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Apache Kafka on this machine, from its jars.")
 
 Name = Annotated[str, typer.Option(help="The instance, if several run at the same time.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]
+
+
+class InstanceOptions(NamedTuple):
+    """An instance to start, by the options of `start`."""
+
+    name: str
+    fake: bool
+    version: str
+    brokers: int
+    port: int
+    tls: bool
+    users: Mapping[str, str]
+
+    @property
+    def arguments(self) -> list[str]:
+        """The options that give the same instance."""
+        given = ["--name", self.name, "--version", self.version, "--brokers", str(self.brokers)]
+        given += ["--port", str(self.port), *(["--fake"] if self.fake else []), *(["--tls"] if self.tls else [])]
+        return given + [part for user, password in self.users.items() for part in ("--sasl", f"{user}:{password}")]
+
+    def open(self) -> "RealCluster | FakeBroker":
+        """Start the brokers."""
+        ports = tuple(range(self.port, self.port + self.brokers)) if self.port else ()
+        if self.fake:
+            from kohort.testing import FakeBroker  # a real broker needs no codec
+
+            return FakeBroker(nodes=self.brokers, ports=ports, keep_calls=False)
+        return RealCluster(self.brokers, version=self.version, tls=self.tls, users=self.users, ports=ports)
 
 
 @app.command()
@@ -42,6 +78,9 @@ def start(
             min=0, max=65535, help="Port of the first broker; the others get the next ports. 0 selects free ports."
         ),
     ] = 0,
+    fake: Annotated[
+        bool, typer.Option("--fake", help="Serve the fake broker: without a JDK, in one process, records in memory.")
+    ] = False,
     tls: Annotated[bool, typer.Option("--tls", help="Add a TLS listener.")] = False,
     sasl: Annotated[
         list[str] | None, typer.Option(help="NAME:PASSWORD; adds a SASL listener. May be repeated.")
@@ -53,20 +92,23 @@ def start(
     """Start a broker or a cluster, and print its addresses when it is ready.
 
     Example: kohort broker start --version 3.9.1 --port 9092
+
+    Example: kohort broker start --fake --port 9092
     """
     state = _read(name)
     if state is not None:
         raise BrokerStateError(
             f"{name!r} runs already", hint=f"kohort broker stop --name {name}", bootstrap=state["bootstrap"]
         )
-    users = dict(_user(entry) for entry in sasl or [])
-    classpath(version)  # resolved in this process, which shows the progress
+    if fake and (tls or sasl or version != DEFAULT_VERSION):
+        raise typer.BadParameter("excludes --version, --tls and --sasl", param_hint="--fake")
+    options = InstanceOptions(name, fake, version, brokers, port, tls, dict(_user(entry) for entry in sasl or []))
+    if not fake:
+        classpath(version)  # resolved in this process, which shows the progress
     if foreground:
-        _keep(name, version, brokers, port, tls, users, as_json)
+        _keep(options, as_json)
         return
-    command = [sys.executable, "-m", "kohort.cli.main", "broker", "start", "--foreground", "--name", name]
-    command += ["--version", version, "--brokers", str(brokers), "--port", str(port), *(["--tls"] if tls else [])]
-    command += [part for user, password in users.items() for part in ("--sasl", f"{user}:{password}")]
+    command = [sys.executable, "-m", "kohort.cli.main", "broker", "start", "--foreground", *options.arguments]
     log = _folder() / f"{name}.log"
     with log.open("wb") as output:
         keeper = subprocess.Popen(
@@ -119,37 +161,44 @@ def status(as_json: AsJson = False) -> None:
         _show(state, as_json=False)
 
 
-def _keep(name: str, version: str, count: int, port: int, tls: bool, users: dict[str, str], as_json: bool) -> None:
+def _keep(options: InstanceOptions, as_json: bool) -> None:
     """Run the brokers until a signal. The state file exists exactly while they serve."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(0))
-    ports = tuple(range(port, port + count)) if port else ()
-    life = locked(_lock_file(name))  # held while this process lives, as a sign of life
-    with life, RealCluster(count, version=version, tls=tls, users=users, ports=ports) as cluster:
-        state: dict[str, object] = {
-            "name": name,
-            "pid": os.getpid(),
-            "version": version,
-            "bootstrap": cluster.bootstrap,
-            "logs": [str(log) for log in cluster.logs],
-        }
-        if tls:
-            state |= {"bootstrap_tls": cluster.bootstrap_tls, "ca_file": str(cluster.ca_file)}
-        if users:
-            state["bootstrap_sasl"] = cluster.bootstrap_sasl
-        if tls and users:
-            state["bootstrap_sasl_tls"] = cluster.bootstrap_sasl_tls
-        scratch = _state_file(name).with_suffix(f".{os.getpid()}")
+    file = _state_file(options.name)
+    life = locked(_lock_file(options.name))  # held while this process lives, as a sign of life
+    with life, options.open() as cluster:
+        state = _state(options, cluster)
+        scratch = file.with_suffix(f".{os.getpid()}")
         scratch.write_text(json.dumps(state))
-        scratch.rename(_state_file(name))
+        scratch.rename(file)
         try:
             _show(state, as_json)
-            while all(node.running for node in cluster.nodes):
+            while not isinstance(cluster, RealCluster) or all(node.running for node in cluster.nodes):
                 time.sleep(0.5)
             raise BrokerStateError("a broker process ended", log=cluster.logs[0])
         except KeyboardInterrupt:
             pass
         finally:
-            _state_file(name).unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
+
+
+def _state(options: InstanceOptions, cluster: "RealCluster | FakeBroker") -> dict[str, object]:
+    """The addresses of a running instance, as `status` shows them."""
+    state: dict[str, object] = {
+        "name": options.name,
+        "pid": os.getpid(),
+        "version": cluster.version,
+        "bootstrap": cluster.bootstrap,
+    }
+    if isinstance(cluster, RealCluster):
+        state["logs"] = [str(log) for log in cluster.logs]
+        if options.tls:
+            state |= {"bootstrap_tls": cluster.bootstrap_tls, "ca_file": str(cluster.ca_file)}
+        if options.users:
+            state["bootstrap_sasl"] = cluster.bootstrap_sasl
+        if options.tls and options.users:
+            state["bootstrap_sasl_tls"] = cluster.bootstrap_sasl_tls
+    return state
 
 
 def _folder() -> Path:
@@ -192,7 +241,11 @@ def _show(state: dict[str, object], as_json: bool) -> None:
     if as_json:
         print(json.dumps(state), flush=True)
         return
-    print(f"{state['name']}: Apache Kafka {state['version']} at {state['bootstrap']}", flush=True)
+    is_fake = state["version"] == FAKE_VERSION
+    kind = "a fake broker in memory" if is_fake else f"Apache Kafka {state['version']}"
+    print(f"{state['name']}: {kind} at {state['bootstrap']}", flush=True)
+    if is_fake:
+        print("  One process. Its records and groups end with it. It has no TLS, login, disk or replicas.", flush=True)
     for label in ("bootstrap_tls", "bootstrap_sasl", "bootstrap_sasl_tls", "ca_file"):
         if label in state:
             print(f"  {label}: {state[label]}", flush=True)

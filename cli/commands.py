@@ -1,7 +1,8 @@
 """The table of commands."""
 
 from importlib.util import find_spec
-from typing import NamedTuple
+
+from kohort.common.named_tuple import NamedTuple
 
 
 class CommandEntry(NamedTuple):

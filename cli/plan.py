@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -14,6 +15,7 @@ from kohort.cli.connection_options import AsJson, ConnectionOptions, connected, 
 from kohort.cli.terminal import cell
 from kohort.common import TopicPartition
 from kohort.common.foreign_text import parsed_json
+from kohort.spark.checkpoint import finished_offsets
 from kohort.spark.errors import PlanError
 from kohort.spark.offset_json import unlogged
 from kohort.spark.plan import Bound, Point, ReadPlan
@@ -43,6 +45,10 @@ def plan(
     read_committed: Annotated[
         bool, typer.Option("--read-committed", help="Read up to the last stable offset, without open transactions.")
     ] = False,
+    checkpoint: Annotated[
+        Path | None,
+        typer.Option(help="A stream's checkpoint, a local folder: start behind the last batch that it has finished."),
+    ] = None,
     fail_on_data_loss: Annotated[
         bool, typer.Option("--fail-on-data-loss", help="Fail for an offset outside the log, in place of a gap.")
     ] = False,
@@ -51,14 +57,17 @@ def plan(
     """List the ranges that kafka_rdd and format("kohort") would read, and the gaps before them.
 
     Example: kohort plan --bootstrap localhost:9092 --topic payments --start committed --group billing
+
+    The lag of a stream: kohort plan --bootstrap localhost:9092 --checkpoint DIR
     """
+    read = {} if checkpoint is None else finished_offsets(checkpoint)
     settings = cluster.keywords() | ({"isolation_level": "read_committed"} if read_committed else {})
     found = make_plan(
         settings.pop("bootstrap"),
         topics=topic or (),
-        partitions=[_place(one) for one in partition or ()],
+        partitions=[_place(one) for one in partition or ()] or list(read),
         pattern=pattern,
-        start=bound(start),
+        start=read or bound(start),
         stop=bound(stop),
         group=group,
         min_partitions=min_partitions,

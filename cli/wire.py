@@ -8,7 +8,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any
 
 import typer
 
@@ -16,6 +16,7 @@ from kohort.cli.connection_options import ConnectionOptions, connected
 from kohort.cli.frame_input import Captured, frames_of_pcap, is_pcap, literal
 from kohort.cli.terminal import say
 from kohort.common.errors import KohortError, WireError
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.replay import Replayed
 from kohort.coordinator_client.replay import replay as replay_member
 from kohort.protocol import tape

@@ -47,4 +47,8 @@ class WireError(KohortError):
     """Bytes that are not the message they claim to be (or values that no message can hold).
 
     Carries `api`, `version`, `path` (the field) and `offset` (into the frame) where they are known.
+
+    Cure:
+        Send the bytes to `kohort wire explain`, which shows the place. A broker that sends them has a defect, or is no
+        Kafka broker.
     """

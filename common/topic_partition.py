@@ -1,8 +1,7 @@
 """The one coordinate every layer shares."""
 
-from typing import NamedTuple
-
 from kohort.common.foreign_text import escaped
+from kohort.common.named_tuple import NamedTuple
 
 
 class TopicPartition(NamedTuple):

@@ -6,8 +6,9 @@ These functions only convert the same values into the form of a version.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.conformance.broker_under_test import Topic
 from kohort.conformance.check import Need
 

@@ -48,10 +48,12 @@ if TYPE_CHECKING:
     from kohort.consistent_region.kafka_sink import KafkaSink as KafkaSink
 
 
-def __getattr__(name: str) -> object:
-    """Import the Kafka sink, with its producer, at its first use."""
-    if name == "KafkaSink":
-        from kohort.consistent_region.kafka_sink import KafkaSink
+if not TYPE_CHECKING:  # a name that is missing is an error of a type checker
 
-        return KafkaSink
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        """Import the Kafka sink, with its producer, at its first use."""
+        if name == "KafkaSink":
+            from kohort.consistent_region.kafka_sink import KafkaSink
+
+            return KafkaSink
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,8 +7,9 @@ of a member does not stop the region. Transactions run one at a time.
 import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from typing import Final
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import coordinator_rules
 from kohort.consistent_region import hand_over as handing

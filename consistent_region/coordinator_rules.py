@@ -4,15 +4,16 @@ Every coordinator runs these functions, with one transaction for each call, on a
 
 * Every write has the writer's incarnation, and most writes its epoch. Writes of an older incarnation are rejected
   (`FencedError`).
-* A checkpoint begins if every present member is in the region's epoch and reports the same group generation, and these
-  members own every partition together. Its barrier names them. It ends without a manifest if one of them reports
+* A checkpoint begins if present members, in the region's epoch and in one group generation, own every partition
+  together. Its barrier names them. It ends without a manifest if one of them reports
   another generation, restarts, takes a task, or a reset begins. All contributions are therefore cuts of one assignment,
   in which every task has one owner.
 * A checkpoint is complete when each member of the barrier has contributed its tasks, and no partition that the region
   ever owned is missing.
 * A member is present while its lease runs. Every write renews the lease, and so does an occasional look. The lease ends
-  when the member leaves, or when it expires. An absent member has no task, so no checkpoint waits for it, and its
-  record is deleted after a time. States belong to tasks, and the next owner of a task takes its state.
+  when the member leaves, or when it expires. No checkpoint waits for an absent member, nor for one whose partitions
+  others have by now. Its record is deleted after a time. States belong to tasks, and the next owner of a task takes its
+  state.
 * A reset is a new epoch. Requests of many members for one rebalance are one reset. Requests after the first name an
   older epoch, or a generation that has already had its reset.
 """
@@ -187,20 +188,23 @@ def take(
 def begin_checkpoint(
     record: RegionRecord, ticket: CheckpointTicket, epoch: int, now: float, timeout_s: float, lease_s: float
 ) -> RegionRecord:
-    """Return the record with a barrier, or unchanged if there is a barrier or partitions of present members move."""
+    """Return the record with a barrier of the members in this generation, if they own all partitions together.
+
+    Unchanged if there is a barrier, or if partitions move. Members without partitions are not waited for.
+    """
     known = _known(record, ticket)
     _check_running(record)
     if record.barrier is not None or epoch != record.epoch:
         return record
-    here = {name: one for name, one in record.members.items() if one is known or one.here(now, lease_s)}
-    generations = {one.generation for one in here.values()}
-    if any(one.epoch != record.epoch for one in here.values()):
-        return record
-    if len(generations) != 1 or NO_GENERATION in generations:
-        return record
-    if sum(one.owned for one in here.values()) < len(record.initial):
-        return record  # an absent member has partitions of this generation: wait for the next generation
-    barrier = Barrier(record.next_sequence, record.epoch, generations.pop(), tuple(sorted(here)))
+    own = (record.epoch, known.generation)
+    ready = {
+        name: one
+        for name, one in record.members.items()
+        if (one is known or one.here(now, lease_s)) and (one.epoch, one.generation) == own
+    }
+    if known.generation == NO_GENERATION or sum(one.owned for one in ready.values()) < len(record.initial):
+        return record  # another member has partitions of this generation, or they are moving
+    barrier = Barrier(record.next_sequence, record.epoch, known.generation, tuple(sorted(ready)))
     return replace(
         record,
         barrier=barrier,

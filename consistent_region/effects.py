@@ -10,9 +10,10 @@ commit.
 import struct
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 from kohort.common.foreign_text import parsed_json
+from kohort.common.named_tuple import NamedTuple
 from kohort.consistent_region.errors import ResetFailedError
 from kohort.consistent_region.manifest import canonical
 from kohort.consistent_region.offsets import Positions

@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kohort.common.foreign_text import parsed_json
+from kohort.common.named_tuple import NamedTuple
 from kohort.consistent_region.checkpoint_barrier import NO_PAST, Barrier, StorePast
 from kohort.consistent_region.errors import AlienManifest, CorruptManifest
 from kohort.consistent_region.manifest import (

@@ -11,8 +11,9 @@ import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.private_files import opener
 from kohort.consistent_region.errors import ConfigurationError, CoordinatorUnavailable, StoreLost
 

@@ -6,8 +6,9 @@ moment, are a consistent checkpoint of the region. A task has one owner at a tim
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple
+from typing import Final
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.errors import ConfigurationError, NotCopartitionedError
 

@@ -8,8 +8,9 @@ Offsets that another program committed are no evidence. Brokers delete offsets a
 """
 
 from collections.abc import Iterable
-from typing import Final, NamedTuple
+from typing import Final
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.consistent_region.checkpoint_barrier import MembershipView, StorePast
 from kohort.consistent_region.errors import StoreLost, StoreWentBack
 

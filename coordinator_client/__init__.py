@@ -92,9 +92,11 @@ __all__ = [
 _HOME = {"AsyncConsumer": "async_consumer", "Consumer": "consumer"}
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
-    globals()[name] = found
-    return found
+if not TYPE_CHECKING:  # a name that is missing is an error of a type checker
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        found: object = getattr(import_module(f"{__name__}.{_HOME[name]}"), name)
+        globals()[name] = found
+        return found

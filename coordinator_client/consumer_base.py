@@ -39,6 +39,9 @@ from kohort.network.offset_requests import EARLIEST, LATEST, ListedOffset
 from kohort.network.promise import Promise
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from kohort.coordinator_client.consumer_settings import ConsumerSettings
     from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
 
 ALL = 1 << 30
@@ -59,11 +62,10 @@ class ConsumerBase:
         group: str | None = None,
         assignors: Sequence[str | Assignor] | None = None,
         on_reset: Callable[[OffsetReset], None] | None = None,
-        **settings: Any,
+        **settings: "Unpack[ConsumerSettings]",
     ) -> None:
-        if assignors is not None:
-            settings["assignors"] = assignors
-        self._begin(ConsumerConfig.of(bootstrap=bootstrap, group=group, **settings), on_reset)
+        named = {} if assignors is None else {"assignors": assignors}
+        self._begin(ConsumerConfig.of(bootstrap=bootstrap, group=group, **named, **settings), on_reset)
 
     @classmethod
     def from_config(

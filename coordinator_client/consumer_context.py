@@ -1,9 +1,9 @@
 """The narrow view of a consumer that its parts receive."""
 
 from collections.abc import Callable
-from typing import NamedTuple
 
 from kohort.common import KohortError
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.group.events import Event
 from kohort.coordinator_client.group.ready import MemberView

@@ -344,8 +344,12 @@ class ConsumerCore:
         """After marks or the view changed: which partitions are fetched and shown."""
         assignment = self.assignment
         fetchable = self.view.fetchable if self.view is not None and assignment is not self.manual else assignment
-        before, self.allowed = self.allowed, frozenset(fetchable).difference(self.marks.paused(assignment))
-        began = self.allowed - before
+        allowed = frozenset(fetchable).difference(self.marks.paused(assignment))
+        if allowed == self.allowed:
+            return
+        before, self.allowed = self.allowed, allowed
+        self.fetcher.change_allowed()
+        began = allowed - before
         self.fetcher.stale_log_offsets |= began
         self.fetcher.parked.readmitted(began)
 

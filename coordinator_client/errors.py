@@ -8,23 +8,44 @@ from kohort.network.errors import CommitFailed
 
 
 class ConsumerClosed(KohortError):
-    """The consumer was closed; a closed consumer cannot be opened again."""
+    """The consumer was closed; a closed consumer cannot be opened again.
+
+    Cure:
+        Make a new consumer.
+    """
 
 
 class CallbackError(KohortError):
-    """A hook called what must not be called inside a hook (poll, close, subscribe...)."""
+    """A hook called what must not be called inside a hook (poll, close, subscribe...).
+
+    Cure:
+        Return from the hook first. Do the call after the poll that ran the hook.
+    """
 
 
 class WakeupError(KohortError):
-    """`wakeup()` was called: raised exactly once, by the running poll or the next one."""
+    """`wakeup()` was called: raised exactly once, by the running poll or the next one.
+
+    Cure:
+        Leave the loop, or poll again.
+    """
 
 
 class NoOffset(KohortError):
-    """No committed offset, and `auto_offset_reset="none"` forbids choosing one: `topic`, `partition`."""
+    """No committed offset, and `auto_offset_reset="none"` forbids choosing one: `topic`, `partition`.
+
+    Cure:
+        `seek` to a start position, commit one, or set `auto_offset_reset`.
+    """
 
 
 class OffsetOutOfRange(KohortError):
-    """The position is outside the log and `auto_offset_reset="none"`: `topic`, `partition`, `offset`."""
+    """The position is outside the log and `auto_offset_reset="none"`: `topic`, `partition`, `offset`.
+
+    Cure:
+        `seek` into the log, or set `auto_offset_reset`. Retention has removed the records if the position is before the
+        log.
+    """
 
 
 class Truncation(KohortError):
@@ -32,20 +53,39 @@ class Truncation(KohortError):
 
     `diverges_at` is the end of the common log. It is omitted if the leader does not have the position's leader epoch
     (KIP-320).
+
+    Cure:
+        `seek` to `diverges_at` to read on in the new log. What was read behind it is not in the log any more.
     """
 
 
 class TopicRecreated(KohortError):
-    """The topic was deleted and created again, so positions in the old one are not valid: `topic`, both ids."""
+    """The topic was deleted and created again, so positions in the old one are not valid: `topic`, both ids.
+
+    Cure:
+        Decide on a position in the new topic, and `seek` to it.
+    """
 
 
 class RebalanceInProgress(CommitFailed):
-    """The group is rebalancing: not committed. Poll, so that the rebalance can finish, then commit again."""
+    """The group is rebalancing: not committed. Poll, so that the rebalance can finish, then commit again.
+
+    Cure:
+        Poll, so that the rebalance can finish, then commit again.
+    """
 
 
 class CommitRewind(CommitFailed):
-    """The commit would move a committed offset backwards. Pass `commit(..., allow_rewind=True)` to permit it."""
+    """The commit would move a committed offset backwards. Pass `commit(..., allow_rewind=True)` to permit it.
+
+    Cure:
+        Check the offsets. Pass `commit(..., allow_rewind=True)` if the position shall move back.
+    """
 
 
 class FetchFailed(KohortError):
-    """A Fetch error code that no retry cures: `topic`, `partition`, `offset`, and the broker's error."""
+    """A Fetch error code that no retry cures: `topic`, `partition`, `offset`, and the broker's error.
+
+    Cure:
+        Look up the broker's error and its log. `seek` behind the offset if its record cannot be read.
+    """

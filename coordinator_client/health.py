@@ -1,8 +1,9 @@
 """Is this consumer well? A snapshot for probes: an idle standby is healthy, a member that cannot rejoin is not."""
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.group.states import REBALANCING, MemberState
 
 if TYPE_CHECKING:

@@ -1,9 +1,9 @@
 """Checks the offsets that a hook returned, before anything is done with them."""
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.hooks import Assigned, HookCall, Revoked
 from kohort.coordinator_client.subscription_state import Start
 from kohort.network.errors import IllegalState

@@ -7,8 +7,9 @@ are committed before the partitions go. Offsets returned by `on_assigned` are th
 
 from collections.abc import Awaitable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple, Union
+from typing import TYPE_CHECKING, Union
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 
 if TYPE_CHECKING:

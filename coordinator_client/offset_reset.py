@@ -2,9 +2,9 @@
 
 import re
 from enum import Enum
-from typing import NamedTuple
 
 from kohort.common import TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.network.errors import ConfigError
 from kohort.network.offset_requests import EARLIEST, LATEST
 

@@ -13,11 +13,12 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice, pairwise
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 from kohort.assignors import Assignor, Rebalance, UnknownAssignor, get
 from kohort.assignors.range import RangeAssignor
 from kohort.common.errors import KohortError
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import rebalance_history
 from kohort.coordinator_client.group.classic_member import ClassicMember

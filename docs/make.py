@@ -5,11 +5,14 @@ import inspect
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from enum import Enum
+from functools import partial
 from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import TypeVar
 
+from docs import typed_settings
+from docs.grafana import board
 from kohort.consistent_region import states as region
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.exporting.readings import prometheus_name
@@ -25,6 +28,8 @@ from kohort.network.auth.security_config import SecurityConfig
 from kohort.network.client_config import ClientConfig
 from kohort.network.settings_table import Setting, Settings
 from kohort.producer.producer_config import ProducerConfig
+from kohort.share_consumer import states as share
+from kohort.share_consumer.share_config import ShareConsumerConfig
 
 State = TypeVar("State", bound=Enum)
 When = TypeVar("When", bound=Enum)
@@ -116,6 +121,24 @@ def region_states_page() -> str:
     return "\n\n".join(parts) + "\n"
 
 
+def share_states_page() -> str:
+    """docs/share-states.md."""
+    described = paragraphs(share.ShareState)
+    parts = [
+        "# The states of a member of a share group",
+        "Made by `docs/make.py` from `share_consumer/states.py`; change the table there and run `make docs`. "
+        "[share-groups.md](share-groups.md) describes share groups.",
+        diagram(share.TRANSITIONS, "OUT", _aside),
+        "The picture leaves out two transitions. A fatal error (GAVE_UP) leads from every state to FAILED. A caller "
+        "that does not poll leads to STALLED. The table has all transitions.",
+        "## States",
+        *(f"**{state.name}** ({state.value}). {described[state.name]}" for state in share.ShareState),
+        "## Every transition",
+        _table(share.TRANSITIONS),
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
 def _table(table: Mapping[State, Mapping[When, State]]) -> str:
     lines = ["| from | when | to |", "| --- | --- | --- |"]
     lines += [
@@ -160,7 +183,8 @@ def settings_page() -> str:
         "# Settings",
         "Made by `docs/make.py` from the tables in the code. Change them there and run `make docs`.",
         "`Consumer(bootstrap, setting=value)` takes kohort's names. `Consumer.from_config({...})` takes Kafka's names, "
-        "and values as text. An unknown name raises `ConfigError` with the nearest known name.",
+        "and values as text. An unknown name raises `ConfigError` with the nearest known name. Type checkers find "
+        "misspelt names and values too: the tables give `ConsumerSettings`, `ProducerSettings` and `AdminSettings`.",
         *(part for title, kind in SETTINGS.items() for part in (f"## {title}", _settings_table(_own_rows(kind)))),
     ]
     return "\n\n".join(parts) + "\n"
@@ -169,6 +193,7 @@ def settings_page() -> str:
 SETTINGS: Mapping[str, type[Settings]] = {
     "Consumer": ConsumerConfig,
     "Producer": ProducerConfig,
+    "ShareConsumer": ShareConsumerConfig,
     "Connections of every client": ClientConfig,
     "Security of every client": SecurityConfig,
 }
@@ -202,7 +227,17 @@ def public_errors() -> dict[str, list[type[Exception]]]:
     """Public package -> its error classes: each class once, at the first package that exports it."""
     found: dict[str, list[type[Exception]]] = {}
     seen: set[type] = set()
-    for package in ("common", "coordinator_client", "producer", "admin", "assignors", "fastpath", "spark", "testing"):
+    for package in (
+        "common",
+        "coordinator_client",
+        "producer",
+        "share_consumer",
+        "admin",
+        "assignors",
+        "fastpath",
+        "spark",
+        "testing",
+    ):
         module = import_module(f"kohort.{package}")
         values = (getattr(module, name) for name in module.__all__)
         classes = [one for one in values if isinstance(one, type) and issubclass(one, Exception) and one not in seen]
@@ -215,37 +250,56 @@ def public_errors() -> dict[str, list[type[Exception]]]:
     return {package: classes for package, classes in found.items() if classes}
 
 
+CURE = "\n\nCure:\n"
+
+
+def cause_and_cure(error: type[Exception]) -> tuple[str, str]:
+    """The docstring of an error: the text before its section `Cure:`, and that section in one line."""
+    cause, _, cure = inspect.cleandoc(error.__doc__ or "").partition(CURE)
+    return cause, " ".join(cure.split())
+
+
 def errors_page() -> str:
     """docs/reference/errors.md."""
     parts = [
         "# Errors",
         "Made by `docs/make.py` from the classes. Change them there and run `make docs`.",
         "Every error derives from `KohortError`. `error.place` holds the values that say where it happened, such as "
-        "topic, partition and offset. `error.hint` says what to do.",
+        "topic, partition and offset. `error.hint` says what to do. Classes without a cure are bases of others.",
     ]
     for package, classes in public_errors().items():
         parts.append(f"## kohort.{package}")
         for one in classes:
             bases = ", ".join(f"`{base.__name__}`" for base in one.__bases__)
+            cause, cure = cause_and_cure(one)
             parts.append(f"### {one.__name__}")
-            parts.append(f"Derives from {bases}. {inspect.cleandoc(one.__doc__ or '')}")
+            parts.append(f"Derives from {bases}. {cause}")
+            parts += [f"**Cure.** {cure}"] if cure else []
     return "\n\n".join(parts) + "\n"
 
 
-PAGES: Mapping[str, Callable[[], str]] = {
+PAGES: dict[str, Callable[[], str]] = {
     "reference/errors.md": errors_page,
     "reference/settings.md": settings_page,
     "metrics.md": metrics_page,
     "region-states.md": region_states_page,
+    "share-states.md": share_states_page,
     "states.md": states_page,
 }
 """Page -> its function."""
 
 
+FILES: dict[str, Callable[[], str]] = {
+    "recipes/grafana.json": board,
+    **{f"../{name}": partial(typed_settings.source, file) for name, file in typed_settings.FILES.items()},
+}
+"""File that is no page -> its function."""
+
+
 def main() -> None:
-    for name, make in PAGES.items():
+    for name, make in (PAGES | FILES).items():
         (HERE / name).write_text(make())
-        print(f"docs/{name}")
+        print((HERE / name).resolve().relative_to(HERE.parent))
 
 
 if __name__ == "__main__":

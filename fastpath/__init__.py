@@ -32,10 +32,12 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> object:
-    # A consumer never opens a segment, and the imports of mmap and pathlib take time.
-    if name == "open_segment":
-        from kohort.fastpath.segment import open_segment
+if not TYPE_CHECKING:  # a name that is missing is an error of a type checker
 
-        return open_segment
-    raise AttributeError(f"module 'kohort.fastpath' has no attribute {name!r}")
+    def __getattr__(name: str) -> object:
+        # A consumer never opens a segment, and the imports of mmap and pathlib take time.
+        if name == "open_segment":
+            from kohort.fastpath.segment import open_segment
+
+            return open_segment
+        raise AttributeError(f"module 'kohort.fastpath' has no attribute {name!r}")

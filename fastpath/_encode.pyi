@@ -1,4 +1,3 @@
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Protocol, final
 
@@ -19,17 +18,6 @@ class RecordLike(Protocol):
     def value(self) -> bytes | None: ...
     @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]: ...
-
-class Growing(Protocol):
-    """A batch that `BatchBuilder.append_to` appends to."""
-
-    count: int
-    size: int
-
-class Account(Protocol):
-    """Counts the bytes that are buffered."""
-
-    buffered: int
 
 @final
 class Body:
@@ -59,18 +47,9 @@ class BatchBuilder:
         timestamp_ms: int,
         headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]] | None = None,
     ) -> int: ...
-    def append_to(
-        self,
-        batch: Growing,
-        queue: deque[Any],
-        account: Account,
-        key: Buffer | None,
-        value: Buffer | None,
-        timestamp_ms: int,
-        headers: Sequence[tuple[str, bytes | None]] | None = None,
-    ) -> None: ...
     def finish(self, codec: str | int | Codec = "none", level: int | None = None) -> Body: ...
 
+def compressed(body: Body, codec: str | int | Codec, level: int | None = None) -> Body: ...
 def seal(
     body: Body,
     *,

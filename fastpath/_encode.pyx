@@ -89,6 +89,14 @@ cdef Body body_of(
     return body
 
 
+def compressed(Body body not None, codec, level=None):
+    """Return the body of uncompressed records in a codec."""
+    return body_of(
+        body.payload, codec, level, body.count, body.first_offset, body.last_offset, body.first_timestamp_ms,
+        body.max_timestamp_ms,
+    )
+
+
 @cython.final
 cdef class BatchBuilder:
     """A batch that grows record by record."""
@@ -106,21 +114,6 @@ cdef class BatchBuilder:
     def append(self, key, value, int64_t timestamp_ms, headers=None):
         """Append one record as `encode` does, and return the batch's size with it. An exception changes nothing."""
         return self.add(NEXT, timestamp_ms, key, value, headers)
-
-    def append_to(self, batch, queue, account, key, value, int64_t timestamp_ms, headers=None):
-        """Append as `append` does, and set `batch.count` and `batch.size`.
-
-        Also add the new bytes to `account.buffered`, and put `batch` into `queue` if this is its first record. All of
-        it is one step: an exception from a signal handler finds all of it done, or nothing. `headers` is a sequence of
-        pairs.
-        """
-        cdef Py_ssize_t before = self.body.at
-        self.add(NEXT, timestamp_ms, key, value, headers)
-        if self.count == 1:
-            queue.append(batch)
-        batch.count = self.count
-        batch.size = self.body.at
-        account.buffered += self.body.at - before
 
     cdef Py_ssize_t add(self, int64_t offset, int64_t timestamp, key, value, headers) except -1:
         return self.lay_out(offset, timestamp, key, value, _named(headers) if headers else ())

@@ -38,7 +38,7 @@ cdef void _make_table() noexcept:
 _make_table()
 
 
-cdef uint32_t _crc32(const uint8_t *p, Py_ssize_t size) noexcept nogil:
+cdef uint32_t crc32_of(const uint8_t *p, Py_ssize_t size) noexcept nogil:
     cdef uint32_t crc = ~<uint32_t>0
     cdef Py_ssize_t i
     for i in range(size):
@@ -46,7 +46,7 @@ cdef uint32_t _crc32(const uint8_t *p, Py_ssize_t size) noexcept nogil:
     return ~crc
 
 
-cdef uint32_t _murmur2(const uint8_t *p, Py_ssize_t size) noexcept nogil:
+cdef uint32_t murmur2_of(const uint8_t *p, Py_ssize_t size) noexcept nogil:
     cdef uint32_t h = <uint32_t>MURMUR_SEED ^ <uint32_t>size, k
     cdef Py_ssize_t left = size
     while left >= 4:
@@ -73,7 +73,7 @@ cdef uint32_t _murmur2(const uint8_t *p, Py_ssize_t size) noexcept nogil:
 
 def murmur2(const uint8_t[::1] key not None):
     """MurmurHash2 as in the default partitioner of Kafka's Java client, without the sign bit."""
-    return _murmur2(&key[0] if key.shape[0] else NULL, key.shape[0]) & 0x7FFFFFFF
+    return murmur2_of(&key[0] if key.shape[0] else NULL, key.shape[0]) & 0x7FFFFFFF
 
 
 @cython.final
@@ -173,9 +173,9 @@ def spread(
             if size < 0 or (size == 0 and not java):
                 target[i] = otherwise
             elif java:
-                target[i] = (_murmur2(p, size) & 0x7FFFFFFF) % <uint32_t>partitions
+                target[i] = (murmur2_of(p, size) & 0x7FFFFFFF) % <uint32_t>partitions
             else:
-                target[i] = _crc32(p, size) % <uint32_t>partitions
+                target[i] = crc32_of(p, size) % <uint32_t>partitions
     if changed:
         raise RuntimeError(_CHANGED)
     return memoryview(out).cast("i")[: stop - start]

@@ -2,9 +2,10 @@
 
 from collections.abc import Iterator
 from struct import Struct
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 from zlib import crc32
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath.checksum import crc32c_function
 from kohort.fastpath.compression import Codec
 from kohort.fastpath.errors import CorruptRecord, UnsupportedMagic

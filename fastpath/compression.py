@@ -14,7 +14,9 @@ import threading
 from collections.abc import Callable, Iterator
 from enum import IntEnum
 from importlib.util import find_spec
-from typing import Any, NamedTuple
+from typing import Any
+
+from kohort.common.named_tuple import NamedTuple
 
 
 class Codec(IntEnum):

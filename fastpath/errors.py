@@ -13,6 +13,9 @@ class CorruptRecord(KohortError):
 
     `decoded`: the RecordColumns of the valid batches before it, if `kohort.fastpath.decode` raised it.
     `resumed_at`: the offset at which reading went on, if the batch was skipped (`on_corrupt="skip_batch"`).
+
+    Cure:
+        Read from another replica, or restore the log. `on_corrupt="skip_batch"` reads on behind the batch.
     """
 
     decoded: "RecordColumns | None" = None
@@ -20,12 +23,24 @@ class CorruptRecord(KohortError):
 
 
 class UnsupportedCodec(CorruptRecord):
-    """A compression codec id that no version of Kafka has defined."""
+    """A compression codec id that no version of Kafka has defined.
+
+    Cure:
+        Find the producer that wrote the batch. No client of Kafka can read it.
+    """
 
 
 class UnsupportedMagic(CorruptRecord):
-    """A record format newer than magic 2."""
+    """A record format newer than magic 2.
+
+    Cure:
+        Install a newer version of kohort.
+    """
 
 
 class DecompressionLimit(CorruptRecord):
-    """A batch that would exceed `max_decompressed_bytes`. Decompression stops before the memory is allocated."""
+    """A batch that would exceed `max_decompressed_bytes`. Decompression stops before the memory is allocated.
+
+    Cure:
+        Raise `max_decompressed_bytes` if the producer is trusted to send such batches.
+    """

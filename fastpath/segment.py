@@ -14,9 +14,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from struct import Struct
 from types import TracebackType
-from typing import Literal, NamedTuple, Self
+from typing import Literal, Self
 
 from kohort.common.errors import KohortError
+from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath._columns import RecordColumns
 from kohort.fastpath._records import decode
 from kohort.fastpath.batches import BatchInfo, batches, is_sound

@@ -4,7 +4,7 @@ Delays grow exponentially and have jitter, so that a thousand members that lost 
 moment (KIP-580).
 """
 
-from typing import NamedTuple
+from kohort.common.named_tuple import NamedTuple
 
 NEVER = float("inf")
 

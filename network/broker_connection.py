@@ -6,12 +6,14 @@ flow, `outgoing` to write, `received` for each whole frame, `overdue` at each tu
 """
 
 from collections import deque
+from collections.abc import Callable
 from enum import Enum
 from math import inf
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from kohort.common import KohortError, WireError
 from kohort.common.foreign_text import cut, scrubbed
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.version import __version__
 from kohort.network.auth.sasl import CHECK_PASSWORD, Conversation, Credentials, LoginRefused
 from kohort.network.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
@@ -66,6 +68,10 @@ class CredentialSource(Protocol):
     def refused(self, proof: Any, now: float, /) -> bool: ...
 
 
+def _run(function: Callable[..., Any], *args: object) -> Any:
+    return function(*args)
+
+
 class _InFlight(NamedTuple):
     request: PendingRequest
     version: int
@@ -73,7 +79,10 @@ class _InFlight(NamedTuple):
 
 
 class BrokerConnection:
-    """The sans-IO half of a connection. `ranges`: the broker's versions, if an earlier connection learned them."""
+    """The sans-IO half of a connection. `ranges`: the broker's versions, if an earlier connection learned them.
+
+    `run` calls a function of a request, under the driver's lock.
+    """
 
     def __init__(
         self,
@@ -88,6 +97,7 @@ class BrokerConnection:
         credentials: Credentials | None = None,
         nonce: str = "",
         tokens: CredentialSource | None = None,
+        run: Callable[..., Any] = _run,
     ) -> None:
         self.endpoint = endpoint
         self.max_frame_bytes = max_frame_bytes
@@ -97,6 +107,7 @@ class BrokerConnection:
         self.credentials = credentials
         self.nonce = nonce
         self.tokens = tokens
+        self._run = run
         self.stage = Stage.OPENING
         self.served = False  # True after the first response to a request of the core
         self._wire = WireConnection(client_id, max_frame_bytes=max_frame_bytes)
@@ -104,8 +115,9 @@ class BrokerConnection:
         self._held: deque[PendingRequest] = deque()
         self._throttle = Throttle()
         self._in_flight: dict[int, _InFlight] = {}
-        self._refused: list[tuple[PendingRequest, RequestResult]] = []
+        self._settled: list[tuple[PendingRequest, RequestResult]] = []
         self._out: list[bytes] = []
+        self._unwritten: deque[_InFlight | None] = deque()  # of each frame: its request, if it has no response
         self._conversation: Conversation
         self._authentications = 0
         self._ready_by = opened_at + setup_timeout_s
@@ -138,9 +150,15 @@ class BrokerConnection:
         out, self._out = self._out, []
         return out
 
+    def written(self) -> None:
+        """The oldest frame is written. A request without a response has its outcome then."""
+        sent = self._unwritten.popleft()
+        if sent is not None:
+            self._settled.append((sent.request, ResponseReceived(None, sent.version)))
+
     @property
     def busy(self) -> bool:
-        return bool(self._in_flight or self._waiting or self._held)
+        return bool(self._in_flight or self._waiting or self._held or any(self._unwritten))
 
     @property
     def load(self) -> int:
@@ -151,6 +169,8 @@ class BrokerConnection:
     def received(self, frame: memoryview, now: float) -> list[tuple[PendingRequest, RequestResult]]:
         """The outcomes that a frame brings. WireError: the stream is broken, and the connection must be closed."""
         outcomes: list[tuple[PendingRequest, RequestResult]] = []
+        if self._followed_up(frame, now):
+            return outcomes
         self._keep_answer(frame, now)
         answer = self._wire.receive_frame(frame[LENGTH_BYTES:], self._budget(len(frame)))
         sent = self._in_flight.pop(answer.correlation_id)
@@ -164,6 +184,23 @@ class BrokerConnection:
         else:
             self._continue_authentication(answer.value, now)
         return outcomes
+
+    def _followed_up(self, frame: memoryview, now: float) -> bool:
+        """True if the request in flight has handled its response, and the next one is on its way."""
+        if len(self._in_flight) != 1 or self._waiting or self._held or self.tape is not None:
+            return False
+        ((correlation_id, sent),) = self._in_flight.items()
+        follow_up = sent.request.follow_up
+        if follow_up is None or self.stage is not Stage.READY or correlation_id_of(frame) != correlation_id:
+            return False
+        body = self._run(follow_up, frame, sent.version, now)
+        if body is None:
+            return False
+        del self._in_flight[correlation_id]
+        correlation_id, request = self._wire.follow_up(body)
+        self._in_flight[correlation_id] = _InFlight(sent.request, sent.version, now + sent.request.timeout_s)
+        self._out.append(request)
+        return True
 
     @property
     def frame_limit(self) -> int:
@@ -183,16 +220,17 @@ class BrokerConnection:
             return LOGIN_BUDGET_BYTES
         return max(self.max_frame_bytes + VALUES_BESIDE_BYTES, LEAST_RESPONSE_BYTES) - frame_bytes
 
-    def refused_versions(self) -> list[tuple[PendingRequest, RequestResult]]:
-        """Requests that cannot be sent on this connection, found while flushing."""
-        refused, self._refused = self._refused, []
-        return refused
+    def settled(self) -> list[tuple[PendingRequest, RequestResult]]:
+        """The outcomes without a response: of requests that cannot be sent here, and of sent ones that have none."""
+        settled, self._settled = self._settled, []
+        return settled
 
     # --- time and end
 
     def deadline(self) -> float | None:
         """The time (monotonic s) at which `overdue` must be called."""
         waits = [sent.deadline for sent in self._in_flight.values()] + [limit for _ask, limit in self._waiting]
+        waits += [sent.deadline for sent in self._unwritten if sent is not None]
         if self.stage in (Stage.OPENING, Stage.AUTHENTICATING, Stage.CHECKING_API_VERSIONS):
             if self._token_since is None:  # otherwise the token source wakes the connection and limits the wait
                 waits.append(self._ready_by)
@@ -234,7 +272,9 @@ class BrokerConnection:
         self.stage = Stage.ENDED
         asks = [sent.request for sent in self._in_flight.values()] + [ask for ask, _limit in self._waiting]
         asks += self._held
+        asks += [sent.request for sent in self._unwritten if sent is not None]
         self._held.clear()
+        self._unwritten.clear()
         self._in_flight.clear()
         self._waiting.clear()
         return [(ask, NoResponse(error, timed_out)) for ask in asks if ask.timeout_s >= 0]
@@ -369,22 +409,31 @@ class BrokerConnection:
                 request = ask.request(version) if callable(ask.request) else ask.request
                 correlation_id, frame = self._wire.send(api.key, version, request)
             except KohortError as error:
-                self._refused.append((ask, SendFailed(error)))
+                self._settled.append((ask, SendFailed(error)))
                 continue
-            self._in_flight[correlation_id] = _InFlight(ask, version, deadline)
-            self._put(ask.api, version, correlation_id, frame, now)
+            sent = _InFlight(ask, version, deadline)
+            if ask.has_response:
+                self._in_flight[correlation_id] = sent
+            self._put(ask.api, version, correlation_id, frame, now, None if ask.has_response else sent)
 
-    def _put(self, api: str, version: int, correlation_id: int, frame: bytes, now: float) -> None:
+    def _put(
+        self, api: str, version: int, correlation_id: int, frame: bytes, now: float, unanswered: _InFlight | None = None
+    ) -> None:
         self._out.append(frame)
+        self._unwritten.append(unanswered)
         if self.tape is not None:
             self.tape("request", api, version, correlation_id, frame, now)
 
     def _keep_answer(self, frame: memoryview, now: float) -> None:
         """Put a response on the tape before it is parsed, so that an invalid frame is on it."""
-        correlation_id = int.from_bytes(frame[LENGTH_BYTES : LENGTH_BYTES + 4], "big", signed=True)
+        correlation_id = correlation_id_of(frame)
         sent = self._in_flight.get(correlation_id)
         if self.tape is not None and sent is not None and sent.request.api not in OF_A_LOGIN:
             self.tape("response", sent.request.api, sent.version, correlation_id, bytes(frame), now)
+
+
+def correlation_id_of(frame: memoryview) -> int:
+    return int.from_bytes(frame[LENGTH_BYTES : LENGTH_BYTES + 4], "big", signed=True)
 
 
 def _nobody(_outcome: RequestResult, _now: float) -> None:

@@ -24,6 +24,11 @@ class ClientHandle(Generic[C]):
     def __init__(self, driver: Driver[C]) -> None:
         self._driver = driver
 
+    @property
+    def core(self) -> C:
+        """The core, which is read under the lock only."""
+        return self._driver.core
+
     def check(self) -> None:
         """Raises KohortError if the driver has ended by a defect."""
         self._driver.check_same_process()

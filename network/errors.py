@@ -7,41 +7,77 @@ from kohort.common.errors import KohortError
 
 
 class ConfigError(KohortError):
-    """A setting that is unknown, of the wrong type or out of its bounds. Raised when the client is created."""
+    """A setting that is unknown, of the wrong type or out of its bounds. Raised when the client is created.
+
+    Cure:
+        Follow the hint. `SETTINGS` of the client's package lists all settings.
+    """
 
 
 class ConcurrentUseError(KohortError):
-    """Two threads used one consumer at the same time. Only `wakeup()` may be called from another thread."""
+    """Two threads used one consumer at the same time. Only `wakeup()` may be called from another thread.
+
+    Cure:
+        Use one consumer in each thread. Another thread may call `wakeup()`, `health()` and `metrics()`.
+    """
 
 
 class ForkError(KohortError):
-    """A client that was created before a fork was used in the child. Its sockets belong to the parent."""
+    """A client that was created before a fork was used in the child. Its sockets belong to the parent.
+
+    Cure:
+        Make the client in the child. With `multiprocessing` use the start method `spawn`.
+    """
 
 
 class IllegalState(KohortError):
-    """The call makes no sense now: not subscribed, partition not assigned, no group."""
+    """The call makes no sense now: not subscribed, partition not assigned, no group.
+
+    Cure:
+        Call `subscribe`, `assign` or what the message names first.
+    """
 
 
 class OperationTimeout(KohortError):
-    """No response in time. Whether a commit that timed out was stored is unknown."""
+    """No response in time. Whether a commit that timed out was stored is unknown.
+
+    Cure:
+        Call again. Before another commit read `committed()`, which shows if the first one was stored.
+    """
 
 
 class ConnectionFailed(KohortError):
-    """No broker could be reached. `host` and `port` are of the last attempt, the message has its reason."""
+    """No broker could be reached. `host` and `port` are of the last attempt, the message has its reason.
+
+    Cure:
+        Check `bootstrap`, the network and the broker's `advertised.listeners`. `kohort doctor` checks them from here.
+    """
 
 
 class TlsError(ConnectionFailed):
-    """The TLS handshake failed, or only one side uses TLS. Never retried in plaintext."""
+    """The TLS handshake failed, or only one side uses TLS. Never retried in plaintext.
+
+    Cure:
+        Correct `security_protocol`, the certificates or the host names. [Security](../security.md#errors-and-cures)
+        lists the messages.
+    """
 
 
 class AuthenticationFailed(ConnectionFailed):
-    """The broker refused the credentials, or the SASL mechanism."""
+    """The broker refused the credentials, or the SASL mechanism.
+
+    Cure:
+        Correct the credentials or `sasl_mechanism`, and make a new client. The same client does not try again.
+    """
 
 
 class TokenUnavailable(ConnectionFailed):
     """No bearer token now: the issuer is down, or the function raised (`__cause__`) or hangs.
 
     Requests are retried, ever more rarely. After a refusal by the issuer there is no retry (AuthenticationFailed).
+
+    Cure:
+        Check the issuer or the function `sasl_oauth_token`. The client tries again by itself.
     """
 
 
@@ -53,15 +89,27 @@ class TicketUnavailable(TokenUnavailable):
 
 
 class FrameTooLarge(KohortError):
-    """A broker announced a frame longer than `max_frame_bytes`, or of negative length. Nothing was allocated."""
+    """A broker announced a frame longer than `max_frame_bytes`, or of negative length. Nothing was allocated.
+
+    Cure:
+        Check that the port is a Kafka listener. Raise `max_frame_bytes` if the broker's batches are larger.
+    """
 
 
 class UnknownTopic(KohortError):
-    """A topic that was named does not exist (and did not appear within the time given)."""
+    """A topic that was named does not exist (and did not appear within the time given).
+
+    Cure:
+        Create the topic, or correct its name: `kohort topic list`.
+    """
 
 
 class AuthorizationFailed(KohortError):
-    """The principal lacks an authorization: `topic` or `group` is the resource."""
+    """The principal lacks an authorization: `topic` or `group` is the resource.
+
+    Cure:
+        Grant the operation that the message names on the resource, then call again.
+    """
 
 
 class CommitFailed(KohortError):
@@ -69,4 +117,8 @@ class CommitFailed(KohortError):
 
     After losing the group (session expired, `max_poll_interval_ms` exceeded, fenced) another member may own the
     partitions, and the commit must not be retried.
+
+    Cure:
+        Poll. The member joins again, and the owners read on from the last stored offsets. Do not commit these offsets
+        again.
     """

@@ -14,6 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Mapping
+from heapq import heapify, heappop, heappush
 from typing import Any, Final, Protocol
 
 from kohort.network.log_context import speaks_for
@@ -23,6 +24,7 @@ log = logging.getLogger("kohort.driver")
 
 MOST_LOOPS: Final = 8
 LONGEST_SLEEP_S: Final = 60.0
+MOST_VOID_TIMES: Final = 100
 
 Ready = list[tuple[Any, int]]
 """Of one driver: what it registered sockets with, and what each is ready for."""
@@ -35,8 +37,11 @@ class Turned(Protocol):
     ended: Flag
 
     def log_fields(self) -> Mapping[str, object]: ...
-    def turn(self, ready: Ready) -> float:
-        """Do the due work. Returns the time (monotonic seconds) of the next due work."""
+    def turn(self, ready: Ready, *, due: bool) -> float | None:
+        """Do the work of `ready` sockets, and all due work if `due`.
+
+        Returns the time (monotonic seconds) of the next due work; None if it has not changed.
+        """
         ...
 
     def over(self, defect: BaseException | None) -> None:
@@ -51,6 +56,8 @@ class EventLoop:
         self.selector = selectors.DefaultSelector()
         self.load = 0  # number of drivers; changes under _placing
         self._due: dict[Turned, float] = {}
+        self._times: list[tuple[float, int, Turned]] = []  # a heap; entries that differ from `_due` are void
+        self._serials = itertools.count()
         self._rung: deque[Turned] = deque()
         self._asleep = False
         self._bell_in, self._bell_out = socket.socketpair()
@@ -100,36 +107,54 @@ class EventLoop:
         self._bell_out.close()
 
     def _wait(self) -> dict[Turned, Ready]:
-        """Sleep until a driver is due. Returns the due drivers, and what their sockets are ready for."""
-        now = time.monotonic()
-        earliest = min(self._due.values(), default=now + LONGEST_SLEEP_S)
-        due: dict[Turned, Ready] = {}
+        """Sleep until a driver is due. Returns the drivers to give a turn, and what their sockets are ready for."""
+        while self._times and self._is_void(self._times[0]):
+            heappop(self._times)
+        earliest_s = self._times[0][0] - time.monotonic() if self._times else LONGEST_SLEEP_S
         self._asleep = True
-        ready = self.selector.select(0.0 if self._rung else max(earliest - now, 0.0))
+        ready = self.selector.select(0.0 if self._rung else max(earliest_s, 0.0))
         self._asleep = False
+        turns: dict[Turned, Ready] = {}
         for key, mask in ready:
             if key.data is None:
                 with contextlib.suppress(BlockingIOError):
                     self._bell_out.recv(4096)
             else:
                 driver, what = key.data
-                due.setdefault(driver, []).append((what, mask))
+                turns.setdefault(driver, []).append((what, mask))
         while self._rung:
-            due.setdefault(self._rung.popleft(), [])
+            driver = self._rung.popleft()
+            self._due[driver] = 0.0
+            turns.setdefault(driver, [])
         now = time.monotonic()
-        for driver, at in self._due.items():
-            if at <= now:
-                due.setdefault(driver, [])
-        return due
+        while self._times and self._times[0][0] <= now:
+            entry = heappop(self._times)
+            if not self._is_void(entry):
+                self._due[entry[2]] = 0.0
+                turns.setdefault(entry[2], [])
+        return turns
+
+    def _is_void(self, entry: tuple[float, int, Turned]) -> bool:
+        return self._due.get(entry[2]) != entry[0]
+
+    def _schedule(self, driver: Turned, at: float) -> None:
+        self._due[driver] = at
+        heappush(self._times, (at, next(self._serials), driver))
+        if len(self._times) > 2 * len(self._due) + MOST_VOID_TIMES:
+            self._times = [entry for entry in self._times if not self._is_void(entry)]
+            heapify(self._times)
 
     def _give_turn(self, driver: Turned, ready: Ready) -> None:
         if driver.ended.is_set():
-            return  # woken again after its end
+            self._due.pop(driver, None)  # woken again after its end
+            return
         speaks_for(driver.log_fields)
         defect: BaseException | None = None
         try:
             if not driver.stopping:
-                self._due[driver] = min(driver.turn(ready), time.monotonic() + LONGEST_SLEEP_S)
+                at = driver.turn(ready, due=self._due.get(driver) == 0.0)
+                if at is not None:
+                    self._schedule(driver, min(at, time.monotonic() + LONGEST_SLEEP_S))
         except BaseException as problem:
             log.exception("the driver's thread ended by a defect")
             defect = problem

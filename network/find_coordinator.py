@@ -2,9 +2,9 @@
 
 from collections.abc import Callable
 from enum import IntEnum
-from typing import NamedTuple
 
 from kohort.common import KohortError
+from kohort.common.named_tuple import NamedTuple
 from kohort.network.backoff import FRESH, Backoff
 from kohort.network.request_versions import fit
 from kohort.network.requests import Endpoint, PendingRequest, RequestResult, ResponseReceived, SendFailed

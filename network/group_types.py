@@ -1,6 +1,6 @@
 """Values of a group that a producer needs too (KIP-447)."""
 
-from typing import NamedTuple
+from kohort.common.named_tuple import NamedTuple
 
 
 class OffsetAndMetadata(NamedTuple):

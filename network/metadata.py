@@ -7,10 +7,10 @@ unknown leaders or no partitions for a moment. A client that used such a respons
 import uuid
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import NamedTuple
 from uuid import UUID
 
 from kohort.common import TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.network.requests import Endpoint
 from kohort.protocol.apis.metadata import MetadataResponse, MetadataResponseTopic
 from kohort.protocol.errors import ErrorCode

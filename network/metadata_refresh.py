@@ -1,8 +1,8 @@
 """Keeps one `ClusterView` fresh: decides the time and the topics of Metadata requests. No I/O, no clock."""
 
 from collections.abc import Iterable
-from typing import NamedTuple
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.metadata import (

@@ -1,8 +1,9 @@
 """The only sockets and the only clock of a client. A thread (`event_loop.py`) gives the turns.
 
 A turn passes the received responses to the core and polls the core under the lock. It writes the core's requests, and
-returns the time of the next turn. User code never runs here and never holds the lock, so it cannot delay a heartbeat.
-For the same reason names are resolved on a separate thread.
+returns the time of the next turn. The core is not polled for bytes that complete no response, nor for a response from
+which the next request follows (`PendingRequest.follow_up`). User code never runs here and never holds the lock, so it
+cannot delay a heartbeat. For the same reason names are resolved on a separate thread.
 """
 
 import contextlib
@@ -155,9 +156,30 @@ class Driver(Generic[C]):
 
     def run_parallel(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """Run jobs that release the GIL on as many threads as there are cores. Returns their results, in order."""
+        return self._helper_threads().run(jobs)
+
+    def run_aside(self, job: Callable[[], T], done: Callable[[T], object]) -> None:
+        """Run a job that releases the GIL on a helper thread, then `done` with its result, under the lock.
+
+        A job that raises ends the client.
+        """
+
+        def run() -> None:
+            try:
+                made = job()
+            except Exception as problem:
+                log.exception("a helper thread failed")
+                error = KohortError(f"a helper thread failed: {problem!r}")
+                self.enqueue(lambda core: core.fail(error))
+            else:
+                self.enqueue(lambda _core: done(made))
+
+        self._helper_threads().start(run)
+
+    def _helper_threads(self) -> Helpers:
         if self._helpers is None:
-            self._helpers = Helpers(min(os.cpu_count() or 1, MOST_HELPERS), "kohort-decoder")
-        return self._helpers.run(jobs)
+            self._helpers = Helpers(min(os.cpu_count() or 1, MOST_HELPERS), "kohort-helper")
+        return self._helpers
 
     def wakeup(self) -> None:
         """Make the thread take a turn soon. From any thread, with or without the lock."""
@@ -235,24 +257,31 @@ class Driver(Generic[C]):
         """The log fields of a turn's lines."""
         return self.core.log_fields()
 
-    def turn(self, ready: Ready) -> float:
-        """Read the sockets, poll the core, send its requests. Returns the time of the next turn; 0.0 is at once."""
+    def turn(self, ready: Ready, *, due: bool) -> float | None:
+        """Read the sockets, poll the core, send its requests. Returns the time of the next turn; 0.0 is at once.
+
+        `due`: the time of the turn has come, or another thread has called `wakeup`. Otherwise the core is only polled
+        if the sockets bring outcomes. None: it was not polled, and the time of the next turn stays.
+        """
+        steady = not due and self.core.endpoints.last_error is None
+        outcomes: list[tuple[PendingRequest, RequestResult]] = []
+        for channel, mask in ready:
+            steady = steady and channel.connection.stage is Stage.READY
+            outcomes += self._on_event(channel, mask)
+            steady = steady and channel.connection.stage is Stage.READY
+        if steady and not outcomes:
+            self._announce()
+            return None
         if self.chore is not None:
             while not self.lock.run(self.chore):
                 pass
-        outcomes: list[tuple[PendingRequest, RequestResult]] = []
-        for channel, mask in ready:
-            outcomes += self._on_event(channel, mask)
         if outcomes:
             self._settle(outcomes)
         now = self.now()
         with self.lock:
             self._carry_out()
             turn = self.core.poll(now, self.wall_ms())
-            news = self.core.has_updates
-        if news:
-            self.bell.ring()
-            self._tell()
+        self._announce()
         if turn.job is not None:
             self._start_job(turn.job)
         outcomes = []
@@ -268,6 +297,12 @@ class Driver(Generic[C]):
             self._settle(outcomes)
             return 0.0
         return self._due_at(turn.next_poll_at)
+
+    def _announce(self) -> None:
+        """Wake the callers if the core has updates."""
+        if self.core.has_updates:
+            self.bell.ring()
+            self._tell()
 
     def over(self, defect: BaseException | None) -> None:
         """The last turn was taken, by a `defect` or since it is stopping."""
@@ -394,6 +429,7 @@ class Driver(Generic[C]):
             nonce=_nonce() if self._credentials is not None else "",
             tokens=self._tokens.window(endpoint.host) if self._tokens is not None else None,
             tape=self._tape.connection(str(endpoint)) if self._tape is not None else None,
+            run=self.lock.run,
         )
         channel = Channel(
             line,
@@ -456,7 +492,7 @@ class Driver(Generic[C]):
         except Ended as ended:
             return self._end(channel, ended.error)
         self._watch(channel)
-        return channel.connection.refused_versions()
+        return channel.connection.settled()
 
     def _on_event(self, channel: Channel, mask: int) -> list[tuple[PendingRequest, RequestResult]]:
         now = self.now()
@@ -468,10 +504,10 @@ class Driver(Generic[C]):
             # Valid responses may precede the error that ended the connection, and their requests get no other outcome
             # (B-02).
             return outcomes + ended.outcomes + self._end(channel, ended.error)
-        if channel.connection.stage is Stage.READY and channel.connection.served:
+        if outcomes and channel.connection.stage is Stage.READY and channel.connection.served:
             self._is_ready(channel)  # a listener with SASL also responds to ApiVersions
         self._watch(channel)
-        return outcomes + channel.connection.refused_versions()
+        return outcomes + channel.connection.settled()
 
     def _is_ready(self, channel: Channel) -> None:
         if channel.endpoint not in self._ranges and channel.connection.ranges is not None:
@@ -489,8 +525,9 @@ class Driver(Generic[C]):
         if channel.watched is None:
             self._selector.register(channel.sock, channel.events, (self, channel))
             channel.watched = channel.sock
-        elif self._selector.get_key(channel.sock).events != channel.events:
+        elif channel.watched_events != channel.events:
             self._selector.modify(channel.sock, channel.events, (self, channel))
+        channel.watched_events = channel.events
 
     def _end(
         self, channel: Channel, error: KohortError, *, timed_out: bool = False
@@ -500,7 +537,7 @@ class Driver(Generic[C]):
         was_ready = connection.stage is Stage.READY
         idle = was_ready and not connection.busy
         outcomes = connection.closed(error, timed_out=timed_out)
-        outcomes += connection.refused_versions()
+        outcomes += connection.settled()
         self._forget(channel)
         self._ranges.pop(channel.endpoint, None)
         with self.lock:

@@ -1,6 +1,6 @@
 """Entries for the log that pure code returns instead of writing them."""
 
-from typing import NamedTuple
+from kohort.common.named_tuple import NamedTuple
 
 
 class Notice(NamedTuple):

@@ -1,9 +1,10 @@
 """Builds and parses the requests about offsets: plain functions, both directions."""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from kohort.common import TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.network.arguments import epoch_given, mapping_given, name_given, offset_given, partition_given
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata import NO_TOPIC_ID

@@ -148,14 +148,15 @@ class Helpers:
             promise.give(job)
             del one, promise, job  # else what it returned lives until the next job
 
+    def start(self, job: Callable[[], T]) -> Promise[T]:
+        """Run a job, and return its result as a promise."""
+        promise: Promise[T] = Promise()
+        self._jobs.put((promise, job))
+        return promise
+
     def run(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
         """The results of the jobs, in order. Raises the error of the first job that raises."""
-        promises: list[Promise[T]] = []
-        for job in jobs:
-            promise: Promise[T] = Promise()
-            self._jobs.put((promise, job))
-            promises.append(promise)
-        return [promise.result() for promise in promises]
+        return [promise.result() for promise in [self.start(job) for job in jobs]]
 
     def stop(self) -> None:
         """End the threads after what they have to do."""

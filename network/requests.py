@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Any
 
 from kohort.common import KohortError
 from kohort.common.foreign_text import escaped
+from kohort.common.named_tuple import NamedTuple
 
 VersionRanges = Mapping[int, tuple[int, int]]
 
@@ -46,7 +47,12 @@ RequestResult = ResponseReceived | SendFailed | NoResponse
 class PendingRequest(NamedTuple):
     """A request on its way. `request`: the typed value, or a function of the version that makes it.
 
-    `done` is called once, by the driver, with the outcome and the time.
+    `done` is called once, by the driver, with the outcome and the time. Without `has_response`, the outcome
+    ResponseReceived(None) means that the request was written to the socket.
+
+    `follow_up` is offered each response first, as (frame with its length, version, time), under the driver's lock. It
+    handles the response and returns the body of the next request, in the same version. `done` then gets the outcome of
+    that request. None: it has changed nothing.
     """
 
     api: str
@@ -54,6 +60,8 @@ class PendingRequest(NamedTuple):
     done: Callable[[RequestResult, float], None]
     timeout_s: float
     max_version: int | None = None
+    follow_up: Callable[[memoryview, int, float], bytes | None] | None = None
+    has_response: bool = True
 
 
 class ConnectionPurpose(Enum):

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Self, dataclass_transform
 
 from kohort.common.frozen import Frozen
+from kohort.common.named_tuple import NamedTuple
 from kohort.network.arguments import INT16_MAX, unsendable
 from kohort.network.errors import ConfigError
 

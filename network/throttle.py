@@ -14,7 +14,9 @@ log = logging.getLogger("kohort.connections")
 LONGEST_S: Final = 30.0
 """The maximum throttle time. Brokers request a few quota windows of a second, so a longer time is a defect."""
 
-NEVER_HELD: Final = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat"})
+NEVER_HELD: Final = frozenset(
+    {"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat"}
+)
 
 
 class Throttle:

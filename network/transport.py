@@ -74,6 +74,7 @@ class Channel:
         self.sock: socket.socket | None = None
         self.watched: socket.socket | None = None  # the socket registered at the selector
         self.events = 0
+        self.watched_events = 0
         self.address_deadline = float("inf")
         self._address_s = 0.0
         self._shaking_hands = False
@@ -213,6 +214,8 @@ class Channel:
             self._to_write.popleft()
             if rest:
                 self._to_write.appendleft(rest)
+            else:
+                self.connection.written()
         self.events = EVENT_READ
 
     def _read(self, now: float) -> list[tuple[PendingRequest, RequestResult]]:
@@ -233,20 +236,23 @@ class Channel:
             if count == 0:
                 raise Ended(self._hung_up(), outcomes)
             try:
-                self._take(count, now, outcomes)
+                whole = self._take(count, now, outcomes)
             except KohortError as error:
                 _clear_locals(error)
                 first = self.reader.first_bytes()
                 raise Ended(explained(error, first, self.endpoint, answered=self.answered), outcomes) from error
-            if outcomes and not self._withheld:
+            if whole and not self._withheld:
                 break
         return outcomes
 
-    def _take(self, count: int, now: float, outcomes: list[tuple[PendingRequest, RequestResult]]) -> None:
+    def _take(self, count: int, now: float, outcomes: list[tuple[PendingRequest, RequestResult]]) -> bool:
+        """True if a frame is complete."""
+        whole = False
         for frame in self.reader.received(count):
             outcomes += self.connection.received(frame, now)
             self.reader.limit = self.connection.frame_limit
-            self.answered = True
+            self.answered = whole = True
+        return whole
 
     @property
     def _withheld(self) -> bool:

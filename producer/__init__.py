@@ -1,5 +1,6 @@
 """Producer, idempotent and transactional, over the same driver as Consumer."""
 
+from kohort.producer._open_batch import Delivery
 from kohort.producer.errors import (
     BufferFull,
     DeliveryTimeout,
@@ -10,7 +11,7 @@ from kohort.producer.errors import (
     TransactionError,
 )
 from kohort.producer.producer import Producer
-from kohort.producer.producer_batch import Delivered, Deliveries, Delivery
+from kohort.producer.producer_batch import Delivered, Deliveries
 from kohort.producer.producer_config import ProducerConfig
 
 SETTINGS = ProducerConfig.table

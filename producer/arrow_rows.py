@@ -4,9 +4,10 @@ pyarrow is imported where it is used.
 """
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from kohort.common import KohortError
+from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath._rows import BytesRows
 
 if TYPE_CHECKING:
@@ -86,6 +87,7 @@ def _bytes(name: str, array: Any, *, even_nulls: bool = False) -> BytesRows | No
 
 def _timestamps(array: Any, now_ms: int) -> memoryview | None:
     import pyarrow as pa
+    import pyarrow.compute as pc
 
     if array is None or array.null_count == len(array):
         return None
@@ -95,6 +97,8 @@ def _timestamps(array: Any, now_ms: int) -> memoryview | None:
         array = array.cast(pa.int64())
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
         raise KohortError(f"column 'timestamp' is {array.type}, not milliseconds: {error}") from None
+    if (pc.min(array).as_py() or 0) < 0:
+        raise KohortError("column 'timestamp' has a negative time", hint="times are in ms since the epoch")
     return _integers(array.fill_null(now_ms) if array.null_count else array, 8)
 
 

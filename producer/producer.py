@@ -1,8 +1,8 @@
 """`Producer`: the blocking client for sending records.
 
-A signal handler may raise in the main thread after each call. So the core is read by `driver.lock.run`. Records are
-added in one step (`core.append`, `core.append_batch`). The driver's thread makes all other changes (`driver.execute`).
-State for the next call is assigned last.
+A signal handler may raise in the main thread after each call. So the core is read by `driver.lock.run`. Records enter
+batches in one compiled step (`_open_batch`). The driver's thread makes all other changes (`driver.execute`). State for
+the next call is assigned last.
 """
 
 import contextlib
@@ -23,15 +23,23 @@ from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.network_client import Driver
 from kohort.network.offset_requests import plain
 from kohort.network.process_exit import OPEN, warn_unclosed
+from kohort.producer._open_batch import Delivery, encoded_headers
 from kohort.producer.arrow_rows import Rows, rows_of
+from kohort.producer.callback_queue import CallbackQueue
 from kohort.producer.errors import BufferFull, ProducerClosed
-from kohort.producer.producer_batch import Deliveries, Delivery, Headers, ProducerBatch
+from kohort.producer.producer_batch import Deliveries, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
 from kohort.producer.transaction_states import TxnState
+from kohort.producer.waiter import Waiter
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     import pyarrow as pa
+
+    from kohort.producer._open_batch import OnDelivery
+    from kohort.producer.producer_settings import ProducerSettings
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Producer")
@@ -41,7 +49,7 @@ ROWS_AT_ONCE = 1 << 16  # rows that are partitioned together
 class Producer:
     """Sends records. Each acknowledged record is in the log once and in order.
 
-    Records are acknowledged by all in-sync replicas (acks=all, KIP-98).
+    Records are acknowledged by all in-sync replicas (acks=all, KIP-98), unless `acks` is 1 or 0.
 
         with Producer("localhost:9092", compression="zstd") as producer:
             delivery = producer.send("payments", b"42", key=b"anna")
@@ -65,7 +73,7 @@ class Producer:
     a call that holds the producer's lock.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: Any) -> None:
+    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: "Unpack[ProducerSettings]") -> None:
         self._begin(ProducerConfig.of(bootstrap=bootstrap, **settings))
 
     @classmethod
@@ -84,8 +92,12 @@ class Producer:
         self._block_ends = False
         self._block: weakref.ref[_Block[Self]] | None = None  # block of the open transaction
         self._driver = driver = Driver(config, partial(ProducerCore, config))
-        driver.core.wake, driver.core.stop = driver.wakeup, driver.stop_soon
         self._handle = ClientHandle(driver)
+        self._wait = Waiter(self._handle)
+        self._callbacks = CallbackQueue(driver.core.accumulator.callbacks, driver.bell.ring)
+        self._open_batches = driver.core.accumulator.open
+        driver.core.wake, driver.core.stop = driver.wakeup, driver.stop_soon
+        driver.core.sender.run_aside, driver.core.accumulator.wait = driver.run_aside, self._wait
         driver.start()
         OPEN.add(self)
 
@@ -100,24 +112,24 @@ class Producer:
         headers: Headers | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
+        on_delivery: "OnDelivery | None" = None,
     ) -> Delivery:
         """Send one record; the Delivery has its result.
 
         `partition`: by default the key decides (see `kohort.producer.partitioner`). `timestamp_ms`: by default now.
+        `on_delivery(delivery)` is called once the record is acknowledged or has failed, see `poll`.
+
         Waits at most `max_block_ms` for room or for the topic; then raises BufferFull or OperationTimeout. Raises
         UnknownTopic, RecordTooLarge, IllegalState outside a transaction, TransactionAborted after its failure.
         """
-        self._check()
-        driver = self._driver
-        stamp = driver.wall_ms() if timestamp_ms is None else timestamp_ms
-        pairs = tuple(headers.items() if isinstance(headers, Mapping) else headers) if headers else None
-        offer = driver.core.append
-        taken = driver.lock.run(offer, topic, key, value, pairs, partition, stamp, driver.now())
-        if taken is None:
-            taken = self._when_there_is_room(
-                lambda: offer(topic, key, value, pairs, partition, stamp, driver.now()), topic
-            )
-        return Delivery(*taken, self._wait)
+        encoded = encoded_headers(headers) if headers is not None else None
+        delivery = self._open_batches.append(topic, key, value, encoded, partition, timestamp_ms, on_delivery)
+        if delivery is not None:
+            return delivery
+        core, now = self._driver.core, self._driver.now
+        return self._when_there_is_room(
+            lambda: core.append(topic, key, value, encoded, partition, timestamp_ms, on_delivery, now()), topic
+        )
 
     def send_arrow(self, topic: str, data: "pa.Table | pa.RecordBatch", *, partition: int | None = None) -> Deliveries:
         """Send the rows of Arrow data.
@@ -156,7 +168,7 @@ class Producer:
         return list(batches)
 
     def _bodies(self, topic: str, rows: Rows, partition: int | None) -> Iterator[tuple[TopicPartition, Body]]:
-        """Encoded batches of rows, one by one, compressed on the caller's thread."""
+        """Encoded batches of rows, one by one."""
         config = self._config
         now_ms = self._driver.wall_ms()
 
@@ -170,8 +182,6 @@ class Producer:
                 start,
                 stop,
                 config.batch_bytes,
-                config.compression,
-                config.compression_level,
             )
 
         at = 0
@@ -203,13 +213,40 @@ class Producer:
 
     def _lay(self, place: TopicPartition, body: Body) -> ProducerBatch:
         driver = self._driver
-        return self._when_there_is_room(
-            lambda: driver.core.append_batch(place, body, len(body), driver.now()), place.topic
-        )
+        return self._when_there_is_room(lambda: driver.core.append_batch(place, body, driver.now()), place.topic)
 
     def _partitions(self, topic: str) -> int:
         core = self._driver.core
         return self._when_there_is_room(lambda: core.partitions(topic), topic)
+
+    # --- callbacks
+
+    def poll(self, timeout_s: float = 0.0) -> int:
+        """Call the callbacks of settled records, and return their number. Wait for the first at most `timeout_s`.
+
+        `flush`, `close`, and a `send` that waits for room call them, too. They are called on the caller's thread, one
+        at a time, in the order of their records by partition. A callback may use the producer. What a callback raises
+        is raised by the call, and the next call goes on with the callbacks behind it.
+        """
+        timeout_s = seconds_given(timeout_s)
+        self._check()
+        with contextlib.suppress(OperationTimeout):
+            self._wait(lambda: self._callbacks.ready, timeout_s)
+        return self._callbacks.call()
+
+    def _wait_calling(self, reached: Callable[[], bool], timeout_s: float | None) -> None:
+        """Wait until `reached` returns true and no callback is due. Call the callbacks meanwhile."""
+        until = inf if timeout_s is None else self._driver.now() + timeout_s
+        over = False
+
+        def look() -> bool:
+            nonlocal over  # known under the lock only, where a batch and its callbacks are settled together
+            over = reached() and not self._callbacks.called_elsewhere
+            return over or self._callbacks.ready
+
+        while not over:
+            self._wait(look, max(0.0, until - self._driver.now()))
+            self._callbacks.call()
 
     # --- flush and close
 
@@ -226,7 +263,7 @@ class Producer:
         driver = self._driver
         driver.check()
         waiting = driver.execute(lambda core: core.accumulator.unsettled())
-        self._wait(lambda: all(batch.done for batch in waiting), timeout_s)
+        self._wait_calling(lambda: all(batch.done for batch in waiting), timeout_s)
         counted, error = driver.lock.run(driver.core.accumulator.unraised)
         driver.core.accumulator.failures_raised = counted
         if error is not None:
@@ -241,6 +278,7 @@ class Producer:
         """
         timeout_s = seconds_given(timeout_s)
         if self._shut:
+            self._callbacks.call()
             return
         driver = self._driver
         fatal = self._handle.read(lambda core: core.fatal)  # raises at once in a handler that interrupted a lock holder
@@ -252,16 +290,18 @@ class Producer:
                 self._flush(timeout_s)
         except KohortError:
             self._shut_down(timeout_s)
+            self._callbacks.call()
             raise
         except BaseException:
-            self._closed = True
+            self._refuse()
             _retire(driver)
             raise
         self._shut_down(timeout_s)
+        self._callbacks.call()
 
     def _shut_down(self, timeout_s: float) -> None:
         driver = self._driver
-        self._closed = True
+        self._refuse()
         closed = ProducerClosed("the producer was closed")
         driver.enqueue(lambda core: core.fail(closed))
         driver.stop(timeout_s)
@@ -269,6 +309,11 @@ class Producer:
             driver.enqueue(lambda core: core.accumulator.fail_in_flight(closed))
         driver.bell.ring()
         self._shut = True
+
+    def _refuse(self) -> None:
+        """Let all calls but `close` raise ProducerClosed."""
+        self._closed = True
+        self._open_batches.clear()
 
     @property
     def buffered_bytes(self) -> int:
@@ -392,13 +437,23 @@ class Producer:
     def _when_there_is_room(self, attempt: Callable[[], T | None], topic: str) -> T:
         """The first value of `attempt` that is not None; `attempt` is called under the lock.
 
-        Meanwhile linger_ms is ignored.
+        While it waits, linger_ms is ignored.
         """
         self._check()
-        found = self._handle.wait_for(attempt, self._config.max_block_ms / 1000, lambda core: core.press(topic))
-        if found is None:
-            raise self._handle.read(lambda core: self._too_late(core, topic))
-        return found
+        calling, until = self._callbacks, self._driver.now() + self._config.max_block_ms / 1000
+        found: list[T] = []
+
+        def look() -> bool | None:
+            one = attempt()
+            if one is not None:
+                found.append(one)
+            return one is not None or calling.ready or None
+
+        while self._handle.wait_for(look, until - self._driver.now(), lambda core: core.press(topic)):
+            if found:
+                return found[0]
+            calling.call()
+        raise self._handle.read(lambda core: self._too_late(core, topic))
 
     def _too_late(self, core: ProducerCore, topic: str) -> KohortError:
         if topic not in core.metadata.view.topics:
@@ -413,18 +468,6 @@ class Producer:
             buffered_bytes=core.accumulator.buffered,
             buffer_bytes=self._config.buffer_bytes,
         )
-
-    def _wait(self, reached: Callable[[], bool], timeout_s: float | None) -> None:
-        timeout_s = inf if timeout_s is None else seconds_given(timeout_s)
-        if self._handle.wait_for(lambda: self._reached(reached) or None, timeout_s) is None:
-            raise OperationTimeout("not settled in time", hint="it may still succeed")
-
-    def _reached(self, reached: Callable[[], bool]) -> bool:
-        if reached():
-            return True
-        if self._driver.core.fatal is not None:
-            raise self._driver.core.fatal
-        return False
 
     def __del__(self) -> None:
         driver: Driver[ProducerCore] | None = self.__dict__.get("_driver")

@@ -1,16 +1,23 @@
-"""Batches in flight: `ProducerBatch`, its `PartitionQueue`, and the caller's `Delivery`."""
+"""Batches in flight: `ProducerBatch`, its `PartitionQueue`, and the caller's `Deliveries`."""
 
+from bisect import bisect_left, insort
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from math import inf
+from typing import TYPE_CHECKING
 
 from kohort.common import KohortError, TopicPartition
-from kohort.fastpath._encode import BatchBuilder, Body
+from kohort.common.named_tuple import NamedTuple
 from kohort.network.backoff import FRESH, Attempts
+from kohort.producer._open_batch import BufferedBytes, OpenBatch
+
+if TYPE_CHECKING:
+    from kohort.producer._open_batch import OnDelivery
 
 Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
-Pairs = Sequence[tuple[str, bytes | None]]
+Wait = Callable[[Callable[[], bool], float | None], None]
+"""Waits until a function returns true, for so many seconds."""
 SEQUENCES = 1 << 31  # sequence numbers are int32 and wrap to 0
 
 
@@ -25,51 +32,78 @@ NO_PRODUCER_ID = ProducerId(-1, -1)
 
 
 class Delivered(NamedTuple):
-    """The position of a record in the log. `offset` is -1 if the broker reported a duplicate."""
+    """The position of a record in the log. `offset` is -1 with acks=0, or if the broker reported a duplicate."""
 
     topic: str
     partition: int
     offset: int
 
 
-@dataclass(slots=True, eq=False)
-class ProducerBatch:
+class ProducerBatch(OpenBatch):
     """Records of one partition that are sent, acknowledged or failed together.
 
-    It takes records until it is `closed`. It has a `builder` until it is first sent, or a `body`. `sequence` is -1
-    until it is first sent. A batch keeps its sequence number, by which a broker detects a duplicate, until it is
-    certainly not in the log.
+    `sequence` is -1 until it is first sent. A batch keeps its sequence number, by which a broker detects a duplicate,
+    until it is certainly not in the log. `ordinal` grows from batch to batch of a producer.
     """
 
-    partition: TopicPartition
-    created_at: float
-    builder: BatchBuilder | None = None
-    body: Body | None = None
-    size: int = 0  # bytes of its records before compression
-    count: int = 0
-    closed: bool = False
-    sequence: int = -1
-    in_flight: bool = False
-    unsure: bool = False  # true if it may be in the log, since the outcome of an attempt is unknown
-    done: bool = False
-    base_offset: int = -1
-    error: KohortError | None = None
-    error_reported: bool = False  # true if a call has raised `error`
+    __slots__ = (
+        "_wait",
+        "base_offset",
+        "created_at",
+        "encoding",
+        "error",
+        "error_reported",
+        "in_flight",
+        "ordinal",
+        "partition",
+        "sequence",
+        "unsure",
+    )
 
-    def encoded(self, codec: str, level: int | None) -> Body:
-        """The body; encoded at the first request, on the driver's thread without a lock."""
-        if self.body is None:
-            assert self.builder is not None
-            self.body = self.builder.finish(codec, level)
-            self.builder = None
-        return self.body
+    def __init__(
+        self,
+        partition: TopicPartition,
+        created_at: float,
+        buffered: BufferedBytes,
+        limit: int,
+        wait: Wait,
+        on_delivery: "OnDelivery | None" = None,
+        ordinal: int = 0,
+    ) -> None:
+        super().__init__(buffered, limit, on_delivery)
+        self.ordinal = ordinal
+        self.partition = partition
+        self.created_at = created_at
+        self.sequence = -1
+        self.in_flight = False
+        self.encoding = False  # true while a helper compresses it
+        self.unsure = False  # true if it may be in the log, since the outcome of an attempt is unknown
+        self.base_offset = -1
+        self.error: KohortError | None = None
+        self.error_reported = False  # true if a call has raised `error`
+        self._wait = wait
+
+    def failure(self, timeout_s: float | None) -> KohortError | None:
+        """The error of the batch, once it is settled."""
+        if not self.done:
+            self._wait(lambda: self.done, timeout_s)
+        self.error_reported = self.error is not None
+        return self.error
+
+    def outcome(self, index: int, timeout_s: float | None) -> Delivered:
+        """The result of the record with this index; see `Delivery.result`."""
+        error = self.failure(timeout_s)
+        if error is not None:
+            raise error
+        topic, partition = self.partition
+        return Delivered(topic, partition, self.base_offset + index if self.base_offset >= 0 else -1)
 
 
 @dataclass(slots=True, eq=False)
 class PartitionQueue:
     """The unsettled batches of a partition, in order (`queue`).
 
-    Only the last one may be open. Closing it is one assignment, which a signal handler cannot interrupt. After a
+    Only the last one may be open. Closing it is one step, which a signal handler cannot interrupt. After a
     failure no batch is sent until all in flight are settled. Then one is sent at a time until the first succeeds. This
     preserves order and sequence numbers.
     """
@@ -83,6 +117,7 @@ class PartitionQueue:
     failing: bool = False
     rewrite: bool = False  # the broker lost the sequence: renumber all batches under a newer epoch (KIP-360)
     attempts: Attempts = FRESH
+    settled: list[ProducerBatch] = field(default_factory=list)  # with callbacks, which earlier batches precede
 
     @property
     def busy(self) -> bool:
@@ -103,7 +138,7 @@ class PartitionQueue:
     def close_batch(self) -> None:
         """Close the open batch."""
         if self.queue:
-            self.queue[-1].closed = True
+            self.queue[-1].close()
 
     def number(self, batch: ProducerBatch, producer: ProducerId) -> None:
         """Assign a sequence number to a batch that is sent for the first time.
@@ -130,6 +165,15 @@ class PartitionQueue:
         self.queue.remove(batch)
         self.failing = self.failing and self.closed > 0
 
+    def due_callbacks(self, batch: ProducerBatch) -> list[ProducerBatch]:
+        """The settled batches whose callbacks are due, in order, after `batch` was settled."""
+        if batch.has_callbacks:
+            insort(self.settled, batch, key=_ordinal)
+        first = self.queue[0].ordinal if self.queue else inf
+        due = bisect_left(self.settled, first, key=_ordinal)
+        found, self.settled = self.settled[:due], self.settled[due:]
+        return found
+
     def give_back(self, batch: ProducerBatch) -> None:
         """Reuse the sequence numbers of a rejected batch.
 
@@ -143,37 +187,8 @@ class PartitionQueue:
             self.next_sequence = batch.sequence
 
 
-class Delivery:
-    """The result of a sent record; thread-safe."""
-
-    __slots__ = ("_index", "_wait", "batch")
-
-    def __init__(
-        self, batch: ProducerBatch, index: int, wait: Callable[[Callable[[], bool], float | None], None]
-    ) -> None:
-        self.batch = batch
-        self._index = index
-        self._wait = wait
-
-    def done(self) -> bool:
-        """True if the record is acknowledged or has failed."""
-        return self.batch.done
-
-    def result(self, timeout_s: float | None = None) -> Delivered:
-        """Wait until the record is acknowledged, and return its position.
-
-        Raises its error (BrokerError, DeliveryTimeout, TransactionAborted, ...), and OperationTimeout after `timeout_s`
-        seconds (None: `delivery_timeout_ms` ends the wait).
-        """
-        batch = self.batch
-        if not batch.done:
-            self._wait(lambda: batch.done, timeout_s)
-        if batch.error is not None:
-            batch.error_reported = True
-            raise batch.error
-        topic, partition = batch.partition
-        offset = batch.base_offset + self._index if batch.base_offset >= 0 else -1
-        return Delivered(topic, partition, offset)
+def _ordinal(batch: ProducerBatch) -> int:
+    return batch.ordinal
 
 
 class Deliveries:
@@ -181,7 +196,7 @@ class Deliveries:
 
     __slots__ = ("_batches", "_wait")
 
-    def __init__(self, batches: list[ProducerBatch], wait: Callable[[Callable[[], bool], float | None], None]) -> None:
+    def __init__(self, batches: list[ProducerBatch], wait: Wait) -> None:
         self._batches = batches
         self._wait = wait
 

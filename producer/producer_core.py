@@ -1,9 +1,8 @@
 """The producer without sockets, thread and clock, which are in the driver.
 
-`append` and `append_batch` take records on the caller's thread. The `RecordAccumulator` has their batches, and `Sender`
-sends them. `TransactionManager` has the
-producer id and decides whether they may be sent. All run under the driver's lock and are fast: batches are compressed
-when they are written to a socket.
+Records enter open batches on the caller's thread (`_open_batch`). There `append` and `append_batch` open new ones.
+The `RecordAccumulator` has the batches, and `Sender` sends them. `TransactionManager` has the producer id and decides
+whether they may be sent. All run under the driver's lock and are fast: helpers compress the batches.
 
 A signal handler may raise on the caller's thread after each call. So `append` and `append_batch` change state in one
 atomic step only. Other effects may occur twice or without a record, and are harmless. All other changes are made on the
@@ -12,9 +11,11 @@ driver's thread.
 
 import logging
 from collections.abc import Callable, Mapping
+from math import inf
+from typing import TYPE_CHECKING
 
 from kohort.common import KohortError, TopicPartition
-from kohort.fastpath._encode import BatchBuilder, Body
+from kohort.fastpath._encode import Body
 from kohort.network.arguments import INT16_MAX, fits_the_wire
 from kohort.network.backoff import Backoff
 from kohort.network.client_metrics import Counters
@@ -24,18 +25,19 @@ from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.metadata_updater import MetadataUpdater
 from kohort.network.request_manager import earliest, poll_all
 from kohort.network.requests import PollResult
+from kohort.producer._open_batch import Delivery, record_size
 from kohort.producer.errors import ProducerClosed, RecordTooLarge
-from kohort.producer.producer_batch import Pairs, ProducerBatch
+from kohort.producer.producer_batch import ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_context import ProducerContext
 from kohort.producer.record_accumulator import RecordAccumulator
 from kohort.producer.sender import Sender
 from kohort.producer.transaction_manager import TransactionManager
 
-log = logging.getLogger("kohort.producer")
+if TYPE_CHECKING:
+    from kohort.producer._open_batch import OnDelivery
 
-RECORD_OVERHEAD = 24  # maximum bytes of a record besides key, value and headers
-GROWS = 0.1  # fraction of the delivery timeout for which a batch that cannot be sent takes records
+log = logging.getLogger("kohort.producer")
 
 
 class ProducerCore:
@@ -73,8 +75,7 @@ class ProducerCore:
         self.sender = Sender(context, self.accumulator, self.transactions)
         self._topics: set[str] = set()
         self._topic_errors: dict[str, KohortError] = {}
-        # A batch expires as a whole, so records that are appended late would expire too soon.
-        self._grows_s = max(config.linger_ms, config.delivery_timeout_ms * GROWS) / 1000
+        self._polls_at = inf  # the time of the next poll, unless it is woken
         self._fatal: KohortError | None = None
         self._news = self._fresh = False
 
@@ -93,6 +94,7 @@ class ProducerCore:
         cluster = self.cluster.poll(now)  # last, since the others request updates and coordinators
         self._news, self._fresh = self._fresh, False
         next_poll_at = earliest(now, (cluster.next_poll_at, others.next_poll_at))
+        self._polls_at = inf if next_poll_at is None else next_poll_at
         return PollResult(cluster.requests + others.requests, next_poll_at)
 
     def _wind_up(self) -> None:
@@ -202,12 +204,13 @@ class ProducerCore:
         topic: str,
         key: bytes | None,
         value: bytes | None,
-        headers: Pairs | None,
+        headers: bytes | None,
         partition: int | None,
-        timestamp_ms: int,
+        timestamp_ms: int | None,
+        on_delivery: "OnDelivery | None",
         now: float,
-    ) -> tuple[ProducerBatch, int] | None:
-        """Append a record; returns its batch and its index there.
+    ) -> Delivery | None:
+        """Append a record that the open batch of its partition could not take, and return its delivery.
 
         None if there is no room, or the topic is unknown. Raises errors of the record, the transaction or the producer.
         """
@@ -216,56 +219,48 @@ class ProducerCore:
         count = self.partitions(topic)
         if count is None:
             return None
-        size = RECORD_OVERHEAD + (0 if key is None else len(key)) + (0 if value is None else len(value))
-        if headers:
-            size += sum(len(name or "") + len(content or b"") for name, content in headers)
+        size = record_size(key, value, headers)
         self._fits(topic, size)
-        accumulator = self.accumulator
-        if accumulator.buffered and accumulator.buffered + size > self.config.buffer_bytes:
-            return None
-        place = TopicPartition(topic, accumulator.chosen(topic, count, key, partition))
-        lane = accumulator.lane(place)
-        self.transactions.uses(place)
-        queue = lane.queue
-        batch = queue[-1] if queue and not queue[-1].closed else None
-        if batch is not None and (
-            batch.size + size > self.config.batch_bytes or batch.created_at < now - self._grows_s
-        ):
-            accumulator.close_lane(lane)
-            batch = None
-        if batch is None:
-            batch = ProducerBatch(lane.partition, now, BatchBuilder())
-            self.wake()  # before the record: after it, an interrupt could leave the driver asleep
-        index = batch.count
-        assert batch.builder is not None
-        batch.builder.append_to(batch, queue, accumulator, key, value, timestamp_ms, headers)
-        if batch.size >= self.config.batch_bytes:
-            accumulator.close_lane(lane)
-            self.wake()
-        return batch, index
+        accumulator, config = self.accumulator, self.config
+        while not accumulator.is_full(size):
+            lane = accumulator.lane(TopicPartition(topic, accumulator.chosen(topic, count, key, partition)))
+            self.transactions.uses(lane.partition)
+            batch = lane.open
+            if batch is not None:
+                delivery = batch.append(key, value, headers, timestamp_ms, on_delivery)
+                if delivery is None:
+                    accumulator.close_lane(lane)
+                    self.wake()
+                    continue
+            else:
+                batch = accumulator.new_batch(lane, now)
+                if now + config.linger_ms / 1000 < self._polls_at:
+                    self.wake()  # before the record: after it, an interrupt could leave the driver asleep
+                delivery = batch.append(key, value, headers, timestamp_ms, on_delivery, lane.queue.append)
+                if batch.size >= config.batch_bytes:
+                    accumulator.close_lane(lane)
+                    self.wake()
+            accumulator.let_in(batch)
+            return delivery
+        return None
 
-    def append_batch(self, partition: TopicPartition, body: Body, size: int, now: float) -> ProducerBatch | None:
-        """Append an encoded batch; None if there is no room. `size`: its bytes before compression."""
+    def append_batch(self, partition: TopicPartition, body: Body, now: float) -> ProducerBatch | None:
+        """Append an encoded batch; None if there is no room."""
         if self.transactions.transactional_id is not None:
             self.transactions.may_take_records()
         if self._fatal is not None:
             raise self._fatal
         if body.count == 1:  # a batch of several never exceeds `batch_bytes`
-            self._fits(partition.topic, size)
+            self._fits(partition.topic, len(body))
         accumulator = self.accumulator
-        if accumulator.buffered and accumulator.buffered + size > self.config.buffer_bytes:
+        if accumulator.is_full(len(body)):
             return None
         lane = accumulator.lane(partition)
         self.transactions.uses(partition)
+        batch = accumulator.new_batch(lane, now)
         accumulator.close_lane(lane)
-        batch, put = (
-            ProducerBatch(lane.partition, now, body=body, size=size, count=body.count, closed=True),
-            lane.queue.append,
-        )
         self.wake()
-        accumulator.buffered += size  # no handler runs between this and the end of the next, last call
-        put(batch)
-        return batch
+        return batch if batch.enqueue(body, lane.queue.append) else None
 
     def _fits(self, topic: str, size: int) -> None:
         """Raises RecordTooLarge if a record of this size fits no request."""

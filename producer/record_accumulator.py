@@ -6,12 +6,14 @@ which is harmless.
 
 from collections import deque
 from collections.abc import Callable
+from itertools import count
 from typing import Final
 
 from kohort.common import KohortError, TopicPartition
 from kohort.network.errors import UnknownTopic
-from kohort.producer.partitioner import PARTITIONERS, Sticky
-from kohort.producer.producer_batch import PartitionQueue, ProducerBatch
+from kohort.producer._open_batch import BufferedBytes, OpenBatches, TopicBatches
+from kohort.producer.partitioner import drawn
+from kohort.producer.producer_batch import PartitionQueue, ProducerBatch, Wait
 from kohort.producer.producer_context import ProducerContext
 
 FAILURES_KEPT: Final = 1_000
@@ -20,8 +22,10 @@ FAILURES_KEPT: Final = 1_000
 class RecordAccumulator:
     """The queues of all partitions; used under the lock of the producer's core.
 
-    `busy`: queues with batches. `buffered`: bytes of records that are not settled, before compression. `pressed`: a
-    caller waits for room, so linger_ms is ignored in the next poll. `on_failure` gets the error of each failed batch.
+    `busy`: queues with batches. `open`: the batches that records enter without the lock. `room`: the bytes of records
+    that are not settled, before compression. `pressed`: a caller waits for room, so linger_ms is ignored in the next
+    poll. `on_failure` gets the error of each failed batch. `wait`: the wait of deliveries. `callbacks`: settled batches
+    whose callbacks are due.
     """
 
     def __init__(self, context: ProducerContext, on_failure: Callable[[KohortError], None]) -> None:
@@ -29,29 +33,50 @@ class RecordAccumulator:
         self._on_failure = on_failure
         self.lanes: dict[TopicPartition, PartitionQueue] = {}
         self.busy: dict[TopicPartition, PartitionQueue] = {}
-        self.buffered = 0
+        self.open = OpenBatches()
+        self.room = BufferedBytes(context.config.buffer_bytes)
+        self.wait: Wait = _no_wait
         self.pressed = False
+        self.callbacks: deque[ProducerBatch] = deque()
+        self._ordinals = count()
         self.failures: deque[tuple[int, ProducerBatch]] = deque(maxlen=FAILURES_KEPT)
         self.failures_counted = 0
         self.failures_raised = 0  # number of failures up to which `flush` has raised
-        self._partition_of_key = PARTITIONERS[context.config.partitioner]
-        self._sticky = Sticky(context.chance)
+
+    @property
+    def buffered(self) -> int:
+        """Bytes of records that are not settled."""
+        return self.room.used
+
+    def is_full(self, size: int) -> bool:
+        """True if there is no room for a record of `size` bytes."""
+        return bool(self.room.used) and self.room.used + size > self.room.limit
 
     # --- choice of partitions
 
-    def chosen(self, topic: str, count: int, key: bytes | None, partition: int | None) -> int:
-        """The partition for a record. Raises UnknownTopic if `partition` is not below `count`."""
+    def chosen(self, topic: str, partitions: int, key: bytes | None, partition: int | None) -> int:
+        """The partition for a record. Raises UnknownTopic if `partition` is not below `partitions`."""
         if partition is not None:
-            if not 0 <= partition < count:
-                raise UnknownTopic(f"the topic has {count} partitions", topic=topic, partition=partition)
+            if not 0 <= partition < partitions:
+                raise UnknownTopic(f"the topic has {partitions} partitions", topic=topic, partition=partition)
             return partition
-        if key is None or (not key and self._context.config.partitioner == "crc32"):
-            return self.sticky(topic, count)
-        return self._partition_of_key(key, count)
+        number = self._topic(topic, partitions).choose(key)
+        return self.sticky(topic, partitions) if number < 0 else number
 
-    def sticky(self, topic: str, count: int) -> int:
+    def sticky(self, topic: str, partitions: int) -> int:
         """The partition for records without a key, until a batch of the topic is closed."""
-        return self._sticky.choose(topic, count, lambda: self._led(topic))
+        batches = self._topic(topic, partitions)
+        if batches.sticky < 0:
+            batches.stick_to(drawn(self._led(topic) or range(partitions), self._context.chance))
+        return batches.sticky
+
+    def _topic(self, topic: str, partitions: int) -> TopicBatches:
+        """The open batches of a topic with so many partitions."""
+        batches = self.open.topic(topic)
+        if batches is None or batches.partitions != partitions:
+            batches = TopicBatches(partitions, self._context.config.partitioner)
+            self.open.put(topic, batches)
+        return batches
 
     def _led(self, topic: str) -> list[int]:
         view = self._context.metadata.view
@@ -62,7 +87,10 @@ class RecordAccumulator:
 
         Its open batch still takes records.
         """
-        self._sticky.leave(lane.partition)
+        topic, partition = lane.partition
+        batches = self.open.topic(topic)
+        if batches is not None and batches.sticky == partition:
+            batches.stick_to(-1)
 
     # --- queues
 
@@ -74,10 +102,26 @@ class RecordAccumulator:
         self.busy[place] = lane
         return lane
 
+    def new_batch(self, lane: PartitionQueue, now: float) -> ProducerBatch:
+        """A batch for the queue, which does not have it yet."""
+        config = self._context.config
+        return ProducerBatch(
+            lane.partition, now, self.room, config.batch_bytes, self.wait, config.on_delivery, next(self._ordinals)
+        )
+
+    def let_in(self, batch: ProducerBatch) -> None:
+        """Let further records of its partition enter the batch without the lock."""
+        topic, partition = batch.partition
+        batches = self.open.topic(topic)
+        if batches is not None:
+            batches.open(partition, batch)
+
     def close_lane(self, lane: PartitionQueue) -> None:
-        """Close the open batch of a partition."""
+        """Close the open batch of a partition, and choose another one for records without a key."""
         lane.close_batch()
-        self._sticky.move_on(lane.partition.topic)
+        batches = self.open.topic(lane.partition.topic)
+        if batches is not None:
+            batches.stick_to(-1)
 
     def close_batches(self) -> None:
         """Close all open batches, for flush, commit, or when there is no room left."""
@@ -106,12 +150,13 @@ class RecordAccumulator:
     def settle(self, lane: PartitionQueue, batch: ProducerBatch, error: KohortError | None = None) -> None:
         """Settle a batch that is acknowledged, or failed with `error`."""
         lane.settle(batch)
-        self.buffered -= batch.size
-        batch.builder = batch.body = None  # deliveries may be kept; their bytes are freed
+        batch.release()
         batch.error = error
         batch.done = True
+        self.callbacks.extend(lane.due_callbacks(batch))
         self._context.updated()
         if error is not None:
+            batch.error_reported = batch.calls_back_all
             self.failures_counted += 1
             self.failures.append((self.failures_counted, batch))  # until `flush` raises it
             self._on_failure(error)
@@ -142,3 +187,7 @@ class RecordAccumulator:
             one.error for number, one in self.failures if number > self.failures_raised and not one.error_reported
         )
         return self.failures_counted, next(errors, None)
+
+
+def _no_wait(_reached: Callable[[], bool], _timeout_s: float | None) -> None:
+    raise AssertionError("a producer without a driver waits for nothing")

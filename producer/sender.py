@@ -5,13 +5,16 @@ as retriable. Otherwise the batch fails.
 """
 
 import logging
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
+from functools import partial
+from itertools import islice
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 from kohort.common import KohortError, TopicPartition
-from kohort.fastpath._encode import seal
+from kohort.common.named_tuple import NamedTuple
+from kohort.fastpath._encode import Body, compressed, seal
 from kohort.network.backoff import FRESH
 from kohort.network.errors import AuthorizationFailed
 from kohort.network.metadata import BrokerNode
@@ -41,11 +44,14 @@ from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 
 log = logging.getLogger("kohort.producer")
 
-ACKS_ALL = -1
+ACKS: Final[Mapping[str, int]] = {"all": -1, "1": 1, "0": 0}
 # Version 13 identifies topics by id, which adds an error for recreated topics and has no benefit here. With version 12,
 # brokers add partitions to a transaction themselves (KIP-890), which requires that feature to be enabled.
 AT_MOST, AT_MOST_IN_TRANSACTION = 12, 11
+WRITTEN: Final = PartitionProduceResponse(index=-1, error_code=0, base_offset=-1)  # with acks=0
 FIRST_VERSION_OF_ZSTD = 7  # brokers before 2.1 do not support zstd (KIP-110)
+GROWS: Final = 0.1  # fraction of the delivery timeout for which a batch that cannot be sent takes records
+HELPED_BYTES: Final = 16 << 10  # a smaller batch is compressed sooner than a helper is woken
 
 
 class BatchVerdict(Enum):
@@ -83,7 +89,11 @@ class SentProduce(NamedTuple):
 
 
 class Sender:
-    """The sender of one `ProducerCore`; used under its lock."""
+    """The sender of one `ProducerCore`; used under its lock.
+
+    `run_aside` runs the compression of a batch on another thread, and calls the second function with the result under
+    the lock.
+    """
 
     def __init__(
         self, context: ProducerContext, accumulator: RecordAccumulator, transactions: TransactionManager
@@ -92,6 +102,10 @@ class Sender:
         self._accumulator = accumulator
         self._transactions = transactions
         self._in_flight: dict[int, int] = {}  # node -> requests in flight
+        self._compresses = context.config.compression != "none"
+        # A batch expires as a whole, so records that are appended late would expire too soon.
+        self._grows_s = max(context.config.linger_ms, context.config.delivery_timeout_ms * GROWS) / 1000
+        self.run_aside: Callable[[Callable[[], Body], Callable[[Body], None]], None] = _at_once
 
     # --- sending
 
@@ -99,16 +113,17 @@ class Sender:
         """Return the batches that may be sent."""
         accumulator, config = self._accumulator, self._context.config
         due = inf if accumulator.pressed else now - config.linger_ms / 1000
-        give_up = now - config.delivery_timeout_ms / 1000
         groups: dict[int, list[SentProduce]] = {}
         sizes: dict[int, int] = {}
         for place, lane in list(accumulator.busy.items()):
-            self._expire(lane, give_up)
+            self._expire(lane, now)
             if lane.rewrite and not lane.in_flight:
                 self._transactions.recount(lane)
             if not lane.busy:
                 del accumulator.busy[place]
                 continue
+            if self._compresses:
+                self._compress(lane)
             growing, closed = lane.open, lane.closed
             lingered = growing is not None and growing.created_at <= due
             if not lingered and lane.in_flight == closed:
@@ -119,15 +134,34 @@ class Sender:
                 continue
             if lane.in_flight == closed:
                 accumulator.close_lane(lane)
+                if self._compresses:
+                    self._compress(lane)
             batch = lane.queue[lane.in_flight]
-            if node in groups and sizes[node] + batch.size > config.max_request_bytes:
+            assert batch.body is not None
+            size = len(batch.body)
+            if batch.encoding or (node in groups and sizes[node] + size > config.max_request_bytes):
                 continue
             groups.setdefault(node, []).append(self._take(lane, batch, node))
-            sizes[node] = sizes.get(node, 0) + batch.size
+            sizes[node] = sizes.get(node, 0) + size
             accumulator.busy[place] = accumulator.busy.pop(place)  # to the end, so that others come first
         accumulator.pressed = False
         requests = tuple(self._request(node, group) for node, group in groups.items())
         return PollResult(requests, earliest(now, self._times()))
+
+    def _compress(self, lane: PartitionQueue) -> None:
+        """Have the closed batches of a queue compressed before they can be sent, several side by side."""
+        config = self._context.config
+        for batch in islice(lane.queue, lane.in_flight, lane.closed):
+            body = batch.body
+            if body is None or body.codec or batch.encoding or batch.size < HELPED_BYTES:
+                continue
+            batch.encoding = True
+
+            def done(made: Body, batch: ProducerBatch = batch) -> None:
+                batch.encoding = False
+                batch.compressed_to(made)
+
+            self.run_aside(partial(compressed, body, config.compression, config.compression_level), done)
 
     def _node(self, lane: PartitionQueue, now: float) -> int | None:
         """The broker to which the queue's next batch may be sent now.
@@ -158,8 +192,10 @@ class Sender:
     def _request(self, node: int, group: list[SentProduce]) -> UnsentRequest:
         context = self._context
         codec, level = context.config.compression, context.config.compression_level
-        transactional_id = context.config.transactional_id
-        numbers = [sent.batch.sequence for sent in group]
+        transactional_id, acks = context.config.transactional_id, ACKS[context.config.acks]
+        idempotent = context.config.idempotent
+        numbers = [sent.batch.sequence if idempotent else -1 for sent in group]
+        bodies = [sent.batch.body for sent in group]
 
         def request(version: int) -> ProduceRequest:
             if codec == "zstd" and version < FIRST_VERSION_OF_ZSTD:
@@ -170,11 +206,12 @@ class Sender:
                     version=version,
                     least=FIRST_VERSION_OF_ZSTD,
                 )
-            # Runs on the driver's thread without the lock, since compression takes time.
+            # Runs on the driver's thread without the lock.
             topics: dict[str, list[PartitionProduceData]] = {}
-            for (_lane, batch, producer), sequence in zip(group, numbers, strict=True):
+            for (_lane, batch, producer), sequence, body in zip(group, numbers, bodies, strict=True):
+                assert body is not None
                 records = seal(
-                    batch.encoded(codec, level),
+                    body if body.codec or codec == "none" else compressed(body, codec, level),
                     producer_id=producer.id,
                     producer_epoch=producer.epoch,
                     base_sequence=sequence,
@@ -185,7 +222,7 @@ class Sender:
                 )
             return ProduceRequest(
                 transactional_id=transactional_id,
-                acks=ACKS_ALL,
+                acks=acks,
                 timeout_ms=context.config.request_timeout_ms,
                 topic_data=tuple(TopicProduceData(name=n, partition_data=tuple(p)) for n, p in topics.items()),
             )
@@ -197,7 +234,7 @@ class Sender:
         broker = context.metadata.view.brokers[node]
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
         at_most = AT_MOST if transactional_id is None else AT_MOST_IN_TRANSACTION
-        ask = PendingRequest("Produce", request, done, context.request_s, at_most)
+        ask = PendingRequest("Produce", request, done, context.request_s, at_most, has_response=acks != 0)
         return UnsentRequest(ConnectionPurpose.DATA, broker.endpoint, ask)
 
     # --- responses
@@ -205,7 +242,9 @@ class Sender:
     def _settle(self, group: list[SentProduce], outcome: RequestResult, now: float) -> None:
         context = self._context
         answers: Mapping[TopicPartition, PartitionProduceResponse] = {}
-        if isinstance(outcome, ResponseReceived):
+        if isinstance(outcome, ResponseReceived) and outcome.value is None:
+            answers = {sent.batch.partition: WRITTEN for sent in group}
+        elif isinstance(outcome, ResponseReceived):
             answers = self._answers(outcome.value)
         else:
             context.metadata.request_update()
@@ -268,9 +307,10 @@ class Sender:
 
     # --- time-outs and failures
 
-    def _expire(self, lane: PartitionQueue, give_up: float) -> None:
+    def _expire(self, lane: PartitionQueue, now: float) -> None:
+        give_up = now - self._context.config.delivery_timeout_ms / 1000
         growing = lane.open
-        if growing is not None and growing.created_at <= give_up:
+        if growing is not None and growing.created_at <= now - self._grows_s:
             self._accumulator.close_lane(lane)
         while lane.queue and lane.queue[0].created_at <= give_up and not lane.in_flight:
             batch = lane.queue[0]
@@ -292,11 +332,15 @@ class Sender:
             growing = lane.open
             if growing is not None:
                 yield growing.created_at + linger_s
-                yield growing.created_at + delivery_s
+                yield growing.created_at + self._grows_s
             if lane.queue:
                 yield lane.queue[0].created_at + delivery_s
             if lane.attempts.failures:
                 yield lane.attempts.not_before
+
+
+def _at_once(compress: Callable[[], Body], done: Callable[[Body], None]) -> None:
+    done(compress())
 
 
 def refusal(batch: ProducerBatch, answer: PartitionProduceResponse) -> KohortError:

@@ -70,14 +70,23 @@ APIS: tuple[Api, ...] = (
     Api(36, "SaslAuthenticate", "sasl_authenticate"),
     Api(37, "CreatePartitions", "create_partitions"),
     Api(42, "DeleteGroups", "delete_groups"),
+    Api(44, "IncrementalAlterConfigs", "incremental_alter_configs"),
     Api(47, "OffsetDelete", "offset_delete"),
     Api(60, "DescribeCluster", "describe_cluster"),
     Api(68, "ConsumerGroupHeartbeat", "consumer_group_heartbeat"),
     Api(69, "ConsumerGroupDescribe", "consumer_group_describe"),
     Api(71, "GetTelemetrySubscriptions", "get_telemetry_subscriptions"),
     Api(72, "PushTelemetry", "push_telemetry"),
+    Api(75, "DescribeTopicPartitions", "describe_topic_partitions"),
     Api(76, "ShareGroupHeartbeat", "share_group_heartbeat"),
     Api(77, "ShareGroupDescribe", "share_group_describe"),
+    Api(78, "ShareFetch", "share_fetch"),
+    Api(79, "ShareAcknowledge", "share_acknowledge"),
+    Api(88, "StreamsGroupHeartbeat", "streams_group_heartbeat"),
+    Api(89, "StreamsGroupDescribe", "streams_group_describe"),
+    Api(90, "DescribeShareGroupOffsets", "describe_share_group_offsets"),
+    Api(91, "AlterShareGroupOffsets", "alter_share_group_offsets"),
+    Api(92, "DeleteShareGroupOffsets", "delete_share_group_offsets"),
 )
 
 

@@ -9,9 +9,10 @@ reject the same bytes at the same field. tests/protocol/test_compiled_codec.py c
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 from kohort.common.errors import WireError
+from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath import _codec
 from kohort.protocol.schema import MISSING, UNBOUNDED, Buffer, MessageBuilder, Struct, Top, members
 

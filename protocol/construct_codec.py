@@ -9,11 +9,12 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import construct
 
 from kohort.common.errors import WireError
+from kohort.common.named_tuple import NamedTuple
 from kohort.protocol.construct_types import Array, FieldSource, Malformed, Nullable, Tagged, Tags, subcon_of
 from kohort.protocol.schema import MISSING, UNBOUNDED, Buffer, MessageBuilder, Struct, Top, members
 

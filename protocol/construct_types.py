@@ -10,10 +10,12 @@ Invalid bytes or values are raised as `Malformed`. `kohort.protocol.construct_co
 import io
 import struct
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 from uuid import UUID
 
 import construct
+
+from kohort.common.named_tuple import NamedTuple
 
 MAX_STRING_BYTES = 0x7FFF  # also for compact strings, although their varint allows more: brokers reject longer strings
 

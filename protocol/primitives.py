@@ -6,8 +6,9 @@ with -1 for null. Flexible lengths are unsigned varints of length + 1, with 0 fo
 nodes.
 """
 
-from typing import NamedTuple
 from uuid import UUID
+
+from kohort.common.named_tuple import NamedTuple
 
 ZERO_UUID = UUID(int=0)  # Kafka has no null uuid: all zeros means "none"
 

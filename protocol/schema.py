@@ -29,8 +29,9 @@ import enum
 import functools
 from collections import _tuplegetter  # type: ignore[attr-defined]  # namedtuple's own C getter
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol, Self, TypeVar, cast, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, Self, TypeVar, cast, dataclass_transform
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.protocol.primitives import WireType
 
 if TYPE_CHECKING:

@@ -10,10 +10,11 @@ import base64
 import binascii
 import json
 from collections.abc import Iterable, Iterator
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, get_args
 
 from kohort.common.errors import KohortError, WireError
 from kohort.common.foreign_text import parsed_json
+from kohort.common.named_tuple import NamedTuple
 from kohort.protocol.catalogue import API
 from kohort.protocol.codec import Message
 from kohort.protocol.framing import (

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from kohort.common.errors import WireError
+from kohort.common.named_tuple import NamedTuple
 from kohort.protocol.catalogue import API
 from kohort.protocol.codec import Message
 from kohort.protocol.errors import ErrorCode
@@ -29,6 +30,7 @@ from kohort.protocol.schema import UNBOUNDED, Top
 _API_VERSIONS = 18
 _PRODUCE = 0
 _MAX_CORRELATION_ID = 2**31 - 1
+_CORRELATION_ID_AT = 4
 _REQUEST_HEADER = Message.of(RequestHeader)
 _RESPONSE_HEADER = Message.of(ResponseHeader)
 
@@ -61,6 +63,7 @@ class WireConnection:
         self._frames = Unframer(max_frame_bytes)
         self._open: deque[_Open] = deque()
         self._next_id = 0
+        self._headers: dict[tuple[int, int], tuple[bytes, bytes]] = {}  # around the correlation id
         self._dead: WireError | None = None
 
     @property
@@ -91,6 +94,22 @@ class WireConnection:
         if not (api.key == _PRODUCE and _acks(value) == 0):
             self._open.append(_Open(correlation_id, api.key, version))
         return correlation_id, frame(header, body)
+
+    def follow_up(self, body: bytes) -> tuple[int, bytes]:
+        """As `send`, after the caller has read the only open response by itself. `body` is encoded, in its version."""
+        _id, api_key, version = self._open.popleft()
+        key = (api_key, version)
+        if key not in self._headers:
+            header = RequestHeader(
+                request_api_key=api_key, request_api_version=version, correlation_id=0, client_id=self.client_id
+            )
+            encoded = _REQUEST_HEADER.build(header, request_header_version(API[api_key].request, version))
+            self._headers[key] = (encoded[:_CORRELATION_ID_AT], encoded[_CORRELATION_ID_AT + 4 :])
+        before, after = self._headers[key]
+        correlation_id = self._next_id
+        self._next_id = 0 if correlation_id == _MAX_CORRELATION_ID else correlation_id + 1
+        self._open.append(_Open(correlation_id, api_key, version))
+        return correlation_id, frame(before, correlation_id.to_bytes(4, "big"), after, body)
 
     def receive(self, data: bytes | bytearray | memoryview) -> list[ReceivedResponse]:
         """Return the responses that `data` completes, in order. A WireError ends the connection."""

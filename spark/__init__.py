@@ -11,20 +11,26 @@ from kohort.spark.plan import PlanGap, ReadPlan, plan
 from kohort.spark.ranges import OffsetRange, split
 
 if TYPE_CHECKING:
+    from kohort.spark.progress import LagListener, PartitionProgress, lag_of
     from kohort.spark.rdd import DecodedRecord, KafkaRDD, kafka_rdd
     from kohort.spark.source import register
+    from kohort.spark.transactional_batch import TransactionalWriter
 
 __all__ = [
     "DataLossError",
     "DecodedRecord",
     "DecoderFailed",
     "KafkaRDD",
+    "LagListener",
     "OffsetRange",
     "OptionError",
+    "PartitionProgress",
     "ReadPlan",
     "PlanError",
     "PlanGap",
+    "TransactionalWriter",
     "kafka_rdd",
+    "lag_of",
     "plan",
     "register",
     "split",
@@ -32,12 +38,18 @@ __all__ = [
 _HOME = {
     "DecodedRecord": "rdd",
     "KafkaRDD": "rdd",
+    "LagListener": "progress",
+    "PartitionProgress": "progress",
+    "lag_of": "progress",
     "kafka_rdd": "rdd",
     "register": "source",
+    "TransactionalWriter": "transactional_batch",
 }
 
 
-def __getattr__(name: str) -> object:
-    if name in _HOME:
-        return getattr(import_module(f"kohort.spark.{_HOME[name]}"), name)
-    raise AttributeError(f"module 'kohort.spark' has no attribute {name!r}")
+if not TYPE_CHECKING:  # a name that is missing is an error of a type checker
+
+    def __getattr__(name: str) -> object:
+        if name in _HOME:
+            return getattr(import_module(f"kohort.spark.{_HOME[name]}"), name)
+        raise AttributeError(f"module 'kohort.spark' has no attribute {name!r}")

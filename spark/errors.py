@@ -4,11 +4,19 @@ from kohort.common import KohortError
 
 
 class PlanError(KohortError):
-    """A plan is not possible: an unknown topic, a start behind its stop, contradicting arguments."""
+    """A plan is not possible: an unknown topic, a start behind its stop, contradicting arguments.
+
+    Cure:
+        Correct the arguments of the plan. `kohort plan` shows it without Spark.
+    """
 
 
 class OptionError(KohortError):
-    """An option is unknown, has an invalid value, or contradicts another: `option`."""
+    """An option is unknown, has an invalid value, or contradicts another: `option`.
+
+    Cure:
+        Correct the option. [Spark](../spark.md) lists the options.
+    """
 
 
 class DataLossError(KohortError):
@@ -16,6 +24,9 @@ class DataLossError(KohortError):
 
     Causes are retention, a deleted or recreated topic, and a truncated log (B-40). The message begins with the error
     condition of Spark's own Kafka source for the same loss.
+
+    Cure:
+        Read from the first offset that is left, or set `failOnDataLoss` to false if the loss is accepted.
     """
 
     @property
@@ -25,7 +36,11 @@ class DataLossError(KohortError):
 
 
 class DecoderFailed(KohortError):
-    """A user's decoder raised: `topic`, `partition`, `offset` of the record. The exception is the `__cause__`."""
+    """A user's decoder raised: `topic`, `partition`, `offset` of the record. The exception is the `__cause__`.
+
+    Cure:
+        Correct the decoder for the record at this place. Its exception is the `__cause__`.
+    """
 
 
 def data_loss(condition: str, message: str, *, hint: str | None = None, **place: object) -> DataLossError:

@@ -7,6 +7,8 @@ committed after Spark has finished it. After a crash another application reads u
 generation.
 """
 
+import signal
+import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -18,7 +20,7 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, UnknownTopic
 from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.group_member import NOTHING, SparkGroupMember, TakenRecords
-from kohort.spark.offset_json import is_of_group
+from kohort.spark.offset_json import Logged, is_of_group, logged
 from kohort.spark.options import SourceOptions
 from kohort.spark.plan import places_of
 from kohort.spark.ranges import OffsetRange
@@ -35,11 +37,13 @@ class GroupStreamReader(StreamBase):
         super().__init__(options, schema, clock)
         self._metadata_consumer: Consumer | None = None
         self._member: SparkGroupMember | None = None
+        self._end_of_planner = EndOfPlanner()
         self._target: dict[TopicPartition, int] | None = None
         self._gone: frozenset[str] = frozenset()
+        self._latest: dict[TopicPartition, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_metadata_consumer": None, "_member": None}
+        return {**self.__dict__, "_metadata_consumer": None, "_member": None, "_end_of_planner": EndOfPlanner()}
 
     def initialOffset(self) -> LoggedBatch:
         return logged_batch(NOTHING)
@@ -53,6 +57,7 @@ class GroupStreamReader(StreamBase):
         assert start is not None
         before = unlogged_batch(start)
         if self._member is None:
+            self._end_of_planner.raises_system_exit()
             self._member = SparkGroupMember(self._options, before)
         self._gone = self._missing(self._member.topics)
         self._member.forget(self._gone)
@@ -69,6 +74,10 @@ class GroupStreamReader(StreamBase):
         taken = self._member.take(lambda positions: self._ends(positions, limit))
         return logged_batch(taken) if taken.ranges else start
 
+    def reportLatestOffset(self) -> Logged | None:
+        """The ends of the owned partitions' logs, at the last batch. They are for the progress only."""
+        return logged(self._latest) if self._latest else None
+
     def partitions(self, start: LoggedBatch, end: LoggedBatch) -> Sequence[InputPartition]:
         return self._pieces(unlogged_batch(end).ranges)
 
@@ -76,9 +85,11 @@ class GroupStreamReader(StreamBase):
         """Do nothing. A batch is committed before the next one is planned."""
 
     def stop(self) -> None:
+        self._end_of_planner.does_nothing()
         if self._member is not None:
             self._member.close()
             self._member = None
+        self._end_of_planner.ends()
         if self._metadata_consumer is not None:
             self._metadata_consumer.close()
             self._metadata_consumer = None
@@ -101,6 +112,7 @@ class GroupStreamReader(StreamBase):
 
     def _ends(self, positions: Mapping[TopicPartition, int], limit: Any) -> Mapping[TopicPartition, int]:
         known = self._consumer().end_offsets([place for place in positions if place.topic not in self._gone])
+        self._latest = dict(known)
         lost = {place: end for place, end in sorted(known.items()) if end < positions[place]}
         for place, end in lost.items():
             if not self._options.skip_lost:
@@ -116,6 +128,38 @@ class GroupStreamReader(StreamBase):
             known = {place: min(end, self._target.get(place, 0)) for place, end in known.items()}
         ends = {place: max(end, positions[place]) for place, end in known.items()}
         return {**self._paced(positions, ends, limit, hurry=self._target is not None), **lost}
+
+
+class EndOfPlanner:
+    """The effect of SIGTERM in the process that plans a stream, which is the group member.
+
+    At the end of a query Spark sends SIGTERM twice and closes the connection, in any order. PySpark calls `stop` only
+    if Python code ends, so that a process without a handler would keep its partitions for the session timeout.
+    Other threads than the main one cannot set a handler.
+    """
+
+    def __init__(self) -> None:
+        self._before: Any = None
+
+    def raises_system_exit(self) -> None:
+        """Make SIGTERM end the Python code, once."""
+        if threading.current_thread() is threading.main_thread():
+            self._before = signal.signal(signal.SIGTERM, self._raise)
+
+    def does_nothing(self) -> None:
+        """Ignore SIGTERM while the member leaves."""
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+    def ends(self) -> None:
+        """Restore the handler that was there before."""
+        if self._before is not None:
+            signal.signal(signal.SIGTERM, self._before)
+            self._before = None
+
+    def _raise(self, number: int, _frame: object) -> None:
+        self.does_nothing()
+        raise SystemExit(128 + number)
 
 
 def logged_batch(taken: TakenRecords) -> LoggedBatch:

@@ -16,6 +16,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.common.foreign_text import parsed_json
 from kohort.coordinator_client import SETTINGS, ConsumerConfig
 from kohort.spark.errors import OptionError
+from kohort.spark.java_patterns import read_differently
 from kohort.spark.java_settings import in_our_words
 from kohort.spark.plan import EPOCH, Bound, Late, Loss, Point
 
@@ -35,8 +36,14 @@ _BOTH = (
 )
 _BATCH_ONLY = ("endingOffsets", "endingTimestamp", "endingOffsetsByTimestamp", "maxBytesPerPartition")
 _STREAM_ONLY = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "group")
-# Options of Spark's own source without effect here: executors join no group and need no retries of their own.
-_NEEDLESS = ("groupIdPrefix", "kafkaConsumer.pollTimeoutMs", "fetchOffset.numRetries", "fetchOffset.retryIntervalMs")
+# Options without effect here. Executors join no group and need no retries. CREATE TABLE adds `provider`.
+_NEEDLESS = (
+    "groupIdPrefix",
+    "kafkaConsumer.pollTimeoutMs",
+    "fetchOffset.numRetries",
+    "fetchOffset.retryIntervalMs",
+    "provider",
+)
 _KNOWN: Mapping[str, str] = MappingProxyType(
     {name.lower(): name for name in (*_BOTH, *_BATCH_ONLY, *_STREAM_ONLY, *_NEEDLESS)}
 )
@@ -54,6 +61,7 @@ _PLANNED = frozenset(
 # Settings of a group member, which need `group`.
 _OF_MEMBERS = frozenset({"kafka.partition.assignment.strategy", "kafka.group.instance.id"})
 _LATEST, _EARLIEST = -1, -2
+_PATTERNS_ARE_PYTHONS = "patterns are those of Python's re, not of Java; write it with what both have"
 _FLAGS = re.compile(r"(?:\(\?([imsx]+)\))?(.*)", re.DOTALL)
 FIFTEEN_MINUTES_MS = 15 * 60 * 1000
 _UNITS_US: Mapping[str, int] = MappingProxyType(
@@ -258,6 +266,8 @@ def _what(given: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[TopicPartiti
 def _pattern(text: str) -> str:
     if not text:
         raise OptionError("no topic is named", option="subscribePattern")
+    if (syntax := read_differently(text)) is not None:
+        raise OptionError(f"Java reads {syntax} in another way", hint=_PATTERNS_ARE_PYTHONS, option="subscribePattern")
     # As in Spark's own source it may match anywhere in a name; the rest of the package matches whole names.
     flags, rest = _FLAGS.fullmatch(text).groups()  # type: ignore[union-attr]  # it matches any text
     anywhere = f".*(?{flags or ''}:{rest}).*"
@@ -265,7 +275,9 @@ def _pattern(text: str) -> str:
         re.compile(text)
         re.compile(anywhere)
     except re.error as error:
-        raise OptionError(f"not a regular expression: {error}", option="subscribePattern") from None
+        raise OptionError(
+            f"not a regular expression: {error}", hint=_PATTERNS_ARE_PYTHONS, option="subscribePattern"
+        ) from None
     return anywhere
 
 

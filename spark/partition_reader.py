@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 
 _OUR_NAMES: Mapping[str, str] = {"timestampType": "timestamp_type"}
+MOST_BATCH_BYTES = 16 << 20
 
 
 class RangePartition(InputPartition):  # type: ignore[misc]  # pyspark's own types are not followed
@@ -32,7 +33,18 @@ def batches(ranges: Iterable[OffsetRange], options: SourceOptions, schema: Struc
     arrow = arrow_schema(schema)
     settle()
     for columns in read_ranges(ranges, options.connect, skip_lost=options.skip_lost):
-        yield as_spark(columns, arrow)
+        yield from (as_spark(piece, arrow) for piece in pieces(columns, MOST_BATCH_BYTES))
+        del columns  # before the next poll decodes
+
+
+def pieces(columns: RecordColumns, most_bytes: int) -> Iterator[RecordColumns]:
+    """Cut columns into pieces with the same number of records and about `most_bytes` of keys and values.
+
+    Arrow has a copy of the keys and values. A small fetch may decompress to 64 MiB.
+    """
+    count = -(-(columns.keys.nbytes + columns.values.nbytes) // most_bytes)
+    size = max(-(-len(columns) // max(count, 1)), 1)
+    yield from (columns[at : at + size] for at in range(0, len(columns), size))
 
 
 def as_spark(columns: RecordColumns, schema: "pa.Schema") -> "pa.RecordBatch":

@@ -2,11 +2,12 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from pyspark import SparkContext
 from pyspark.core.rdd import PipelinedRDD
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record, RecordColumns
 from kohort.spark.errors import DecoderFailed

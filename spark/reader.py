@@ -83,16 +83,21 @@ def _follow(
                 if place in left:
                     consumer.seek(place, left[place])
             continue
-        for columns in slices:
-            if len(columns):
-                yield columns
-            reached(TopicPartition(columns.topic, columns.partition), columns.next_offset)
-        # Markers and gaps move a position without records in a poll.
-        there = {} if slices else {place: consumer.position(place) for place in left}
-        moved = {place: position for place, position in there.items() if position > left[place]}
-        for place, position in moved.items():
+        progressed = bool(slices or silent)
+        if not slices:  # markers and gaps move a position without records in a poll
+            for place, position in {place: consumer.position(place) for place in left}.items():
+                if position > left[place]:
+                    reached(place, position)
+                    progressed = True
+        while slices:
+            # No name holds the columns while the next poll decodes. That would double the memory.
+            place, position = TopicPartition(slices[0].topic, slices[0].partition), slices[0].next_offset
+            if len(slices[0]):
+                yield slices.pop(0)
+            else:
+                del slices[0]
             reached(place, position)
-        if slices or moved or silent:
+        if progressed:
             progress_at = time.monotonic()
         for place, end in ends.items():
             if place not in left:

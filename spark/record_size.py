@@ -2,11 +2,16 @@
 
 import time
 from collections.abc import Iterable, Mapping
-from typing import Any
+from statistics import fmean
+from typing import TYPE_CHECKING, Any
 
 from kohort.common import TopicPartition
 from kohort.spark.ranges import OffsetRange
 
+if TYPE_CHECKING:
+    from kohort.coordinator_client import Consumer
+
+SAMPLES_AT_ONCE = 500
 SAMPLE_BYTES = 64 * 1024
 SAMPLE_TIMEOUT_S = 10.0
 POLL_TIMEOUT_S = 0.1
@@ -15,30 +20,52 @@ POLL_TIMEOUT_S = 0.1
 def bytes_an_offset(ranges: Iterable[OffsetRange], settings: Mapping[str, Any]) -> dict[TopicPartition, float]:
     """The average bytes of decompressed keys and values an offset, by one fetch from the middle of each range.
 
-    There is at most one range a partition. A range without records from its middle to its end is left out.
-    `settings`: those of `Consumer`. Raises the errors of `Consumer.poll`.
+    There is at most one range a partition. A range without records from its middle to its end is left out. A partition
+    that was not fetched within SAMPLE_TIMEOUT_S has the average of its topic. `settings`: those of `Consumer`. Raises
+    the errors of `Consumer.poll`.
     """
     from kohort.coordinator_client import Consumer  # Spark also imports this module to check options
 
-    waiting = {one.place: ((one.start + one.stop) // 2, one.stop) for one in ranges if len(one)}
+    wanted = {one.place: ((one.start + one.stop) // 2, one.stop) for one in ranges if len(one)}
     found: dict[TopicPartition, float] = {}
-    if not waiting:
+    if not wanted:
         return found
     ours = {"auto_offset_reset": "earliest", "max_partition_fetch_bytes": SAMPLE_BYTES, "client_id": "kohort-spark"}
     deadline = time.monotonic() + SAMPLE_TIMEOUT_S
+    places, late = list(wanted), list[TopicPartition]()
     with Consumer(**{**settings, **ours}) as consumer:
-        consumer.assign({place: middle for place, (middle, _) in waiting.items()})
-        while waiting and time.monotonic() < deadline:
-            for columns in consumer.poll(POLL_TIMEOUT_S):
-                place = TopicPartition(columns.topic, columns.partition)
-                if len(columns) and place in waiting:
-                    middle, _ = waiting.pop(place)
-                    size = columns.keys.nbytes + columns.values.nbytes
-                    found[place] = size / max(columns.next_offset - middle, 1)
-            # Markers and gaps move the position without records.
-            for place in [one for one, (_, stop) in waiting.items() if consumer.position(one) >= stop]:
-                del waiting[place]
-    return found
+        for at in range(0, len(places), SAMPLES_AT_ONCE):
+            some = {place: wanted[place] for place in places[at : at + SAMPLES_AT_ONCE]}
+            late += _sampled(consumer, some, found, deadline)
+    return found | _by_topic(late, found)
+
+
+def _sampled(
+    consumer: "Consumer",
+    waiting: dict[TopicPartition, tuple[int, int]],
+    found: dict[TopicPartition, float],
+    until: float,
+) -> Iterable[TopicPartition]:
+    """Add the sizes of partitions to `found`. Returns those without a response in time."""
+    consumer.assign({place: middle for place, (middle, _) in waiting.items()})
+    while waiting and time.monotonic() < until:
+        for columns in consumer.poll(POLL_TIMEOUT_S):
+            place = TopicPartition(columns.topic, columns.partition)
+            if len(columns) and place in waiting:
+                middle, _ = waiting.pop(place)
+                size = columns.keys.nbytes + columns.values.nbytes
+                found[place] = size / max(columns.next_offset - middle, 1)
+        # Markers and gaps move the position without records.
+        for place in [one for one, (_, stop) in waiting.items() if consumer.position(one) >= stop]:
+            del waiting[place]
+    return waiting
+
+
+def _by_topic(places: Iterable[TopicPartition], known: Mapping[TopicPartition, float]) -> dict[TopicPartition, float]:
+    sizes: dict[str, list[float]] = {}
+    for place, size in known.items():
+        sizes.setdefault(place.topic, []).append(size)
+    return {place: fmean(sizes[place.topic]) for place in places if place.topic in sizes}
 
 
 def most_offsets(

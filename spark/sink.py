@@ -34,9 +34,10 @@ try:  # since Spark 4.1
 except ImportError:
     DataSourceStreamArrowWriter = DataSourceStreamWriter
 
-# By name in lower case. Spark's own sink has `includeHeaders`; here a column `headers` is enough.
+# By name in lower case. Spark's own sink has `includeHeaders`; here a column `headers` is enough. Spark itself adds
+# the last four.
 _KNOWN: Mapping[str, str] = MappingProxyType(
-    {name.lower(): name for name in ("topic", "includeHeaders", "checkpointLocation", "path", "queryName")}
+    {name.lower(): name for name in ("topic", "includeHeaders", "checkpointLocation", "path", "queryName", "provider")}
 )
 _DECIDED = frozenset({"kafka.key.serializer", "kafka.value.serializer", "kafka.transactional.id"})
 _TEXT = (StringType(), BinaryType())
@@ -90,6 +91,8 @@ def _refuse(name: str) -> None:
 def check_columns(schema: StructType, options: SinkOptions) -> None:
     """Raise OptionError for a frame whose columns are not those of records."""
     types = {field.name: field.dataType for field in schema}
+    if doubled := [name for name in (*COLUMNS, "headers") if schema.names.count(name) > 1]:
+        raise OptionError(f"there are several columns {doubled[0]!r}", hint="drop or rename them", column=doubled[0])
     if "value" not in types:
         raise OptionError("there is no column 'value'", hint=f"the columns are {', '.join(types)}", column="value")
     if options.topic is None and "topic" not in types:
@@ -129,12 +132,8 @@ class _Writing(Shipped):
 
     def _write(self, batches: "Iterator[pa.RecordBatch]") -> Written:
         settle()
-        count = 0
         with Producer.from_config(self._options.properties) as producer:
-            for batch in batches:
-                for topic, rows in by_topic(batch, self._options.topic):
-                    producer.send_arrow(topic, rows)
-                count += batch.num_rows
+            count = send(producer, batches, self._options.topic)
             producer.flush()
         return Written(count)
 
@@ -170,6 +169,16 @@ def stream_writer(options: SinkOptions, schema: StructType) -> DataSourceStreamW
     """The writer for streams of this version of PySpark."""
     kind = RowStreamWriter if DataSourceStreamArrowWriter is DataSourceStreamWriter else ArrowStreamWriter
     return kind(options, schema)
+
+
+def send(producer: Producer, batches: "Iterator[pa.RecordBatch]", topic: str | None) -> int:
+    """Pass the rows to a producer, and return their number."""
+    count = 0
+    for batch in batches:
+        for name, rows in by_topic(batch, topic):
+            producer.send_arrow(name, rows)
+        count += batch.num_rows
+    return count
 
 
 def by_topic(batch: "pa.RecordBatch", topic: str | None) -> "Iterator[tuple[str, pa.RecordBatch]]":

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from kohort.testing.errors import KdcStartError as KdcStartError
     from kohort.testing.errors import PackagesUnavailable as PackagesUnavailable
     from kohort.testing.errors import PostgresStartError as PostgresStartError
+    from kohort.testing.errors import SparkStartError as SparkStartError
     from kohort.testing.fake_broker import FakeBroker as FakeBroker
     from kohort.testing.fault_proxy import FaultProxy as FaultProxy
     from kohort.testing.fault_proxy import ProxiedCluster as ProxiedCluster
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
     from kohort.testing.real_postgres import RealPostgres as RealPostgres
     from kohort.testing.simulation import Simulation as Simulation
     from kohort.testing.simulation import Violation as Violation
+    from kohort.testing.spark_cluster import SparkCluster as SparkCluster
 
 _HOME = {
     "BrokerStartError": "errors",
@@ -32,6 +34,7 @@ _HOME = {
     "KdcStartError": "errors",
     "PackagesUnavailable": "errors",
     "PostgresStartError": "errors",
+    "SparkStartError": "errors",
     "FakeBroker": "fake_broker",
     "FaultProxy": "fault_proxy",
     "ProxiedCluster": "fault_proxy",
@@ -41,14 +44,17 @@ _HOME = {
     "RealPostgres": "real_postgres",
     "Simulation": "simulation",
     "Violation": "simulation",
+    "SparkCluster": "spark_cluster",
 }
 
 __all__ = sorted(_HOME)
 
 
-def __getattr__(name: str) -> object:
-    if name not in _HOME:
-        raise AttributeError(f"module 'kohort.testing' has no attribute {name!r}")
-    value = getattr(import_module(f"kohort.testing.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a name that is missing is an error of a type checker
+
+    def __getattr__(name: str) -> object:
+        if name not in _HOME:
+            raise AttributeError(f"module 'kohort.testing' has no attribute {name!r}")
+        value = getattr(import_module(f"kohort.testing.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value

@@ -23,8 +23,9 @@ from collections.abc import Coroutine
 from dataclasses import dataclass, field
 from itertools import count
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Self
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.network.errors import ConfigError
 from kohort.network.settings_table import split_address
 from kohort.protocol.catalogue import API

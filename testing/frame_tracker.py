@@ -7,8 +7,8 @@ passed on as pieces without an API.
 
 import struct
 from collections.abc import Iterator, MutableMapping
-from typing import NamedTuple
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.testing.faults import Direction
 
 _LARGEST_FRAME = 256 << 20

@@ -2,8 +2,8 @@
 
 import subprocess
 from pathlib import Path
-from typing import NamedTuple
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.testing.errors import BrokerStartError
 from kohort.testing.jdk import keytool
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from io import BytesIO
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from rich import box
 from rich.console import Console
@@ -17,6 +17,7 @@ from kohort.assignors import Rebalance
 from kohort.cli.assigning.simulation import SimulationResult, State
 from kohort.cli.terminal import cell
 from kohort.common.foreign_text import escaped
+from kohort.common.named_tuple import NamedTuple
 
 #: Okabe and Ito's palette, for colour-blind readers.
 KEPT, CAME, WENT, FAR = "#0072b2", "#009e73", "#d55e00", "#e69f00"

@@ -13,9 +13,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from kohort.cli.demo import DemoFailed
+from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath import Record
 
 ABSENT = "NA"

@@ -9,9 +9,9 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import NamedTuple
 
 from kohort.cli.demo import DemoFailed
+from kohort.common.named_tuple import NamedTuple
 
 _MOVES = ("started", "assigned", "revoked", "lost", "killed", "left")
 _STATES = {"started": "joining", "killed": "killed", "left": "left", "undone": "going back"}

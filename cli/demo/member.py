@@ -11,11 +11,12 @@ import sys
 import threading
 import time
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from kohort.cli.demo.flights import Totals, add, carrier_of
 from kohort.cli.demo.ledger import DemoEntry, Ledger
 from kohort.common import KohortError
+from kohort.common.named_tuple import NamedTuple
 from kohort.consistent_region import ConsistentRegion, DictState, Periodic
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.region_history import HistoryEntry

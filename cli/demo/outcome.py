@@ -1,11 +1,11 @@
 """The result of one run: the values that the verdict, the terminal and the report are made from."""
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
 from kohort.cli.demo.flights import Tally
 from kohort.cli.demo.ledger import GroupHistory
 from kohort.cli.demo.producers import FilledChunk
+from kohort.common.named_tuple import NamedTuple
 
 
 class TopicReading(NamedTuple):

@@ -13,10 +13,10 @@ from contextlib import suppress
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import NamedTuple
 
 from kohort.cli.demo import DemoFailed
 from kohort.cli.demo.flights import FlightEvent
+from kohort.common.named_tuple import NamedTuple
 from kohort.testing import jars
 from kohort.testing.jdk import java
 

@@ -1,7 +1,8 @@
 """Findings of rules."""
 
 from enum import StrEnum
-from typing import NamedTuple
+
+from kohort.common.named_tuple import NamedTuple
 
 
 class Severity(StrEnum):

@@ -3,12 +3,13 @@
 import inspect
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kohort.cli.doctor import cluster_rules, group_rules, offset_rules, settings_rules
 from kohort.cli.doctor.facts import NotRequested
 from kohort.cli.doctor.finding import Finding
 from kohort.common.errors import KohortError
+from kohort.common.named_tuple import NamedTuple
 
 
 class Rule(NamedTuple):

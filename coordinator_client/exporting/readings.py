@@ -3,9 +3,10 @@
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 from kohort.common import TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, MetricSpec
 
 

@@ -8,49 +8,19 @@ import struct
 from collections import OrderedDict, deque
 from collections.abc import Iterator, Set
 from itertools import islice
-from typing import NamedTuple
 
 from kohort.common import TopicPartition
+from kohort.common.named_tuple import NamedTuple
 
 _BATCH_HEAD = struct.Struct(">qiib")  # base offset, length of the rest, leader epoch (magic 2 only), magic
-_LAST_OFFSET_DELTA = struct.Struct(">i")
 _TIMESTAMP = struct.Struct(">q")
 _ATTRIBUTES = struct.Struct(">h")
-_LENGTH_FIELD_END = 12
 _ATTRIBUTES_AT = 21
-_LAST_OFFSET_DELTA_AT = 23
 _FIRST_TIMESTAMP_AT = 27
 _MAX_TIMESTAMP_AT = 35
 # With LogAppendTime, brokers set only the max timestamp; the first timestamp remains the producer's. In a compacted log
 # the first timestamp may be the delete horizon, a time in the future (KIP-534).
 _FIRST_TIMESTAMP_IS_NONE = 0x08 | 0x40
-
-
-class SliceEnd(NamedTuple):
-    """The end of the last complete batch; `next_offset` is None if there is no complete batch."""
-
-    next_offset: int | None
-    leader_epoch: int
-
-
-def slice_end(records: memoryview) -> SliceEnd:
-    """Walk the batch headers to the last complete batch. Corrupt headers are reported later, by decode."""
-    at, size, last = 0, len(records), -1
-    while size - at >= _BATCH_HEAD.size:
-        length = _BATCH_HEAD.unpack_from(records, at)[1]
-        following = at + _LENGTH_FIELD_END + length
-        if length < _BATCH_HEAD.size - _LENGTH_FIELD_END or following > size:
-            break
-        last, at = at, following
-    if last < 0:
-        return SliceEnd(None, -1)
-    base_offset, length, leader_epoch, magic = _BATCH_HEAD.unpack_from(records, last)
-    if magic < 2:
-        return SliceEnd(base_offset + 1, -1)
-    if length < _LAST_OFFSET_DELTA_AT + 4 - _LENGTH_FIELD_END:
-        return SliceEnd(None, -1)
-    (delta,) = _LAST_OFFSET_DELTA.unpack_from(records, last + _LAST_OFFSET_DELTA_AT)
-    return SliceEnd(base_offset + delta + 1, leader_epoch)
 
 
 def written_ms(records: memoryview) -> int | None:
@@ -102,6 +72,7 @@ class FetchBuffer:
         self._aside: dict[TopicPartition, deque[CompletedFetch]] = {}
         self._bytes: dict[TopicPartition, int] = {}
         self._in_hand: dict[TopicPartition, CompletedFetch] = {}
+        self.total_bytes = 0  # of all slices
 
     def put(self, slice_: CompletedFetch) -> None:
         """Append a slice; slices of the partition with another serial are dropped."""
@@ -113,9 +84,11 @@ class FetchBuffer:
         if queue is None:
             self._in_hand.pop(partition, None)
             queue = self._line[partition] = deque()
+            self.total_bytes -= self._bytes.get(partition, 0)  # of a drop that was interrupted
             self._bytes[partition] = 0
         queue.append(slice_)
         self._bytes[partition] += len(slice_.records)
+        self.total_bytes += len(slice_.records)
 
     def line(self, most: int | None = None) -> list[TopicPartition]:
         """The next partitions in turn, at most `most` of them."""
@@ -154,6 +127,7 @@ class FetchBuffer:
         size, alone = len(slice_.records), len(queue) == 1
         self._in_hand.pop(partition, None)
         # No calls from here on, see the class.
+        self.total_bytes -= size
         if alone:
             del self._bytes[partition]
             del home[partition]
@@ -167,8 +141,12 @@ class FetchBuffer:
         """Drop all slices of a partition."""
         self._line.pop(partition, None)
         self._aside.pop(partition, None)
-        self._bytes.pop(partition, None)
         self._in_hand.pop(partition, None)
+        size = self._bytes.get(partition)
+        if size is not None:
+            # No call between the two, see the class.
+            del self._bytes[partition]
+            self.total_bytes -= size
 
     def drop_newest(self, partition: TopicPartition) -> CompletedFetch | None:
         """Drop the last slice of a partition to free memory; it will be fetched again."""
@@ -177,6 +155,7 @@ class FetchBuffer:
             return None
         dropped = queue.pop()
         self._bytes[partition] -= len(dropped.records)
+        self.total_bytes -= len(dropped.records)
         if not queue:
             self.drop(partition)
         return dropped
@@ -197,11 +176,6 @@ class FetchBuffer:
         """Bytes of a partition that wait, without the slice in hand."""
         held = self._in_hand.get(partition)
         return self._bytes.get(partition, 0) - (len(held.records) if held is not None else 0)
-
-    @property
-    def total_bytes(self) -> int:
-        """Bytes of all slices."""
-        return sum(self._bytes.values())
 
     def _queue(self, partition: TopicPartition) -> deque[CompletedFetch] | None:
         return self._line.get(partition) or self._aside.get(partition)

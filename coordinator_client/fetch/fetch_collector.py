@@ -7,9 +7,10 @@ Slices stay there until the poll has handed them over (`Visit.handed`), and are 
 from bisect import bisect_left
 from collections.abc import Callable, Container, Iterator, Sequence
 from functools import partial
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch

@@ -75,6 +75,26 @@ class FetchRequestManager:
                 context.metadata.request_update()
             context.notify()
 
+        def follow_up(frame: memoryview, version: int, when: float) -> bytes | None:
+            nonlocal now
+            view = context.metadata.view
+            found = self._fetcher.follow_up(order.node, order.request, frame, version, self._positions, view)
+            if found is None:
+                return None
+            counters, sensors = context.counters, context.sensors
+            counters.requests += 1
+            counters.fetches += 1
+            counters.fetched_bytes += found.parked_bytes
+            sensors.fetch_ms.add((when - now) * 1000, when)
+            sensors.fetch_throttle_ms.add(0, when)
+            sensors.fetch_bytes.add(found.parked_bytes, when)
+            if found.parked_bytes:
+                context.notify()
+            now = when
+            return found.body
+
         timeout_s = context.request_s + context.config.fetch_max_wait_ms / 1000
-        request = PendingRequest("Fetch", lambda version: fit(order.request, version), done, timeout_s, order.at_most)
+        request = PendingRequest(
+            "Fetch", lambda version: fit(order.request, version), done, timeout_s, order.at_most, follow_up
+        )
         return context.to_node(order.node, ConnectionPurpose.DATA, request, now)

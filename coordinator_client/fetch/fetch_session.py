@@ -7,13 +7,18 @@ response a new session is opened.
 
 import uuid
 from collections.abc import Mapping
-from typing import NamedTuple
 
 from kohort.common import TopicPartition
-from kohort.network.metadata import NO_TOPIC_ID
+from kohort.common.named_tuple import NamedTuple
+from kohort.fastpath._fetch import FetchedPartition, fetch_request_topics, fetch_response
+from kohort.network.metadata import NO_TOPIC_ID, ClusterView
+from kohort.protocol.apis.fetch import FetchRequest
+from kohort.protocol.catalogue import API
 
 NO_SESSION, OPENING, WITHOUT = 0, 0, -1
 INT32_MAX = 2**31 - 1
+_EPOCH_AT = 17  # in a request: behind the limits, the isolation level and the session's id
+_WITHOUT_REPLICA_ID = 15
 
 
 class Wanted(NamedTuple):
@@ -37,14 +42,36 @@ class SessionAsk(NamedTuple):
     forgotten: Mapping[TopicPartition, uuid.UUID]
 
 
+class _RequestTemplate(NamedTuple):
+    """An encoded request of a session without its epoch and its topics."""
+
+    version: int
+    session_id: int
+    before_epoch: bytes
+    after_topics: bytes
+
+    @classmethod
+    def of(cls, request: FetchRequest, version: int) -> "_RequestTemplate":
+        encoded = API["Fetch"].request.build(request._replace(topics=(), forgotten_topics_data=()), version)
+        epoch_at = _EPOCH_AT if version >= _WITHOUT_REPLICA_ID else _EPOCH_AT + 4
+        topics_at = epoch_at + 4
+        return cls(version, request.session_id, encoded[:epoch_at], encoded[topics_at + 1 :])
+
+
 class FetchSession:
-    """The client side of a fetch session: its id, its epoch and the partitions sent so far."""
+    """The client side of a fetch session: its id, its epoch and the partitions sent so far.
+
+    `steady_under`: the revisions and the metadata under which the last request was built. While they are the same, each
+    request follows from the response before it. None: the next request does not.
+    """
 
     def __init__(self, session_id: int = NO_SESSION, epoch: int = OPENING) -> None:
         self.session_id = session_id
         self.epoch = epoch
         self.session_partitions: dict[TopicPartition, Wanted] = {}
-        self._names: dict[uuid.UUID, str] = {}
+        self.steady_under: tuple[int, int, ClusterView] | None = None
+        self._names: dict[bytes, str] = {}
+        self._template: _RequestTemplate | None = None
 
     def next_request(self, wanted: Mapping[TopicPartition, Wanted], *, kept: bool = True) -> SessionAsk:
         """The session part of the next request, so that the broker's list becomes `wanted`.
@@ -55,7 +82,7 @@ class FetchSession:
         before, self.session_partitions = self.session_partitions, dict(wanted)
         # By name first: a UUID is hashed in Python, which is affordable for each topic but not for each partition.
         ids = {partition.topic: want.topic_id for partition, want in wanted.items()}
-        self._names = {topic_id: topic for topic, topic_id in ids.items() if topic_id != NO_TOPIC_ID}
+        self._names = {topic_id.bytes: topic for topic, topic_id in ids.items() if topic_id != NO_TOPIC_ID}
         if self.epoch == OPENING:
             return SessionAsk(self.session_id, OPENING if kept else WITHOUT, self.session_partitions, {})
         # A topic that was recreated under the same name has another id: the old one must be removed by its old id.
@@ -86,4 +113,43 @@ class FetchSession:
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
         """The name of the topic that the last request sent with this id; None for the zero id."""
-        return self._names.get(topic_id)
+        return self._names.get(topic_id.bytes)
+
+    # --- in the steady state
+
+    def fetched(self, frame: memoryview, version: int) -> list[tuple[TopicPartition, FetchedPartition]] | None:
+        """The partitions of a response; None unless the whole response is usual."""
+        if self.epoch in (OPENING, INT32_MAX):
+            return None
+        found = fetch_response(frame, version, self.session_id, len(self.session_partitions))
+        if found is None:
+            return None
+        names = self._names
+        try:
+            return [(TopicPartition(names[one.topic_id], one.number), one) for one in found]
+        except KeyError:
+            return None
+
+    def follow_up(self, request: FetchRequest, version: int, moved: Mapping[TopicPartition, int]) -> bytes:
+        """The encoded request after a usual response, which `moved` partitions to these offsets.
+
+        `request` is an earlier one of the session.
+        """
+        partitions, changed = self.session_partitions, []
+        for partition, offset in moved.items():
+            topic_id, _before, leader_epoch, most_bytes = partitions[partition]
+            partitions[partition] = Wanted(topic_id, offset, leader_epoch, most_bytes)
+            changed.append((topic_id.bytes, partition.partition, leader_epoch, offset, most_bytes))
+        self.epoch += 1
+        template = self._template
+        if template is None or template.version != version or template.session_id != self.session_id:
+            request = request._replace(session_id=self.session_id)
+            self._template = template = _RequestTemplate.of(request, version)
+        return b"".join(
+            (
+                template.before_epoch,
+                self.epoch.to_bytes(4, "big"),
+                fetch_request_topics(changed),
+                template.after_topics,
+            )
+        )

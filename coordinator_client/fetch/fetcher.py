@@ -7,17 +7,19 @@ for `fetch_max_wait_ms`, and the busy partition would run out of records (simila
 """
 
 import uuid
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
 from itertools import count, filterfalse
-from typing import Any, NamedTuple
+from typing import Any
 
 from kohort.common import TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.errors import FetchFailed, TopicRecreated
-from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch, FetchBuffer, slice_end
+from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch, FetchBuffer
 from kohort.coordinator_client.fetch.fetch_session import OPENING, FetchSession, Wanted
 from kohort.coordinator_client.offsets.positions import Positions
 from kohort.fastpath import CorruptRecord
+from kohort.fastpath._fetch import FetchedPartition, slice_end
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.errors import AuthorizationFailed
 from kohort.network.metadata import NO_NODE, NO_TOPIC_ID, BrokerNode, ClusterView, PartitionView
@@ -115,6 +117,13 @@ class FetchOutcome:
         self.parked_bytes = 0
 
 
+class FollowUp(NamedTuple):
+    """The next request of a session, encoded. `parked_bytes`: bytes added to the buffer."""
+
+    body: bytes
+    parked_bytes: int
+
+
 class Replica(NamedTuple):
     """A preferred read replica named by the leader (KIP-392), used until `until` (monotonic s)."""
 
@@ -138,6 +147,8 @@ class Fetcher:
         self._node_attempts: dict[int, Attempts] = {}
         self._orders: Iterator[int] = count(1)
         self._last_asked: dict[int, int] = {}
+        self._revision = 0  # grows with each change of what may be fetched from where, but for positions and metadata
+        self._reader_is_behind = False  # a partition is fetched again once its buffered records are taken
         self.held_back = False  # a request was delayed by the buffer limits: sent once buffered records are taken
         self.until: dict[TopicPartition, int] = {}  # end offsets of partitions that are read up to an end
 
@@ -154,6 +165,7 @@ class Fetcher:
         wanted: dict[int, dict[TopicPartition, Wanted]] = {}
         busy: set[int] = set()
         live_bytes = 0
+        self._reader_is_behind = False
         for partition in positions:
             if not allowed(partition):
                 continue
@@ -203,6 +215,8 @@ class Fetcher:
             forgotten_topics_data=_forgotten(ask.forgotten),
             rack_id=config.rack or "",
         )
+        plain = not (self._attempts or self._replicas or self._reader_is_behind or self.held_back or ask.forgotten)
+        session.steady_under = (self._revision, positions.revision, view) if plain else None
         nameless = any(want.topic_id == NO_TOPIC_ID for want in wanted.values())
         return FetchOrder(node, request, BEFORE_TOPIC_IDS if nameless else None)
 
@@ -214,6 +228,7 @@ class Fetcher:
         offset = self._next_offset(partition, point.serial, point.offset)
         if offset > point.offset and self._ahead[partition].leader_epoch < known.leader_epoch:
             # Buffered records are of an older leader. Their end offset is not validated against this leader's log yet.
+            self._reader_is_behind = True
             return None
         if offset >= self.until.get(partition, offset + 1):
             return None
@@ -231,6 +246,7 @@ class Fetcher:
             if now < replica.until and _is_up(replica.node, partition, view):
                 return replica.node
             del self._replicas[partition]
+            self._revision += 1
         leader = view.leader(partition)
         return leader.node if leader else None
 
@@ -309,8 +325,9 @@ class Fetcher:
         if data.error_code:
             self._refused(node, partition, data, ask, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance)
             return
-        if data.preferred_read_replica < 0:
-            self._attempts.pop(partition, None)  # else it is redirected to a follower, which may have just refused it
+        # A partition that is redirected to a follower keeps them: that follower may have just refused it.
+        if data.preferred_read_replica < 0 and self._attempts.pop(partition, None) is not None:
+            self._revision += 1
         self.stale_log_offsets.discard(partition)
         self.ends[partition] = LogOffsets(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         if data.diverging_epoch.end_offset >= 0:
@@ -327,6 +344,8 @@ class Fetcher:
         if data.records:
             self._park(partition, data, ask)
             outcome.parked_bytes += len(data.records)
+            if self._source(partition, view, now) != node:
+                self._revision += 1  # the request to its present broker is behind these records
 
     def _send_elsewhere(
         self,
@@ -341,6 +360,7 @@ class Fetcher:
         """Use the preferred read replica that the leader named (KIP-392)."""
         if _is_up(replica, partition, view):
             self._replicas[partition] = Replica(replica, now + self.config.metadata_max_age_ms / 1000)
+            self._revision += 1
             return
         # The follower came back after the last metadata. Until a refresh, the leader would redirect to it at once.
         outcome.stale = True
@@ -369,6 +389,90 @@ class Fetcher:
         )
         self._ahead[partition] = ask._replace(offset=next_offset)
 
+    # --- the steady state: a response leads to the next request without a look at anything else
+
+    def change_allowed(self) -> None:
+        """Other partitions may be fetched than before."""
+        self._revision += 1
+
+    def _is_steady(self, session: FetchSession, positions: Positions, view: ClusterView) -> bool:
+        """True if the next request differs from the last only in the offsets that were fetched."""
+        under = session.steady_under
+        return under is not None and under[2] is view and under[:2] == (self._revision, positions.revision)
+
+    def follow_up(
+        self,
+        node: int,
+        request: FetchRequest,
+        frame: memoryview,
+        version: int,
+        positions: Positions,
+        view: ClusterView,
+    ) -> FollowUp | None:
+        """Buffer the records of a response, and return the next request of its session.
+
+        None if anything is unusual. Then nothing was changed, and `on_response` handles the response.
+        """
+        session, asked = self._sessions.get(node), self._in_flight.get(node)
+        if session is None or asked is None or self.held_back:
+            return None
+        found = session.fetched(frame, version) if self._is_steady(session, positions, view) else None
+        if found is None or not self._takes(found, asked, positions):
+            return None
+        moved: dict[TopicPartition, int] = {}
+        parked_bytes = 0
+        for partition, one in found:
+            self.stale_log_offsets.discard(partition)
+            self.ends[partition] = LogOffsets(one.high_watermark, one.last_stable, one.log_start)
+            if one.records is None:
+                continue
+            serial, start, leader_epoch, leader = asked[partition]
+            self.parked.put(
+                CompletedFetch(
+                    partition,
+                    one.records,
+                    start,
+                    one.next_offset,
+                    serial,
+                    one.leader_epoch,
+                    (),
+                    leader_epoch,
+                    one.high_watermark,
+                )
+            )
+            moved[partition] = one.next_offset
+            self._ahead[partition] = asked[partition] = RequestedFetch(serial, one.next_offset, leader_epoch, leader)
+            parked_bytes += len(one.records)
+        self._last_asked[node] = next(self._orders)
+        return FollowUp(session.follow_up(request, version, moved), parked_bytes)
+
+    def _takes(
+        self,
+        found: Sequence[tuple[TopicPartition, FetchedPartition]],
+        asked: Mapping[TopicPartition, RequestedFetch],
+        positions: Positions,
+    ) -> bool:
+        """True if all these records can be buffered, and the next request may be sent at once."""
+        config, seen = self.config, set[TopicPartition]()
+        parked_bytes = 0
+        for partition, one in found:
+            ask, state = asked.get(partition), positions.get(partition)
+            if ask is None or state is None or state.serial != ask.serial or partition in seen:
+                return False
+            if ask.offset != self._next_offset(partition, state.serial, state.offset):
+                return False
+            if one.records is None:
+                continue
+            seen.add(partition)
+            size = len(one.records)
+            parked_bytes += size
+            if not ask.offset < one.next_offset <= one.high_watermark + INT32_MAX or one.high_watermark < 0:
+                return False
+            if self.parked.bytes_of(partition) + size > config.max_partition_fetch_bytes:
+                return False
+        room = config.max_buffered_bytes - self.parked.total_bytes - parked_bytes
+        return room >= len(self._in_flight) * config.fetch_max_bytes
+
     def _refused(
         self,
         node: int,
@@ -389,6 +493,7 @@ class Fetcher:
             self._back_to_leader(partition, now=now, chance=chance)
             return
         self._replicas.pop(partition, None)
+        self._revision += 1
         place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition, "offset": ask.offset}
         # An error ahead of the position is handled once the position is there; until then it is retried.
         is_position = ask.offset == positions.state(partition).offset
@@ -423,6 +528,7 @@ class Fetcher:
     def _wait(self, partition: TopicPartition, *, now: float, chance: float) -> None:
         """Leave the partition out of requests until its backoff is over."""
         self._attempts[partition] = self._attempts.get(partition, FRESH).failed(now, self._backoff, chance)
+        self._revision += 1
 
     def failed(self, node: int, *, now: float, chance: float) -> None:
         """Handle a lost request. The session state is unknown, so the next request opens a new session."""
@@ -431,6 +537,7 @@ class Fetcher:
             session.reset()
         # An unresponsive follower is used again only if the leader names it again (KIP-392).
         self._replicas = {one: replica for one, replica in self._replicas.items() if replica.node != node}
+        self._revision += 1
         self._node_attempts[node] = self._node_attempts.get(node, FRESH).failed(now, self._backoff, chance)
 
     # --- buffered records

@@ -7,9 +7,10 @@ present state: it delivers every event, in the order in which they happened.
 
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from kohort.common.errors import KohortError
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.subscription_state import Start, Subscription
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata

@@ -4,8 +4,9 @@ Responses to cancelled requests are dropped: `cancel` removes the request, and `
 """
 
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.group.ready import Send
 from kohort.network.find_coordinator import CoordinatorNode
 from kohort.network.group_types import ConsumerGroupMetadata

@@ -6,11 +6,12 @@ subscription would rejoin for ever.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final
 
 from kohort.assignors import Assignor, GroupView, MemberSubscription, Plan, run_assignor
 from kohort.assignors.group import NO_GENERATION
 from kohort.common.errors import KohortError, WireError
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group.events import PlanMade
 from kohort.network.metadata import TopicInfo

@@ -2,9 +2,10 @@
 
 from collections.abc import Mapping
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 
 from kohort.assignors import Assignor
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import leader_assignment
 from kohort.coordinator_client.group.topic_subscription import NO_TOPICS, TopicSubscription

@@ -1,7 +1,8 @@
 """State shared by the components of a group member."""
 
-from typing import NamedTuple, Self
+from typing import Self
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.group.coordinator_state import CoordinatorSearch
 from kohort.coordinator_client.group.heartbeat_timers import HeartbeatTimers
 from kohort.coordinator_client.group.inflight_requests import InFlightRequests

@@ -1,6 +1,6 @@
 """The settings of a group member, made by `coordinator_client/consumer_config.py` from those of the user."""
 
-from typing import NamedTuple
+from kohort.common.named_tuple import NamedTuple
 
 CONSUMER_PROTOCOL_TYPE = "consumer"
 

@@ -38,9 +38,10 @@ are not returned then, because a process that slept through its session may not 
 """
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from kohort.common.errors import KohortError
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group.states import CoordinatorState, MemberState
 from kohort.coordinator_client.hooks import HookCall, RebalanceCause

@@ -4,8 +4,9 @@ Written by the machine with the machine's own time. Every entry is a frozen valu
 replaced, so any thread may read it at any moment.
 """
 
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hooks import RebalanceCause

@@ -8,9 +8,9 @@ revokes, the next one assigns. Unmoved partitions are never touched.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from kohort.assignors import Assignor, Rebalance
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.subscription_state import Subscription
 

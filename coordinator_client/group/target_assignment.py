@@ -5,9 +5,9 @@ which it came. A coordinator that assigns the new topic means other partitions, 
 """
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import NamedTuple
 from uuid import UUID
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.network.metadata import TopicInfo
 from kohort.protocol.apis.consumer_group_heartbeat import TopicPartitions

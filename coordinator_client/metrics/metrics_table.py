@@ -9,9 +9,10 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, fields
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kohort.common import TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.fetch.fetcher import Fetcher
 from kohort.coordinator_client.group.rebalance_history import RebalanceRecord

@@ -7,9 +7,10 @@ Other metrics are named `kohort.consumer.` and their own name.
 
 from collections.abc import Callable, Iterator, Mapping
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, MetricKind, MetricSpec
 from kohort.fastpath.compression import CODECS
 

@@ -8,9 +8,10 @@ it again. It pushes a last time when it closes. Errors never affect the client i
 from collections.abc import Callable, Mapping
 from enum import Enum
 from math import inf
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.protocol.apis.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from kohort.protocol.errors import ErrorCode, error_name
 

@@ -16,10 +16,11 @@ from collections.abc import Callable, Mapping, Set
 from heapq import heapify, heappop, heappush
 from itertools import count, takewhile
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import UUID
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.errors import RebalanceInProgress, TopicRecreated
 from kohort.coordinator_client.group.error_actions import VERDICTS_WITHOUT_MEMBER, CommitVerdict, commit_verdict
 from kohort.coordinator_client.group.ready import MemberView

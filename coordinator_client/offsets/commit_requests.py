@@ -4,10 +4,10 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
-from typing import NamedTuple
 from uuid import UUID
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
 from kohort.coordinator_client.errors import CommitRewind, TopicRecreated

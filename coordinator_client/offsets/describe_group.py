@@ -1,8 +1,7 @@
 """Describes the consumer's group (DescribeGroups), with retries until a deadline."""
 
-from typing import NamedTuple
-
 from kohort.common.errors import KohortError, WireError
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.consumer_metadata import ConsumerMetadata

@@ -12,10 +12,11 @@ it.
 from collections.abc import Callable, Container, Iterable, Iterator
 from enum import Enum
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final
 from uuid import UUID
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.errors import NoOffset, OffsetOutOfRange, Truncation
 from kohort.coordinator_client.offset_reset import OffsetReset, ResetKind, ResetPolicy
 from kohort.network.backoff import FRESH, Attempts
@@ -95,13 +96,22 @@ class ListAsk(NamedTuple):
 
 
 class _States(dict[TopicPartition, PartitionState]):
-    """States by partition. `changed` names those that were set since it was last cleared."""
+    """States by partition. `changed` names those that were set since it was last cleared.
+
+    `revision` grows with each change, except that records were returned (`advance`).
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.changed: set[TopicPartition] = set()
+        self.revision = 0
 
     def __setitem__(self, partition: TopicPartition, state: PartitionState) -> None:
+        self.revision += 1
+        self.advance(partition, state)
+
+    def advance(self, partition: TopicPartition, state: PartitionState) -> None:
+        """Set a state that differs in what was returned only."""
         self.changed.add(partition)  # first, so that an interrupt between the two leaves no change unnoticed
         super().__setitem__(partition, state)
 
@@ -147,6 +157,7 @@ class Positions:
     def drop(self, partition: TopicPartition) -> None:
         self._states.pop(partition, None)
         self._states.changed.discard(partition)
+        self._states.revision += 1
         self._errors.pop(partition, None)
         self.last_timestamps.pop(partition, None)
 
@@ -158,6 +169,11 @@ class Positions:
 
     def __len__(self) -> int:
         return len(self._states)
+
+    @property
+    def revision(self) -> int:
+        """It grows with each change of a state, except that records were returned."""
+        return self._states.revision
 
     def state(self, partition: TopicPartition) -> PartitionState:
         """The state of a partition. Raises IllegalState if the partition is not assigned."""
@@ -215,7 +231,8 @@ class Positions:
             return False
         kept = state.epoch if epoch == NO_EPOCH else epoch
         validated = state.validated if fetched_under == NO_EPOCH else min(state.validated, fetched_under)
-        self._states[partition] = state._replace(offset=max(next_offset, state.offset), epoch=kept, validated=validated)
+        after = state._replace(offset=max(next_offset, state.offset), epoch=kept, validated=validated)
+        self._states.advance(partition, after)
         return True
 
     # --- fetching

@@ -8,10 +8,11 @@ import threading
 from collections import defaultdict
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from kohort.common import KohortError
 from kohort.common.foreign_text import cut, escaped
+from kohort.common.named_tuple import NamedTuple
 from kohort.network.auth.gssapi import KerberosTicket
 from kohort.network.auth.security_config import SecurityConfig
 from kohort.network.errors import AuthenticationFailed, ConfigError, TicketUnavailable

@@ -5,9 +5,10 @@ RFC 4616 (PLAIN), RFC 5802 and 7677 (SCRAM). Of RFC 7628 (OAUTHBEARER, in `token
 """
 
 from collections.abc import Generator
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 from kohort.common.foreign_text import cut
+from kohort.common.named_tuple import NamedTuple
 from kohort.network.auth.security_config import SecurityConfig
 from kohort.network.errors import AuthenticationFailed
 

@@ -1,7 +1,6 @@
 """ShareGroupDescribe (77): describes share groups (KIP-932).
 
-Sent to: the coordinator of each requested group. Declared for `kohort wire explain`. Version 0 is the
-early-access form, with the same fields.
+Sent to: the coordinator of each requested group. Version 0 is the early-access form, with the same fields.
 
 Errors (by group)
     GROUP_ID_NOT_FOUND            no such group, or a group of another type

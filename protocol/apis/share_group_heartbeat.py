@@ -1,7 +1,6 @@
 """ShareGroupHeartbeat (76): joins, stays in and leaves a share group (KIP-932).
 
-Sent to: the group's coordinator. Declared for `kohort wire explain`. No kohort client sends it. Version 0
-is the early-access form, with the same fields.
+Sent to: the group's coordinator. Version 0 is the early-access form, with the same fields.
 
 Errors
     UNKNOWN_MEMBER_ID, FENCED_MEMBER_EPOCH   join again with epoch 0

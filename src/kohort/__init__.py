@@ -10,6 +10,15 @@ from typing import TYPE_CHECKING
 from kohort.common.version import __version__
 
 if TYPE_CHECKING:
+    from kohort import admin as admin
+    from kohort import assignors as assignors
+    from kohort import consistent_region as consistent_region
+    from kohort import coordinator_client as coordinator_client
+    from kohort import fastpath as fastpath
+    from kohort import producer as producer
+    from kohort import protocol as protocol
+    from kohort import spark as spark
+    from kohort import testing as testing
     from kohort.admin import Admin as Admin
     from kohort.assignors import Assignor as Assignor
     from kohort.assignors import GroupView as GroupView
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
     from kohort.fastpath import Record as Record
     from kohort.fastpath import RecordColumns as RecordColumns
     from kohort.producer import Producer as Producer
+    from kohort.share_consumer import ShareConsumer as ShareConsumer
 
 _HOME = {
     "Admin": "admin",
@@ -43,23 +53,37 @@ _HOME = {
     "KohortError": "common",
     "Record": "fastpath",
     "RecordColumns": "fastpath",
+    "ShareConsumer": "share_consumer",
     "TopicPartition": "common",
 }
 _SUBPACKAGES = frozenset(
-    {"admin", "assignors", "consistent_region", "coordinator_client", "fastpath", "producer", "protocol", "spark", "testing"}
+    {
+        "admin",
+        "assignors",
+        "consistent_region",
+        "coordinator_client",
+        "fastpath",
+        "producer",
+        "protocol",
+        "share_consumer",
+        "spark",
+        "testing",
+    }
 )
 
 __all__ = ["__version__", *sorted(_HOME)]
 
 
-def __getattr__(name: str) -> object:
-    if name in _SUBPACKAGES:
-        return import_module(f"kohort.{name}")
-    if name not in _HOME:
-        raise AttributeError(f"module 'kohort' has no attribute {name!r}")
-    value = getattr(import_module(f"kohort.{_HOME[name]}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a name that is missing is an error of a type checker
+
+    def __getattr__(name: str) -> object:
+        if name in _SUBPACKAGES:
+            return import_module(f"kohort.{name}")
+        if name not in _HOME:
+            raise AttributeError(f"module 'kohort' has no attribute {name!r}")
+        value = getattr(import_module(f"kohort.{_HOME[name]}"), name)
+        globals()[name] = value
+        return value
 
 
 def __dir__() -> list[str]:

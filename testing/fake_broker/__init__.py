@@ -6,6 +6,8 @@ from kohort.testing.fake_broker.coordinator import GroupCoordinator
 from kohort.testing.fake_broker.group import Committed, GroupSnapshot, GroupState
 from kohort.testing.fake_broker.interventions import Action, Alter, Answer, Call, Close, Delay, Drop, Hold, Instead, Raw
 from kohort.testing.fake_broker.settings import CoordinatorSettings
+from kohort.testing.fake_broker.share_group import ShareGroupSnapshot, ShareGroupState
+from kohort.testing.fake_broker.share_partition import OffsetState
 
 __all__ = [
     "Action",
@@ -25,5 +27,8 @@ __all__ = [
     "GroupState",
     "Hold",
     "Instead",
+    "OffsetState",
     "Raw",
+    "ShareGroupSnapshot",
+    "ShareGroupState",
 ]

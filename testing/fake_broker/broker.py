@@ -5,9 +5,9 @@
         broker.control("Heartbeat", lambda call: Answer(HeartbeatResponse(error_code=27)), times=1)
         consumer = Consumer(broker.bootstrap, group="billing")
 
-It implements the classic group protocol in full and that of KIP-848. It keeps logs in memory, and has the given number
-of nodes, each with its own port. Every request is kept in `calls`. The head of each handler's file (`handlers/`) lists
-the omissions of its API. There is no authentication, TLS, disk or replication.
+It implements the classic group protocol in full, that of KIP-848, and share groups (KIP-932). It keeps logs in memory,
+and has the given number of nodes, each with its own port. Every request is kept in `calls`. The head of each handler's
+file (`handlers/`) lists the omissions of its API. There is no authentication, TLS, disk or replication.
 
 It runs one thread of its own. Every method may be called from any thread. A control may call all of them except
 `start_node` and `close`, which wait. Requests of one connection are handled in order, as in a real broker: while a
@@ -21,9 +21,10 @@ import contextlib
 import socket
 import struct
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import count
+from itertools import count, zip_longest
+from math import inf
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -45,12 +46,14 @@ from kohort.protocol.framing import (
 from kohort.protocol.schema import Response
 from kohort.testing.fake_broker import interventions as actions
 from kohort.testing.fake_broker.cluster import Address, FakeCluster
-from kohort.testing.fake_broker.consumer_group import ConsumerGroup, ConsumerGroupSnapshot, consumer_snapshot
+from kohort.testing.fake_broker.consumer_group import ConsumerGroup, ConsumerGroupSnapshot, Place, consumer_snapshot
 from kohort.testing.fake_broker.group import Committed, FakeGroup, GroupSnapshot, snapshot
 from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers import HANDLERS, UNASKED, Handler, api_versions
 from kohort.testing.fake_broker.interventions import Call, Control, ControlFunction
 from kohort.testing.fake_broker.settings import CoordinatorSettings
+from kohort.testing.fake_broker.share_group import ShareGroup, ShareGroupSnapshot, share_snapshot
+from kohort.testing.fake_broker.share_partition import OffsetState
 
 T = TypeVar("T")
 _REQUEST_HEADER = Message.of(RequestHeader)
@@ -63,7 +66,9 @@ class FakeBroker:
 
     `topics`: name to number of partitions. `nodes`: the number of brokers in the cluster. `versions`: API key or name
     to the supported (lowest, highest) version, or None to hide the API. It narrows the versions of the handlers.
-    `settings`: the coordinator's. `max_frame_bytes`: a longer request closes its connection.
+    `settings`: the coordinator's. `max_frame_bytes`: a longer request closes its connection. `ports`: those of the
+    nodes, in their order; without it the system selects free ones. `keep_calls=False` leaves `calls` empty, in a broker
+    that serves for a long time; the number of each call is then 0. Raises OSError if a port is in use.
     """
 
     def __init__(
@@ -74,6 +79,8 @@ class FakeBroker:
         versions: Mapping[int | str, tuple[int, int] | None] | None = None,
         settings: CoordinatorSettings | None = None,
         max_frame_bytes: int = 64 << 20,
+        ports: Sequence[int] = (),
+        keep_calls: bool = True,
     ) -> None:
         self.calls: list[Call] = []
         self.faults: list[str] = []
@@ -81,6 +88,7 @@ class FakeBroker:
         self._cluster = FakeCluster(settings)
         self._controls: list[Control] = []
         self._max_frame_bytes = max_frame_bytes
+        self._keep_calls = keep_calls
         self._numbers = count()
         self._writers: dict[int, tuple[int, asyncio.StreamWriter]] = {}
         self._servers: dict[int, asyncio.Server] = {}
@@ -89,7 +97,11 @@ class FakeBroker:
         self._arrived = asyncio.Event()
         self._thread = threading.Thread(target=self._loop.run_forever, name="fake-broker", daemon=True)
         self._thread.start()
-        self._await(self._open_nodes(range(1, nodes + 1)))
+        try:
+            self._await(self._open_nodes(dict(zip_longest(range(1, nodes + 1), ports[:nodes], fillvalue=0))))
+        except BaseException:
+            self.close()
+            raise
         for name, partitions in (topics or {}).items():
             self.create_topic(name, partitions)
 
@@ -121,6 +133,26 @@ class FakeBroker:
         """The KIP-848 group as its coordinator sees it now; an empty one if there is none."""
         groups = self._cluster.groups.consumer.groups
         return self._do(lambda: consumer_snapshot(groups.get(group_id, ConsumerGroup(group_id))))
+
+    def share_group(self, group_id: str) -> ShareGroupSnapshot:
+        """The share group as its coordinator sees it now; an empty one if there is none."""
+        groups = self._cluster.groups.share.groups
+        return self._do(lambda: share_snapshot(groups.get(group_id, ShareGroup(group_id))))
+
+    def share_states(self, group_id: str, topic: str, partition: int) -> tuple[int, dict[int, tuple[OffsetState, int]]]:
+        """The start offset of a share partition, and the state and delivery count of each offset from there on.
+
+        (-1, {}) if no member has fetched from it.
+        """
+
+        def look() -> tuple[int, dict[int, tuple[OffsetState, int]]]:
+            place = Place(self._cluster.topics[topic].topic_id, partition)
+            found = self._cluster.shares.partitions.get((group_id, place))
+            if found is None:
+                return -1, {}
+            return found.start, {at: (one.state, one.count) for at, one in sorted(found.offsets.items())}
+
+        return self._do(look)
 
     # What tests do
 
@@ -163,6 +195,10 @@ class FakeBroker:
 
         self._do(append)
 
+    def skip(self, topic: str, partition: int, end: int) -> None:
+        """Move the log's end up to `end`, over offsets without records, as in a compacted log."""
+        self._do(lambda: self._cluster.topics[topic].partitions[partition].log.skip(end))
+
     def trim(self, topic: str, partition: int, start: int) -> None:
         """Move the log's start up to `start`, as retention does."""
         self._do(lambda: self._cluster.topics[topic].partitions[partition].log.trim(start))
@@ -186,6 +222,7 @@ class FakeBroker:
         def move() -> None:
             moved = self._cluster.topics[topic].partitions[partition]
             moved.leader, moved.epoch = node, moved.epoch + 1
+            self._cluster.shares.leader_changed(Place(self._cluster.topics[topic].topic_id, partition))
 
         self._do(move)
 
@@ -207,6 +244,30 @@ class FakeBroker:
 
         self._do(put)
 
+    def configure_group(self, group_id: str, settings: Mapping[str, str]) -> None:
+        """Set settings of a share group, by Kafka's names."""
+        self._do(lambda: self._cluster.shares.configs.setdefault(group_id, {}).update(settings))
+
+    def fail_share_write(self, group_id: str, topic: str, partition: int, code: int) -> None:
+        """Roll back the next acknowledgement of a share partition, with this error code."""
+
+        def fail() -> None:
+            place = Place(self._cluster.topics[topic].topic_id, partition)
+            self._cluster.shares.partitions[group_id, place].write_error = code
+
+        self._do(fail)
+
+    def expire_share_locks(self, group_id: str) -> None:
+        """Let every lock of the group expire now."""
+
+        def expire() -> None:
+            shares = self._cluster.shares
+            for one in shares.of_group(group_id).values():
+                one.expire(inf, shares.limits(group_id))
+            self._wake_fetches()
+
+        self._do(expire)
+
     def disconnect(self, node: int | None = None, *, reset: bool = False) -> None:
         """Close every connection of `node`, or of all."""
 
@@ -224,7 +285,7 @@ class FakeBroker:
 
     def start_node(self, node: int) -> None:
         """Open the port again after `stop_node`."""
-        self._await(self._open_nodes([node]))
+        self._await(self._open_nodes({node: self._cluster.addresses[node].port}))
 
     def close(self) -> None:
         """End everything; safe to call again."""
@@ -274,9 +335,9 @@ class FakeBroker:
             raise RuntimeError("a control runs on the fake's own thread, which cannot wait for this")
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(30)
 
-    async def _open_nodes(self, nodes: Iterable[int]) -> None:
-        for node in nodes:
-            port = self._cluster.addresses[node].port if node in self._cluster.addresses else 0
+    async def _open_nodes(self, ports: Mapping[int, int]) -> None:
+        """Listen for each node at its port; 0 is a free one."""
+        for node, port in ports.items():
             server = await asyncio.start_server(self._connected(node), "127.0.0.1", port)
             self._servers[node] = server
             self._cluster.addresses[node] = Address("127.0.0.1", server.sockets[0].getsockname()[1])
@@ -296,6 +357,8 @@ class FakeBroker:
                 raise
             finally:
                 del self._writers[number]
+                if self._cluster.shares.disconnected(number):
+                    self._wake_fetches()
                 _end(writer, reset=False)
 
         return serve
@@ -342,7 +405,8 @@ class FakeBroker:
             connection,
             sum(1 for earlier in self.calls if earlier.api_key == api_key),
         )
-        self.calls.append(call)
+        if self._keep_calls:
+            self.calls.append(call)
         action = next((action for each in list(self._controls) if (action := each.ask(call)) is not None), None)
         return await self._act(call, action, writer)
 

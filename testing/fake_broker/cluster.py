@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 import uuid
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
+from kohort.common.named_tuple import NamedTuple
+from kohort.testing.fake_broker.fetch_sessions import FakeFetchSessions
 from kohort.testing.fake_broker.groups import Groups
 from kohort.testing.fake_broker.log import FakeLog
 from kohort.testing.fake_broker.log_transactions import LogTransactions, marker
 from kohort.testing.fake_broker.producers import Producers
 from kohort.testing.fake_broker.settings import CoordinatorSettings
+from kohort.testing.fake_broker.shares import FakeShares
 from kohort.testing.fake_broker.transactions import FakeTransactions, Transactional
 
 CLUSTER_ID = "fake-cluster"
@@ -75,6 +77,8 @@ class FakeCluster:
         self.advertised: dict[int, Address] = {}
         self.topics: dict[str, FakeTopic] = {}
         self.groups = Groups(settings)
+        self.fetch_sessions = FakeFetchSessions()
+        self.shares = FakeShares(self.groups.settings)
         self.coordinator_nodes: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}
         self._names: dict[uuid.UUID, str] = {}  # by topic id; those of deleted topics too
@@ -111,13 +115,14 @@ class FakeCluster:
         return self.advertised.get(node, self.addresses[node])
 
     def expire(self, now: float) -> bool:
-        """Do what is due by now; True if a transaction ended by it."""
+        """Do what is due by now; True if there may be more records for a fetch that waits."""
         self.groups.expire(now)
-        return self.transactions.expire(now)
+        ended, returned = self.transactions.expire(now), self.shares.expire(now)
+        return ended or returned
 
     def next_deadline(self) -> float | None:
         """The time at which `expire` is next due, or None."""
-        due = (self.groups.next_deadline(), self.transactions.next_deadline())
+        due = (self.groups.next_deadline(), self.transactions.next_deadline(), self.shares.next_deadline())
         return min((one for one in due if one is not None), default=None)
 
     def _settle(self, ended: Transactional, committed: bool) -> None:

@@ -18,10 +18,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 from uuid import UUID
 
 from kohort.assignors import GroupView, Rebalance, get, make_plan
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.testing.fake_broker.group import Committed
 

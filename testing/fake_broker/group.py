@@ -13,8 +13,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse
 from kohort.protocol.apis.sync_group import SyncGroupResponse

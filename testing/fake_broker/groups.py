@@ -1,4 +1,4 @@
-"""All groups of a cluster, of both kinds. Names are unique, and only an empty group changes its kind."""
+"""All groups of a cluster, of all kinds. Names are unique, and only an empty group changes its kind."""
 
 from __future__ import annotations
 
@@ -9,42 +9,46 @@ from kohort.testing.fake_broker.consumer_group import ConsumerGroup, ConsumerGro
 from kohort.testing.fake_broker.coordinator import GroupCoordinator
 from kohort.testing.fake_broker.group import Committed, FakeGroup, GroupState
 from kohort.testing.fake_broker.settings import CoordinatorSettings
+from kohort.testing.fake_broker.share_coordinator import ShareCoordinator
+from kohort.testing.fake_broker.share_group import ShareGroup, ShareGroupState
 
 NEWEST_COMMIT = 9
 """A transaction's offsets are fenced as those that OffsetCommit brings from this version on."""
-EMPTY = (GroupState.EMPTY, ConsumerGroupState.EMPTY)
+EMPTY = (GroupState.EMPTY, ConsumerGroupState.EMPTY, ShareGroupState.EMPTY)
 
 
 class Groups:
-    """Dispatches to `classic` and `consumer`, which keep the groups of their kind."""
+    """Dispatches to `classic`, `consumer` and `share`, which keep the groups of their kind."""
 
     def __init__(self, settings: CoordinatorSettings | None = None) -> None:
         self.settings = settings or CoordinatorSettings()
         self.classic = GroupCoordinator(self.settings)
         self.consumer = ConsumerCoordinator(self.settings)
+        self.share = ShareCoordinator(self.settings)
         self._undecided: dict[tuple[str, int], dict[TopicPartition, Committed]] = {}
 
-    def of(self, group_id: str) -> FakeGroup | ConsumerGroup | None:
-        """The group of this name, of either type."""
-        return self.consumer.groups.get(group_id) or self.classic.groups.get(group_id)
+    def of(self, group_id: str) -> FakeGroup | ConsumerGroup | ShareGroup | None:
+        """The group of this name, of any type."""
+        kinds = (self.consumer.groups, self.classic.groups, self.share.groups)
+        return next((groups[group_id] for groups in kinds if group_id in groups), None)
 
-    def all(self) -> list[FakeGroup | ConsumerGroup]:
+    def all(self) -> list[FakeGroup | ConsumerGroup | ShareGroup]:
         """Every group there is."""
-        return [*self.classic.groups.values(), *self.consumer.groups.values()]
+        return [*self.classic.groups.values(), *self.consumer.groups.values(), *self.share.groups.values()]
 
     def become_classic(self, group_id: str) -> bool:
         """True if a classic member may join. An empty group of the other kind is replaced; its offsets stay."""
         other = self.consumer.groups.get(group_id)
         if other is not None and other.state is ConsumerGroupState.EMPTY:
             self.classic.groups[group_id] = FakeGroup(group_id, offsets=self.consumer.groups.pop(group_id).offsets)
-        return group_id not in self.consumer.groups
+        return group_id not in self.consumer.groups and group_id not in self.share.groups
 
     def become_consumer(self, group_id: str) -> bool:
         """True if a KIP-848 member may join. An empty group of the other kind is replaced; its offsets stay."""
         other = self.classic.groups.get(group_id)
         if other is not None and other.state is GroupState.EMPTY and not other.pending:
             self.consumer.groups[group_id] = ConsumerGroup(group_id, self.classic.groups.pop(group_id).offsets)
-        return group_id not in self.classic.groups
+        return group_id not in self.classic.groups and group_id not in self.share.groups
 
     def commit_error(
         self, group_id: str, epoch: int, member_id: str, instance_id: str | None, *, version: int, now: float
@@ -110,7 +114,7 @@ class Groups:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state not in EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        for groups in (self.classic.groups, self.consumer.groups):
+        for groups in (self.classic.groups, self.consumer.groups, self.share.groups):
             groups.pop(group_id, None)
         return ErrorCode.NONE
 
@@ -118,8 +122,9 @@ class Groups:
         """Do what is due by now."""
         self.classic.expire(now)
         self.consumer.expire(now)
+        self.share.expire(now)
 
     def next_deadline(self) -> float | None:
         """The time at which `expire` is next due, or None."""
-        due = (self.classic.next_deadline(), self.consumer.next_deadline())
+        due = (self.classic.next_deadline(), self.consumer.next_deadline(), self.share.next_deadline())
         return min((one for one in due if one is not None), default=None)

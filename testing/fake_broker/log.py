@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from typing import NamedTuple
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath import decode
 
 _HEAD_BYTES = 61  # up to and with the record count of a magic 2 batch
@@ -54,6 +54,12 @@ class FakeLog:
         self._batches.append(StoredBatch(self.end, self.end + records - 1, -1, data))
         self.end += records
 
+    def skip(self, end: int) -> None:
+        """Move the end up to `end`, over a gap. ValueError if it is below the end."""
+        if end < self.end:
+            raise ValueError(f"offset {end} is below the log's end {self.end}")
+        self.end = end
+
     def read(self, offset: int, max_bytes: int, stop: int | None = None) -> bytes:
         """Whole batches from the one that holds `offset`: as many as fit, and one at least (KIP-74), none from `stop`
         on."""
@@ -68,6 +74,12 @@ class FakeLog:
             parts.append(batch.data)
             size += len(batch.data)
         return b"".join(parts)
+
+    def batch_end(self, offset: int) -> int:
+        """The last offset of the batch that holds `offset`; `offset` itself if no batch does."""
+        at = bisect_right(self._batches, offset, key=lambda batch: batch.last_offset + 1)
+        batch = self._batches[at] if at < len(self._batches) else None
+        return batch.last_offset if batch is not None and batch.base_offset <= offset else offset
 
     def trim(self, start: int) -> None:
         """Forget what is below `start`, as retention does; batches go whole."""

@@ -1,8 +1,9 @@
 """A log's record of transactions: the start of open ones, and the aborted ones (KIP-98)."""
 
 import struct
-from typing import Final, NamedTuple
+from typing import Final
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath import encode
 from kohort.fastpath.batches import BatchInfo
 

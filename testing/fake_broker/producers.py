@@ -1,8 +1,9 @@
 """A log's record of idempotent producers: a repeated batch is appended once, a gap is refused (KIP-98)."""
 
 from collections import deque
-from typing import Final, NamedTuple
+from typing import Final
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath.batches import BatchInfo
 from kohort.protocol.errors import ErrorCode
 

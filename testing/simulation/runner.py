@@ -17,9 +17,9 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
 
 from kohort import consistent_region
+from kohort.common.named_tuple import NamedTuple
 from kohort.testing.simulation import Simulation, Violation
 
 CHUNK_SEEDS = 50

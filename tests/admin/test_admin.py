@@ -8,6 +8,7 @@ import pytest
 from kohort.admin import Admin, GroupMissing, GroupNotEmpty
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer
+from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.network.errors import ConnectionFailed, UnknownTopic
 from kohort.network.requests import Endpoint
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce
@@ -20,7 +21,7 @@ Name = Callable[[str], str]
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_a_group_is_listed_described_moved_and_deleted(
-    protocol: str, broker: SelectedBroker, topic: str, unique: Name
+    protocol: GroupProtocol, broker: SelectedBroker, topic: str, unique: Name
 ) -> None:
     group, tp = unique("group"), TopicPartition(topic, 1)
     produce(broker.bootstrap, topic, numbers(0, 20), partition=1)

@@ -10,6 +10,7 @@ import signal
 import warnings
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
 import pytest
 
@@ -23,7 +24,7 @@ from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point,
 
 STRIDE = 67
 PLACE = TopicPartition("topic", 0)
-HASTY = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
+HASTY: dict[str, Any] = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
 
 
 def test_every_call(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,8 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from kohort import Admin, Consumer, Producer
 from kohort.testing.cache import cache_dir
+from kohort.testing.ports import free_ports
 from kohort.testing.readiness import brokers_seen
+from tests.coordinator_client.consumer_helpers import read
 from tests.support.broker_selection import wanted_version
 
 
@@ -56,6 +59,29 @@ def test_started_broker_serves_shows_its_status_and_stops(env: dict[str, str]) -
     assert not Path(state["logs"][0]).exists()
 
 
+def test_a_fake_broker_serves_a_first_program_and_says_that_it_keeps_nothing(env: dict[str, str]) -> None:
+    (port,) = free_ports(1)
+    started = kohort("start", "--fake", "--port", str(port), env=env)
+    assert started.stdout.splitlines() == [
+        f"default: a fake broker in memory at 127.0.0.1:{port}",
+        "  One process. Its records and groups end with it. It has no TLS, login, disk or replicas.",
+    ]
+    (state,) = json.loads(kohort("status", "--json", env=env).stdout)["brokers"]
+    assert (state["version"], state["bootstrap"]) == ("fake", f"127.0.0.1:{port}")
+    with Admin(state["bootstrap"]) as admin:
+        admin.create_topic("payments", partitions=1, replication_factor=1)
+    with Producer(state["bootstrap"]) as producer:
+        producer.send("payments", b"42")
+    with Consumer(state["bootstrap"], group="billing", auto_offset_reset="earliest") as consumer:
+        consumer.subscribe(["payments"])
+        assert [record.value for record in read(consumer, 1)] == [b"42"]
+    again = kohort("start", "--fake", "--name", "other", "--port", str(port), env=env)
+    assert again.returncode == 1
+    assert "address already in use" in again.stderr
+    assert kohort("stop", env=env).stdout == "default: stopped\n"
+    assert brokers_seen(state["bootstrap"], timeout_s=0.5) == 0
+
+
 @pytest.mark.broker
 def test_brokers_of_a_killed_keeper_die_and_its_state_is_forgotten(env: dict[str, str]) -> None:
     state = json.loads(kohort("start", "--version", wanted_version(), "--json", env=env).stdout)
@@ -73,7 +99,9 @@ def test_stopping_what_does_not_run_is_one_line(env: dict[str, str]) -> None:
     assert done.stderr == "kohort: error: no broker named 'default' runs; kohort broker status\n"
 
 
-@pytest.mark.parametrize("arguments", [("--sasl", "alice"), ("--brokers", "0"), ("--port", "70000")])
+@pytest.mark.parametrize(
+    "arguments", [("--sasl", "alice"), ("--brokers", "0"), ("--port", "70000"), ("--fake", "--tls")]
+)
 def test_wrong_options_are_usage_errors(env: dict[str, str], arguments: tuple[str, str]) -> None:
     done = kohort("start", *arguments, env=env)
     assert done.returncode == 2

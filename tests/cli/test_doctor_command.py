@@ -311,7 +311,7 @@ def test_a_leader_that_does_not_answer_is_not_taken_for_a_silent_group(answers: 
             return None if before else Alter(lambda response: response._replace(topics=(topic,)))
 
         fake.control("ListOffsets", moved)
-        with pytest.raises(KohortError, match="no ListOffsets response from the partition's leader"):
+        with pytest.raises(KohortError, match="ListOffsets"):
             committed_since(admin, {"bootstrap.servers": fake.bootstrap}, "group", place, 0)
 
 

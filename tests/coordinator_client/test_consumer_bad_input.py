@@ -270,7 +270,7 @@ def test_calls_that_make_no_sense_say_why(broker: SelectedBroker, topic: str, un
 
 def test_settings_that_cannot_work_are_refused_at_once() -> None:
     with pytest.raises(ConfigError, match="did you mean 'session_timeout_ms'"):
-        Consumer("localhost:9092", session_timeot_ms=1000)
+        Consumer("localhost:9092", session_timeot_ms=1000)  # type: ignore[call-arg]
 
 
 def test_two_assignors_of_one_name_are_refused_at_once() -> None:

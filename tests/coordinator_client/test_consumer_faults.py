@@ -8,6 +8,7 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, Lost
+from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.testing import RealBroker, RealCluster
 from kohort.testing.fault_proxy import ProxiedCluster
 from kohort.testing.faults import TO_CLIENT, BlackHole, Reset
@@ -135,7 +136,7 @@ def test_a_member_cut_off_longer_than_its_session_emits_and_commits_nothing_more
     ],
 )
 def test_an_answer_lost_to_a_reset_is_asked_for_again(
-    api: str, protocol: str, unique: Name, proxied: ProxiedCluster
+    api: str, protocol: GroupProtocol, unique: Name, proxied: ProxiedCluster
 ) -> None:
     group, topic = unique("group"), unique("topic")
     tp = TopicPartition(topic, 0)

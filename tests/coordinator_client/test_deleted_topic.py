@@ -17,6 +17,7 @@ import pytest
 from kohort.admin import Admin
 from kohort.common import TopicPartition
 from kohort.coordinator_client import AuthorizationFailed, Consumer, RebalanceHooks, Revoked, UnknownTopic
+from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.notices import Notice
 from kohort.protocol.apis.offset_commit import OffsetCommitResponse
@@ -43,7 +44,7 @@ class Saves(RebalanceHooks):
 class Member:
     """One member on a thread, which notes when records of each partition came."""
 
-    def __init__(self, bootstrap: str, group: str, pattern: str, protocol: str, saves: str) -> None:
+    def __init__(self, bootstrap: str, group: str, pattern: str, protocol: GroupProtocol, saves: str) -> None:
         by_range: dict[str, Any] = {"assignors": ["range"]} if protocol == "classic" else {"remote_assignor": "range"}
         self.consumer = Consumer(
             bootstrap,
@@ -113,7 +114,7 @@ def newest(members: list[Member], partition: TopicPartition) -> float:
 
 def read_while_deleted(
     bootstrap: str,
-    protocol: str,
+    protocol: GroupProtocol,
     saves: str,
     prefix: str,
     write: Callable[[str, int], object],
@@ -159,7 +160,7 @@ def read_while_deleted(
 
 @pytest.mark.parametrize("saves", SAVES)
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_the_other_topic_is_read_on(protocol: str, saves: str) -> None:
+def test_the_other_topic_is_read_on(protocol: GroupProtocol, saves: str) -> None:
     with FakeBroker(topics={"a-keep": 2, "a-gone": 2}) as fake:
         silence = read_while_deleted(
             fake.bootstrap,
@@ -176,7 +177,7 @@ def test_the_other_topic_is_read_on(protocol: str, saves: str) -> None:
 @pytest.mark.parametrize("saves", SAVES)
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_the_other_topic_of_a_real_broker_is_read_on(
-    protocol: str, saves: str, broker: SelectedBroker, unique: Callable[[str], str]
+    protocol: GroupProtocol, saves: str, broker: SelectedBroker, unique: Callable[[str], str]
 ) -> None:
     from confluent_kafka import Producer
 

@@ -10,8 +10,9 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.fetch import fetch_collector
-from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch, slice_end
+from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch
 from kohort.fastpath import CorruptRecord, DecompressionLimit, RecordColumns, decode, encode
+from kohort.fastpath._fetch import slice_end
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

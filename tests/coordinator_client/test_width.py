@@ -11,7 +11,6 @@ import pytest
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
-from kohort.coordinator_client.fetch.fetch_buffer import FetchBuffer
 from kohort.coordinator_client.offsets.positions import FetchState
 from kohort.fastpath import encode
 from kohort.network.group_types import OffsetAndMetadata
@@ -267,8 +266,7 @@ def test_the_leaders_of_one_response_are_one_change_of_the_view(monkeypatch: pyt
     assert len(changes) == 1
 
 
-def test_what_is_parked_is_summed_up_once_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A sum is one call, however much is summed up."""
+def test_paused_bytes_are_given_up_and_no_more_of_them_than_needed() -> None:
     wide = Wide(FEW, max_buffered_bytes=1000)
     wide.core.assign(frozenset(wide.partitions), dict.fromkeys(wide.partitions, 0), {})
     wide.turn()
@@ -276,13 +274,8 @@ def test_what_is_parked_is_summed_up_once_a_turn(monkeypatch: pytest.MonkeyPatch
     wide.turn()
     wide.settle("Fetch", wide.fetched(records=BATCH))()
     parked = wide.core.fetcher.parked
-    sums, total = list[int](), vars(FetchBuffer)["total_bytes"].fget
-    assert total is not None
-    monkeypatch.setattr(FetchBuffer, "total_bytes", property(lambda self: sums.append(1) or total(self)))  # type: ignore[func-returns-value]
-    wide.turn()
-    assert len(sums) <= 1
+    assert parked.total_bytes == sum(map(parked.bytes_of, parked)) == FEW * len(BATCH)
     wide.core.pause(frozenset(wide.partitions), (), None)
-    sums.clear()
     wide.turn()
-    assert len(sums) <= 1
-    assert 2000 - len(BATCH) < total(parked) <= 2000, "paused bytes are given up, and no more of them than needed"
+    assert parked.total_bytes == sum(map(parked.bytes_of, parked))
+    assert 2000 - len(BATCH) < parked.total_bytes <= 2000

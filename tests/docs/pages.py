@@ -9,6 +9,7 @@ output, in which "..." stands for any text. An HTML comment above a fence change
     <!-- needs: NAME -->    the block needs NAME, such as a cloud account: it is compiled and not run
 """
 
+import contextlib
 import json
 import os
 import re
@@ -24,7 +25,7 @@ from typing import NamedTuple
 ADDRESS = "localhost:9092"
 """The broker's address on every page."""
 
-LIMIT_S = 120.0
+LIMIT_S = 240.0
 END = b"\0"
 """Stands before a block's outcome, after all that it printed."""
 
@@ -118,6 +119,7 @@ class PageRun:
         self._output = b""
         self._news = threading.Event()
         self._python: subprocess.Popen[bytes] | None = None
+        self._shells: list[int] = []
 
     def run(self) -> tuple[int, int]:
         """(blocks run, blocks that need something). Raises PageError at the first block that fails."""
@@ -151,19 +153,22 @@ class PageRun:
 
     def _run_console(self, block: Block) -> None:
         for command, shown in commands_of(self._here(block.text)):
-            done = subprocess.run(
+            shell = subprocess.Popen(
                 ["bash", "-c", command],
                 cwd=self._folder,
                 env=self._environment,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
                 stdin=subprocess.DEVNULL,
-                timeout=LIMIT_S,
-                check=False,
+                start_new_session=True,
             )
-            output = done.stdout.decode()
-            if done.returncode:
-                raise self._fails(block, f"`{command.strip()}` ends with {done.returncode}:\n{output}")
+            self._shells.append(shell.pid)
+            try:
+                output = shell.communicate(timeout=LIMIT_S)[0].decode()
+            except subprocess.TimeoutExpired:
+                raise self._fails(block, f"`{command.strip()}` does not end in {LIMIT_S:.0f} s") from None
+            if shell.returncode:
+                raise self._fails(block, f"`{command.strip()}` ends with {shell.returncode}:\n{output}")
             if not is_like(output, shown):
                 raise self._fails(block, f"`{command.strip()}` prints\n{output}\nand not\n{shown}")
 
@@ -204,6 +209,7 @@ class PageRun:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=(self._folder / STDERR).open("wb"),
+                start_new_session=True,
             )
             threading.Thread(target=self._collect, daemon=True).start()
         return self._python
@@ -216,6 +222,9 @@ class PageRun:
             self._news.set()
 
     def _close(self) -> None:
+        """End what the page left running, also in the background of its commands."""
+        for leader in (*([self._python.pid] if self._python is not None else []), *self._shells):
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(leader, signal.SIGKILL)
         if self._python is not None:
-            self._python.kill()
             self._python.wait()

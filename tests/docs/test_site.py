@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docs.make import PAGES
+from docs.make import PAGES, cause_and_cure, errors_page, public_errors
 
 ROOT = Path(__file__).parents[2]
 
@@ -78,3 +78,12 @@ def test_every_page_is_in_the_navigation() -> None:
         if path.parent.name != "conformance" or path.name == "README.md"
     }
     assert sorted(named) == sorted(there | PAGES.keys())
+
+
+def test_every_public_error_has_a_cause_and_a_cure_unless_it_is_a_base_of_others() -> None:
+    classes = [one for found in public_errors().values() for one in found]
+    bases = {base for one in classes for base in one.__bases__}
+    incomplete = [one for one in classes if not all(cause_and_cure(one))]
+    assert {one.__name__ for one in incomplete} == {"KohortError", "TransactionError", "AssignorError", "RegionError"}
+    assert set(incomplete) <= bases
+    assert "**Cure.** Create the topic" in errors_page()

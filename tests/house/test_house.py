@@ -31,6 +31,7 @@ PUBLIC = {
         "ConsistentRegion",
         "KohortError",
         "Producer",
+        "ShareConsumer",
     ),
     "kohort.assignors": ("Assignor", "GroupView", "Plan", "get"),
     "kohort.fastpath": ("decode", "Record", "RecordColumns", "TopicPartition", "KohortError", "WireError"),
@@ -47,6 +48,7 @@ PUBLIC = {
         "Lost",
     ),
     "kohort.producer": ("Producer", "Delivery", "ProducerFenced", "TransactionAborted"),
+    "kohort.share_consumer": ("ShareConsumer", "ShareRecords", "LockLost"),
     "kohort.consistent_region": ("ConsistentRegion", "Periodic", "DictState"),
     "kohort.spark": ("kafka_rdd", "plan", "OffsetRange"),
     "kohort.testing": ("RealBroker", "RealCluster", "FakeBroker", "FaultProxy"),
@@ -94,7 +96,7 @@ def test_all_lists_what_is_there_and_nothing_twice(folder: str) -> None:
 def test_dir_of_the_package_offers_its_public_names() -> None:
     assert set(kohort.__all__) <= set(dir(kohort))
     with pytest.raises(AttributeError, match="no attribute 'Konsumer'"):
-        _ = kohort.Konsumer
+        _ = kohort.Konsumer  # type: ignore[attr-defined]
 
 
 def test_import_kohort_loads_nothing_heavy() -> None:

@@ -16,7 +16,8 @@ from kohort.fastpath import decode
 from kohort.fastpath.batches import batches
 from kohort.network.errors import ConnectionFailed
 from kohort.network.requests import NoResponse, PendingRequest, RequestResult, ResponseReceived, UnsentRequest
-from kohort.producer.producer_batch import Delivery, ProducerBatch
+from kohort.producer._open_batch import Delivery
+from kohort.producer.producer_batch import ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
 from kohort.protocol.apis.init_producer_id import InitProducerIdResponse
@@ -86,13 +87,16 @@ class World:
 
     # --- the caller
 
-    def send(self, value: bytes, partition: int | None = None) -> ProducerBatch | None:
-        taken = self.core.append(TOPIC, None, value, None, partition, 1, self.now)
-        if taken is None:
+    def send(
+        self, value: bytes, partition: int | None = None, on_delivery: Callable[[Delivery], object] | None = None
+    ) -> ProducerBatch | None:
+        given = (TOPIC, None, value, None, partition, 1, on_delivery)
+        delivery = self.core.accumulator.open.append(*given) or self.core.append(*given, self.now)
+        if delivery is None:
             self.core.add_topic(TOPIC)
             return None
-        self.sent.append((Delivery(*taken, _nobody_waits), value))
-        return taken[0]
+        self.sent.append((delivery, value))
+        return delivery.batch
 
     def partitions(self, topic: str = TOPIC) -> int | None:
         """The number of partitions of the topic; None while that is requested."""
@@ -200,7 +204,3 @@ class World:
     @staticmethod
     def _pipe(outgoing: UnsentRequest) -> str:
         return f"{outgoing.purpose.value} {outgoing.endpoint}"
-
-
-def _nobody_waits(_reached: Callable[[], bool], _timeout_s: float | None) -> None:
-    raise AssertionError("a test waits for nothing")

@@ -12,9 +12,11 @@ import pytest
 
 from kohort import Producer
 from kohort.fastpath._rows import BytesRows, grouped, spread
-from kohort.producer.partitioner import Sticky, crc32, murmur2
+from kohort.producer.partitioner import crc32, murmur2
+from kohort.producer.producer_settings import Partitioner
 from kohort.testing import jars
 from kohort.testing.jdk import java
+from tests.producer.test_producer_machine import ready
 from tests.support.broker_selection import SelectedBroker
 
 MakeTopic = Callable[..., str]
@@ -43,7 +45,7 @@ def test_murmur2_is_javas() -> None:
 
 @pytest.mark.broker
 @pytest.mark.parametrize(("ours", "theirs"), [("crc32", "consistent_random"), ("murmur2", "murmur2_random")])
-def test_both_are_librdkafkas(broker: SelectedBroker, make_topic: MakeTopic, ours: str, theirs: str) -> None:
+def test_both_are_librdkafkas(broker: SelectedBroker, make_topic: MakeTopic, ours: Partitioner, theirs: str) -> None:
     from confluent_kafka import Producer as Librdkafka
 
     topic = make_topic(7)
@@ -88,16 +90,32 @@ def test_rows_are_grouped_by_partition_in_their_order() -> None:
 
 
 def test_without_a_key_one_partition_is_kept_until_its_batch_is_closed() -> None:
-    chance = random.Random(4)
-    sticky = Sticky(chance.random)
-    first = sticky.choose("t", 10, lambda: [3, 5])
-    assert {sticky.choose("t", 10, lambda: [3, 5]) for _ in range(20)} == {first}
+    world = ready(partitions=10, batch_bytes=100_000)
+    accumulator = world.core.accumulator
+    accumulator._led = lambda topic: [3, 5]  # type: ignore[method-assign]
+
+    def sent() -> int:
+        batch = world.send(b"x")
+        assert batch is not None
+        return batch.partition.partition
+
+    first = sent()
+    assert {sent() for _ in range(20)} == {first}
     seen = set()
     for _ in range(50):
-        sticky.move_on("t")
-        seen.add(sticky.choose("t", 10, lambda: [3, 5]))
+        accumulator.close_batches()
+        seen.add(sent())
     assert seen == {3, 5}
-    assert sticky.choose("alone", 1, list) == 0
+
+
+def test_a_record_without_a_key_that_finds_its_batch_full_goes_elsewhere() -> None:
+    """Else it would be alone in a batch while others fill the next one."""
+    world = ready(partitions=3, batch_bytes=1_000)
+    for _ in range(200):
+        world.send(b"x" * 100)
+    lanes = world.core.accumulator.lanes.values()
+    assert len(lanes) == 3
+    assert [batch.count for lane in lanes for batch in lane.queue if batch.closed].count(1) == 0
 
 
 def test_lying_columns_are_refused() -> None:

@@ -23,8 +23,7 @@ import pytest
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import ConcurrentUseError, Consumer
 from kohort.network.group_types import ConsumerGroupMetadata
-from kohort.producer import Producer, ProducerClosed
-from kohort.producer.producer_batch import Delivery
+from kohort.producer import Delivery, Producer, ProducerClosed
 from kohort.producer.transaction_states import TxnState
 from kohort.testing import RealBroker
 from kohort.testing.fake_broker import Delay, FakeBroker, Hold
@@ -33,7 +32,7 @@ from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point,
 
 STRIDE = 67
 SOURCE = TopicPartition("source", 0)
-HASTY = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
+HASTY: dict[str, Any] = {"retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
 
 
 @pytest.fixture(scope="module")

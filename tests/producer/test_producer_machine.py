@@ -11,6 +11,7 @@ from kohort.fastpath.batches import batches
 from kohort.network.errors import ConnectionFailed
 from kohort.network.requests import NoResponse, ResponseReceived
 from kohort.producer import DeliveryTimeout, ProducerClosed, RecordTooLarge
+from kohort.producer._open_batch import BufferedBytes, encoded_headers
 from kohort.producer.producer_batch import NO_PRODUCER_ID, SEQUENCES, PartitionQueue, ProducerBatch, ProducerId
 from kohort.protocol.errors import BrokerError
 from tests.producer.producer_world import OUT_OF_ORDER, TOPIC, World
@@ -251,8 +252,10 @@ def test_a_batch_that_cannot_be_sent_takes_no_late_comers_and_is_given_up_in_tim
     assert first is second
     assert first is not None
     world.now = began + 0.9
+    world.turn()
     assert world.send(b"3", 0) is first
     world.now = began + 1.1
+    world.turn()
     late = world.send(b"4", 0)
     assert late is not None
     assert late is not first
@@ -309,7 +312,7 @@ def test_a_header_without_a_name_is_refused_and_harms_no_record_beside_it() -> N
     world = ready()
     world.send(b"before", 0)
     with pytest.raises(ValueError, match="name"):
-        world.core.append(TOPIC, None, b"x", [("a", b"1"), (None, b"2")], 0, 1, world.now)  # type: ignore[list-item]
+        encoded_headers([("a", b"1"), (None, b"2")])  # type: ignore[list-item]
     world.send(b"after", 0)
     world.calm()
     assert world.logs[P0].values == [b"before", b"after"]
@@ -345,10 +348,17 @@ def test_what_is_no_topic_is_refused_before_a_broker_is_asked_about_it(topic: An
     assert world.logs[P0].values == [b"x"]
 
 
+def _no_wait(_reached: object, _timeout_s: object) -> None:
+    raise AssertionError("a test waits for nothing")
+
+
 def test_sequence_numbers_begin_again_after_the_last() -> None:
     lane = PartitionQueue(P0)
     lane.producer, lane.next_sequence = ProducerId(7, 0), SEQUENCES - 2
-    first, second = ProducerBatch(P0, 0.0, count=5), ProducerBatch(P0, 0.0, count=1)
+    first, second = (ProducerBatch(P0, 0.0, BufferedBytes(1_000), 1_000, _no_wait) for _ in range(2))
+    for batch, count in ((first, 5), (second, 1)):
+        for _ in range(count):
+            batch.append(None, b"x", None, 1)
     lane.number(first, lane.producer)
     lane.number(second, lane.producer)
     assert (first.sequence, second.sequence) == (SEQUENCES - 2, 3)
@@ -414,7 +424,7 @@ def test_a_record_that_is_refused_leaves_nothing_behind() -> None:
     for value in ("not bytes", 5):
         with pytest.raises(TypeError):
             world.send(value, 0)  # type: ignore[arg-type]
-    assert (world.core.accumulator.buffered, world.core.accumulator.lanes[P0].busy) == (0, False)
+    assert (world.core.accumulator.buffered, world.core.accumulator.lanes) == (0, {})
     world.send(b"x", 0)
     with pytest.raises(TypeError):
         world.send("not bytes", 0)  # type: ignore[arg-type]

@@ -8,6 +8,7 @@ import pytest
 
 from kohort import Consumer, Producer, TopicPartition
 from kohort.coordinator_client import CommitFailed, IllegalState
+from kohort.coordinator_client.consumer_settings import IsolationLevel
 from kohort.producer import ProducerFenced, TransactionAborted
 from kohort.protocol.errors import BrokerError
 from kohort.testing.fault_proxy import ProxiedCluster
@@ -21,7 +22,9 @@ Name = Callable[[str], str]
 MakeTopic = Callable[..., str]
 
 
-def seen(broker: SelectedBroker | Any, topic: str, count: int, isolation: str = "read_committed") -> list[bytes | None]:
+def seen(
+    broker: SelectedBroker | Any, topic: str, count: int, isolation: IsolationLevel = "read_committed"
+) -> list[bytes | None]:
     with Consumer(broker.bootstrap, auto_offset_reset="earliest", isolation_level=isolation) as consumer:
         consumer.assign([TopicPartition(topic, 0)])
         return [record.value for record in read(consumer, count)]

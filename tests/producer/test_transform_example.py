@@ -13,6 +13,7 @@ import pytest
 from examples.transform import reader, shout, transform, writer
 from kohort import Consumer, Producer, Record, TopicPartition
 from kohort.coordinator_client import WakeupError
+from kohort.coordinator_client.consumer_settings import IsolationLevel
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, produce
 from tests.support.broker_selection import SelectedBroker
 
@@ -57,7 +58,7 @@ example.transform(consumer, producer, target, change)
 """
 
 
-def everything(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[bytes | None]:
+def everything(bootstrap: str, topic: str, isolation: IsolationLevel = "read_committed") -> list[bytes | None]:
     """Every record of a topic's one partition, up to its end."""
     tp = TopicPartition(topic, 0)
     with Consumer(bootstrap, auto_offset_reset="earliest", isolation_level=isolation) as consumer:

@@ -262,6 +262,8 @@ public class KafkaOracle {
                 return IntNode.valueOf((int) choices.integer(8));
             case "int16":
                 return IntNode.valueOf((int) choices.integer(16));
+            case "uint16":
+                return IntNode.valueOf((int) choices.integer(16) & 0xffff);
             case "int32":
                 return IntNode.valueOf((int) choices.integer(32));
             case "int64":

@@ -29,9 +29,9 @@ def definitions(kafka: str) -> dict[str, dict[str, Any]]:
         return {Path(name).stem: json.loads(_without_comments(jar.read(name).decode())) for name in names}
 
 
-def valid_versions(definition: dict[str, Any]) -> range:
-    """The versions that this release can read and write."""
-    versions = span(definition["validVersions"])
+def valid_versions(kafka: str, name: str) -> range:
+    """The versions of a message that a release can read and write; none if the release lacks the message."""
+    versions = span(definitions(kafka).get(name, {}).get("validVersions"))
     return range(versions.since, versions.until + 1)
 
 

@@ -18,7 +18,7 @@ from kohort.protocol.catalogue import APIS
 from kohort.protocol.codec import Message
 from kohort.protocol.primitives import WireType
 from kohort.protocol.schema import Field, Struct
-from tests.protocol.definitions import KAFKA_VERSIONS, definitions, snake_case, valid_versions
+from tests.protocol.definitions import KAFKA_VERSIONS, snake_case, valid_versions
 from tests.protocol.kafka_jvm import jvm
 from tests.protocol.sampling import Choices, sample
 
@@ -65,7 +65,7 @@ def covered(request: pytest.FixtureRequest) -> Iterator[collections.Counter[tupl
 
 def releases(name: str, version: int) -> list[str]:
     """The releases of the two that still speak a version; one that none speaks would go unproven."""
-    found = [kafka for kafka in KAFKA_VERSIONS if version in valid_versions(definitions(kafka)[name])]
+    found = [kafka for kafka in KAFKA_VERSIONS if version in valid_versions(kafka, name)]
     assert found, f"no oracle for {name} v{version}"
     return found
 

@@ -23,7 +23,7 @@ from kohort.protocol.codec import Message, MessageCodec
 from kohort.protocol.construct_types import FieldSource, Fixed, Malformed, Subcon, Text, Uuid, Varint, subcon_of
 from kohort.protocol.primitives import WireType
 from kohort.protocol.schema import Struct, Top
-from tests.protocol.definitions import KAFKA_VERSIONS, definitions, valid_versions
+from tests.protocol.definitions import KAFKA_VERSIONS, valid_versions
 from tests.protocol.kafka_jvm import jvm
 from tests.protocol.sampling import Choices, sample
 
@@ -115,7 +115,7 @@ def test_what_kafka_cannot_read_we_refuse(data: st.DataObject) -> None:
                 case _:
                     body[at : at + 4] = (0x7FFFFFFF, 0xFFFFFFFF, 0x80000000, 0xFFFFFF)[byte % 4].to_bytes(4, "big")
         mutated.append(bytes(body))
-    kafka = next(each for each in KAFKA_VERSIONS if version in valid_versions(definitions(each)[message.name]))
+    kafka = next(each for each in KAFKA_VERSIONS if version in valid_versions(each, message.name))
     for each, reply in zip(mutated, jvm(kafka).read(message.name, version, mutated), strict=True):
         try:
             value = message.parse(each, version)

@@ -302,7 +302,7 @@ def produced(bootstrap: str, topic: str, plan: Plan, folder: Path) -> Iterator[d
     over = threading.Event()
 
     def produce() -> None:
-        settings = {"bootstrap_timeout_ms": PATIENT_MS, "delivery_timeout_ms": PATIENT_MS}
+        settings: dict[str, Any] = {"bootstrap_timeout_ms": PATIENT_MS, "delivery_timeout_ms": PATIENT_MS}
         number = 0
         with Producer(bootstrap, **settings) as producer:
             while not over.is_set():

@@ -5,6 +5,7 @@ The streams are called here as Spark calls them, and read as its executors would
 itself.
 """
 
+import signal
 import threading
 import time
 from collections import Counter
@@ -415,3 +416,30 @@ def test_a_run_of_what_is_there_now_does_without_a_topic_that_is_gone(
             assert end["ranges"] == {"stays": {"0": [3, 5]}}
         finally:
             one.stream.stop()
+
+
+@pytest.mark.parametrize("closed_first", [True, False])
+def test_a_planner_that_is_sent_sigterm_leaves_the_group(group: str, closed_first: bool) -> None:
+    """Spark ends the process so at query.stop() and at spark.stop(). The end of the connection may come first."""
+    before = signal.getsignal(signal.SIGTERM)
+    with FakeBroker(topics={"t": 1}) as fake:
+        there = {"kafka.bootstrap.servers": fake.bootstrap, "subscribe": "t", "group": group}
+        fake.produce("t", 0, [(None, b"value")])
+        one = App(SourceOptions.of(there | {"startingOffsets": "earliest"}, streaming=True))
+        one.execute(one.plan())
+        assert len(fake.group(group).members) == 1
+        if not closed_first:
+            with pytest.raises(SystemExit):
+                signal.raise_signal(signal.SIGTERM)
+            signal.raise_signal(signal.SIGTERM)
+        leaves = threading.Event()
+
+        def once_more(_call: Any) -> None:
+            leaves.set()
+            signal.raise_signal(signal.SIGTERM)
+
+        fake.control("LeaveGroup", once_more)
+        one.stream.stop()
+        assert leaves.is_set()
+        assert not fake.group(group).members
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -76,6 +76,7 @@ def test_what_tasks_are_given_does_not_show_its_passwords() -> None:
         ({"minOffsetsPerTrigger": "9"}, "min_offsets_per_trigger", 9),
         ({"group": "g"}, "member_of", "g"),
         ({"groupIdPrefix": "p", "kafkaConsumer.pollTimeoutMs": "5"}, "settings", {}),
+        ({"provider": "kohort"}, "settings", {}),
     ],
 )
 def test_an_option_means_what_it_means_to_sparks_own_source(given: dict[str, str], field: str, value: Any) -> None:
@@ -156,7 +157,13 @@ def test_what_a_stream_cannot_have(given: dict[str, str], says: str) -> None:
         ({"assign": '{"a":{"0":23}}'}, "partitions must be numbers in lists"),
         ({"assign": '{"a":[0.7]}'}, "partitions must be numbers in lists"),
         ({"assign": '{"a":[true]}'}, "partitions must be numbers in lists"),
-        ({"subscribePattern": "a(("}, "not a regular expression"),
+        ({"subscribePattern": "a(("}, "not a regular expression.*Python's re, not of Java"),
+        ({"subscribePattern": r"\p{Alpha}1"}, "not a regular expression.*Python's re, not of Java"),
+        ({"subscribePattern": r"\Qa1\E"}, "not a regular expression.*Python's re, not of Java"),
+        ({"subscribePattern": "^[a-z&&[^b]]1"}, "Java reads && in a class in another way"),
+        ({"subscribePattern": "^[a[bc]]1"}, r"Java reads \[ in a class in another way"),
+        ({"subscribePattern": r"a\101"}, r"Java reads \\101, a character by its octal number"),
+        ({"subscribePattern": "(?ix)[a b]"}, "Java reads a class under the flag x"),
         ({"subscribePattern": " "}, "no topic is named"),
     ],
 )
@@ -176,6 +183,9 @@ def test_ways_to_say_what_to_read_that_cannot_be(way: dict[str, str], says: str)
         ("(?i)PAY", "all-payments", True),
         ("PAY", "all-payments", False),
         (" ^pay.*s$\n", "payments", True),
+        (r"^[\[a-p]ay\[?", "payments", True),
+        ("[&p]a(y&&)?", "payments", True),
+        (r"(p)ay.*(?:\1|s)", "payments", True),
     ],
 )
 def test_a_pattern_matches_anywhere_in_a_name(pattern: str, name: str, matches: bool) -> None:

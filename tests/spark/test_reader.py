@@ -1,6 +1,7 @@
 """An executor's reading, where a log is not what it was when the driver planned."""
 
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -8,7 +9,8 @@ import pytest
 
 from kohort.spark import DataLossError, OffsetRange, consumer_pool
 from kohort.spark import reader as reading
-from kohort.spark.reader import read_ranges
+from kohort.spark.partition_reader import pieces
+from kohort.spark.reader import _follow, read_ranges
 from kohort.testing.fake_broker import Delay, FakeBroker
 
 Read = Callable[..., list[tuple[str, int, int]]]
@@ -102,3 +104,43 @@ def test_a_topic_that_is_gone_is_a_loss_and_may_be_skipped(fake: FakeBroker, rea
     with pytest.raises(DataLossError, match="no such topic"):
         read(*gone, OffsetRange("t", 0, 3, 6), skip_lost=False)
     assert read(*gone, OffsetRange("t", 0, 3, 6)) == [("t", 0, offset) for offset in range(3, 6)]
+
+
+def test_columns_are_cut_by_the_bytes_of_keys_and_values(fake: FakeBroker) -> None:
+    (columns,) = read_ranges([OffsetRange("t", 0, 0, 10)], {"bootstrap": fake.bootstrap})
+    cut = list(pieces(columns, 4))
+    assert [list(piece.offsets) for piece in cut] == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9]]
+    assert [len(piece) for piece in pieces(columns, 1000)] == [10]
+    assert [len(piece) for piece in pieces(columns, 1)] == [1] * 10
+    assert list(pieces(columns[:0], 4)) == []
+
+
+class Fetched:
+    """Stands for the columns of one record."""
+
+    topic, partition = "t", 0
+
+    def __init__(self, offset: int) -> None:
+        self.next_offset = offset + 1
+
+    def __len__(self) -> int:
+        return 1
+
+
+def test_a_task_holds_one_fetch_at_a_time() -> None:
+    """A fetch may decompress to 64 MiB."""
+    held: list[int] = []
+    made: list[weakref.ref[Fetched]] = []
+
+    class Polled:
+        def poll(self, _timeout_s: float) -> list[Fetched]:
+            held.append(sum(one() is not None for one in made))
+            fetched = [Fetched(len(made))]
+            made.append(weakref.ref(fetched[0]))
+            return fetched
+
+    wanted = OffsetRange("t", 0, 0, 5)
+    polled: Any = Polled()
+    for columns in _follow(polled, {wanted.place: wanted}, skip_lost=False):
+        del columns
+    assert held == [0] * 5

@@ -67,8 +67,14 @@ def test_a_wrong_option_is_refused(given: dict[str, str], says: str) -> None:
         SinkOptions.of(LEAST | given)
 
 
+def test_a_frame_with_a_column_twice_is_refused() -> None:
+    twice = StructType([*schema(value="string"), *schema(value="string")])
+    with pytest.raises(OptionError, match=r"several columns 'value' .*column=value"):
+        check_columns(twice, SinkOptions.of(LEAST | {"topic": "t"}))
+
+
 def test_blanks_around_a_topic_are_none_of_its_name() -> None:
-    assert SinkOptions.of(LEAST | {"topic": " t\n"}).topic == "t"
+    assert SinkOptions.of(LEAST | {"topic": " t\n", "provider": "kohort"}).topic == "t"
 
 
 def test_kafkas_own_names_are_the_producers() -> None:

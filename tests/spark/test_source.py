@@ -1,5 +1,6 @@
 """format("kohort") on a real session and a real broker, in batches and as a stream."""
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,7 @@ from typing import Any
 import pyspark
 import pytest
 
-from kohort import Consumer, TopicPartition
+from kohort import Admin, Consumer, TopicPartition
 from kohort.spark import OffsetRange, kafka_rdd, plan
 from kohort.spark.partition_reader import as_spark
 from kohort.spark.reader import read_range
@@ -54,6 +55,7 @@ def stream(kohort_spark: Any, broker: SelectedBroker, tmp_path: Path) -> Callabl
 
 
 stream_progress: list[int] = []
+LEAVES_S = 30.0  # less than the session timeout, after which the group would be empty in any case
 
 
 def offsets(*counts: int) -> list[tuple[int, int]]:
@@ -181,8 +183,11 @@ def test_a_stream_goes_on_where_it_stopped(stream: Callable[..., Any], topic: st
 def test_a_limit_cuts_a_stream_into_batches(stream: Callable[..., Any], topic: str, send: Callable[..., None]) -> None:
     send(topic, varied(30))
     assert stream(topic, maxOffsetsPerTrigger="7") == offsets(10, 10, 10)
-    # Before PySpark 4.2 an available-now run is one batch, which Spark bounds itself.
+    # Before PySpark 4.2 an available-now run is one batch, which has everything.
     assert stream_progress == ([7, 7, 7, 7, 2] if pyspark.__version__ >= "4.2" else [30])
+    send(topic, varied(30))
+    assert stream(topic, maxOffsetsPerTrigger="20") == offsets(20, 20, 20)
+    assert stream_progress == ([20, 10] if pyspark.__version__ >= "4.2" else [30])
 
 
 def test_a_stream_tells_its_group_how_far_it_is(
@@ -221,6 +226,40 @@ def test_a_stream_that_is_a_member_reads_what_it_is_assigned(
     with Consumer(broker.bootstrap, group=group) as consumer:
         found = consumer.committed([TopicPartition(topic, partition) for partition in range(3)])
     assert {place.partition: commit and commit.offset for place, commit in found.items()} == {0: 12, 1: 12, 2: 12}
+
+
+@pytest.mark.skipif(pyspark.__version__ < "4.2", reason="PySpark tells a stream where it is since 4.2")
+def test_a_stream_leaves_its_group_when_its_query_stops(
+    kohort_spark: Any,
+    broker: SelectedBroker,
+    topic: str,
+    send: Callable[..., None],
+    unique: Callable[[str], str],
+    tmp_path: Path,
+) -> None:
+    group = unique("group")
+    send(topic, varied(30))
+    options = {"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic, "startingOffsets": "earliest"}
+    frame = kohort_spark.readStream.format("kohort").options(**options, group=group).load()
+    query = frame.writeStream.format("noop").option("checkpointLocation", str(tmp_path)).start()
+    with Admin(broker.bootstrap) as admin:
+
+        def members() -> int:
+            return len(admin.describe_group(group).members)
+
+        try:
+            eventually(lambda: sum(progress["numInputRows"] for progress in query.recentProgress) == 30)
+            assert members() == 1
+        finally:
+            query.stop()
+        eventually(lambda: members() == 0, LEAVES_S)
+
+
+def eventually(what: Callable[[], bool], timeout_s: float = 120) -> None:
+    until = time.monotonic() + timeout_s
+    while not what():
+        assert time.monotonic() < until, "it did not come to that"
+        time.sleep(0.1)
 
 
 @pytest.mark.skipif(pyspark.__version__ < "4.1", reason="PySpark tells sources of filters since 4.1")

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.spark_jvm.cases import CASES
-from tests.spark_jvm.page import differences
+from tests.spark_jvm.page import BEYOND, differences
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 
@@ -13,6 +13,10 @@ def test_every_difference_is_on_the_page_and_no_other() -> None:
     rows = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ")]
     told = [(row[0], row[-1]) for row in rows if len(row) == 4 and row[0] != "---"]
     assert told == wanted
+
+
+def test_what_differs_beyond_the_reads_is_on_the_page() -> None:
+    assert BEYOND in PAGE
 
 
 def test_every_mistake_is_on_the_page() -> None:

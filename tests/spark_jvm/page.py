@@ -35,6 +35,34 @@ and mistakes. {alike} give the same rows, {refused} are refused by both, {differ
 ## Differences
 """
 
+BEYOND = """## Beyond these reads
+
+Other uses of `format("kafka")` differ as follows. PySpark's interface for sources in Python sets the limits in the
+first rows. kohort refuses the rest, because a mistake would be silent.
+
+| with Spark's connector | with kohort | reason |
+| --- | --- | --- |
+| `df.write...save()` without a mode, and `mode("error")` | Spark refuses it. Set `mode("append")` | \
+no such mode in Python |
+| `outputMode("update")` to a sink | Spark refuses it. Use `foreachBatch` with a batch write | no such mode in Python |
+| `trigger(continuous=...)`, `trigger(realTime=...)` | Spark refuses it | sources in Python run in micro-batches only |
+| `avgOffsetsBehindLatest` and others in a progress's `metrics` | `kohort.spark.lag_of(progress)` | \
+no metrics in Python |
+| `spark.newSession()` knows the source | call `register` for each session | sources in Python belong to a session |
+| a filter on a time after the year 9999 | PySpark fails. Use `register(spark, push_filters=False)` | \
+PySpark's own decoding of filters |
+| `subscribePattern` is a pattern of Java | a pattern of Python's `re` | \
+syntax that only Java has is refused, as is syntax that \
+both read in different ways: `[a&&[b]]`, nested classes, `\\101`, the flag `x` |
+| `load("x")` ignores the path | refused | a log has no path |
+| an option that does not apply is ignored: `maxOffsetsPerTrigger` in a batch, `subscribe` in a sink | refused | \
+it has no effect |
+| `kafka.enable.idempotence=false` with `acks=all` | refused | acks=all is always idempotent |
+| `kafka.partitioner.class` | refused | it names a class of Java. Use the column `partition` |
+
+After `register`, `spark.sql.python.filterPushdown.enabled` must stay `true`. Otherwise Spark refuses every read.
+"""
+
 MISTAKES = """## Errors
 
 Both refuse these reads. Spark's connector raises some errors on the driver, and some in a failed task. `kohort` raises
@@ -59,7 +87,8 @@ def page(theirs: Outcomes, ours: Outcomes) -> str:
         refused=len(refused),
         differ=len(differ),
     )
-    return "\n".join([head, *_differences(differ, theirs, ours), "", MISTAKES, *_mistakes(refused, theirs, ours), ""])
+    table = _differences(differ, theirs, ours)
+    return "\n".join([head, *table, "", BEYOND, MISTAKES, *_mistakes(refused, theirs, ours), ""])
 
 
 def _differences(cases: list[Case], theirs: Outcomes, ours: Outcomes) -> Iterator[str]:

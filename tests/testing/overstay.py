@@ -141,7 +141,7 @@ class OnALoop:
         return asyncio.run_coroutine_threadsafe(call, self._loop).result()
 
 
-def patience(chance: random.Random) -> dict[str, int]:
+def patience(chance: random.Random) -> dict[str, Any]:
     """Of little the client makes much; of much nothing but the call's own timeout ends it."""
     request_ms, bootstrap_ms = chance.choice(((1_500, 0), (30_000, 60_000)))
     return {

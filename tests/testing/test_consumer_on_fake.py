@@ -14,6 +14,7 @@ import pytest
 from kohort import Consumer, KohortError
 from kohort.common import WireError
 from kohort.common.topic_partition import TopicPartition
+from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.network.errors import FrameTooLarge
 from kohort.testing.fake_broker import Action, Call, Close, Drop, FakeBroker, Raw
 
@@ -44,7 +45,7 @@ NOT_ALWAYS_TOLD = frozenset({"ApiVersions", "OffsetCommit"})
 @pytest.mark.proves("B-02", "B-03", "B-25")
 @pytest.mark.parametrize(("protocol", "api"), ASKED)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_one_lost_answer_costs_time_and_nothing_else(protocol: str, api: str, fault: str) -> None:
+def test_one_lost_answer_costs_time_and_nothing_else(protocol: GroupProtocol, api: str, fault: str) -> None:
     with FakeBroker(topics={"topic": 2}) as fake:
         for number in range(RECORDS):
             fake.produce("topic", number % 2, [(None, b"%d" % number)])

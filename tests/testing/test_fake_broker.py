@@ -13,6 +13,7 @@ import confluent_kafka
 import kafka
 import pytest
 
+from kohort.admin import Admin
 from kohort.common.errors import WireError
 from kohort.common.topic_partition import TopicPartition
 from kohort.fastpath import decode
@@ -31,6 +32,7 @@ from kohort.testing.fake_broker import (
     Hold,
     Raw,
 )
+from kohort.testing.ports import free_ports
 from tests.testing.group_client import Connection, MemberClient, Stage
 
 NO_OPERATIONS: dict[str, Any] = {"include_topic_authorized_operations": False}
@@ -418,3 +420,20 @@ def test_two_aiokafka_members_share_a_topic_on_the_fake(fake: FakeBroker) -> Non
     first, second = asyncio.run(play())
     assert {(each.topic, each.partition) for each in first | second} == {("topic", 0), ("topic", 1)}
     assert not first & second
+
+
+def test_a_broker_that_keeps_no_calls_serves_them() -> None:
+    with FakeBroker({"topic": 1}, keep_calls=False) as fake, Admin(fake.bootstrap) as admin:
+        assert [topic.topic for topic in admin.list_topics()] == ["topic"]
+        assert fake.calls == []
+
+
+def test_nodes_take_the_given_ports() -> None:
+    ports = free_ports(2)
+    with FakeBroker(nodes=2, ports=ports) as fake:
+        assert fake.bootstrap == ",".join(f"127.0.0.1:{port}" for port in ports)
+        with pytest.raises(OSError, match="address already in use"):
+            FakeBroker(ports=ports[1:])
+        fake.stop_node(2)
+        fake.start_node(2)
+        assert fake.bootstrap.endswith(f":{ports[1]}")

@@ -156,7 +156,7 @@ def test_rows_of_nothing_but_nulls_are_records_too(kind: pa.DataType, beside: di
 @pytest.mark.parametrize("headers", [{"name": b"x" * 2_000}, {"n" * 2_000: None}])
 def test_a_record_is_too_large_however_it_comes(headers: dict[str, bytes | None]) -> None:
     """Such a request ends connections of brokers, and those of other partitions' batches with it."""
-    few = {"max_request_bytes": 1_000, "batch_bytes": 500}
+    few: dict[str, Any] = {"max_request_bytes": 1_000, "batch_bytes": 500}
     with FakeBroker(topics={"topic": 1}) as fake, Producer(fake.bootstrap, **few) as producer:
         with pytest.raises(RecordTooLarge):
             producer.send("topic", None, headers=headers)

@@ -2,25 +2,31 @@
 
 from collections.abc import Awaitable, Callable, Mapping
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
+from kohort.common.named_tuple import NamedTuple
 from kohort.protocol.schema import Response
 from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers import (
     add_offsets_to_txn,
     add_partitions_to_txn,
+    alter_share_group_offsets,
     api_versions,
     consumer_group_describe,
     consumer_group_heartbeat,
     create_topics,
     delete_groups,
+    delete_share_group_offsets,
     delete_topics,
+    describe_configs,
     describe_groups,
+    describe_share_group_offsets,
     end_txn,
     fetch,
     find_coordinator,
     get_telemetry_subscriptions,
     heartbeat,
+    incremental_alter_configs,
     init_producer_id,
     join_group,
     leave_group,
@@ -33,6 +39,10 @@ from kohort.testing.fake_broker.handlers import (
     offset_for_leader_epoch,
     produce,
     push_telemetry,
+    share_acknowledge,
+    share_fetch,
+    share_group_describe,
+    share_group_heartbeat,
     sync_group,
     txn_offset_commit,
 )
@@ -75,6 +85,15 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
             txn_offset_commit,
             consumer_group_heartbeat,
             consumer_group_describe,
+            share_group_heartbeat,
+            share_group_describe,
+            share_fetch,
+            share_acknowledge,
+            describe_share_group_offsets,
+            alter_share_group_offsets,
+            delete_share_group_offsets,
+            describe_configs,
+            incremental_alter_configs,
             get_telemetry_subscriptions,
             push_telemetry,
         )

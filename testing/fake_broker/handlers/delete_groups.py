@@ -13,9 +13,14 @@ VERSIONS = (0, 2)
 async def handle(work: Work, request: DeleteGroupsRequest) -> DeleteGroupsResponse:
     return DeleteGroupsResponse(
         results=tuple(
-            DeletableGroupResult(
-                group_id=group_id, error_code=work.group_error(group_id) or work.groups.delete(group_id)
-            )
+            DeletableGroupResult(group_id=group_id, error_code=work.group_error(group_id) or _deleted(work, group_id))
             for group_id in request.groups_names
         )
     )
+
+
+def _deleted(work: Work, group_id: str) -> int:
+    error = work.groups.delete(group_id)
+    if not error:
+        work.cluster.shares.delete_group(group_id)
+    return error

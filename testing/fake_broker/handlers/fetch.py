@@ -2,8 +2,7 @@
 
 The first batch is returned whole for any limit (KIP-74). read_committed readers stop at the last stable offset, and
 receive the aborted transactions. Transactions that a test appends as bytes count for neither.
-Not done: fetch sessions (the session id is always 0, so clients send every partition each time), truncation by epoch,
-followers.
+Sessions are in `fetch_sessions.py`. Not done: truncation by epoch, followers.
 """
 
 import asyncio
@@ -20,34 +19,56 @@ from kohort.protocol.apis.fetch import (
 )
 from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.cluster import FakePartition, FakeTopic
+from kohort.testing.fake_broker.fetch_sessions import OPENING, FakeFetchSession
 from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers.list_offsets import leader_error
 
 KEY = 1
 VERSIONS = (4, 18)
+WITH_SESSIONS = 7
 
 
 async def handle(work: Work, request: FetchRequest) -> FetchResponse:
-    if request.session_id:
-        return FetchResponse(error_code=ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
+    session, error = (None, 0) if work.call.version < WITH_SESSIONS else work.cluster.fetch_sessions.of(request)
+    if error:
+        return FetchResponse(error_code=error)
+    full = session is None or request.session_epoch == OPENING
+    topics = request.topics if session is None else session.topics
     deadline = work.now + request.max_wait_ms / 1000
     while True:
         arrived = work.arrived()
-        answer, size, failed = _read(work, request)
+        found, size, failed = _read(work, request, topics)
         left_s = deadline - work.now
-        if failed or size >= request.min_bytes or left_s <= 0 or not request.topics:
-            return answer
+        if failed or size >= request.min_bytes or left_s <= 0 or not topics:
+            break
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(left_s):  # wait_for swallows cancellations before Python 3.12
                 await arrived.wait()
+    if session is None:
+        return FetchResponse(responses=found)
+    return FetchResponse(session_id=session.session_id, responses=_news(session, found, full=full))
 
 
-def _read(work: Work, request: FetchRequest) -> tuple[FetchResponse, int, bool]:
-    """The response as of now, its records' bytes, and whether a partition failed."""
+def _news(
+    session: FakeFetchSession, found: tuple[FetchableTopicResponse, ...], *, full: bool
+) -> tuple[FetchableTopicResponse, ...]:
+    """The topics with the partitions that a response of the session has. `full`: all of them."""
+    news = []
+    for topic in found:
+        partitions = tuple([one for one in topic.partitions if session.is_news(topic, one) or full])
+        if partitions:
+            news.append(topic._replace(partitions=partitions))
+    return tuple(news)
+
+
+def _read(
+    work: Work, request: FetchRequest, wanted: tuple[FetchTopic, ...]
+) -> tuple[tuple[FetchableTopicResponse, ...], int, bool]:
+    """The topics as of now, their records' bytes, and whether a partition failed."""
     room = request.max_bytes
     size, failed = 0, False
     topics = []
-    for asked in request.topics:
+    for asked in wanted:
         topic = _topic(work, asked)
         partitions = []
         for each in asked.partitions:
@@ -56,7 +77,7 @@ def _read(work: Work, request: FetchRequest) -> tuple[FetchResponse, int, bool]:
             size, room, failed = size + taken, room - taken, failed or bool(data.error_code)
             partitions.append(data)
         topics.append(FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=tuple(partitions)))
-    return FetchResponse(responses=tuple(topics)), size, failed
+    return tuple(topics), size, failed
 
 
 def _topic(work: Work, asked: FetchTopic) -> FakeTopic | None:

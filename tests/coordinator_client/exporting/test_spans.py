@@ -12,6 +12,7 @@ from opentelemetry.trace import SpanKind, StatusCode, Tracer
 
 from kohort import AsyncConsumer, Consumer, TopicPartition
 from kohort.common import KohortError
+from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.coordinator_client.errors import NoOffset
 from kohort.coordinator_client.exporting.spans import MOST_LINKS, ConsumerSpans, links_of
 from kohort.fastpath import RecordColumns
@@ -293,7 +294,7 @@ def test_the_asynchronous_consumer_is_told_of_too(told: Told) -> None:
 @pytest.mark.broker
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_on_a_real_broker_with_headers_of_somebody_elses_producer(
-    protocol: str, told: Told, broker: SelectedBroker, topic: str, unique: Callable[[str], str]
+    protocol: GroupProtocol, told: Told, broker: SelectedBroker, topic: str, unique: Callable[[str], str]
 ) -> None:
     from confluent_kafka import Producer
 

@@ -30,6 +30,7 @@ def test_what_was_read_before_a_refusal_is_committed(automatic: bool) -> None:
             consumer.assign({P0: 0})
             read(consumer, 5)
             fake.control("Fetch", lambda call: Alter(refused))
+            fake.produce("topic", 0, [(None, b"refused")])
             with pytest.raises(AuthorizationFailed):
                 poll_until(consumer, lambda: False)
             assert consumer.position(P0, timeout_s=1.0) == 5

@@ -9,11 +9,11 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.errors import FetchFailed
-from kohort.coordinator_client.fetch.fetch_buffer import slice_end
 from kohort.coordinator_client.fetch.fetcher import Fetcher, FetchOrder, FetchOutcome
 from kohort.coordinator_client.offset_reset import ResetPolicy
 from kohort.coordinator_client.offsets.positions import FetchState, Positions
 from kohort.fastpath import CorruptRecord, encode
+from kohort.fastpath._fetch import slice_end
 from kohort.network.errors import AuthorizationFailed
 from kohort.network.metadata import BrokerNode, ClusterView, PartitionView, TopicView
 from kohort.protocol.apis.fetch import (

@@ -12,6 +12,7 @@ import pytest
 
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer, IllegalState, RebalanceHooks
+from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.testing import RealBroker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import Witness, numbers, poll_all_until, poll_until, produce
@@ -35,7 +36,7 @@ def quick(  # a broker of its own: how soon a dead member is noticed is the brok
         yield one
 
 
-def sit(seat: Seat, bootstrap: str, group: str, topic: str, protocol: str) -> None:
+def sit(seat: Seat, bootstrap: str, group: str, topic: str, protocol: GroupProtocol) -> None:
     with Consumer(bootstrap, group=group, protocol=protocol, client_id=seat.name) as consumer:
         consumer.subscribe([topic], hooks=RebalanceHooks())
         while not seat.stop.is_set():
@@ -43,7 +44,7 @@ def sit(seat: Seat, bootstrap: str, group: str, topic: str, protocol: str) -> No
             seat.owned = frozenset((one.topic, one.partition) for one in consumer.assignment)
 
 
-def sit_confluent(seat: Seat, bootstrap: str, group: str, topic: str, protocol: str) -> None:
+def sit_confluent(seat: Seat, bootstrap: str, group: str, topic: str, protocol: GroupProtocol) -> None:
     from confluent_kafka import Consumer as Peer
 
     settings = {
@@ -91,7 +92,7 @@ def test_a_live_group_goes_over_to_the_new_protocol_and_back(
     topic, group = make_topic(6), unique("migrates")
     with ExitStack() as stack:
 
-        def come(how: Callable[..., None], name: str, protocol: str) -> Seat:
+        def come(how: Callable[..., None], name: str, protocol: GroupProtocol) -> Seat:
             return stack.enter_context(seated(how, name, broker.bootstrap, group, topic, protocol))
 
         def go(*leaving: Seat) -> None:

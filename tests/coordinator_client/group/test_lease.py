@@ -6,9 +6,10 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch, slice_end
+from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.fastpath import encode
+from kohort.fastpath._fetch import slice_end
 from tests.coordinator_client.offsets.test_commit_queue import VIEW
 
 P0 = TopicPartition("t", 0)

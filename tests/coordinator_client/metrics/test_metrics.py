@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from kohort import AsyncConsumer, Consumer, TopicPartition
+from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.coordinator_client.group.rebalance_history import Timeline
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
@@ -166,7 +167,7 @@ def test_the_page_is_what_the_table_says() -> None:
 @pytest.mark.broker
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_figures_of_a_member_that_reads_and_commits(
-    protocol: str, broker: SelectedBroker, topic: str, unique: Callable[[str], str]
+    protocol: GroupProtocol, broker: SelectedBroker, topic: str, unique: Callable[[str], str]
 ) -> None:
     if protocol == "consumer" and broker.version < "4":
         pytest.skip("KIP-848 is off in brokers before 4.0")

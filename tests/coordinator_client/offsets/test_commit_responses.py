@@ -7,6 +7,7 @@ import pytest
 
 from kohort import Consumer
 from kohort.common.topic_partition import TopicPartition
+from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.network.errors import OperationTimeout
 from kohort.protocol.apis.offset_commit import (
     OffsetCommitResponse,
@@ -58,7 +59,7 @@ def test_a_partition_that_an_answer_leaves_out_was_not_committed() -> None:
 
 @pytest.mark.proves("S-08")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_what_was_committed_without_waiting_is_stored_before_the_goodbye(protocol: str) -> None:
+def test_what_was_committed_without_waiting_is_stored_before_the_goodbye(protocol: GroupProtocol) -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         told: list[Exception | None] = []
         with Consumer(fake.bootstrap, group="group", protocol=protocol) as consumer:

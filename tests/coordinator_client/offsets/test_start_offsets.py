@@ -8,6 +8,7 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Assigned, Consumer, OffsetAndMetadata, RebalanceHooks, Truncation
 from kohort.coordinator_client.consumer_core import ConsumerCore
+from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.coordinator_client.group.ready import MemberView
 from kohort.coordinator_client.subscription_state import AssignedPartitions, Start, Subscription
 from kohort.testing.fake_broker import FakeBroker
@@ -76,7 +77,7 @@ class Restarts(RebalanceHooks):
 
 @pytest.mark.proves("G-11", "CR-15")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_on_assigned_seeks_a_kept_partition_each_time_it_returns_an_offset(protocol: str) -> None:
+def test_on_assigned_seeks_a_kept_partition_each_time_it_returns_an_offset(protocol: GroupProtocol) -> None:
     hooks = Restarts()
     assignors: dict[str, Any] = {} if protocol == "consumer" else {"assignors": ["cooperative-sticky"]}
     with (
@@ -114,7 +115,9 @@ class Resumes(RebalanceHooks):
 @pytest.mark.proves("B-38", "G-11")
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 @pytest.mark.parametrize("number", [1, 2])
-def test_the_epoch_of_an_offset_that_on_assigned_returns_finds_a_truncation(protocol: str, number: int) -> None:
+def test_the_epoch_of_an_offset_that_on_assigned_returns_finds_a_truncation(
+    protocol: GroupProtocol, number: int
+) -> None:
     """The log was cut to 5 records and has 15 again. The second call keeps P0."""
     hooks = Resumes(number)
     assignors: dict[str, Any] = {} if protocol == "consumer" else {"assignors": ["cooperative-sticky"]}

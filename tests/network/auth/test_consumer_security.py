@@ -18,6 +18,7 @@ from kohort.coordinator_client import (
 )
 from kohort.network.auth.sasl import Credentials
 from kohort.network.broker_connection import BrokerConnection
+from kohort.network.client_settings import SaslMechanism
 from kohort.network.requests import Endpoint
 from kohort.protocol.catalogue import API
 from kohort.testing import RealBroker
@@ -40,7 +41,7 @@ def guarded() -> Iterator[RealBroker]:
         yield broker
 
 
-def alice(broker: RealBroker, mechanism: str, password: str = "s3cret", **settings: Any) -> Consumer:
+def alice(broker: RealBroker, mechanism: SaslMechanism, password: str = "s3cret", **settings: Any) -> Consumer:
     return Consumer(
         broker.bootstrap_sasl,
         security_protocol="SASL_PLAINTEXT",
@@ -54,7 +55,7 @@ def alice(broker: RealBroker, mechanism: str, password: str = "s3cret", **settin
 
 @pytest.mark.broker
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_every_mechanism_lets_the_right_password_in(mechanism: str, guarded: RealBroker) -> None:
+def test_every_mechanism_lets_the_right_password_in(mechanism: SaslMechanism, guarded: RealBroker) -> None:
     with alice(guarded, mechanism, group="readers") as consumer:
         consumer.subscribe(["open"])
         assert [record.value for record in read(consumer, 5)] == numbers(0, 5)
@@ -100,7 +101,9 @@ def test_sasl_over_tls(guarded: RealBroker) -> None:
 @pytest.mark.broker
 @pytest.mark.proves("B-30")
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
-def test_a_wrong_password_is_a_fatal_typed_error_that_does_not_show_it(mechanism: str, guarded: RealBroker) -> None:
+def test_a_wrong_password_is_a_fatal_typed_error_that_does_not_show_it(
+    mechanism: SaslMechanism, guarded: RealBroker
+) -> None:
     with alice(guarded, mechanism, "wr0ng-password", **HASTY) as consumer:
         consumer.assign([TopicPartition("open", 0)])
         with pytest.raises(AuthenticationFailed) as caught:

@@ -8,6 +8,7 @@ from kohort import Consumer, TopicPartition
 from kohort.network.auth.sasl import Credentials
 from kohort.network.auth.token_refresh import Token, TokenRefresher
 from kohort.network.broker_connection import BrokerConnection, Stage
+from kohort.network.client_settings import SaslMechanism
 from kohort.network.errors import AuthenticationFailed, ConnectionFailed
 from kohort.network.requests import Endpoint, PendingRequest
 from kohort.protocol.apis.api_versions import ApiVersion
@@ -86,7 +87,7 @@ def test_no_token_is_asked_for_before_a_broker_is_reached() -> None:
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "OAUTHBEARER"])
-def test_a_broker_without_logins_is_an_error_of_the_call(mechanism: str) -> None:
+def test_a_broker_without_logins_is_an_error_of_the_call(mechanism: SaslMechanism) -> None:
     calls: list[str] = []
 
     def token() -> str:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kohort.coordinator_client import Consumer
+from kohort.network.client_settings import SaslMechanism
 from kohort.testing import RealBroker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
@@ -24,7 +25,7 @@ def impatient() -> Iterator[RealBroker]:
 @pytest.mark.broker
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256"])
 def test_sessions_are_renewed_without_a_new_connection(
-    mechanism: str, impatient: RealBroker, unique: Callable[[str], str]
+    mechanism: SaslMechanism, impatient: RealBroker, unique: Callable[[str], str]
 ) -> None:
     topic = unique("topic")
     create_topic(impatient.bootstrap, topic, partitions=1)

@@ -1,0 +1,56 @@
+"""The settings of a producer by name and type. Made by `make docs` from `ProducerConfig`."""
+
+from collections.abc import Callable
+from typing import Any, Literal
+
+from kohort.network.client_settings import ClientSettings
+
+CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
+Partitioner = Literal["murmur2", "crc32"]
+
+
+class ProducerSettings(ClientSettings, total=False):
+    """Keyword arguments of a producer."""
+
+    allow_auto_create_topics: bool
+    """Let Metadata requests create missing topics, if the broker allows it."""
+
+    transactional_id: str | None
+    """Makes the producer transactional. A newer producer with the same id fences the older."""
+
+    transaction_timeout_ms: int
+    """The coordinator aborts a transaction that is open for longer."""
+
+    compression: CompressionType
+    """The compression type of batches."""
+
+    compression_level: int | None
+    """The codec's own level."""
+
+    partitioner: Partitioner
+    """The hash that maps keys to partitions: murmur2 (Java's clients) or crc32 (librdkafka)."""
+
+    linger_ms: int
+    """Minimum time that a batch that is not full waits for more records. It accepts records until it can be sent."""
+
+    batch_bytes: int
+    """Size of a full batch, before compression."""
+
+    buffer_bytes: int
+    """Maximum bytes of unacknowledged records. send() waits while there are more."""
+
+    max_request_bytes: int
+    """Maximum bytes of batches in one request, and of one record."""
+
+    max_in_flight: int
+    """Maximum requests in flight per broker. The order is guaranteed up to five."""
+
+    max_block_ms: int
+    """Maximum time that a call waits for room, metadata or the coordinator."""
+
+    on_delivery: Callable[..., Any] | None
+    """A function that is called with the Delivery of each settled record, unless `send` has another one."""
+
+    delivery_timeout_ms: int
+    """Time after which an unacknowledged record fails, with its batch. Its batch may be older by a tenth of it, or by
+    linger_ms if that is more."""

@@ -1,0 +1,237 @@
+"""The share consumer without sockets, thread and clock, which are in the driver.
+
+`ShareHeartbeats` has the member, and `ShareFetcher` the sessions, the parked records and the acknowledgements. All run
+under the driver's lock. Changes are made on the driver's thread, because a signal handler may raise on the caller's.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from math import inf
+from uuid import UUID
+
+from kohort.common import KohortError
+from kohort.network._guard import Door
+from kohort.network.backoff import Backoff
+from kohort.network.client_metrics import Counters
+from kohort.network.connection_states import ConnectionStates
+from kohort.network.errors import ConcurrentUseError, IllegalState
+from kohort.network.metadata_refresh import MetadataRefresher, WantedTopics
+from kohort.network.metadata_updater import MetadataUpdater
+from kohort.network.request_manager import earliest, poll_all
+from kohort.network.requests import PollResult
+from kohort.share_consumer.errors import ShareConsumerClosed
+from kohort.share_consumer.share_config import ShareConsumerConfig
+from kohort.share_consumer.share_context import ShareContext
+from kohort.share_consumer.share_fetcher import ParkedFetch, ShareFetcher
+from kohort.share_consumer.share_heartbeats import ShareHeartbeats
+from kohort.share_consumer.share_records import AcknowledgeOutcome, ShareRecords
+from kohort.share_consumer.states import ShareState
+
+log = logging.getLogger("kohort.share_consumer")
+
+LEAVE_S = 5.0
+"""The longest time that a dropped consumer takes to leave."""
+
+
+class ShareConsumerCore:
+    """The state of one share consumer; see the module. `chance` returns random numbers in [0, 1)."""
+
+    def __init__(self, config: ShareConsumerConfig, *, chance: Callable[[], float], started: float) -> None:
+        self.config = config
+        self.chance = chance
+        self.started = started
+        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
+        self.endpoints = ConnectionStates.of(config, chance)
+        self.metadata = MetadataRefresher(backoff, config.metadata_max_age_ms / 1000)
+        self.cluster = MetadataUpdater(
+            self,
+            lambda: self.heartbeats.member.topics,
+            on_metadata=lambda _changed: self._updated(),
+            on_coordinator_lost=lambda endpoint, _error: self.heartbeats.lost(endpoint),
+        )
+        self.counters = Counters()
+        self.door = Door(_elsewhere)
+        self.stop: Callable[[], None] = _idle  # makes the driver end
+        context = ShareContext(
+            config,
+            _member_id(chance),
+            self.metadata,
+            self.counters,
+            backoff,
+            chance,
+            self.cluster.send_to_any,
+            self.fail,
+            self.put_error,
+            self._updated,
+        )
+        self.heartbeats = ShareHeartbeats(context)
+        self.fetcher = ShareFetcher(context, lambda: self.heartbeats.member.assignment)
+        self.subscription: frozenset[str] = frozenset()
+        self._errors: deque[KohortError] = deque()
+        self._fatal: KohortError | None = None
+        self._leaves_by = inf
+        self._retired = False
+        self._news = self._fresh = False
+
+    # ------------------------------------------------------------------ called by the driver
+
+    def log_fields(self) -> Mapping[str, object]:
+        """The fields of log lines of the driver's thread."""
+        return {"client_id": self.config.client_id, "group": self.config.group}
+
+    def poll(self, now: float, wall_ms: int) -> PollResult:
+        """Handle everything that happened, and return the requests to send."""
+        self.cluster.bootstrap_failed(now)
+        if self._retired and self._leaves_by == inf:
+            self.begin_close(now, now + LEAVE_S)
+        if self.fetcher.closing and self.fetcher.closed:
+            self.heartbeats.member.leave()
+        others = poll_all((self.heartbeats, self.fetcher), now) if self._fatal is None else PollResult((), None)
+        cluster = self.cluster.poll(now)  # last, since the others request updates and coordinators
+        if self._retired and self.left(now):
+            self.stop()
+        self._news, self._fresh = self._fresh, False
+        times = (cluster.next_poll_at, others.next_poll_at, self._leaves_by)
+        return PollResult(cluster.requests + others.requests, earliest(now, times))
+
+    @property
+    def has_updates(self) -> bool:
+        """True if a caller may have to be woken because of an event since the poll before the last."""
+        return self._news
+
+    @has_updates.setter
+    def has_updates(self, value: bool) -> None:
+        self._fresh = self._fresh or value
+
+    def _updated(self) -> None:
+        self._fresh = True
+
+    @property
+    def fatal(self) -> KohortError | None:
+        return self._fatal
+
+    @property
+    def request_s(self) -> float:
+        return self.config.request_timeout_ms / 1000
+
+    def fail(self, error: KohortError) -> None:
+        """End the consumer: every later call raises the error."""
+        if self._fatal is None:
+            self._fatal = error
+            self.heartbeats.member.fail(error)
+            if not isinstance(error, ShareConsumerClosed):
+                log.error("the share consumer failed and must be closed: %s", error)
+        self._fresh = True
+
+    def put_error(self, error: KohortError) -> None:
+        """Have the next poll raise an error."""
+        self._errors.append(error)
+        self._fresh = True
+
+    def metrics(self) -> dict[str, int]:
+        """Counters of requests, connections, records and acknowledgements."""
+        counted = ("requests", "request_failures", "connections_opened", "connections_ended", "fetches", "records")
+        totals = {f"{name}_total": getattr(self.counters, name) for name in counted}
+        return totals | {
+            "fetched_bytes_total": self.counters.fetched_bytes,
+            "acknowledgements_sent_total": self.fetcher.acknowledgements_sent,
+            "acknowledgements_failed_total": self.fetcher.acknowledgements_failed,
+        }
+
+    # ------------------------------------------------------------------ called for the user's thread
+
+    def subscribe(self, topics: frozenset[str], now: float) -> None:
+        """Replace the subscription. No topics end it."""
+        self._check()
+        self.subscription = topics
+        self.metadata.set_topics(WantedTopics(topics))
+        self.cluster.forget_missing()
+        self.heartbeats.member.subscribe(topics, now)
+
+    def begin_poll(self, handed: Sequence[ShareRecords] | None, now: float, until: float) -> None:
+        """Queue the acknowledgements of returned records, and request more until `until`.
+
+        Raises the error that ended the consumer. Raises IllegalState without a subscription, and in explicit mode while
+        records are not acknowledged.
+        """
+        self.fetcher.take(handed or ())
+        self._check()
+        if not self.subscription:
+            raise IllegalState("poll without a subscription", hint="call subscribe first")
+        if self.config.acknowledgement_mode == "explicit":
+            for batch in self.fetcher.held():
+                if batch.pending and batch.session.alive:
+                    raise IllegalState(
+                        f"{batch.pending} records of the last poll have no acknowledgement",
+                        hint="acknowledge each record before the next poll",
+                        topic=batch.topic,
+                        partition=batch.partition,
+                    )
+        self._settle(now, forgets_lost=True)
+        self.heartbeats.member.polled(now)
+        self.fetcher.demand_until = until
+
+    def begin_commit(self, handed: Sequence[ShareRecords] | None, now: float) -> None:
+        """Send the acknowledgements of returned records at once."""
+        self.fetcher.take(handed or ())
+        self._check()
+        self._settle(now)
+        self.fetcher.flushes = True
+
+    def begin_close(self, now: float, leaves_by: float) -> None:
+        """Send noted acknowledgements, close the sessions, which releases all other records, and leave the group."""
+        if not self.fetcher.closing:
+            self.fetcher.settle(now)
+            self.fetcher.closing = True
+        self._leaves_by = leaves_by
+
+    def _settle(self, now: float, *, forgets_lost: bool = False) -> None:
+        if self.config.acknowledgement_mode == "implicit":
+            for batch in self.fetcher.held():
+                batch.accept_pending()
+        self.fetcher.settle(now, forgets_lost=forgets_lost)
+
+    def retire(self) -> None:
+        """The consumer was dropped unclosed: leave, then end the driver."""
+        self._retired = True
+
+    def left(self, now: float) -> bool:
+        """True if sessions and membership have ended, or the time for it is over."""
+        is_out = self.heartbeats.member.state in (ShareState.OUT, ShareState.FAILED)
+        return now >= self._leaves_by or self._fatal is not None or (self.fetcher.closed and is_out)
+
+    def ready(self, now: float) -> list[ParkedFetch]:
+        """The parked fetches. Raises pending errors."""
+        self._check()
+        if self._errors:
+            raise self._errors.popleft()
+        return self.fetcher.ready(now)
+
+    def failures(self) -> list[AcknowledgeOutcome]:
+        """The failed acknowledgements since the last call."""
+        found = list(self.fetcher.failures)
+        self.fetcher.failures.clear()
+        return found
+
+    def outcomes(self) -> list[AcknowledgeOutcome]:
+        """The outcomes for the callback since the last call."""
+        found = list(self.fetcher.outcomes)
+        self.fetcher.outcomes.clear()
+        return found
+
+    def _check(self) -> None:
+        if self._fatal is not None:
+            raise self._fatal
+
+
+def _member_id(chance: Callable[[], float]) -> str:
+    return str(UUID(int=int(chance() * 2**64) << 64 | int(chance() * 2**64), version=4))
+
+
+def _elsewhere() -> ConcurrentUseError:
+    return ConcurrentUseError("another thread uses this share consumer", hint="one thread at a time")
+
+
+def _idle() -> None:
+    """Do nothing: without a driver, the core is polled anyway."""

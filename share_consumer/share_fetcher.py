@@ -1,0 +1,546 @@
+"""Sends ShareFetch and ShareAcknowledge, and handles their responses. No clock, no I/O.
+
+Each broker has one session (`share_session.py`). A ShareFetch is sent while a poll waits and nothing is parked, so no
+lock runs out in a buffer that nothing reads. Acknowledgements ride on it. Without a ShareFetch they are sent by
+ShareAcknowledge: at once for a commit and for renewals, otherwise after `LINGER_S`.
+"""
+
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from math import inf
+from typing import Any, Final, NamedTuple
+from uuid import UUID
+
+from kohort.common import KohortError, TopicPartition
+from kohort.fastpath import CorruptRecord, decode
+from kohort.network.backoff import FRESH, Attempts
+from kohort.network.error_mapping import topic_error
+from kohort.network.errors import AuthorizationFailed, ConnectionFailed
+from kohort.network.metadata import BrokerNode
+from kohort.network.request_manager import earliest
+from kohort.network.requests import (
+    ConnectionPurpose,
+    NoResponse,
+    PendingRequest,
+    PollResult,
+    RequestResult,
+    ResponseReceived,
+    SendFailed,
+    UnsentRequest,
+)
+from kohort.protocol.apis import share_acknowledge, share_fetch
+from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
+from kohort.protocol.schema import Buffer
+from kohort.share_consumer.errors import LockLost
+from kohort.share_consumer.share_context import ShareContext
+from kohort.share_consumer.share_member import Assignment, unsupported
+from kohort.share_consumer.share_records import (
+    GAP,
+    SETTLED,
+    UNREADABLE,
+    AcknowledgeOutcome,
+    AcknowledgeType,
+    AckRange,
+    AcquiredRange,
+    SessionLife,
+    SharePartition,
+    ShareRecords,
+    acquired_part,
+    merged,
+)
+from kohort.share_consumer.share_session import SessionRequest, ShareSession
+
+log = logging.getLogger("kohort.share_consumer")
+
+LINGER_S: Final = 0.1
+MOST_FAILURES: Final = 10_000
+"""The most failed ranges that are kept for the next commit."""
+
+SESSION_GONE: Final = frozenset(
+    {
+        ErrorCode.SHARE_SESSION_NOT_FOUND,
+        ErrorCode.INVALID_SHARE_SESSION_EPOCH,
+        ErrorCode.SHARE_SESSION_LIMIT_REACHED,
+    }
+)
+"""Errors after which the next request opens a new session."""
+
+MOVED: Final = frozenset({ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH})
+"""Errors with a new leader in the response. Only with them `current_leader` has a meaning (SH-74)."""
+
+FINAL: Final = MOVED | {ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID}
+"""Retriable errors that end an acknowledgement all the same: the state of the records is gone (SH-66)."""
+
+ACQUIRE_MODES: Final = {"batch_optimized": 0, "record_limit": 1}
+Outcome = Callable[[SharePartition], tuple[int, str | None] | None]
+
+
+class ParkedFetch:
+    """Acquired records that no poll has returned. `batches` is filled when they are decoded."""
+
+    __slots__ = ("batches", "life", "lock_until", "place", "ranges", "records", "topic")
+
+    def __init__(
+        self,
+        topic: str,
+        place: SharePartition,
+        records: Buffer,
+        ranges: tuple[AcquiredRange, ...],
+        life: SessionLife,
+        lock_until: float,
+    ) -> None:
+        self.topic = topic
+        self.place = place
+        self.records = records
+        self.ranges = ranges
+        self.life = life
+        self.lock_until = lock_until
+        self.batches: list[ShareRecords] | None = None
+
+
+class Sent(NamedTuple):
+    """A request in flight."""
+
+    session: ShareSession
+    life: SessionLife
+    acks: Mapping[SharePartition, tuple[AckRange, ...]]
+    at: float
+
+
+class ShareFetcher:
+    """The sessions with all brokers, the parked records, and the acknowledgements of a consumer."""
+
+    def __init__(self, context: ShareContext, assignment: Callable[[], Assignment]) -> None:
+        self._context = context
+        self._assignment = assignment
+        self.sessions: dict[int, ShareSession] = {}
+        self.parked: list[ParkedFetch] = []
+        self.hand: dict[SharePartition, list[ShareRecords]] = {}
+        self.outcomes: deque[AcknowledgeOutcome] = deque()  # for the callback
+        self.failures: deque[AcknowledgeOutcome] = deque(maxlen=MOST_FAILURES)
+        self.lock_timeout_ms: int | None = None
+        self.demand_until = -inf
+        self.flushes = False
+        self.closing = False
+        self.reports = False  # outcomes are kept for a callback
+        self.acknowledgements_sent = self.acknowledgements_failed = 0
+        self._names: dict[UUID, str] = {}
+        self._attempts: dict[int, Attempts] = {}
+        self._barred: dict[SharePartition, Attempts] = {}
+        self._fetching: set[int] = set()
+        self._acks_in_flight = 0
+
+    # ------------------------------------------------------------------ requests
+
+    def poll(self, now: float) -> PollResult:
+        """Return the requests that are due."""
+        wanted = self._wanted(now)
+        requests: list[UnsentRequest] = []
+        for node in wanted.keys() - self.sessions.keys():
+            self.sessions[node] = ShareSession(node)
+        # The broker whose last fetch is the oldest is first: in record_limit mode only one is fetched from.
+        for node, session in sorted(self.sessions.items(), key=lambda one: (one[1].fetched_at, one[0])):
+            if not session.in_flight and now >= self._attempts.get(node, FRESH).not_before:
+                requests += self._next(session, wanted.get(node, frozenset()), now)
+        if self.flushes and not self.unsettled:
+            self.flushes = False
+        return PollResult(tuple(requests), earliest(now, self._times()))
+
+    def _next(self, session: ShareSession, wanted: frozenset[SharePartition], now: float) -> tuple[UnsentRequest, ...]:
+        if self.closing:
+            return self._acknowledge(session, session.close(), now) if session.is_open() else ()
+        fetches = bool(wanted) and self._demands(now)
+        if session.waiting and not (fetches and session.may_ride(wanted)):
+            age_s = now - (session.waiting_since or now)
+            if fetches or self.flushes or session.renews or age_s >= LINGER_S:
+                return self._acknowledge(session, session.acknowledge(), now)
+        return self._fetch(session, session.fetch(wanted), now) if fetches else ()
+
+    def _demands(self, now: float) -> bool:
+        if now >= self.demand_until or self.parked:
+            return False
+        return not (self._fetching and self._context.config.acquire_mode == "record_limit")
+
+    def _wanted(self, now: float) -> dict[int, frozenset[SharePartition]]:
+        """The assigned partitions by the broker that leads them. Missing topics and leaders are requested."""
+        view = self._context.metadata.view
+        named = {topic.id: topic for topic in view.topics.values()}
+        found: dict[int, set[SharePartition]] = {}
+        for topic_id, numbers in self._assignment().items():
+            topic = named.get(topic_id)
+            if topic is None:
+                self._context.metadata.request_update()
+                continue
+            self._names[topic_id] = topic.name
+            for number in numbers:
+                known, place = topic.partitions.get(number), SharePartition(topic_id, number)
+                if known is None or known.leader not in view.brokers:
+                    self._context.metadata.request_update()
+                elif now >= self._barred.get(place, FRESH).not_before:
+                    found.setdefault(known.leader, set()).add(place)
+        return {node: frozenset(places) for node, places in found.items()}
+
+    def _times(self) -> Iterable[float | None]:
+        yield from (one.not_before for one in self._attempts.values())
+        yield from (one.not_before for one in self._barred.values())
+        yield from (
+            one.waiting_since + LINGER_S for one in self.sessions.values() if one.waiting_since and not one.in_flight
+        )
+
+    def _fetch(self, session: ShareSession, part: SessionRequest, now: float) -> tuple[UnsentRequest, ...]:
+        config = self._context.config
+        by_topic: dict[UUID, list[share_fetch.FetchPartition]] = {}
+        for place in sorted({*part.added, *part.acks}):
+            by_topic.setdefault(place.topic_id, []).append(
+                share_fetch.FetchPartition(
+                    partition_index=place.partition,
+                    partition_max_bytes=0,
+                    acknowledgement_batches=_batches(share_fetch.AcknowledgementBatch, part.acks.get(place, ())),
+                )
+            )
+        forgotten: dict[UUID, list[int]] = {}
+        for place in part.forgotten:
+            forgotten.setdefault(place.topic_id, []).append(place.partition)
+        request = share_fetch.ShareFetchRequest(
+            group_id=config.group,
+            member_id=self._context.member_id,
+            share_session_epoch=part.epoch,
+            max_wait_ms=config.fetch_max_wait_ms,
+            min_bytes=config.fetch_min_bytes,
+            max_bytes=config.fetch_max_bytes,
+            max_records=config.max_poll_records,
+            batch_size=config.max_poll_records,
+            share_acquire_mode=ACQUIRE_MODES[config.acquire_mode],
+            topics=tuple(
+                share_fetch.FetchTopic(topic_id=topic_id, partitions=tuple(places))
+                for topic_id, places in by_topic.items()
+            ),
+            forgotten_topics_data=tuple(
+                share_fetch.ForgottenTopic(topic_id=topic_id, partitions=tuple(numbers))
+                for topic_id, numbers in forgotten.items()
+            ),
+        )
+        self._fetching.add(session.node)
+        session.fetched_at = now
+        self._context.counters.fetches += 1
+        return self._send("ShareFetch", request, self._on_fetched, session, part, now)
+
+    def _acknowledge(self, session: ShareSession, part: SessionRequest, now: float) -> tuple[UnsentRequest, ...]:
+        by_topic: dict[UUID, list[share_acknowledge.AcknowledgePartition]] = {}
+        for place, acks in sorted(part.acks.items()):
+            by_topic.setdefault(place.topic_id, []).append(
+                share_acknowledge.AcknowledgePartition(
+                    partition_index=place.partition,
+                    acknowledgement_batches=_batches(share_acknowledge.AcknowledgementBatch, acks),
+                )
+            )
+        request = share_acknowledge.ShareAcknowledgeRequest(
+            group_id=self._context.config.group,
+            member_id=self._context.member_id,
+            share_session_epoch=part.epoch,
+            is_renew_ack=any(one.renews for acks in part.acks.values() for one in acks),
+            topics=tuple(
+                share_acknowledge.AcknowledgeTopic(topic_id=topic_id, partitions=tuple(places))
+                for topic_id, places in by_topic.items()
+            ),
+        )
+        return self._send("ShareAcknowledge", request, self._on_acknowledged, session, part, now)
+
+    def _send(
+        self,
+        api: str,
+        request: Any,
+        handle: Callable[[Sent, Any, float], None],
+        session: ShareSession,
+        part: SessionRequest,
+        now: float,
+    ) -> tuple[UnsentRequest, ...]:
+        sent = Sent(session, session.life, part.acks, now)
+        self._acks_in_flight += bool(part.acks)
+        done = partial(self._on_result, sent, handle)
+        config = self._context.config
+        pending = PendingRequest(api, request, done, self._context.request_s + config.fetch_max_wait_ms / 1000)
+        broker = self._context.metadata.view.brokers.get(session.node)
+        if broker is None:
+            done(NoResponse(ConnectionFailed("the broker is not known any more", node=session.node)), now)
+            return ()
+        return (UnsentRequest(ConnectionPurpose.DATA, broker.endpoint, pending),)
+
+    # ------------------------------------------------------------------ responses
+
+    def _on_result(
+        self, sent: Sent, handle: Callable[[Sent, Any, float], None], outcome: RequestResult, now: float
+    ) -> None:
+        session, node = sent.session, sent.session.node
+        self._fetching.discard(node)
+        self._acks_in_flight -= bool(sent.acks)
+        self._context.updated()
+        if not isinstance(outcome, ResponseReceived):
+            if isinstance(outcome, SendFailed) and isinstance(outcome.error, UnsupportedVersion):
+                self._context.fail(unsupported(self._context.config.group))
+            self._session_lost(sent, outcome.error, now)
+            return
+        answer = outcome.value
+        if answer.error_code:
+            self._on_session_error(sent, answer, now)
+            return
+        session.answered()
+        self._attempts.pop(node, None)
+        if answer.acquisition_lock_timeout_ms > 0:
+            self.lock_timeout_ms = answer.acquisition_lock_timeout_ms
+        handle(sent, answer, now)
+
+    def _on_session_error(self, sent: Sent, answer: Any, now: float) -> None:
+        group = self._context.config.group
+        error = BrokerError(answer.error_code, answer.error_message, api="ShareFetch", group=group)
+        if answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            self._context.fail(
+                AuthorizationFailed("not allowed to use the group", hint="grant READ on it", group=group)
+            )
+        elif answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+            self._context.fail(unsupported(group))
+        elif answer.error_code not in SESSION_GONE:
+            log.warning("the share session with broker %d ended: %s", sent.session.node, error)
+        self._session_lost(sent, error, now)
+
+    def _session_lost(self, sent: Sent, error: KohortError, now: float) -> None:
+        """Acknowledgements of the session are void, and the broker has released its records."""
+        session, node = sent.session, sent.session.node
+        for place, acks in sent.acks.items():
+            self._report(place, acks, error)
+        for place, void in session.lost().items():
+            self._report(place, void, _lock_lost("the session with the broker has ended", self._at(place)))
+        self.parked = [one for one in self.parked if one.life.alive]
+        self._attempts[node] = self._context.failed(self._attempts.get(node, FRESH), now)
+        self._context.metadata.request_update()
+
+    def _on_fetched(self, sent: Sent, answer: share_fetch.ShareFetchResponse, now: float) -> None:
+        codes: dict[SharePartition, tuple[int, str | None]] = {}
+        lock_until = sent.at + (self.lock_timeout_ms or 0) / 1000
+        for topic in answer.responses:
+            for one in topic.partitions:
+                place = SharePartition(topic.topic_id, one.partition_index)
+                codes[place] = one.acknowledge_error_code, one.acknowledge_error_message
+                if one.error_code:
+                    self._on_partition_error(place, one.error_code, now)
+                else:
+                    self._barred.pop(place, None)
+                if one.acquired_records and topic.topic_id in self._names:
+                    ranges = tuple(
+                        AcquiredRange(each.first_offset, each.last_offset, each.delivery_count)
+                        for each in one.acquired_records
+                    )
+                    self._void(place, ranges)
+                    records = one.records if one.records is not None else b""
+                    self.parked.append(
+                        ParkedFetch(self._names[topic.topic_id], place, records, ranges, sent.life, lock_until)
+                    )
+                    self._context.counters.fetched_bytes += len(records)
+        self._learn_leaders(answer)
+        self._settle_acks(sent, codes.get, now)
+
+    def _on_acknowledged(self, sent: Sent, answer: share_acknowledge.ShareAcknowledgeResponse, now: float) -> None:
+        codes = {
+            SharePartition(topic.topic_id, one.partition_index): (one.error_code, one.error_message)
+            for topic in answer.responses
+            for one in topic.partitions
+        }
+        self._learn_leaders(answer)
+        self._settle_acks(sent, codes.get, now)
+
+    def _learn_leaders(self, answer: Any) -> None:
+        moved = [
+            (TopicPartition(self._names[topic.topic_id], one.partition_index), one.current_leader)
+            for topic in answer.responses
+            for one in topic.partitions
+            if one.error_code in MOVED and topic.topic_id in self._names
+        ]
+        if moved:
+            brokers = [BrokerNode(one.node_id, one.host, one.port, one.rack) for one in answer.node_endpoints]
+            leaders = [(partition, leader.leader_id, leader.leader_epoch) for partition, leader in moved]
+            self._context.metadata.update_leaders(brokers, leaders)
+            self._context.metadata.request_update()
+
+    def _on_partition_error(self, place: SharePartition, code: int, now: float) -> None:
+        """The partition is left out of requests for a while. Errors that a refresh does not cure are raised once."""
+        first = place not in self._barred
+        self._barred[place] = self._context.failed(self._barred.get(place, FRESH), now)
+        if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED and first:
+            self._context.put_error(topic_error(self._at(place).topic, code))
+        elif code == ErrorCode.CORRUPT_MESSAGE and first:
+            topic, partition = self._at(place)
+            self._context.put_error(BrokerError(code, api="ShareFetch", topic=topic, partition=partition))
+        else:
+            self._context.metadata.request_update()
+
+    # ------------------------------------------------------------------ acknowledgements
+
+    def _settle_acks(self, sent: Sent, code_of: Outcome, now: float) -> None:
+        lock_until = sent.at + (self.lock_timeout_ms or 0) / 1000
+        for place, acks in sent.acks.items():
+            found = code_of(place)
+            topic, partition = self._at(place)
+            if found is None:
+                error: BrokerError | None = BrokerError(
+                    ErrorCode.INVALID_RECORD_STATE, "the response lacks the partition", topic=topic, partition=partition
+                )
+            elif found[0]:
+                error = BrokerError(found[0], found[1], api="ShareAcknowledge", topic=topic, partition=partition)
+            else:
+                error = None
+            if error is not None and error.retriable and error.code not in FINAL and sent.life.alive:
+                again = [one for one in acks if now < one.give_up_at]
+                if again and not self.closing:
+                    node = sent.session.node
+                    sent.session.wait(place, again, now)
+                    self._attempts[node] = self._context.failed(self._attempts.get(node, FRESH), now)
+                    acks = tuple(one for one in acks if one not in again)
+            if error is None:
+                for one in acks:
+                    if one.renews:
+                        one.batch.renewed(one, lock_until)
+                        self._keep(place, one.batch)
+            self._report(place, acks, error)
+
+    def _report(self, place: SharePartition, acks: Iterable[AckRange], error: KohortError | None) -> None:
+        at = self._at(place)
+        for one in acks:
+            self.acknowledgements_sent += 1
+            outcome = AcknowledgeOutcome(at, one.first_offset, one.last_offset, error)
+            if error is not None:
+                self.acknowledgements_failed += 1
+                self.failures.append(outcome)
+                log.info("acknowledgement failed: %s [%d] %d to %d: %s", *at, *outcome[1:3], error)
+            if self.reports:
+                self.outcomes.append(outcome)
+
+    def _void(self, place: SharePartition, ranges: tuple[AcquiredRange, ...]) -> None:
+        """Records are acquired again, so an earlier lock on them has expired. Its acknowledgements are not sent."""
+
+        def overlaps(first: int, last: int) -> bool:
+            return any(first <= one.last_offset and one.first_offset <= last for one in ranges)
+
+        for session in self.sessions.values():
+            waiting = session.waiting.get(place, [])
+            void = [one for one in waiting if overlaps(one.first_offset, one.last_offset)]
+            if void:
+                session.waiting[place] = [one for one in waiting if one not in void]
+                self._report(place, void, _lock_lost("the lock has expired", self._at(place)))
+        self.parked = [
+            one
+            for one in self.parked
+            if one.place != place or not any(overlaps(each.first_offset, each.last_offset) for each in one.ranges)
+        ]
+        for batch in self.hand.get(place, ()):
+            for one in ranges:
+                first, last = max(one.first_offset, batch.first_offset), min(one.last_offset, batch.last_offset)
+                if first <= last:
+                    batch.mark(AckRange(first, last, bytes(last - first + 1), batch), SETTLED)
+
+    def take(self, batches: Iterable[ShareRecords]) -> None:
+        """The caller has these batches now, and its poll has ended. It may be repeated."""
+        for batch in batches:
+            if not batch.returned:
+                batch.returned = True
+                self.demand_until = -inf
+                self._context.counters.records += len(batch)
+                if batch.session.alive:
+                    self._keep(batch.place, batch)
+        self.parked = [
+            one for one in self.parked if one.batches is None or not all(batch.returned for batch in one.batches)
+        ]
+
+    def _keep(self, place: SharePartition, batch: ShareRecords) -> None:
+        held = self.hand.setdefault(place, [])
+        if batch not in held:
+            held.append(batch)
+
+    def settle(self, now: float, *, forgets_lost: bool = False) -> None:
+        """Queue all acknowledgements that the caller has noted. `forgets_lost`: drop records whose session is lost."""
+        give_up_at = now + self._context.config.default_api_timeout_ms / 1000
+        for place, batches in list(self.hand.items()):
+            for batch in batches:
+                acks = [one._replace(give_up_at=give_up_at) for one in batch.take_typed()]
+                if acks and batch.session.alive:
+                    self.sessions[batch.session.node].wait(place, acks, now)
+                elif acks:
+                    self._report(place, acks, _lock_lost("the session with the broker has ended", self._at(place)))
+            kept = [one for one in batches if not one.settled and (one.session.alive or not forgets_lost)]
+            if kept:
+                self.hand[place] = kept
+            else:
+                del self.hand[place]
+
+    def held(self) -> Iterable[ShareRecords]:
+        """The batches that the caller has and that can be acknowledged."""
+        return [batch for batches in self.hand.values() for batch in batches]
+
+    def acknowledge(self, topic: str, partition: int, offset: int, how: AcknowledgeType) -> bool:
+        """Note the acknowledgement of one record. Returns False if it is not acquired."""
+        return any(
+            batch.acknowledge(how, offset)
+            for place, batches in self.hand.items()
+            if place.partition == partition and self._names[place.topic_id] == topic
+            for batch in reversed(batches)
+        )
+
+    @property
+    def unsettled(self) -> bool:
+        """True while acknowledgements wait or are in flight."""
+        return self._acks_in_flight > 0 or any(one.waiting for one in self.sessions.values())
+
+    @property
+    def closed(self) -> bool:
+        """True if every session is closed."""
+        return not any(one.is_open() or one.in_flight for one in self.sessions.values())
+
+    def ready(self, now: float) -> list[ParkedFetch]:
+        """The parked fetches whose locks have not expired. The others are dropped."""
+        if any(now >= one.lock_until for one in self.parked):
+            self.parked = [one for one in self.parked if now < one.lock_until]
+        return list(self.parked)
+
+    def _at(self, place: SharePartition) -> TopicPartition:
+        return TopicPartition(self._names[place.topic_id], place.partition)
+
+
+def _batches(kind: Any, acks: Iterable[AckRange]) -> tuple[Any, ...]:
+    return tuple(
+        kind(first_offset=one.first_offset, last_offset=one.last_offset, acknowledge_types=one.wire_types)
+        for one in acks
+    )
+
+
+def _lock_lost(reason: str, at: TopicPartition) -> LockLost:
+    return LockLost(reason, hint="the broker delivers the records again", topic=at.topic, partition=at.partition)
+
+
+def decoded(parked: ParkedFetch, max_decompressed_bytes: int) -> CorruptRecord | None:
+    """Decode parked records to batches, one for each acquired range. Returns the error of a corrupt batch.
+
+    Records of a corrupt batch are released, because another replica or transfer may be sound.
+    """
+    columns = decode(
+        parked.records,
+        topic=parked.topic,
+        partition=parked.place.partition,
+        on_corrupt="skip_batch",
+        max_decompressed_bytes=max_decompressed_bytes,
+    )
+    missing = UNREADABLE if columns.corrupt else GAP
+    parked.batches = [
+        ShareRecords(
+            acquired_part(columns, one),
+            one.first_offset,
+            one.last_offset,
+            one.delivery_count,
+            parked.place,
+            parked.life,
+            parked.lock_until,
+            missing,
+        )
+        for one in merged(parked.ranges)
+    ]
+    return columns.corrupt[0] if columns.corrupt else None

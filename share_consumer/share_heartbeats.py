@@ -1,0 +1,95 @@
+"""Sends the member's heartbeats to the group's coordinator, which it looks up."""
+
+from functools import partial
+
+from kohort.common import KohortError
+from kohort.network.errors import AuthorizationFailed
+from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind, CoordinatorNode
+from kohort.network.request_manager import earliest
+from kohort.network.requests import (
+    ConnectionPurpose,
+    Endpoint,
+    PendingRequest,
+    PollResult,
+    RequestResult,
+    ResponseReceived,
+    SendFailed,
+    UnsentRequest,
+)
+from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
+from kohort.share_consumer.share_context import ShareContext
+from kohort.share_consumer.share_member import ShareMember, ShareMemberSettings, unsupported
+from kohort.share_consumer.states import ShareState
+
+
+class ShareHeartbeats:
+    """The member, and the requests that it sends. Used under the driver's lock."""
+
+    def __init__(self, context: ShareContext) -> None:
+        config = context.config
+        self._context = context
+        self.member = ShareMember(
+            ShareMemberSettings(config.group, context.member_id, config.rack, config.max_poll_interval_ms / 1000),
+            context.backoff,
+            context.chance,
+        )
+        self._coordinators = CoordinatorFinder(
+            context.send_to_any, context.request_s, context.backoff, context.chance, self._refused
+        )
+
+    def poll(self, now: float) -> PollResult:
+        """Return the heartbeat that is due."""
+        member, group = self.member, self._context.config.group
+        if member.state in (ShareState.OUT, ShareState.FAILED):
+            return PollResult((), None)
+        coordinator = self._coordinators.of(CoordinatorKind.GROUP, group, now)
+        if coordinator is None:
+            return PollResult((), earliest(now, self._coordinators.next_poll_at()))
+        due = member.next_request(now)
+        if due is None:
+            return PollResult((), member.next_poll_at())
+        serial, request = due
+        pending = PendingRequest(
+            "ShareGroupHeartbeat",
+            request,
+            partial(self._on_result, serial, coordinator, now),
+            self._context.request_s,
+        )
+        outgoing = UnsentRequest(ConnectionPurpose.GROUP, coordinator.endpoint, pending)
+        return PollResult((outgoing,), member.next_poll_at())
+
+    def lost(self, endpoint: Endpoint) -> None:
+        """The idle connection to the coordinator has ended."""
+        self._coordinators.lost(endpoint)
+
+    def _on_result(
+        self, serial: int, coordinator: CoordinatorNode, sent_at: float, outcome: RequestResult, now: float
+    ) -> None:
+        member, before = self.member, (self.member.state, self.member.assignment)
+        if isinstance(outcome, ResponseReceived):
+            if member.on_response(serial, outcome.value, sent_at, now):
+                self._coordinators.lost(coordinator.endpoint)
+        elif isinstance(outcome, SendFailed):
+            group = self._context.config.group
+            self._fail(unsupported(group) if isinstance(outcome.error, UnsupportedVersion) else outcome.error)
+        else:
+            self._coordinators.lost(coordinator.endpoint)
+            member.on_failure(serial, now)
+        if member.error is not None:
+            error, member.error = member.error, None
+            if member.state is ShareState.FAILED:
+                self._context.fail(error)
+            else:
+                self._context.put_error(error)
+        if before != (member.state, member.assignment):
+            self._context.updated()
+
+    def _refused(self, _kind: CoordinatorKind, group: str, error: KohortError) -> None:
+        if isinstance(error, BrokerError) and error.code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            error = AuthorizationFailed("not allowed to use the group", hint="grant READ on the group", group=group)
+        self._fail(error)
+
+    def _fail(self, error: KohortError) -> None:
+        self.member.fail(error)
+        self.member.error = None
+        self._context.fail(error)

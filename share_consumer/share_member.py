@@ -1,0 +1,257 @@
+"""The member of a share group: heartbeats, epochs, assignment, fencing and leaving (KIP-932). No clock, no I/O.
+
+`next_request` returns the heartbeat that is due, and `on_response` or `on_failure` takes its outcome. `ACTIONS` maps
+error codes to actions. A heartbeat with the previous epoch gets no assignment. So after any failure the next heartbeat
+carries the topics and the rack again, and the response to it carries the assignment (SH-06).
+"""
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+from typing import Final, NamedTuple
+from uuid import UUID
+
+from kohort.common import KohortError
+from kohort.network.backoff import FRESH, NEVER, Backoff
+from kohort.network.errors import AuthorizationFailed
+from kohort.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatRequest, ShareGroupHeartbeatResponse
+from kohort.protocol.errors import BrokerError, ErrorCode
+from kohort.share_consumer.errors import ShareGroupsUnsupported
+from kohort.share_consumer.states import ShareState, ShareTrigger, after
+
+JOIN, LEAVE = 0, -1
+FIRST_ASSIGNMENT_S: Final = 0.25
+"""The first delay of a heartbeat while the assignment is empty. Share partitions are initialized after the join."""
+
+Assignment = Mapping[UUID, tuple[int, ...]]
+
+
+class HeartbeatAction(Enum):
+    """The effect of an error code on the member."""
+
+    REJOIN = "the membership is lost: join again with epoch 0"
+    REJOIN_OR_FAIL = "with an epoch above 0: join again. With epoch 0: the group is of another type, which is fatal"
+    LOOK_UP = "find the coordinator, and send all fields again after a backoff"
+    RETRY = "send all fields again after a backoff"
+    REPORT = "raise the error from poll, and stay in the group"
+    FAIL = "fatal"
+
+
+ACTIONS: Final[Mapping[int, HeartbeatAction]] = {
+    ErrorCode.UNKNOWN_MEMBER_ID: HeartbeatAction.REJOIN,
+    ErrorCode.FENCED_MEMBER_EPOCH: HeartbeatAction.REJOIN,
+    ErrorCode.GROUP_ID_NOT_FOUND: HeartbeatAction.REJOIN_OR_FAIL,
+    ErrorCode.NOT_COORDINATOR: HeartbeatAction.LOOK_UP,
+    ErrorCode.COORDINATOR_NOT_AVAILABLE: HeartbeatAction.LOOK_UP,
+    ErrorCode.COORDINATOR_LOAD_IN_PROGRESS: HeartbeatAction.RETRY,
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: HeartbeatAction.REPORT,
+}
+
+
+class ShareMemberSettings(NamedTuple):
+    """The settings that the machine needs. `member_id` is made by the client and kept through every rejoin."""
+
+    group: str
+    member_id: str
+    rack: str | None
+    max_poll_interval_s: float
+
+
+class ShareMember:
+    """See the module. `chance` returns random numbers in [0, 1)."""
+
+    def __init__(self, settings: ShareMemberSettings, backoff: Backoff, chance: Callable[[], float]) -> None:
+        self.settings = settings
+        self.state = ShareState.OUT
+        self.epoch = JOIN
+        self.assignment: Assignment = {}
+        self.topics: frozenset[str] = frozenset()
+        self.error: KohortError | None = None
+        self._backoff = backoff
+        self._chance = chance
+        self._attempts = FRESH
+        self._serial = 0  # of the request in flight; the outcome of an older one has no effect
+        self._in_flight = False
+        self._whole = True  # the next heartbeat carries all fields
+        self._due = NEVER
+        self._empty_s = FIRST_ASSIGNMENT_S
+        self._polled_at = 0.0
+        self._leave_owed = False
+
+    # --- subscription and polls
+
+    def subscribe(self, topics: frozenset[str], now: float) -> None:
+        """Set the topics; no topics end the membership."""
+        self.topics = topics
+        self._polled_at = now
+        if not topics:
+            self.leave()
+        elif self.state is ShareState.OUT:
+            self._join(ShareTrigger.SUBSCRIBED)
+        elif self.state in (ShareState.JOINING, ShareState.STABLE):
+            self._whole, self._due = True, 0.0
+
+    def leave(self) -> None:
+        """Leave the group. The member is out when the request has an outcome."""
+        self.assignment = {}
+        self.topics = frozenset()
+        if self.state is ShareState.STABLE or (self.state is ShareState.JOINING and self._in_flight):
+            self._to(ShareTrigger.MUST_LEAVE)
+            self._leave_owed, self._in_flight, self._due = True, False, 0.0
+        elif self.state in (ShareState.JOINING, ShareState.STALLED):
+            self._to(ShareTrigger.LEFT)
+
+    def polled(self, now: float) -> None:
+        """The caller polls, which restarts `max_poll_interval_ms`."""
+        self._polled_at = now
+        if self.state is ShareState.STALLED:
+            self._join(ShareTrigger.POLLED_AGAIN)
+
+    # --- requests
+
+    def next_request(self, now: float) -> tuple[int, ShareGroupHeartbeatRequest] | None:
+        """The heartbeat that is due, with the serial number for its outcome; None if none is due."""
+        in_group = self.state in (ShareState.JOINING, ShareState.STABLE)
+        if in_group and now >= self._polled_at + self.settings.max_poll_interval_s:
+            self._leave_owed = self.state is ShareState.STABLE or self._in_flight
+            self._in_flight = False
+            self.assignment = {}
+            self._to(ShareTrigger.STALLED)
+        if self._leave_owed:
+            self._leave_owed = False
+            return self._sent(LEAVE, whole=False)
+        if not in_group or self.state is ShareState.STALLED or self._in_flight or now < self._due_at():
+            return None
+        whole, self._whole = self._whole, False
+        self._due = NEVER
+        return self._sent(self.epoch, whole=whole)
+
+    def _sent(self, epoch: int, *, whole: bool) -> tuple[int, ShareGroupHeartbeatRequest]:
+        self._serial += 1
+        self._in_flight = True
+        request = ShareGroupHeartbeatRequest(
+            group_id=self.settings.group,
+            member_id=self.settings.member_id,
+            member_epoch=epoch,
+            rack_id=self.settings.rack if whole else None,
+            subscribed_topic_names=tuple(sorted(self.topics)) if whole else None,
+        )
+        return self._serial, request
+
+    def next_poll_at(self) -> float | None:
+        """The time (monotonic s) to call `next_request` again if nothing happens."""
+        if self._leave_owed:
+            return 0.0
+        if self.state not in (ShareState.JOINING, ShareState.STABLE):
+            return None
+        stalled_at = self._polled_at + self.settings.max_poll_interval_s
+        return stalled_at if self._in_flight else min(self._due_at(), stalled_at)
+
+    def _due_at(self) -> float:
+        return max(self._due, self._attempts.not_before)
+
+    # --- outcomes
+
+    def on_response(self, serial: int, answer: ShareGroupHeartbeatResponse, sent_at: float, now: float) -> bool:
+        """Handle a response. Returns True if the coordinator must be looked up again."""
+        if serial != self._serial or not self._ended():
+            return False
+        if answer.error_code:
+            return self._on_error(answer, now)
+        self._attempts = FRESH
+        self.epoch = answer.member_epoch
+        if self.state is ShareState.JOINING:
+            self._to(ShareTrigger.JOINED)
+        if answer.assignment is not None:
+            self.assignment = {one.topic_id: one.partitions for one in answer.assignment.topic_partitions}
+        interval_s = answer.heartbeat_interval_ms / 1000
+        if self.assignment:
+            self._empty_s = FIRST_ASSIGNMENT_S
+        else:
+            interval_s, self._empty_s = min(interval_s, self._empty_s), self._empty_s * 2
+        # A subscription that changed meanwhile is due at once.
+        self._due = 0.0 if self._whole else sent_at + interval_s
+        return False
+
+    def on_failure(self, serial: int, now: float) -> None:
+        """Handle a request without a response."""
+        if serial == self._serial and self._ended():
+            self._again(now)
+
+    def fail(self, error: KohortError) -> None:
+        """A fatal error ends the membership."""
+        self.assignment = {}
+        if self.state is not ShareState.FAILED:
+            self.error = error
+            self._to(ShareTrigger.GAVE_UP)
+
+    def _ended(self) -> bool:
+        """Note the end of the request in flight. Returns False if it was a leave, whose outcome has no effect."""
+        self._in_flight = False
+        if self.state is ShareState.LEAVING:
+            self._to(ShareTrigger.LEFT)
+            if self.topics:
+                self._join(ShareTrigger.SUBSCRIBED)
+            return False
+        return self.state in (ShareState.JOINING, ShareState.STABLE)
+
+    def _on_error(self, answer: ShareGroupHeartbeatResponse, now: float) -> bool:
+        code = answer.error_code
+        action = ACTIONS.get(code, HeartbeatAction.FAIL)
+        if action is HeartbeatAction.REJOIN_OR_FAIL:
+            action = HeartbeatAction.REJOIN if self.epoch > JOIN else HeartbeatAction.FAIL
+        match action:
+            case HeartbeatAction.REJOIN:
+                self._join(ShareTrigger.FENCED)
+            case HeartbeatAction.LOOK_UP:
+                self._again(now)
+                return True
+            case HeartbeatAction.RETRY:
+                self._again(now)
+            case HeartbeatAction.REPORT:
+                self.error = heartbeat_error(answer, self.settings.group)
+                self._again(now)
+            case HeartbeatAction.FAIL:
+                self.fail(heartbeat_error(answer, self.settings.group))
+        return False
+
+    def _again(self, now: float) -> None:
+        self._attempts = self._attempts.failed(now, self._backoff, self._chance())
+        self._whole, self._due = True, 0.0
+
+    def _join(self, trigger: ShareTrigger) -> None:
+        self._to(trigger)
+        self.epoch = JOIN
+        self.assignment = {}
+        self._in_flight = False
+        self._empty_s = FIRST_ASSIGNMENT_S
+        self._whole, self._due = True, 0.0
+
+    def _to(self, trigger: ShareTrigger) -> None:
+        self.state = after(self.state, trigger)
+
+
+def heartbeat_error(answer: ShareGroupHeartbeatResponse, group: str) -> KohortError:
+    """The error of a heartbeat for the caller."""
+    match answer.error_code:
+        case ErrorCode.GROUP_AUTHORIZATION_FAILED:
+            return AuthorizationFailed("not allowed to use the group", hint="grant READ on the group", group=group)
+        case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+            return AuthorizationFailed(
+                f"not allowed to read a topic: {answer.error_message or ''}", hint="grant READ and DESCRIBE on it"
+            )
+        case ErrorCode.UNSUPPORTED_VERSION:
+            return unsupported(group)
+        case ErrorCode.GROUP_ID_NOT_FOUND:
+            error = BrokerError(answer.error_code, answer.error_message, api="ShareGroupHeartbeat", group=group)
+            error.hint = "a group of another type has this id: use another id"
+            return error
+    return BrokerError(answer.error_code, answer.error_message, api="ShareGroupHeartbeat", group=group)
+
+
+def unsupported(group: str) -> ShareGroupsUnsupported:
+    """The one error of a cluster without share groups."""
+    return ShareGroupsUnsupported(
+        "the cluster has no share groups (KIP-932)",
+        hint="share groups need brokers of Kafka 4.2 or newer and the feature share.version=1",
+        group=group,
+    )

@@ -1,0 +1,259 @@
+"""Acquired records of one partition, and the acknowledgement of each offset.
+
+An acknowledgement is one byte an offset. 0 to 4 are the types of the protocol. The other values are states of this
+client. Runs of bytes become the ranges of a request without a loop over offsets.
+"""
+
+import re
+from bisect import bisect_left
+from collections.abc import Iterator
+from enum import IntEnum
+from typing import TYPE_CHECKING, Final, NamedTuple
+from uuid import UUID
+
+from kohort.common import KohortError, TopicPartition
+from kohort.fastpath import Record, RecordColumns
+from kohort.network.errors import IllegalState
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class AcknowledgeType(IntEnum):
+    """The types of acknowledgement that a caller may choose (KIP-932, KIP-1222)."""
+
+    ACCEPT = 1
+    RELEASE = 2
+    REJECT = 3
+    RENEW = 4
+
+
+GAP, UNREADABLE = 0, 5
+"""Acquired offsets without a record: there is none, or its batch is corrupt and is released. The caller has no say."""
+
+RENEWED, SETTLED, PENDING = 253, 254, 255
+"""States of an offset: renewed, and not to be acknowledged before the next poll; acknowledged; not acknowledged."""
+
+_TYPED = re.compile(rb"[\x00-\x05]+")
+_NAMES: Final = {one.name.lower(): one for one in AcknowledgeType}
+
+
+def acknowledge_type(how: "str | AcknowledgeType") -> AcknowledgeType:
+    """Return the type of a name. Raises ValueError for an unknown one."""
+    if isinstance(how, AcknowledgeType):
+        return how
+    found = _NAMES.get(how) if isinstance(how, str) else None
+    if found is None:
+        raise ValueError(f"an acknowledgement is one of {', '.join(_NAMES)}, not {how!r}")
+    return found
+
+
+class SharePartition(NamedTuple):
+    """A partition by topic id, as share sessions name it."""
+
+    topic_id: UUID
+    partition: int
+
+
+class SessionLife:
+    """One life of the session with a broker. Acknowledgements are valid in it only, while it is `alive`."""
+
+    __slots__ = ("alive", "node")
+
+    def __init__(self, node: int) -> None:
+        self.node = node
+        self.alive = True
+
+
+class ShareRecords:
+    """Records that were acquired together, with one delivery count.
+
+    `columns`: the records as RecordColumns. Iteration gives Record views. `delivery_count`: the number of times that
+    the broker has handed out these records, with this one. `lock_until`: the time (monotonic s) until which they are
+    surely acquired.
+    """
+
+    __slots__ = ("_types", "columns", "delivery_count", "first_offset", "lock_until", "place", "returned", "session")
+
+    def __init__(
+        self,
+        columns: RecordColumns,
+        first_offset: int,
+        last_offset: int,
+        delivery_count: int,
+        place: SharePartition,
+        session: SessionLife,
+        lock_until: float,
+        missing: int = GAP,
+    ) -> None:
+        self.columns = columns
+        self.first_offset = first_offset
+        self.delivery_count = delivery_count
+        self.lock_until = lock_until
+        self.place = place
+        self.session = session
+        self.returned = False
+        size = last_offset - first_offset + 1
+        if len(columns) == size:
+            self._types = bytearray(b"\xff") * size
+        else:
+            self._types = bytearray([missing]) * size
+            for offset in columns.offsets:
+                self._types[offset - first_offset] = PENDING
+
+    topic = property(lambda self: self.columns.topic)
+    partition = property(lambda self: self.columns.partition)
+
+    @property
+    def topic_partition(self) -> TopicPartition:
+        return TopicPartition(self.columns.topic, self.columns.partition)
+
+    @property
+    def last_offset(self) -> int:
+        return self.first_offset + len(self._types) - 1
+
+    def __len__(self) -> int:
+        return len(self.columns)
+
+    def __iter__(self) -> Iterator[Record]:
+        return iter(self.columns)
+
+    def __repr__(self) -> str:
+        return (
+            f"ShareRecords({self.columns.topic!r}, {self.columns.partition}, offsets {self.first_offset} to "
+            f"{self.last_offset}, {len(self)} records, delivery_count={self.delivery_count})"
+        )
+
+    def to_arrow(self) -> "pa.RecordBatch":
+        """The records as Arrow, with a column `delivery_count`."""
+        import pyarrow as pa
+
+        batch = self.columns.to_arrow()
+        counts = pa.array([self.delivery_count] * len(self), pa.int16())
+        return pa.RecordBatch.from_arrays([*batch.columns, counts], names=[*batch.schema.names, "delivery_count"])
+
+    # --- acknowledgements
+
+    def acknowledge(self, how: AcknowledgeType, offset: int | None = None) -> bool:
+        """Note the type for one offset, or for all that are not settled. Returns False if nothing can be noted."""
+        if offset is None:
+            if self._types.count(PENDING) == len(self._types):
+                self._types[:] = bytes([how]) * len(self._types)
+                return True
+            places = [i for i in range(len(self._types)) if self._is_open(i)]
+        else:
+            place = offset - self.first_offset
+            places = [place] if 0 <= place < len(self._types) and self._is_open(place) else []
+        for place in places:
+            self._types[place] = how
+        return bool(places)
+
+    def _is_open(self, place: int) -> bool:
+        kind = self._types[place]
+        return kind in (PENDING, RENEWED) or AcknowledgeType.ACCEPT <= kind <= AcknowledgeType.RENEW
+
+    @property
+    def pending(self) -> int:
+        """The number of records that have no acknowledgement."""
+        return self._types.count(PENDING)
+
+    @property
+    def settled(self) -> bool:
+        """True if no offset can be acknowledged any more."""
+        return self._types.count(SETTLED) == len(self._types)
+
+    def accept_pending(self) -> None:
+        """Accept the records that have no acknowledgement."""
+        self._types = self._types.replace(b"\xff", bytes([AcknowledgeType.ACCEPT]))
+
+    def take_typed(self) -> list["AckRange"]:
+        """The ranges with a type, which are settled from now on."""
+        found = [
+            AckRange(
+                self.first_offset + run.start(),
+                self.first_offset + run.end() - 1,
+                run.group().replace(bytes([UNREADABLE]), bytes([AcknowledgeType.RELEASE])),
+                self,
+            )
+            for run in _TYPED.finditer(self._types)
+        ]
+        for one in found:
+            self.mark(one, SETTLED)
+        return found
+
+    def mark(self, acks: "AckRange", state: int) -> None:
+        """Set the state of a range."""
+        start = acks.first_offset - self.first_offset
+        self._types[start : start + len(acks.types)] = bytes([state]) * len(acks.types)
+
+    def renewed(self, acks: "AckRange", lock_until: float) -> None:
+        """Offsets of a range with type RENEW may be acknowledged again."""
+        start = acks.first_offset - self.first_offset
+        for i, kind in enumerate(acks.types):
+            if kind == AcknowledgeType.RENEW:
+                self._types[start + i] = RENEWED
+        self.lock_until = max(self.lock_until, lock_until)
+
+
+class AckRange(NamedTuple):
+    """Acknowledgements of consecutive offsets of one batch: one byte an offset. `give_up_at`: no retry later."""
+
+    first_offset: int
+    last_offset: int
+    types: bytes
+    batch: ShareRecords
+    give_up_at: float = 0.0
+
+    @property
+    def renews(self) -> bool:
+        return AcknowledgeType.RENEW in self.types
+
+    @property
+    def wire_types(self) -> tuple[int, ...]:
+        """The types as the request has them: one if all are equal."""
+        first = self.types[0]
+        return (first,) if self.types.count(first) == len(self.types) else tuple(self.types)
+
+
+class AcknowledgeOutcome(NamedTuple):
+    """The outcome of acknowledgements of consecutive offsets; `error` is None if they had their effect."""
+
+    partition: TopicPartition
+    first_offset: int
+    last_offset: int
+    error: KohortError | None
+
+
+class AcquiredRange(NamedTuple):
+    """Consecutive acquired offsets with one delivery count."""
+
+    first_offset: int
+    last_offset: int
+    delivery_count: int
+
+
+def merged(ranges: tuple[AcquiredRange, ...]) -> list[AcquiredRange]:
+    """Join adjacent ranges with the same delivery count."""
+    found: list[AcquiredRange] = []
+    for one in ranges:
+        if found and one.first_offset == found[-1].last_offset + 1 and one.delivery_count == found[-1].delivery_count:
+            found[-1] = found[-1]._replace(last_offset=one.last_offset)
+        else:
+            found.append(one)
+    return found
+
+
+def acquired_part(columns: RecordColumns, acquired: AcquiredRange) -> RecordColumns:
+    """The records of the columns inside an acquired range."""
+    offsets = columns.offsets
+    start = bisect_left(offsets, acquired.first_offset)
+    return columns[start : bisect_left(offsets, acquired.last_offset + 1, start)]
+
+
+def not_acquired(record: object) -> IllegalState:
+    """The error of an acknowledgement of a record that this consumer does not have."""
+    return IllegalState(
+        "the record is not acquired by this consumer, or is acknowledged already",
+        hint="acknowledge a record of the last poll, once, or a renewed one",
+        record=repr(record)[:200],
+    )

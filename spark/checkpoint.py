@@ -1,0 +1,35 @@
+"""The position of a stream by its checkpoint, in a local folder. Spark's own connector writes the same form."""
+
+from pathlib import Path
+
+from kohort.common import TopicPartition
+from kohort.common.foreign_text import parsed_json
+from kohort.spark.errors import PlanError
+from kohort.spark.offset_json import is_of_group, unlogged
+
+
+def finished_offsets(checkpoint: Path) -> dict[TopicPartition, int]:
+    """The next offset of each partition, behind the last batch that the stream has finished.
+
+    A stream with `group` has the partitions of that batch. Raises PlanError if the folder is no such checkpoint.
+    """
+    finished = [int(path.name) for path in (checkpoint / "commits").glob("[0-9]*") if path.name.isdecimal()]
+    if not finished:
+        raise PlanError("the stream has finished no batch", hint="name a checkpointLocation", folder=str(checkpoint))
+    path = checkpoint / "offsets" / str(max(finished))
+    found: dict[TopicPartition, int] = {}
+    try:
+        for line in path.read_text().splitlines()[2:]:  # behind the version and Spark's settings
+            offsets = {} if line == "-" else parsed_json(line)
+            if isinstance(offsets, dict) and is_of_group(offsets):
+                ends = {
+                    topic: {p: bounds[1] for p, bounds in some.items()} for topic, some in offsets["ranges"].items()
+                }
+                found |= unlogged(ends)
+            elif isinstance(offsets, dict) and all(isinstance(one, dict) for one in offsets.values()):
+                found |= unlogged(offsets)
+    except (OSError, ValueError, TypeError, KeyError) as error:
+        raise PlanError(f"not a log of offsets: {error}", file=str(path)) from error
+    if not found:
+        raise PlanError("the checkpoint has no offsets of topics", file=str(path))
+    return found

@@ -1,0 +1,100 @@
+"""Lag and rates by partition, from the progress that Spark reports for each micro-batch.
+
+PySpark 4.2 and later report the latest offsets. Earlier versions have the end of the batch only.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from pyspark.sql.streaming.listener import (
+    QueryIdleEvent,
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
+
+from kohort.common import TopicPartition
+from kohort.common.named_tuple import NamedTuple
+from kohort.spark.group_stream import unlogged_batch
+from kohort.spark.offset_json import is_of_group, unlogged
+
+
+class PartitionProgress(NamedTuple):
+    """A partition in one micro-batch, which read the offsets from `start` up to `end`.
+
+    The first batch of a new query has no start in Spark's progress. `start` is then `end`.
+
+    `lag`: the offsets of the log that the batch has left, None if the progress has no latest offsets. `offsets_per_s`:
+    the offsets of the batch by its time.
+    """
+
+    start: int
+    end: int
+    lag: int | None
+    offsets_per_s: float
+
+
+Partitions = dict[TopicPartition, PartitionProgress]
+
+
+def lag_of(progress: Mapping[str, Any]) -> Partitions:
+    """The partitions of a progress (`query.lastProgress`, or that of a listener's event).
+
+    A stream with `group` has the partitions of the batch, and a stream without has all of its partitions. Sources whose
+    offsets are not those of topics are left out.
+    """
+    seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
+    found: Partitions = {}
+    for source in progress["sources"]:
+        found |= _of_source(source, seconds)
+    return found
+
+
+def _of_source(source: Mapping[str, Any], seconds: float) -> Partitions:
+    end = _offsets(source["endOffset"])
+    if not isinstance(end, dict) or not (is_of_group(end) or all(isinstance(one, dict) for one in end.values())):
+        return {}
+    latest = unlogged(_offsets(source["latestOffset"]) or {})
+    if is_of_group(end):
+        bounds = {one.place: (one.start, one.stop) for one in unlogged_batch(end).ranges}
+    else:
+        starts = unlogged(_offsets(source["startOffset"]) or {})
+        bounds = {place: (starts.get(place, stop), stop) for place, stop in unlogged(end).items()}
+    return {
+        place: PartitionProgress(
+            start,
+            stop,
+            max(latest[place] - stop, 0) if place in latest else None,
+            (stop - start) / seconds if seconds else 0.0,
+        )
+        for place, (start, stop) in bounds.items()
+    }
+
+
+def _offsets(text: Any) -> Any:
+    return json.loads(text) if isinstance(text, str) else text
+
+
+class LagListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark's own types are not followed
+    """Calls `export(query, partitions)` after each micro-batch, with the query's name (or id) and `lag_of`.
+
+    spark.streams.addListener(LagListener(lambda query, partitions: print(query, partitions)))
+    """
+
+    def __init__(self, export: Callable[[str, Partitions], object]) -> None:
+        self._export = export
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        """Do nothing."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        progress = json.loads(event.progress.json)
+        self._export(progress["name"] or progress["id"], lag_of(progress))
+
+    def onQueryIdle(self, event: QueryIdleEvent) -> None:
+        """Do nothing."""
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        """Do nothing."""

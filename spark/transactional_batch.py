@@ -1,0 +1,106 @@
+"""`stream.writeStream.foreachBatch(TransactionalWriter(...))`: each partition of a batch is written exactly once.
+
+A partition of a batch is one transaction. It has the partition's records, and the number of the batch as the committed
+offset of a group. The group and the transactional id have one name: `PREFIX-QUERY-PARTITION`. A repeated task reads
+that offset after it has fenced earlier attempts, and skips a batch that is committed.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from kohort.common import TopicPartition
+from kohort.coordinator_client import Consumer, OffsetAndMetadata
+from kohort.network.client_config import ClientConfig
+from kohort.network.group_types import ConsumerGroupMetadata
+from kohort.producer import Producer, ProducerConfig
+from kohort.spark.errors import OptionError, PlanError
+from kohort.spark.sink import COLUMNS, SinkOptions, check_columns, send
+from kohort.spark.worker_tuning import Shipped, settle
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+QUERY_ID = "sql.streaming.queryId"  # Spark's local property in the thread of a query
+
+
+class TransactionalWriter:
+    """A function for `foreachBatch` that writes each partition of each batch exactly once.
+
+    `options`: those of the sink, with `topic`. `prefix`: the prefix of transactional ids and groups. The rest of an id
+    is the query's id, which Spark keeps in the checkpoint, and the number of the partition.
+
+    A batch that Spark repeats must have the same partitions with the same rows. Records of Kafka have this property,
+    as long as options that cut ranges stay the same. Brokers forget a group's offsets after
+    `offsets.retention.minutes` (7 days), so a query must not be stopped for longer in the middle of a batch.
+    """
+
+    def __init__(self, options: Mapping[str, str], *, prefix: str = "kohort-spark") -> None:
+        self._options = SinkOptions.of(options)
+        self._prefix = prefix
+        if self._options.topic is None:
+            raise OptionError("no topic is named", hint="set option 'topic'", option="topic")
+
+    def __call__(self, frame: "DataFrame", batch_id: int) -> None:
+        """Write a batch. Raises OptionError for a frame whose rows are no records, PlanError outside a query."""
+        check_columns(frame.schema, self._options)
+        query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
+        if query is None:
+            raise PlanError("there is no streaming query", hint="pass the writer to writeStream.foreachBatch")
+        names = [name for name in (*COLUMNS, "headers") if name in frame.columns]
+        task = WriteOnce(self._options, f"{self._prefix}-{query}", batch_id)
+        frame.select(*names).mapInArrow(task, "records long").collect()
+
+
+@dataclass(frozen=True)
+class WriteOnce(Shipped):
+    """The task: write the records of a partition, unless its transaction for this batch is committed."""
+
+    options: SinkOptions
+    name: str
+    batch_id: int
+
+    def __call__(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        settle()
+        context = TaskContext.get()
+        assert context is not None
+        records = self.write(batches, context.partitionId())
+        yield pa.RecordBatch.from_pydict({"records": pa.array([records], pa.int64())})
+
+    def write(self, batches: "Iterator[pa.RecordBatch]", partition: int) -> int:
+        """The number of records. Raises PlanError if a repeated batch has another number than the committed one."""
+        topic, name = self.options.topic, f"{self.name}-{partition}"
+        assert topic is not None
+        place, group = TopicPartition(topic, 0), ConsumerGroupMetadata(name)
+        with Producer.from_config({**self.options.properties, "transactional.id": name}) as producer:
+            producer.begin()  # from here on, no earlier attempt can commit
+            before = _committed(self.options.properties, name, place)
+            if before is not None and before.offset > self.batch_id:
+                producer.abort()
+                return self._same(sum(batch.num_rows for batch in batches), before, partition)
+            records = send(producer, batches, topic)
+            mark = OffsetAndMetadata(self.batch_id + 1, metadata=str(records))
+            producer.send_offsets({place: mark}, group)
+            producer.commit()
+        return records
+
+    def _same(self, records: int, committed: OffsetAndMetadata, partition: int) -> int:
+        if committed.offset == self.batch_id + 1 and committed.metadata != str(records):
+            raise PlanError(
+                f"a repeated batch has {records} records, and {committed.metadata} are committed",
+                hint="Spark cut the batch in another way; restore the options that cut ranges",
+                batch=self.batch_id,
+                partition=partition,
+            )
+        return records
+
+
+def _committed(properties: Mapping[str, str], group: str, place: TopicPartition) -> OffsetAndMetadata | None:
+    config = ProducerConfig.from_kafka(properties)
+    shared: dict[str, Any] = {name: getattr(config, name) for name in ClientConfig.table}
+    with Consumer(**shared, group=group) as consumer:
+        return consumer.committed([place])[place]

@@ -1,0 +1,246 @@
+"""A session in its steady state: each request follows from the response, as a full turn would have built it."""
+
+import random
+import uuid
+from types import MappingProxyType
+
+import pytest
+
+from kohort.common import TopicPartition
+from kohort.coordinator_client.consumer_config import ConsumerConfig
+from kohort.coordinator_client.fetch.fetcher import Fetcher, FetchOrder
+from kohort.coordinator_client.offset_reset import ResetPolicy
+from kohort.coordinator_client.offsets.positions import Positions
+from kohort.fastpath import encode
+from kohort.network.metadata import BrokerNode, ClusterView, PartitionView, TopicView
+from kohort.protocol.apis.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from kohort.protocol.catalogue import API
+
+VERSIONS, SESSION = range(13, 19), 7
+HEAD = bytes(9)
+IDS = {"a": uuid.UUID(int=1), "b": uuid.UUID(int=2)}
+PARTITIONS = [TopicPartition(topic, number) for topic in IDS for number in range(3)]
+NOT_LEADER, OFFSET_NOT_AVAILABLE = 6, 78
+
+
+def cluster(epoch: int, moved: int) -> ClusterView:
+    """Two brokers; `moved` partitions of each topic are on the second."""
+    partitions = {number: PartitionView(2 if number < moved else 1, epoch, (1, 2), ()) for number in range(3)}
+    return ClusterView(
+        brokers={node: BrokerNode(node, f"b{node}", 9092, None) for node in (1, 2)},
+        topics=MappingProxyType({name: TopicView(name, one, False, partitions) for name, one in IDS.items()}),
+    )
+
+
+class Reader:
+    """A fetcher of six partitions, with what it has asked of each broker."""
+
+    def __init__(self, *, follows: bool, max_buffered_bytes: int, version: int = 18) -> None:
+        self.follows = follows
+        self.version = version
+        self.fetcher = Fetcher(
+            ConsumerConfig.of(
+                bootstrap="b:1",
+                max_buffered_bytes=max_buffered_bytes,
+                fetch_max_bytes=300,
+                max_partition_fetch_bytes=400,
+                retry_backoff_ms=1_000,
+            )
+        )
+        self.positions = Positions(ResetPolicy.of("earliest"))
+        self.view = cluster(1, 1)
+        self.paused: set[TopicPartition] = set()
+        self.now = 0.0
+        self.orders: dict[int, FetchOrder] = {}
+        self.sent: dict[int, bytes] = {}
+        self.followed = 0
+        for partition in PARTITIONS:
+            self.positions.assign(partition, start=0, has_group=False, wall_ms=0)
+
+    def turn(self) -> None:
+        """A full turn."""
+        for order in self.fetcher.ready_requests(
+            self.positions, self.view, lambda partition: partition not in self.paused, self.now
+        ):
+            assert order.node not in self.sent
+            self.orders[order.node] = order
+            self.sent[order.node] = API["Fetch"].request.build(order.request, self.version)
+
+    def answer(self, node: int, response: FetchResponse) -> None:
+        del self.sent[node]
+        frame = memoryview(HEAD + API["Fetch"].response.build(response, self.version))
+        if self.follows:
+            request = self.orders[node].request
+            found = self.fetcher.follow_up(node, request, frame, self.version, self.positions, self.view)
+            if found is not None:
+                self.sent[node] = found.body
+                self.followed += 1
+                return
+        value, _end = API["Fetch"].response.parse_from(frame, len(HEAD), self.version)
+        self.fetcher.on_response(node, value, self.positions, self.view, now=self.now, wall_ms=0, chance=0.5)
+
+    def set_paused(self, paused: set[TopicPartition]) -> None:
+        self.paused = paused
+        self.fetcher.change_allowed()
+        self.fetcher.parked.readmitted(frozenset(PARTITIONS) - paused)
+
+    def take(self) -> None:
+        for partition in self.fetcher.parked.line():
+            taken = self.fetcher.next_slice(partition, self.positions, frozenset(PARTITIONS) - self.paused)
+            if taken is not None:
+                self.fetcher.parked.remove(taken, None)
+                self.positions.consumed(partition, taken.serial, taken.end, 1, taken.leader_epoch_at_fetch)
+
+    def asked(self, node: int) -> dict[TopicPartition, int]:
+        """The offsets that the session of a broker has."""
+        session = self.fetcher._sessions[node]
+        return {partition: want.offset for partition, want in session.session_partitions.items()}
+
+    @property
+    def state(self) -> object:
+        fetcher = self.fetcher
+        sessions = {
+            node: (one.session_id, one.epoch, one.session_partitions) for node, one in fetcher._sessions.items()
+        }
+        slices = {partition: fetcher.parked.first(partition) for partition in PARTITIONS}
+        return (
+            self.sent,
+            sessions,
+            fetcher._in_flight,
+            fetcher._ahead,
+            fetcher.ends,
+            fetcher.held_back,
+            fetcher.parked.total_bytes,
+            fetcher.parked.line(),
+            slices,
+            [self.positions.get(one) for one in PARTITIONS],
+        )
+
+
+def response(asked: dict[TopicPartition, int], chance: random.Random, code: int) -> FetchResponse:
+    """Records of some of the partitions; with `code`, the first of them has an error."""
+    chosen = [partition for partition in asked if chance.random() < 0.5]
+    topics: dict[str, list[PartitionData]] = {}
+    for place, partition in enumerate(chosen):
+        offset, count = asked[partition], chance.randrange(4)
+        records = encode([(None, b"v" * 40)] * count, base_offset=offset, partition_leader_epoch=1) if count else b""
+        error = code if place == 0 else 0
+        data = PartitionData(
+            partition_index=partition.partition,
+            error_code=error,
+            high_watermark=offset + 9,
+            last_stable_offset=offset + 8,
+            log_start_offset=0,
+            aborted_transactions=None,
+            records=b"" if error else records,
+        )
+        topics.setdefault(partition.topic, []).append(data)
+    return FetchResponse(
+        session_id=SESSION,
+        responses=tuple(
+            FetchableTopicResponse(topic_id=IDS[topic], partitions=tuple(partitions))
+            for topic, partitions in topics.items()
+        ),
+    )
+
+
+@pytest.mark.parametrize("max_buffered_bytes", [700, 2_000, 1_000_000])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_session_that_follows_up_is_where_full_turns_would_bring_it(version: int, max_buffered_bytes: int) -> None:
+    chance = random.Random(version)
+    readers = [
+        Reader(follows=follows, max_buffered_bytes=max_buffered_bytes, version=version) for follows in (True, False)
+    ]
+    follower, plain = readers
+    for _step in range(400):
+        for reader in readers:
+            reader.now += 0.1
+        kind = chance.randrange(40)
+        partition, other = chance.choice(PARTITIONS), chance.choice(PARTITIONS)
+        if kind == 0:
+            for reader in readers:
+                reader.set_paused({partition, other})
+        elif kind == 1:
+            for reader in readers:
+                reader.set_paused(set())
+        elif kind == 2:
+            for reader in readers:
+                reader.positions.seek(partition, 3)
+                reader.fetcher.drop(partition)
+        elif kind == 3:
+            view = cluster(1, chance.randrange(3))
+            for reader in readers:
+                reader.view = view
+        elif kind < 20:
+            for reader in readers:
+                reader.take()
+        elif plain.sent:
+            node = chance.choice(sorted(plain.sent))
+            code = chance.choice([NOT_LEADER, OFFSET_NOT_AVAILABLE]) if kind == 39 else 0
+            answer = response(plain.asked(node), chance, code)
+            for reader in readers:
+                reader.answer(node, answer)
+        for reader in readers:
+            reader.turn()
+        assert follower.state == plain.state
+    assert plain.followed == 0
+    if max_buffered_bytes == 1_000_000:
+        assert follower.followed > 10
+
+
+def steady() -> Reader:
+    """A reader whose sessions are open."""
+    reader = Reader(follows=True, max_buffered_bytes=1_000_000)
+    reader.turn()
+    for node in (1, 2):
+        reader.answer(node, FetchResponse(session_id=SESSION))
+    reader.turn()
+    assert reader.followed == 0
+    reader.answer(1, FetchResponse(session_id=SESSION))
+    assert reader.followed == 1
+    return reader
+
+
+def test_a_partition_that_waits_for_its_backoff_is_fetched_again() -> None:
+    """Its broker has another request in flight when the time is over. No full turn may find it idle after that."""
+    reader = steady()
+    partition = next(iter(reader.asked(1)))
+    refusal = PartitionData(partition_index=partition.partition, error_code=OFFSET_NOT_AVAILABLE, high_watermark=-1)
+    topic = FetchableTopicResponse(topic_id=IDS[partition.topic], partitions=(refusal,))
+    reader.answer(1, FetchResponse(session_id=SESSION, responses=(topic,)))
+    reader.turn()
+    assert partition not in reader.asked(1)
+    reader.now += 5.0
+    reader.turn()
+    reader.answer(1, FetchResponse(session_id=SESSION))
+    reader.turn()
+    assert partition in reader.asked(1)
+
+
+def test_a_broker_that_is_held_back_gets_its_turn() -> None:
+    """Another broker's session does not go on by itself while the buffer has no room for all."""
+    reader = Reader(follows=True, max_buffered_bytes=350)
+    reader.turn()
+    (node,) = reader.sent
+    for _ in range(4):
+        (node,) = reader.sent
+        reader.answer(node, FetchResponse(session_id=SESSION))
+        reader.turn()
+        assert reader.sent.keys() == {3 - node}
+    assert reader.followed == 0
+
+
+def test_a_response_that_names_a_partition_twice_is_left_to_the_full_turn() -> None:
+    reader = steady()
+    partition = next(iter(reader.asked(1)))
+    twice = PartitionData(
+        partition_index=partition.partition,
+        high_watermark=9,
+        aborted_transactions=None,
+        records=encode([(None, b"v")], base_offset=0),
+    )
+    topic = FetchableTopicResponse(topic_id=IDS[partition.topic], partitions=(twice, twice))
+    followed = reader.followed
+    reader.answer(1, FetchResponse(session_id=SESSION, responses=(topic,)))
+    assert reader.followed == followed
+    assert reader.fetcher.parked.total_bytes == len(twice.records or b"")

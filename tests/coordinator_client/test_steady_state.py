@@ -1,0 +1,102 @@
+"""The work for a record of a trickle, counted: one wake-up of each thread, and no look at anything without news."""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kohort import Consumer, TopicPartition
+from kohort.protocol.apis.fetch import FetchRequest
+from kohort.testing import FakeBroker
+from kohort.testing.fake_broker import Call
+from tests.coordinator_client.consumer_helpers import poll_until, read
+
+RECORDS = 30
+PARTITIONS = [TopicPartition("t", number) for number in range(50)]
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeBroker]:
+    with FakeBroker(topics={"t": len(PARTITIONS)}) as broker:
+        yield broker
+
+
+def counted(owner: Any, name: str, counts: Counter[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    call: Callable[..., Any] = getattr(owner, name)
+
+    def count(*args: Any, **more: Any) -> Any:
+        counts[name] += 1
+        return call(*args, **more)
+
+    monkeypatch.setattr(owner, name, count)
+
+
+def test_a_record_costs_one_turn_of_the_driver_and_no_look_at_the_core(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counts: Counter[str] = Counter()
+    with Consumer(fake.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=30_000) as consumer:
+        consumer.assign(PARTITIONS)
+        for _ in range(3):
+            fake.produce("t", 0, [(None, b"v")])
+            read(consumer, 1)
+        driver = consumer._session.driver
+        counted(driver, "turn", counts, monkeypatch)
+        counted(driver.core, "poll", counts, monkeypatch)
+        assert driver._loop is not None
+        counted(driver._loop, "_wait", counts, monkeypatch)
+        for number in range(RECORDS):
+            fake.produce("t", number % len(PARTITIONS), [(None, b"v")])
+            read(consumer, 1)
+    # Some turns are for frames that come in parts, and for timers.
+    assert counts["poll"] <= RECORDS / 10, counts
+    assert RECORDS <= counts["turn"] <= 1.5 * RECORDS, counts
+    assert counts["_wait"] <= 1.5 * RECORDS, counts
+
+
+def test_a_response_without_records_wakes_no_caller(fake: FakeBroker) -> None:
+    with Consumer(fake.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=20) as consumer:
+        consumer.assign(PARTITIONS)
+        fake.produce("t", 0, [(None, b"v")])
+        read(consumer, 1)
+        fetches = len(fake.calls_of("Fetch"))
+        consumer.poll(0.0)
+        poll_until(consumer, lambda: len(fake.calls_of("Fetch")) >= fetches + 3)
+        consumer.poll(0.0)
+        rings, fetches = consumer._session.driver.bell.rings, len(fake.calls_of("Fetch"))
+        while len(fake.calls_of("Fetch")) < fetches + 5:
+            time.sleep(0.01)
+        assert consumer._session.driver.bell.rings == rings
+
+
+def forgets(call: Call) -> bool:
+    return isinstance(call.request, FetchRequest) and bool(call.request.forgotten_topics_data)
+
+
+def test_what_the_user_changes_is_in_the_next_request(fake: FakeBroker) -> None:
+    """A pause ends the steady state: the paused partition leaves the session."""
+    with Consumer(fake.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=20) as consumer:
+        consumer.assign(PARTITIONS)
+        fake.produce("t", 0, [(None, b"v")])
+        read(consumer, 1)
+        consumer.pause(PARTITIONS[:1])
+        poll_until(consumer, lambda: any(map(forgets, fake.calls_of("Fetch"))))
+        fake.produce("t", 0, [(None, b"paused")])
+        fake.produce("t", 1, [(None, b"read")])
+        assert [bytes(columns.values[0] or b"") for columns in consumer.poll(5.0)] == [b"read"]
+        consumer.resume(PARTITIONS[:1])
+        assert read(consumer, 1)
+
+
+def test_records_and_their_requests_are_counted(fake: FakeBroker) -> None:
+    with Consumer(fake.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=30_000) as consumer:
+        consumer.assign(PARTITIONS)
+        for _ in range(RECORDS):
+            fake.produce("t", 0, [(None, b"v" * 100)])
+            read(consumer, 1)
+        metrics = consumer.metrics()
+        assert metrics.records_consumed_total == RECORDS
+        assert metrics.fetch_total >= RECORDS
+        assert metrics.bytes_consumed_total > 100 * RECORDS

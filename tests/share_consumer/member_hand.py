@@ -1,0 +1,62 @@
+"""A share member by hand: its machine, a clock, and responses."""
+
+from typing import Any
+from uuid import UUID
+
+from kohort.network.backoff import Backoff
+from kohort.protocol.apis.share_group_heartbeat import (
+    Assignment,
+    ShareGroupHeartbeatRequest,
+    ShareGroupHeartbeatResponse,
+    TopicPartitions,
+)
+from kohort.share_consumer.share_member import ShareMember, ShareMemberSettings
+
+TOPIC = UUID(int=7)
+
+
+class Hand:
+    """`beat` lets a heartbeat be sent and answered."""
+
+    def __init__(self, *, rack: str | None = "r1", max_poll_interval_s: float = 300.0) -> None:
+        self.now = 100.0
+        settings = ShareMemberSettings("jobs", "member-1", rack, max_poll_interval_s)
+        self.member = ShareMember(settings, Backoff(100, 1000, 0.0), lambda: 0.5)
+
+    def subscribe(self, *topics: str) -> None:
+        self.member.subscribe(frozenset(topics), self.now)
+
+    def request(self) -> tuple[int, ShareGroupHeartbeatRequest]:
+        """The heartbeat that is due now."""
+        found = self.member.next_request(self.now)
+        assert found is not None
+        return found
+
+    def none_due(self) -> bool:
+        return self.member.next_request(self.now) is None
+
+    def answer(self, serial: int, **fields: Any) -> bool:
+        """Respond to the request with this serial number."""
+        return self.member.on_response(serial, ShareGroupHeartbeatResponse(**fields), self.now, self.now)
+
+    def beat(self, epoch: int = 2, partitions: tuple[int, ...] | None = None, **fields: Any) -> Any:
+        """Send the heartbeat that is due and respond to it. Returns the request."""
+        serial, request = self.request()
+        assignment = None if partitions is None else assigned(*partitions)
+        self.answer(serial, member_epoch=epoch, heartbeat_interval_ms=5000, assignment=assignment, **fields)
+        return request
+
+    def fail(self, code: int) -> bool:
+        """Send the heartbeat that is due, and respond with an error code."""
+        serial, _request = self.request()
+        return self.answer(serial, error_code=code)
+
+    def pass_s(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def assigned(*partitions: int) -> Assignment:
+    """An assignment of the one topic."""
+    if not partitions:
+        return Assignment(topic_partitions=())
+    return Assignment(topic_partitions=(TopicPartitions(topic_id=TOPIC, partitions=partitions),))

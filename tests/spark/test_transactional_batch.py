@@ -1,0 +1,138 @@
+"""foreachBatch with exactly-once: a repeated task, and one that was cut off, leave each record once."""
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from kohort import Consumer, TopicPartition
+from kohort.producer import ProducerFenced, TransactionAborted
+from kohort.spark import OptionError, PlanError, TransactionalWriter
+from kohort.spark.sink import SinkOptions
+from kohort.spark.transactional_batch import WriteOnce
+from kohort.testing.fake_broker import Close, FakeBroker, Hold
+from tests.spark.queries import ended
+from tests.support.broker_selection import SelectedBroker
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeBroker]:
+    with FakeBroker(topics={"t": 2}) as broker:
+        yield broker
+
+
+def task(bootstrap: str, batch_id: int) -> WriteOnce:
+    options = {"kafka.bootstrap.servers": bootstrap, "topic": "t", "kafka.request.timeout.ms": "3000"}
+    return WriteOnce(SinkOptions.of(options), "query", batch_id)
+
+
+def batches(*values: bytes) -> Iterator[pa.RecordBatch]:
+    for value in values:
+        yield pa.RecordBatch.from_pydict({"value": [value], "partition": pa.array([0], pa.int32())})
+
+
+def cut_off(*values: bytes) -> Iterator[pa.RecordBatch]:
+    """As a task whose executor is killed behind these values."""
+    yield from batches(*values)
+    raise KeyboardInterrupt
+
+
+def read(bootstrap: str, topic: str = "t", partitions: int = 1) -> list[bytes]:
+    """The committed values."""
+    found: list[bytes] = []
+    with Consumer(bootstrap, isolation_level="read_committed", auto_offset_reset="earliest") as consumer:
+        places = [TopicPartition(topic, number) for number in range(partitions)]
+        ends = consumer.end_offsets(places)
+        consumer.assign(dict.fromkeys(places, 0))
+        while any(consumer.position(place) < end for place, end in ends.items()):
+            found += [record.value or b"" for columns in consumer.poll(0.2) for record in columns]
+    return found
+
+
+def test_a_repeated_task_writes_nothing(fake: FakeBroker) -> None:
+    assert task(fake.bootstrap, 0).write(batches(b"a", b"b"), 3) == 2
+    assert task(fake.bootstrap, 0).write(batches(b"a", b"b"), 3) == 2
+    assert task(fake.bootstrap, 1).write(batches(b"c"), 3) == 1
+    assert task(fake.bootstrap, 0).write(batches(b"a", b"b"), 3) == 2  # a batch before the last one
+    assert task(fake.bootstrap, 0).write(batches(b"x"), 4) == 1  # another partition
+    assert read(fake.bootstrap) == [b"a", b"b", b"c", b"x"]
+
+
+def test_a_task_that_is_cut_off_leaves_nothing(fake: FakeBroker) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        task(fake.bootstrap, 0).write(cut_off(b"a", b"b"), 0)
+    assert read(fake.bootstrap) == []
+    task(fake.bootstrap, 0).write(batches(b"a", b"b"), 0)
+    assert read(fake.bootstrap) == [b"a", b"b"]
+
+
+def test_a_commit_whose_response_is_lost_is_not_repeated(fake: FakeBroker) -> None:
+    fake.control("EndTxn", lambda _call: Close(after_work=True), times=1)
+    task(fake.bootstrap, 0).write(batches(b"a"), 0)
+    task(fake.bootstrap, 0).write(batches(b"a"), 0)
+    assert read(fake.bootstrap) == [b"a"]
+
+
+def test_an_attempt_that_is_overtaken_is_fenced(fake: FakeBroker) -> None:
+    """As with speculation: the copy begins while the first attempt writes."""
+
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield from batches(b"a")
+        task(fake.bootstrap, 0).write(batches(b"a", b"b"), 0)
+        yield from batches(b"b")
+
+    with pytest.raises((ProducerFenced, TransactionAborted)):
+        task(fake.bootstrap, 0).write(overtaken(), 0)
+    assert read(fake.bootstrap) == [b"a", b"b"]
+
+
+def test_earlier_attempts_are_fenced_before_the_committed_batch_is_read(fake: FakeBroker) -> None:
+    """Otherwise an earlier attempt could commit after the look at the committed batch."""
+    held = Hold()
+    fake.control("InitProducerId", lambda _call: held)
+    running = threading.Thread(target=task(fake.bootstrap, 0).write, args=(batches(b"a"), 0))
+    running.start()
+    held.reached.wait(60)
+    time.sleep(0.5)
+    early = fake.calls_of("OffsetFetch")
+    held.release()
+    running.join()
+    assert early == []
+    assert fake.calls_of("OffsetFetch")
+
+
+def test_a_batch_that_was_cut_in_another_way_is_refused(fake: FakeBroker) -> None:
+    task(fake.bootstrap, 0).write(batches(b"a", b"b"), 0)
+    with pytest.raises(PlanError, match=r"has 1 records, and 2 are committed.*batch=0, partition=0"):
+        task(fake.bootstrap, 0).write(batches(b"a"), 0)
+
+
+def test_a_topic_is_needed() -> None:
+    with pytest.raises(OptionError, match="no topic is named"):
+        TransactionalWriter({"kafka.bootstrap.servers": "h:1"})
+
+
+@pytest.mark.broker
+def test_a_repeated_batch_of_a_stream_is_written_once(
+    kohort_spark: Any, broker: SelectedBroker, topic: str, tmp_path: Path
+) -> None:
+    at = {"kafka.bootstrap.servers": broker.bootstrap}
+    values = sorted(b"%d" % number for number in range(100))
+    numbers = kohort_spark.range(0, 100, 1, 2).selectExpr("CAST(id AS STRING) AS value")
+    numbers.write.format("parquet").save(str(tmp_path / "rows"))
+    writer = TransactionalWriter(at | {"topic": topic})
+    with pytest.raises(PlanError, match="there is no streaming query"):
+        writer(numbers, 0)
+
+    def twice(frame: Any, batch_id: int) -> None:
+        writer(frame, batch_id)
+        writer(frame, batch_id)
+
+    stream = kohort_spark.readStream.schema("value STRING").format("parquet").load(str(tmp_path / "rows"))
+    query = stream.writeStream.foreachBatch(twice).option("checkpointLocation", str(tmp_path / "checkpoint"))
+    ended(query.trigger(availableNow=True).start)
+    assert sorted(read(broker.bootstrap, topic, 3)) == values
