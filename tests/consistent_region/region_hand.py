@@ -8,6 +8,7 @@ from uuid import UUID
 from kohort import TopicPartition
 from kohort.consistent_region import DictState
 from kohort.consistent_region.coordinator import RegionCoordinator
+from kohort.consistent_region.effects import SinkPlace, TransactionalSink
 from kohort.consistent_region.errors import CoordinatorUnavailable
 from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.region_driver import RegionDriver
@@ -19,7 +20,7 @@ from kohort.consistent_region.triggers import Manual
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceCause, RebalanceReason, Revoked
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
 from kohort.network.errors import IllegalState, OperationTimeout
-from kohort.network.group_types import OffsetAndMetadata
+from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.testing.simulation import SimRecord
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -96,7 +97,7 @@ class HandConsumer:
         return dict.fromkeys(partitions, 0)
 
     def end_offsets(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> Mapping[TopicPartition, int]:
-        return dict.fromkeys(partitions, 100)
+        return dict.fromkeys(partitions, 10_000)
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]:
         return dict.fromkeys(times_ms)
@@ -131,10 +132,17 @@ class HalfStore(MemoryStore):
 class Hand:
     """One member, `name`, of the region on `store`; the clock is `now`."""
 
-    def __init__(self, store: MemoryStore, name: str = "a", **settings: Any) -> None:
+    def __init__(
+        self,
+        store: MemoryStore,
+        name: str = "a",
+        sinks: Mapping[str, TransactionalSink] | None = None,
+        **settings: Any,
+    ) -> None:
         self.now = 100.0
         self.consumer = HandConsumer()
-        self.states = TaskStates(lambda _task: DictState())
+        self.states = TaskStates(lambda _task: DictState(), sinks)
+        self.states.open(SinkPlace("r", "g", lambda: ConsumerGroupMetadata("g")))
         self.member = RegionMember(name, RegionSettings(trigger=Manual(), look_interval_s=0.01, **settings))
         self.coordinator = RegionCoordinator(store, "r", "g", lambda: self.now, lease_s=30.0)
         self.low = False
