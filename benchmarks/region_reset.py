@@ -24,6 +24,7 @@ from kohort.consistent_region.region_driver import RegionDriver
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.states import RegionState
+from kohort.consistent_region.task_states import TaskStates
 from kohort.coordinator_client.hooks import Assigned, RebalanceCause, RebalanceReason
 from kohort.testing import RealPostgres
 from kohort.testing.simulation import SimRecord
@@ -94,18 +95,31 @@ class InstantConsumer:
         return [TopicPartition(topic, number) for number in range(PARTITIONS)]
 
 
+class Filled(DictState):
+    """A task's state, which has `keys` from the beginning."""
+
+    def __init__(self, keys: dict[str, int]) -> None:
+        super().__init__(keys)
+        self._keys = keys
+
+    def reset_initial(self) -> None:
+        super().reset_initial()
+        self.update(self._keys)
+
+
 class Worker:
     """One member on a thread of its own."""
 
     def __init__(self, number: int, url: str, settings: RegionSettings = SETTINGS) -> None:
         mine = [TopicPartition("t", one) for one in range(number, PARTITIONS, MEMBERS)]
         self.consumer = InstantConsumer(mine)
-        self.state = DictState({f"{number}-{key}": key for key in range(KEYS)})
+        keys = {f"{number}-{key}": key for key in range(KEYS // len(mine))}
+        self.states = TaskStates(lambda _task: Filled(keys))
         self.member = RegionMember(f"m{number}", settings)
         self.store = open_store(url)
         self.coordinator = RegionCoordinator(self.store, "bench", "bench")
         self.conductor = RegionDriver(
-            self.member, self.coordinator, self.consumer, self.state, self._handle, time.monotonic
+            self.member, self.coordinator, self.consumer, self.states, self._handle, time.monotonic
         )
         self.ending = threading.Event()
         self.back_at: dict[int, float] = {}

@@ -30,20 +30,34 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not prompt.")]
 
 @app.command()
 def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> None:
-    """Show the epoch, the members, the newest checkpoint, and the one in progress.
+    """Show the epoch, the members, the tasks, the newest checkpoint, and the one in progress.
 
     Example: kohort region status sqlite:////var/lib/billing/region.db --group billing
     """
     with _opened(coordinator, group) as region:
         record, view = region.watch()
+        now = region.store.clock()
+        manifest = None if record.newest is None else region.manifest(record.newest)
     members = {
         name: {
             "incarnation": one.incarnation,
+            "present": one.here(now, region.lease_s),
             "in_epoch": one.epoch == record.epoch,
             "generation": one.generation,
             "partitions": one.owned,
+            "state_version": one.version,
         }
         for name, one in sorted(record.members.items())
+    }
+    cuts = {one.task: one for one in manifest.tasks} if manifest else {}
+    tasks = {
+        str(task): {
+            "owner": record.held.get(task),
+            "handed_over_by": record.handed[task].member if task in record.handed else None,
+            "state_bytes": cuts[task].state.length_bytes if task in cuts else 0,
+            "state_version": cuts[task].version if task in cuts else None,
+        }
+        for task in sorted(record.held.keys() | record.handed.keys() | cuts.keys())
     }
     found: dict[str, Any] = {
         "region": record.region,
@@ -51,21 +65,26 @@ def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> No
         "epoch": record.epoch,
         "newest_checkpoint": record.newest,
         "checkpoint_under_way": record.barrier.sequence if record.barrier else None,
-        "contributed": sorted(one.member for one in record.contributions),
+        "contributed": sorted(record.contributed),
         "last_checkpoint_began_s_ago": round(view.age_s, 1),
         "partitions": len(record.initial),
         "stopped": record.stopped,
+        "lineage": record.past.lineage,
         "members": members,
+        "tasks": tasks,
     }
     if as_json:
         print(json.dumps(found))
         return
     for name, value in found.items():
-        if name != "members":
+        if name not in ("members", "tasks"):
             say(f"{name.replace('_', ' '):30}{'-' if value in (None, []) else value}")
     for name, one in members.items():
-        where = "in this epoch" if one["in_epoch"] else "not present yet"
-        say(f"  {name:20}{where:15}generation {one['generation']:<6}{one['partitions']} partitions")
+        where = "in this epoch" if one["in_epoch"] and one["present"] else "not present"
+        say(f"  {name:30}{where:15}generation {one['generation']:<6}{one['partitions']} partitions")
+    for name, held in tasks.items():
+        owner = held["owner"] or "no owner"
+        say(f"  task {name:25}{owner:30}{held['state_bytes']:>13} bytes at the newest checkpoint")
 
 
 @app.command()
@@ -79,10 +98,10 @@ def checkpoints(coordinator: Url, group: Group = None, as_json: AsJson = False) 
     if as_json:
         print(json.dumps({"checkpoints": rows}))
         return
-    say(f"{'sequence':>10}{'epoch':>8}{'generation':>12}{'members':>9}{'partitions':>12}{'state bytes':>13}")
+    say(f"{'sequence':>10}{'epoch':>8}{'generation':>12}{'tasks':>9}{'partitions':>12}{'state bytes':>13}")
     for row in rows:
         say(
-            f"{row['sequence']:>10}{row['epoch']:>8}{row['generation']:>12}{len(row['members']):>9}"
+            f"{row['sequence']:>10}{row['epoch']:>8}{row['generation']:>12}{row['tasks']:>9}"
             f"{row['partitions']:>12}{row['state_bytes']:>13}"
         )
 
@@ -94,28 +113,30 @@ def inspect(
     group: Group = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show what each member contributed to a checkpoint, and verify its states.
+    """Show the tasks of a checkpoint, and verify their states.
 
     Example: kohort region inspect sqlite:////var/lib/billing/region.db 17
     """
     with _opened(coordinator, group) as region:
         manifest = region.whole(sequence)
-    parts: list[dict[str, Any]] = [
+    tasks: list[dict[str, Any]] = [
         {
-            "member": part.member,
-            "offsets": {f"{one.topic}-{one.partition}": to.offset for one, to in sorted(part.offsets.items())},
-            "state_sha256": part.state.digest,
-            "state_bytes": part.state.length_bytes,
+            "task": str(cut.task),
+            "by": cut.member,
+            "offsets": {f"{one.topic}-{one.partition}": to.offset for one, to in sorted(cut.offsets.items())},
+            "state_sha256": cut.state.digest,
+            "state_bytes": cut.state.length_bytes,
+            "state_version": cut.version,
         }
-        for part in manifest.contributions
+        for cut in manifest.tasks
     ]
     if as_json:
-        print(json.dumps(_summary(manifest) | {"contributions": parts}))
+        print(json.dumps(_summary(manifest) | {"tasks": tasks}))
         return
     say(f"checkpoint {manifest.sequence} of region {manifest.region}, group {manifest.group}")
     say(f"epoch {manifest.epoch}, group generation {manifest.generation}; all states are unchanged")
-    for one in parts:
-        say(f"  {one['member']}: {one['state_bytes']} bytes, sha256 {one['state_sha256']}")
+    for one in tasks:
+        say(f"  task {one['task']}, by {one['by']}: {one['state_bytes']} bytes, sha256 {one['state_sha256']}")
         for partition, offset in one["offsets"].items():
             say(f"    {partition:40}{offset:>16}")
 
@@ -185,7 +206,8 @@ def forget(
     """Drop topics that were deleted, created again, or are no longer subscribed to.
 
     All members must be stopped. The effect of the topics' records on the state stays. A topic that is read again is
-    new to the region, so its remaining records count once more.
+    new to the region, so its remaining records count once more. A task that is not read again is dropped with its state
+    at the next checkpoint.
 
     Example: kohort region forget sqlite:////var/lib/billing/region.db old-bills
     """
@@ -274,6 +296,7 @@ def _summary(manifest: Manifest) -> dict[str, Any]:
         "epoch": manifest.epoch,
         "generation": manifest.generation,
         "members": list(manifest.members),
+        "tasks": len(manifest.tasks),
         "partitions": len(manifest.offsets),
-        "state_bytes": sum(part.state.length_bytes for part in manifest.contributions),
+        "state_bytes": sum(cut.state.length_bytes for cut in manifest.tasks),
     }

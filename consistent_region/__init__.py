@@ -5,8 +5,9 @@
 
 from typing import TYPE_CHECKING
 
-from kohort.consistent_region.effects import CommitId as CommitId
+from kohort.consistent_region.effects import DueEffects as DueEffects
 from kohort.consistent_region.effects import SinkPlace as SinkPlace
+from kohort.consistent_region.effects import TaskTerm as TaskTerm
 from kohort.consistent_region.effects import TransactionalSink as TransactionalSink
 from kohort.consistent_region.file_state import FileState as FileState
 from kohort.consistent_region.region import ConsistentRegion as ConsistentRegion
@@ -16,14 +17,16 @@ from kohort.consistent_region.state import DictState as DictState
 from kohort.consistent_region.state import SqliteState as SqliteState
 from kohort.consistent_region.state import StateHandle as StateHandle
 from kohort.consistent_region.store import MemoryStore as MemoryStore
+from kohort.consistent_region.tasks import TaskId as TaskId
 from kohort.consistent_region.triggers import Manual as Manual
 from kohort.consistent_region.triggers import OperatorDriven as OperatorDriven
 from kohort.consistent_region.triggers import Periodic as Periodic
+from kohort.consistent_region.witness import Witness as Witness
 
 __all__ = [
-    "CommitId",
     "ConsistentRegion",
     "DictState",
+    "DueEffects",
     "FileState",
     "KafkaSink",
     "Manual",
@@ -35,7 +38,10 @@ __all__ = [
     "SqliteState",
     "StartPosition",
     "StateHandle",
+    "TaskId",
+    "TaskTerm",
     "TransactionalSink",
+    "Witness",
 ]
 
 if TYPE_CHECKING:

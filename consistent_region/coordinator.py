@@ -5,7 +5,7 @@ of a member does not stop the region. Transactions run one at a time.
 """
 
 import uuid
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,16 +20,18 @@ from kohort.consistent_region.errors import (
     NotRegisteredError,
     ResetFailedError,
 )
-from kohort.consistent_region.manifest import Contribution, Manifest, StateReference, decode, encode
+from kohort.consistent_region.manifest import Manifest, StateReference, TaskSnapshot, TaskState, decode, encode
 from kohort.consistent_region.offsets import Positions, SeekMap
 from kohort.consistent_region.region_record import RegionRecord, decode_record, encode_record
 from kohort.consistent_region.settings import CHECKPOINT_TIMEOUT_S, check_positive
 from kohort.consistent_region.store import Key, Store, StoreTransaction
+from kohort.consistent_region.tasks import TaskId
 
 MAX_CONSECUTIVE_RESETS: Final = 5
 KEPT_CHECKPOINTS: Final = 3
 LEASE_S: Final = 30.0
 RENEWED_BELOW: Final = 2 / 3
+TaskPartitions = Mapping[TaskId, Sequence[TopicPartition]]
 
 
 class Admission(NamedTuple):
@@ -40,13 +42,27 @@ class Admission(NamedTuple):
     past: bool
 
 
-class Return(NamedTuple):
-    """The checkpoint to which a member goes back. `manifest` and `state` are None for the initial state."""
+class TaskStart(NamedTuple):
+    """Where a task starts. `cut` is None for the initial state. `offsets`: of all its partitions, also of those that
+    the cut does not have. `sequence`: the checkpoint that the cut is of, None if another member handed it over."""
+
+    offsets: Positions
+    cut: TaskState | None = None
+    sequence: int | None = None
+
+
+class TaskStarts(NamedTuple):
+    """The response to a request for tasks: the view, and the start of each task that is to be started. `term`: this
+    member owns them under it, and later owners have higher terms."""
 
     view: MembershipView
-    manifest: Manifest | None
-    state: bytes | None
-    seeks: SeekMap
+    starts: Mapping[TaskId, TaskStart]
+    term: int
+
+    @property
+    def positions(self) -> Positions:
+        """The start of each partition."""
+        return {place: at for one in self.starts.values() for place, at in one.offsets.items()}
 
 
 @dataclass(slots=True)
@@ -76,23 +92,25 @@ class RegionCoordinator:
 
     # --- membership
 
-    def register(self, member: str) -> Admission:
-        """Register a member. The first call creates the region.
+    def register(self, member: str, version: int = 1) -> Admission:
+        """Register a member, whose states have this version. The first call creates the region.
 
         A known name gets a higher incarnation, which fences the previous one. Raises ConfigurationError (the group is
-        in another region), RegionStopped.
+        in another region), RegionStopped, StateVersionError.
         """
         with self.store.transaction() as books:
             lineage = uuid.uuid4().hex
             record = self._record(books) or coordinator_rules.created(self.region, self.group, self._now(), lineage)
-            record, ticket, past = coordinator_rules.register(record, self.region, member)
+            record, ticket, past = coordinator_rules.register(
+                record, self.region, member, version, self._now(), self.lease_s
+            )
             record = self._keep(books, record, ticket)
             return Admission(ticket, self._view(record), past)
 
     def deregister(self, ticket: CheckpointTicket) -> None:
-        """Deregister a member after a clean stop. Its state stays part of the region. Raises FencedError."""
+        """Deregister a member after a clean stop. Raises FencedError."""
         with self.store.transaction() as books:
-            self._keep(books, coordinator_rules.deregister(self._known(books), ticket))
+            self._keep(books, coordinator_rules.deregister(self._known(books), ticket, self._now()))
 
     def members(self) -> tuple[str, ...]:
         """The registered names."""
@@ -159,52 +177,60 @@ class RegionCoordinator:
             record = self._keep(books, record, ticket)
             return self._view(record)
 
-    def go_back(
-        self, ticket: CheckpointTicket, generation: int, owned: int, holds: Collection[TopicPartition] | None = None
-    ) -> Return:
-        """Join the region's epoch, and read what to go back to: the newest checkpoint, or the initial state. `holds`:
-        which partitions the member has, where they are handed over.
+    def go_back(self, ticket: CheckpointTicket, tasks: TaskPartitions) -> TaskStarts:
+        """Join the region's epoch, and read the newest checkpoint of these tasks, or their initial state.
 
-        Raises ResetFailedError if it cannot be read: the region never takes another one by itself.
+        The member is in no generation until it reports one. Raises ResetFailedError if a state cannot be read: the
+        region never takes another one by itself.
         """
         with self.store.transaction() as books:
-            record = coordinator_rules.go_back(self._known(books), ticket, generation, owned, holds)
-            manifest, state = self._newest(books, record, ticket)
+            record = coordinator_rules.go_back(self._known(books), ticket, coordinator_rules.NO_GENERATION, 0, tasks)
+            starts = self._starts(books, record, tasks, {})
             record = self._keep(books, record, ticket)
-            seeks = SeekMap(manifest.offsets if manifest else None, record.initial)
-            return Return(self._view(record), manifest, state, seeks)
+            return TaskStarts(self._view(record), starts, record.term)
 
-    def seeks(self) -> SeekMap:
-        """The start offsets of partitions that arrive now: the newest checkpoint's, else the initial ones."""
-        with self.store.read() as books:
-            return self._seeks(books, self._stored(books))
-
-    # --- partitions that change hands
+    # --- tasks that move
 
     def hand_over(
-        self, ticket: CheckpointTicket, epoch: int, left: int, positions: Positions
+        self,
+        ticket: CheckpointTicket,
+        epoch: int,
+        base: int | None,
+        left: int,
+        cuts: Mapping[TaskId, TaskState],
     ) -> tuple[MembershipView, bool]:
-        """Hand over partitions at the member's positions. The member keeps `left`.
+        """Hand over tasks at cuts that grew from checkpoint `base`. The member keeps `left` partitions.
 
-        Also returns whether another member may read on from there, which is false if the epoch is over. Raises
-        FencedError.
+        Also returns whether another member may start from there, which is false if the epoch is over, or a checkpoint
+        was completed since. Raises FencedError.
         """
+        named = [TaskSnapshot.of(task, ticket.member, cut) for task, cut in cuts.items()]
         with self.store.transaction() as books:
-            record = coordinator_rules.report(self._known(books), ticket, coordinator_rules.NO_GENERATION, left)
-            handed = handing.hand_over(record, ticket, epoch, positions)
-            record = self._keep(books, handed or record, ticket)
+            record = self._known(books)
+            handed = handing.hand_over(record, ticket, epoch, base, named)
+            if handed is not None:
+                for one in named:
+                    books.put(Key("state", self.group, one.state.digest), cuts[one.task].state)
+            record = coordinator_rules.report(handed or record, ticket, coordinator_rules.NO_GENERATION, left)
+            record = self._keep(books, record, ticket)
             return self._view(record), handed is not None
 
     def take(
-        self, ticket: CheckpointTicket, epoch: int, generation: int, partitions: Collection[TopicPartition]
-    ) -> handing.TakenOver:
-        """The member has these partitions of a group generation now. Raises FencedError."""
+        self, ticket: CheckpointTicket, epoch: int, generation: int, owned: int, tasks: TaskPartitions
+    ) -> TaskStarts:
+        """The member has so many partitions of a group generation now, and starts these tasks.
+
+        There are no starts if the region has gone on to another epoch. Raises FencedError, and ResetFailedError if a
+        state cannot be read.
+        """
         with self.store.transaction() as books:
-            record = coordinator_rules.report(self._known(books), ticket, generation, len(partitions))
-            seeks = self._seeks(books, record)
-            record, starts, missing = handing.take(record, ticket, epoch, partitions, seeks)
+            record = coordinator_rules.report(self._known(books), ticket, generation, owned)
+            starts: Mapping[TaskId, TaskStart] = {}
+            if (taken := coordinator_rules.take(record, ticket, epoch, tasks)) is not None:
+                record, handed = taken
+                starts = self._starts(books, record, tasks, handed)
             record = self._keep(books, record, ticket)
-            return handing.TakenOver(self._view(record), starts, missing)
+            return TaskStarts(self._view(record), starts, record.term)
 
     # --- checkpoints
 
@@ -220,25 +246,25 @@ class RegionCoordinator:
             return self._view(record)
 
     def contribute(
-        self, ticket: CheckpointTicket, barrier: Barrier, offsets: Positions, state: bytes
+        self, ticket: CheckpointTicket, barrier: Barrier, cuts: Mapping[TaskId, TaskState]
     ) -> MembershipView:
-        """One member's part. The last one writes the manifest, in the same transaction that makes it the newest.
+        """One member's tasks. The last one writes the manifest, in the same transaction that makes it the newest.
 
         Raises BarrierOver (written: nothing), InconsistentCheckpointError (the region resets), FencedError.
         """
-        part = Contribution(ticket.member, offsets, StateReference.of(state))
+        named = [TaskSnapshot.of(task, ticket.member, cut) for task, cut in cuts.items()]
         with self.store.transaction() as books:
             record = self._known(books)
             try:
-                before = None
-                if record.newest is not None and coordinator_rules.absent(record, barrier):
-                    before = self._manifest(books, record.newest)
-                record, manifest = coordinator_rules.contribute(record, ticket, barrier, part, self._now(), before)
+                record, manifest = coordinator_rules.contribute(record, ticket, barrier, named, self._now())
             except InconsistentCheckpointError as error:
                 self._keep(books, coordinator_rules.failed(record, str(error), self.max_consecutive_resets))
                 problem = error
             else:
-                books.put(Key("state", self.group, part.state.digest), state)
+                stored = self._digests(books, record)
+                for one in named:
+                    if one.state.digest not in stored:  # else it did not change since the newest checkpoint
+                        books.put(Key("state", self.group, one.state.digest), cuts[one.task].state)
                 if manifest is not None:
                     books.put(Key("manifest", self.group, _number(manifest.sequence)), encode(manifest))
                     record = self._retire(books, record, self._retirable(record))
@@ -269,8 +295,8 @@ class RegionCoordinator:
         with self.store.read() as books:
             coordinator_rules.check_known_sequence(self._stored(books), sequence)
             manifest = self._manifest(books, sequence)
-            for part in manifest.contributions:
-                self._state(books, part.state)
+            for cut in manifest.tasks:
+                self._state(books, cut.state)
             return manifest
 
     def state(self, reference: StateReference) -> bytes:
@@ -297,8 +323,8 @@ class RegionCoordinator:
         with self.store.transaction() as books:
             record, gone = coordinator_rules.rewound(self._known(books), sequence)
             if sequence:
-                for part in self._manifest(books, sequence).contributions:
-                    self._state(books, part.state)
+                for cut in self._manifest(books, sequence).tasks:
+                    self._state(books, cut.state)
             for one in gone:
                 books.delete(Key("manifest", self.group, _number(one)))
             self._forget_states(books, record)
@@ -309,8 +335,9 @@ class RegionCoordinator:
         """Let the region continue without deleted topics, from its newest checkpoint. Returns their partitions. For
         operators.
 
-        The effects of their records stay in the state. A topic that is read again counts as a new one. Raises
-        ConfigurationError for a topic that the region has not read, and while members run.
+        A task that no member reads any more is dropped with its state at the next checkpoint. A topic that is read
+        again counts as a new one. Raises ConfigurationError for a topic that the region has not read, and while members
+        run.
         """
         with self.store.transaction() as books:
             record = self._known(books)
@@ -389,9 +416,37 @@ class RegionCoordinator:
     def _view(self, record: RegionRecord) -> MembershipView:
         return coordinator_rules.view(record, self._now())
 
-    def _seeks(self, books: StoreTransaction, record: RegionRecord) -> SeekMap:
-        manifest = None if record.newest is None else self._manifest(books, record.newest)
-        return SeekMap(manifest.offsets if manifest else None, record.initial)
+    def _starts(
+        self,
+        books: StoreTransaction,
+        record: RegionRecord,
+        tasks: TaskPartitions,
+        handed: Mapping[TaskId, TaskSnapshot],
+    ) -> dict[TaskId, TaskStart]:
+        manifest = None if record.newest is None or not tasks else self._manifest(books, record.newest)
+        if manifest is not None:
+            coordinator_rules.check_covered(record, manifest)
+        cuts = {one.task: one for one in manifest.tasks} if manifest else {}
+        tasks_of = {place: task for task, one in cuts.items() for place in one.offsets}
+        starts = {}
+        for task, partitions in tasks.items():
+            for partition in partitions:
+                coordinator_rules.check_task(partition, task, tasks_of.get(partition, task))
+            cut = handed.get(task) or cuts.get(task)
+            initial = {one: record.initial[one] for one in partitions if one in record.initial}
+            places = SeekMap(cut.offsets if cut else None, initial).starts(partitions)
+            state = None if cut is None else TaskState(cut.offsets, self._state(books, cut.state), cut.version)
+            starts[task] = TaskStart(places, state, None if task in handed else record.newest)
+        return starts
+
+    def _digests(self, books: StoreTransaction, record: RegionRecord) -> frozenset[str]:
+        """The states of the newest checkpoint."""
+        if record.newest is None:
+            return frozenset()
+        try:
+            return frozenset(cut.state.digest for cut in self._manifest(books, record.newest).tasks)
+        except ResetFailedError:
+            return frozenset()  # a damaged manifest is no reason not to write a sound one
 
     def _manifest(self, books: StoreTransaction, sequence: int) -> Manifest:
         data = books.get(Key("manifest", self.group, _number(sequence)))
@@ -406,16 +461,6 @@ class RegionCoordinator:
         if StateReference.of(state) != reference:
             raise CorruptManifest("a stored state contradicts its digest", digest=reference.digest)
         return state
-
-    def _newest(
-        self, books: StoreTransaction, record: RegionRecord, ticket: CheckpointTicket
-    ) -> tuple[Manifest | None, bytes | None]:
-        if record.newest is None:
-            return None, None
-        manifest = self._manifest(books, record.newest)
-        coordinator_rules.check_named(record, ticket, manifest)
-        part = manifest.of(ticket.member)
-        return manifest, None if part is None else self._state(books, part.state)
 
     def _retirable(self, record: RegionRecord) -> int:
         return record.complete[-self.kept_checkpoints - 1] if len(record.complete) > self.kept_checkpoints else 0

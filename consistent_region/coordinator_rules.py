@@ -4,16 +4,16 @@ Every coordinator runs these functions, with one transaction for each call, on a
 
 * Every write has the writer's incarnation, and most writes its epoch. Writes of an older incarnation are rejected
   (`FencedError`).
-* A checkpoint begins if every present member is in the region's epoch and reports the same group generation, and these
-  members own every partition together. Its barrier names them. It ends without a manifest if one of them reports
-  another generation, restarts, or a reset begins. All contributions are therefore cuts of one assignment, in which
-  every partition has one owner.
-* A checkpoint is complete when each member of the barrier has contributed, and no partition that the region ever owned
-  is missing.
+* A checkpoint begins if present members, in the region's epoch and in one group generation, own every partition
+  together. Its barrier names them. It ends without a manifest if one of them reports
+  another generation, restarts, takes a task, or a reset begins. All contributions are therefore cuts of one assignment,
+  in which every task has one owner.
+* A checkpoint is complete when each member of the barrier has contributed its tasks, and no partition that the region
+  ever owned is missing.
 * A member is present while its lease runs. Every write renews the lease, and so does an occasional look. The lease ends
-  when the member leaves, or when it expires. An absent member has no partitions, but a state: its last contribution is
-  part of every manifest until the member returns under its name. Its work after that contribution was undone when its
-  partitions moved. So no checkpoint waits for an absent member, and no state is lost.
+  when the member leaves, or when it expires. No checkpoint waits for an absent member, nor for one whose partitions
+  others have by now. Its record is deleted after a time. States belong to tasks, and the next owner of a task takes its
+  state.
 * A reset is a new epoch. Requests of many members for one rebalance are one reset. Requests after the first name an
   older epoch, or a generation that has already had its reset.
 """
@@ -29,17 +29,20 @@ from kohort.consistent_region.errors import (
     BarrierOver,
     ConfigurationError,
     FencedError,
-    InconsistentCheckpointError,
     NotRegisteredError,
     RegionStopped,
     ResetFailedError,
+    StateVersionError,
+    TaskTaken,
 )
-from kohort.consistent_region.manifest import Contribution, Manifest, merged
+from kohort.consistent_region.manifest import Manifest, TaskSnapshot, merged
 from kohort.consistent_region.offsets import Positions, RegionPosition
 from kohort.consistent_region.region_record import CLOCKS_APART_S, MemberRecord, RegionRecord
+from kohort.consistent_region.tasks import TaskId
 
 NO_EPOCH = -1
 NO_GENERATION = -1
+FORGOTTEN_AFTER_S = 600.0
 
 
 def created(region: str, group: str, now: float, lineage: str) -> RegionRecord:
@@ -47,10 +50,13 @@ def created(region: str, group: str, now: float, lineage: str) -> RegionRecord:
     return RegionRecord(region=region, group=group, last_at=now, past=StorePast(lineage))
 
 
-def register(record: RegionRecord, region: str, member: str) -> tuple[RegionRecord, CheckpointTicket, bool]:
-    """The member's next incarnation, and whether it has a past to take up. Ends a barrier that named the last one.
+def register(
+    record: RegionRecord, region: str, member: str, version: int, now: float, lease_s: float
+) -> tuple[RegionRecord, CheckpointTicket, bool]:
+    """A registration of the member, and whether it has a past to take up. Ends a barrier that named the last one.
 
-    Raises ConfigurationError if the group belongs to another region, RegionStopped if this one was stopped.
+    Raises ConfigurationError if the group belongs to another region, and RegionStopped if this one was stopped. Raises
+    StateVersionError while members whose states have another version are present.
     """
     if record.region != region:
         raise ConfigurationError(
@@ -61,26 +67,38 @@ def register(record: RegionRecord, region: str, member: str) -> tuple[RegionReco
             wanted=region,
         )
     _check_running(record)
-    before = record.members.get(member)
+    members = {name: one for name, one in record.members.items() if not _over(one, now, lease_s)}
+    for name, one in members.items():
+        if name != member and one.version != version and one.here(now, lease_s):
+            raise StateVersionError(
+                "members of another state_version are present",
+                hint="stop them first, or give this member their state_version",
+                member=name,
+                version=one.version,
+                wanted=version,
+            )
+    before = members.get(member)
     past = before is not None or record.newest is not None
     known = MemberRecord(
-        incarnation=before.incarnation + 1 if before else 1,
+        incarnation=record.registrations + 1,
         epoch=NO_EPOCH if past else record.epoch,
         generation=NO_GENERATION,
         owned=0,
-        since=before.since if before else record.next_sequence,
+        version=version,
     )
     # The barrier would wait for the previous process. If its manifest completed after this process had read an older
     # one, the manifest would have effects that this process lacks.
-    record = _memory_gone(_abandon(replace(record, members={**record.members, member: known})), member)
-    return record, CheckpointTicket(region, record.group, member, known.incarnation), past
+    members[member] = known
+    record = _abandon(replace(record, members=members, registrations=known.incarnation))
+    return hand_over.released(record, member), CheckpointTicket(region, record.group, member, known.incarnation), past
 
 
-def deregister(record: RegionRecord, ticket: CheckpointTicket) -> RegionRecord:
-    """Record a clean stop of the member. Its state stays part of every checkpoint."""
+def deregister(record: RegionRecord, ticket: CheckpointTicket, now: float) -> RegionRecord:
+    """Record a clean stop of the member. Its tasks stay at the newest checkpoint, or where it handed them over."""
     known = _known(record, ticket)
-    gone = known._replace(epoch=NO_EPOCH, generation=NO_GENERATION, owned=0, lease_deadline=0.0)
-    return _memory_gone(_abandon(replace(record, members={**record.members, ticket.member: gone})), ticket.member)
+    gone = known._replace(epoch=NO_EPOCH, generation=NO_GENERATION, owned=0, lease_deadline=now)
+    record = _abandon(replace(record, members={**record.members, ticket.member: gone}))
+    return hand_over.released(record, ticket.member)
 
 
 def renewed(record: RegionRecord, ticket: CheckpointTicket, now: float, lease_s: float) -> RegionRecord:
@@ -118,7 +136,7 @@ def report(record: RegionRecord, ticket: CheckpointTicket, generation: int, owne
     record = replace(record, members={**record.members, ticket.member: known})
     if record.barrier is not None and record.barrier.generation != generation:
         record = _abandon(record)
-    return record
+    return record if owned else hand_over.released(record, ticket.member)
 
 
 def request_reset(
@@ -136,70 +154,62 @@ def request_reset(
     _check_running(record)
     if epoch < record.epoch:
         return record
-    if generation is not None and generation == record.reset_generation and ticket.member not in record.moved:
-        # The member goes back alone, within this epoch, because no other member has the records of its partitions in
-        # its state. Until then it is not in the epoch, so that no checkpoint begins.
+    if generation is not None and generation == record.reset_generation:
+        # The member goes back alone, within this epoch. Until then it is not in the epoch, so that no checkpoint
+        # begins.
         record = _abandon(replace(record, members={**record.members, ticket.member: known._replace(epoch=NO_EPOCH)}))
-        return hand_over.forgotten(record, ticket.member)
+        return hand_over.released(record, ticket.member)
     return _new_epoch(record, reason, forced, generation, max_resets)
 
 
 def go_back(
-    record: RegionRecord,
-    ticket: CheckpointTicket,
-    generation: int,
-    owned: int,
-    holds: Collection[TopicPartition] | None = None,
+    record: RegionRecord, ticket: CheckpointTicket, generation: int, owned: int, tasks: Iterable[TaskId]
 ) -> RegionRecord:
-    """Join the member to the region's epoch. It goes back to the checkpoint that it reads in the same transaction.
-
-    `holds`: the member's partitions, if partitions are handed over. If other members have read them further in this
-    epoch, the epoch ends, and all members go back.
-    """
+    """Join the member to the region's epoch. Its tasks go back to the checkpoint that it reads in the same
+    transaction."""
     known = _known(record, ticket)
     _check_running(record)
-    if holds is not None:
-        if hand_over.conflict(record, ticket, holds):
-            record = _new_epoch(record, "a member that goes back has what others have read", True, None, 1)
-        record = hand_over.holding(record, ticket, holds)
     joined = known._replace(epoch=record.epoch, generation=generation, owned=owned)
-    return replace(record, members={**record.members, ticket.member: joined})
+    record = _abandon(replace(record, members={**record.members, ticket.member: joined}))
+    return hand_over.holding(hand_over.released(record, ticket.member), ticket, tasks)
 
 
-def check_named(record: RegionRecord, ticket: CheckpointTicket, manifest: Manifest) -> None:
-    """Raises ResetFailedError if the member should be part of the checkpoint and is not (CR-62).
-
-    One that registered after it was begun has no state in it, and starts with its initial one.
-    """
-    if manifest.of(ticket.member) is None and record.members[ticket.member].since <= manifest.sequence:
-        raise ResetFailedError(
-            "the checkpoint holds no contribution of this member", member=ticket.member, sequence=manifest.sequence
-        )
+def take(
+    record: RegionRecord, ticket: CheckpointTicket, epoch: int, tasks: Collection[TaskId]
+) -> tuple[RegionRecord, Mapping[TaskId, TaskSnapshot]] | None:
+    """As `hand_over.take`. A barrier under way is over, because it may have an earlier cut of a task."""
+    _known(record, ticket)
+    taken = hand_over.take(record, ticket, epoch, tasks)
+    if taken is None or not tasks:
+        return taken
+    return _abandon(taken[0]), taken[1]
 
 
 def begin_checkpoint(
     record: RegionRecord, ticket: CheckpointTicket, epoch: int, now: float, timeout_s: float, lease_s: float
 ) -> RegionRecord:
-    """Return the record with a barrier, or unchanged if there is a barrier or partitions of present members move."""
+    """Return the record with a barrier of the members in this generation, if they own all partitions together.
+
+    Unchanged if there is a barrier, or if partitions move. Members without partitions are not waited for.
+    """
     known = _known(record, ticket)
     _check_running(record)
     if record.barrier is not None or epoch != record.epoch:
         return record
-    here = {name: one for name, one in record.members.items() if one is known or one.here(now, lease_s)}
-    if not here.keys() >= set(record.moved):
-        return _new_epoch(record, "a member is gone that had handed over, or taken", True, None, 1)
-    generations = {one.generation for one in here.values()}
-    if any(one.epoch != record.epoch for one in here.values()):
-        return record
-    if len(generations) != 1 or NO_GENERATION in generations:
-        return record
-    if sum(one.owned for one in here.values()) < len(record.initial):
-        return record  # an absent member has partitions of this generation: wait for the next generation
-    barrier = Barrier(record.next_sequence, record.epoch, generations.pop(), tuple(sorted(here)))
+    own = (record.epoch, known.generation)
+    ready = {
+        name: one
+        for name, one in record.members.items()
+        if (one is known or one.here(now, lease_s)) and (one.epoch, one.generation) == own
+    }
+    if known.generation == NO_GENERATION or sum(one.owned for one in ready.values()) < len(record.initial):
+        return record  # another member has partitions of this generation, or they are moving
+    barrier = Barrier(record.next_sequence, record.epoch, known.generation, tuple(sorted(ready)))
     return replace(
         record,
         barrier=barrier,
-        contributions=(),
+        contributed=(),
+        tasks=(),
         deadline=now + timeout_s,
         last_at=now,
         next_sequence=record.next_sequence + 1,
@@ -207,57 +217,37 @@ def begin_checkpoint(
 
 
 def contribute(
-    record: RegionRecord,
-    ticket: CheckpointTicket,
-    barrier: Barrier,
-    contribution: Contribution,
-    now: float,
-    before: Manifest | None = None,
+    record: RegionRecord, ticket: CheckpointTicket, barrier: Barrier, tasks: Collection[TaskSnapshot], now: float
 ) -> tuple[RegionRecord, Manifest | None]:
-    """Add a contribution. The last one completes the checkpoint and returns its manifest.
+    """Add a member's tasks. The last member completes the checkpoint, and its manifest is returned.
 
-    `before`: the newest manifest. It has the states of members that the barrier does not name.
-
-    Raises BarrierOver if the barrier is over (nothing was written). Raises InconsistentCheckpointError if the
+    Raises BarrierOver if the barrier is over, and TaskTaken if a task has another owner: nothing is written. Raises
+    InconsistentCheckpointError if the
     contributions contradict each other: that checkpoint can never complete (`failed`).
     """
     _known(record, ticket)
-    if record.barrier != barrier or contribution.member != ticket.member:
+    if record.barrier != barrier or ticket.member not in barrier.members:
         raise BarrierOver("the barrier is over", member=ticket.member, sequence=barrier.sequence, epoch=barrier.epoch)
-    if any(one.member == ticket.member for one in record.contributions):
+    if ticket.member in record.contributed:
         return record, None  # the response was lost, and the request was sent again
-    taken: dict[TopicPartition, str] = {tp: one.member for one in record.contributions for tp in one.offsets}
-    for partition in contribution.offsets:
-        if partition in taken:
-            raise InconsistentCheckpointError(
-                "two members contributed the same partition",
-                topic=partition.topic,
-                partition=partition.partition,
-                members=f"{taken[partition]},{ticket.member}",
-                sequence=barrier.sequence,
-            )
-    contributions = (*record.contributions, contribution)
-    record = replace(record, contributions=contributions)
-    if len(contributions) < len(barrier.members):
-        return record, None
-    carried = _carried(barrier, before)
+    for one in tasks:
+        if (holder := record.held.get(one.task)) != ticket.member:
+            raise TaskTaken("another member has started the task", task=str(one.task), holder=holder)
+    record = replace(record, contributed=(*record.contributed, ticket.member), tasks=(*record.tasks, *tasks))
+    all_in = len(record.contributed) == len(barrier.members)
     manifest = merged(
         region=record.region,
         group=record.group,
         sequence=barrier.sequence,
         epoch=barrier.epoch,
         generation=barrier.generation,
-        members=(*barrier.members, *(one.member for one in carried)),
-        contributions=(*contributions, *carried),
-        ever_owned=record.initial,
+        tasks=record.tasks,
+        ever_owned=record.initial if all_in else (),
     )
+    if not all_in:
+        return record, None
     # A period counts from here: one that is shorter than what a checkpoint takes must leave time for records, too.
-    return replace(_completed(_abandon(record), manifest), failures=0, moved=(), last_at=now), manifest
-
-
-def absent(record: RegionRecord, barrier: Barrier) -> bool:
-    """True if there are members that the barrier does not wait for."""
-    return not record.members.keys() <= set(barrier.members)
+    return replace(_completed(_abandon(record), manifest), failures=0, handed={}, last_at=now), manifest
 
 
 def failed(record: RegionRecord, reason: str, max_resets: int) -> RegionRecord:
@@ -295,7 +285,7 @@ def rewound(record: RegionRecord, sequence: int) -> tuple[RegionRecord, tuple[in
     begun = _new_epoch(record, "an operator went back", True, None, 1)
     # Of these numbers, any may be in a committed offset. None is used again.
     past = replace(record.past, voided_up_to=record.next_sequence - 1)
-    return replace(begun, complete=kept, past=past), gone
+    return replace(begun, complete=kept, covered=0, past=past), gone
 
 
 def store_accepted(record: RegionRecord, lineage: str, now: float, lease_s: float) -> RegionRecord:
@@ -311,7 +301,7 @@ def store_accepted(record: RegionRecord, lineage: str, now: float, lease_s: floa
 def without(
     record: RegionRecord, topics: Collection[str], now: float, lease_s: float, before: Manifest | None
 ) -> tuple[RegionRecord, tuple[TopicPartition, ...], Manifest | None]:
-    """Remove topics from the region. Their effects on the state remain. For operators.
+    """Remove topics from the region. Their effects remain in the states of tasks that are read again. For operators.
 
     All members go back to a checkpoint equal to the newest one, `before`, without the partitions of these topics. Also
     returns those partitions. Raises ConfigurationError for a topic that the region has not read. Also raises it while
@@ -328,8 +318,8 @@ def without(
     record = replace(_new_epoch(record, "an operator had a topic forgotten", True, None, 1), initial=left)
     if before is None:
         return record, gone, None
-    parts = tuple(_narrowed(one, left) for one in before.contributions)
-    manifest = replace(before, sequence=record.next_sequence, epoch=record.epoch, contributions=parts)
+    tasks = tuple(replace(one, offsets=_narrowed(one.offsets, left)) for one in before.tasks)
+    manifest = replace(before, sequence=record.next_sequence, epoch=record.epoch, tasks=tasks)
     return replace(_completed(record, manifest), next_sequence=manifest.sequence + 1), gone, manifest
 
 
@@ -341,6 +331,33 @@ def _check_none_here(record: RegionRecord, now: float, lease_s: float) -> None:
             members=", ".join(here),
             region=record.region,
             group=record.group,
+        )
+
+
+def check_covered(record: RegionRecord, manifest: Manifest) -> None:
+    """Raises ResetFailedError if the newest checkpoint lacks a task that it had (CR-62).
+
+    Partitions that were added later are in no checkpoint, and start at their initial offsets.
+    """
+    if len(manifest.offsets) < record.covered:
+        raise ResetFailedError(
+            "the checkpoint lacks tasks that it had",
+            sequence=manifest.sequence,
+            partitions=len(manifest.offsets),
+            covered=record.covered,
+        )
+
+
+def check_task(partition: TopicPartition, task: TaskId, before: TaskId) -> None:
+    """Raise ConfigurationError if the checkpoint has the partition in another task than the member's settings."""
+    if task != before:
+        raise ConfigurationError(
+            "the checkpoint has the partition in another task",
+            hint="a region keeps its setting tasks=; another one is for another group",
+            setting="tasks",
+            task=str(task),
+            before=str(before),
+            **partition._asdict(),
         )
 
 
@@ -356,9 +373,9 @@ def check_known_sequence(record: RegionRecord, sequence: int) -> None:
 
 
 def in_use(manifests: Iterable[Manifest], record: RegionRecord) -> frozenset[str]:
-    """Digests of the states that a checkpoint, or the one under way, still needs."""
-    parts = [*(part for one in manifests for part in one.contributions), *record.contributions]
-    return frozenset(part.state.digest for part in parts)
+    """Digests of the states that a checkpoint, the one under way, or the next owner of a task still needs."""
+    cuts = [*(cut for one in manifests for cut in one.tasks), *record.tasks, *record.handed.values()]
+    return frozenset(cut.state.digest for cut in cuts)
 
 
 def _known(record: RegionRecord, ticket: CheckpointTicket) -> MemberRecord:
@@ -379,30 +396,16 @@ def _known(record: RegionRecord, ticket: CheckpointTicket) -> MemberRecord:
 
 
 def _completed(record: RegionRecord, manifest: Manifest) -> RegionRecord:
-    # An absent member without a state in the manifest starts from its initial state.
-    members = {
-        name: one if name in manifest.members else one._replace(since=manifest.sequence + 1)
-        for name, one in record.members.items()
-    }
-    return replace(record, complete=(*record.complete, manifest.sequence), members=members)
+    return replace(record, complete=(*record.complete, manifest.sequence), covered=len(manifest.offsets))
 
 
-def _narrowed(part: Contribution, left: Positions) -> Contribution:
-    offsets = {one: at for one, at in part.offsets.items() if one in left}
-    return part if len(offsets) == len(part.offsets) else replace(part, offsets=offsets, carried=part.taken_at)
+def _narrowed(offsets: Positions, left: Positions) -> Positions:
+    return {one: at for one, at in offsets.items() if one in left}
 
 
-def _memory_gone(record: RegionRecord, member: str) -> RegionRecord:
-    """Handle the loss of the member's state since the checkpoint. Where others read on from there, all go back."""
-    if member in record.moved:
-        return _new_epoch(record, "a member is gone that had handed over, or taken", True, None, 1)
-    return hand_over.forgotten(record, member)
-
-
-def _carried(barrier: Barrier, before: Manifest | None) -> tuple[Contribution, ...]:
-    parts = before.contributions if before is not None else ()
-    gone = (one for one in parts if one.member not in barrier.members)
-    return tuple(replace(one, offsets={}, carried=one.taken_at) for one in gone)
+def _over(member: MemberRecord, now: float, lease_s: float) -> bool:
+    """True if the member was absent for so long that its group has expelled it, too."""
+    return not member.here(now, lease_s) and not now - FORGOTTEN_AFTER_S < member.lease_deadline <= now
 
 
 def _check_running(record: RegionRecord) -> None:
@@ -411,7 +414,9 @@ def _check_running(record: RegionRecord) -> None:
 
 
 def _abandon(record: RegionRecord) -> RegionRecord:
-    return replace(record, barrier=None, contributions=(), deadline=0.0)
+    if record.barrier is None:
+        return record
+    return replace(record, barrier=None, contributed=(), tasks=(), deadline=0.0)
 
 
 def _new_epoch(
@@ -427,5 +432,4 @@ def _new_epoch(
         reset_generation=record.reset_generation if generation is None else generation,
         held={},
         handed={},
-        moved=(),
     )

@@ -47,6 +47,14 @@ class BarrierOver(FencedError):
     """
 
 
+class TaskTaken(FencedError):
+    """A contribution with a task that another member has started since. Nothing was written.
+
+    Cure:
+        Nothing. The member goes back to the newest checkpoint with the tasks that it has.
+    """
+
+
 class RegionStopped(RegionError):
     """The region was stopped for good: too many resets in a row, or an error that no reset cures. `reason` has the
     cause.
@@ -81,6 +89,30 @@ class UnreadError(RegionError):
     """
 
 
+class NotCopartitionedError(RegionError):
+    """Topics whose partitions of one number form a task have different numbers of partitions.
+
+    Cure:
+        Give the topics the same number of partitions, or set `tasks="topic"`.
+    """
+
+
+class SplitTaskError(RegionError):
+    """Partitions of one task are assigned to several members: `place["assignor"]` must keep them together.
+
+    Cure:
+        Use the assignor `range`, or `copartition` with `hand_over=True`.
+    """
+
+
+class StateVersionError(RegionError):
+    """A checkpoint has a state of a later version than this member, or members of several versions are present.
+
+    Cure:
+        Stop the members of another version. For an older state, set `migrate`.
+    """
+
+
 class ResetFailedError(RegionError):
     """A checkpoint cannot be gone back to. The region never falls back to its initial state by itself.
 
@@ -93,7 +125,7 @@ class StoreLost(ResetFailedError):
     """The coordinator's store is not the one in which the region was: it was deleted, replaced, or never this one.
 
     Cure:
-        Restore the store from a current copy, then start all members again.
+        Bring the store back, or accept this one by `kohort region begin --anew`.
     """
 
 
@@ -101,7 +133,7 @@ class StoreWentBack(ResetFailedError):
     """The store is an older copy: a checkpoint that was complete is not in it, and no operator went back.
 
     Cure:
-        Restore a newer copy of the store, or go back on purpose by `kohort region reset --to SEQ`.
+        Bring the current store back, or accept this one by `kohort region begin --anew`.
     """
 
 

@@ -142,6 +142,11 @@ class Contributed:
 
 
 @dataclass(frozen=True, slots=True)
+class Dispossessed:
+    """Contribute was refused: another member has started a task of this one."""
+
+
+@dataclass(frozen=True, slots=True)
 class CoordinatorFailed:
     """The coordinator did not respond to the request. Nothing was written."""
 
@@ -195,6 +200,7 @@ Event = (
     | ResetGranted
     | WentBack
     | Contributed
+    | Dispossessed
     | CoordinatorFailed
     | Reregistered
     | RegionCommitSettled

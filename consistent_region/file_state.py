@@ -19,7 +19,7 @@ _CHUNK: Final = 1 << 20
 
 
 class FileState:
-    """State in files under `files`, a folder of this member alone. A `StateHandle`.
+    """State in files under `files`, a folder of one task alone. A `StateHandle`.
 
     A snapshot is a copy of the files under `FOLDER/snapshots`, named by a hash of its contents. A checkpoint has only
     that name, and the SHA-256 and size of each file. The folder is therefore part of the state: without it, `restore`

@@ -4,7 +4,8 @@ If a cause would keep all checkpoints from completing, the member ends with an e
 
 A stranger (CR-87) reads partitions, but the region lacks their records. A member of a region has a client id of its own
 form. A group member with another client id, or with that of an unregistered name, is a stranger. Partitions that the
-region has read may also have no owner: their topic was deleted, or is not subscribed to any more.
+region has read may also have no owner: their topic was deleted, or is not subscribed to any more. Partitions of one
+task may have several owners, or topics of one set different numbers of partitions.
 """
 
 from collections.abc import Callable, Collection, Iterable
@@ -12,13 +13,14 @@ from typing import Protocol
 
 from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
-from kohort.consistent_region.errors import StrangerError, UnreadError
+from kohort.consistent_region.errors import RegionError, SplitTaskError, StrangerError, UnreadError
+from kohort.consistent_region.tasks import TaskId, TaskMap
 
 LOOK_AFTER_S = 1.0
 LOOK_AGAIN_S = 5.0
 LOOK_TIMEOUT_S = 2.0
 MOST_NAMED = 10
-UNREAD_LOOKS = 3  # a leader may learn of a topic late, and then the group rebalances
+PERSISTENT_LOOKS = 3  # a leader may learn of a topic late, and then the group rebalances
 
 
 class GroupMemberInfo(Protocol):
@@ -53,8 +55,19 @@ def unread(mates: Collection[GroupMemberInfo], begun: Collection[TopicPartition]
     return frozenset(begun).difference(*known)
 
 
+def split(mates: Collection[GroupMemberInfo], task_map: TaskMap) -> dict[TaskId, list[str]]:
+    """Return the tasks whose partitions several members own, with these members."""
+    owners: dict[TaskId, set[str]] = {}
+    for one in mates:
+        for task in task_map.grouped(one.assignment or ()):
+            owners.setdefault(task, set()).add(one.client_id)
+    return {task: sorted(names) for task, names in sorted(owners.items()) if len(names) > 1}
+
+
 class GroupCheck:
-    """Checks the group's members shortly after each assignment. Raises StrangerError, UnreadError.
+    """Checks the group's members shortly after each assignment.
+
+    Raises StrangerError at once, and UnreadError, SplitTaskError and NotCopartitionedError if several looks agree.
 
     `mates`: `Consumer.group_members`. `members` and `begun` (the partitions with an initial offset) come from the
     coordinator. They are called second, because each member registers before it joins the group.
@@ -67,19 +80,21 @@ class GroupCheck:
         mates: Callable[[float], Iterable[GroupMemberInfo]],
         members: Callable[[], Collection[str]],
         begun: Callable[[], Collection[TopicPartition]],
+        task_map: TaskMap,
     ) -> None:
         self._region = region
         self._group = group
         self._mates = mates
         self._members = members
         self._begun = begun
+        self._task_map = task_map
         self._due_at: float | None = None
-        self._unread_looks = 0
+        self._wrong_looks = 0
 
     def assigned(self, now: float) -> None:
         """Handles an assignment: a member may have joined too."""
         self._due_at = now + LOOK_AFTER_S
-        self._unread_looks = 0
+        self._wrong_looks = 0
 
     def look(self, now: float) -> str | None:
         """Check the group if a check is due. Returns the reason if the check failed, else None."""
@@ -88,7 +103,7 @@ class GroupCheck:
         self._due_at = None
         try:
             mates = tuple(self._mates(LOOK_TIMEOUT_S))
-            found, left = strangers(mates, self._region, self._members()), unread(mates, self._begun())
+            found, begun = strangers(mates, self._region, self._members()), self._begun()
         except KohortError as error:
             self._due_at = now + LOOK_AGAIN_S
             return str(error)
@@ -100,15 +115,36 @@ class GroupCheck:
                 region=self._region,
                 strangers=", ".join(f"{one.client_id} at {one.host} ({one.member_id})" for one in found),
             )
-        self._unread_looks = self._unread_looks + 1 if left else 0
-        if self._unread_looks == UNREAD_LOOKS:
-            raise UnreadError(
+        if (wrong := self._wrong(mates, begun)) is None:
+            self._wrong_looks = 0
+            return None
+        self._wrong_looks += 1
+        if self._wrong_looks == PERSISTENT_LOOKS:
+            raise wrong
+        self._due_at = now + LOOK_AGAIN_S
+        return None
+
+    def _wrong(self, mates: Collection[GroupMemberInfo], begun: Collection[TopicPartition]) -> RegionError | None:
+        """What is wrong with the assignment, if it stays so."""
+        place = {"group": self._group, "region": self._region}
+        if left := unread(mates, begun):
+            return UnreadError(
                 "partitions of the region are not assigned to any member, so checkpoints cannot complete",
                 hint="subscribe to the topic again, or run `kohort region forget` if it was deleted",
-                group=self._group,
-                region=self._region,
                 partitions=", ".join(f"{one.topic}-{one.partition}" for one in sorted(left)[:MOST_NAMED]),
+                **place,
             )
-        if left:
-            self._due_at = now + LOOK_AGAIN_S
+        if tasks := split(mates, self._task_map):
+            task, owners = next(iter(tasks.items()))
+            return SplitTaskError(
+                "the assignor gives partitions of one task to several members",
+                hint="assignors that keep them together are range and copartition",
+                task=str(task),
+                members=", ".join(owners),
+                **place,
+            )
+        try:
+            self._task_map.check_counts(begun)
+        except RegionError as error:
+            return error
         return None

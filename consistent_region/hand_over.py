@@ -1,92 +1,65 @@
-"""Moves of partitions between members within an epoch, without a reset: rules over a region's record, for COOPERATIVE
-groups.
+"""Owners of tasks within an epoch, and moves of tasks between them without a reset: rules over a region's record.
 
-The old owner records its position (`hand_over`), and keeps the effects of earlier records in its state. The new owner
-reads on from that position (`take`). Both are effects of the same epoch: the next complete checkpoint has both, and a
-reset undoes both. If either member restarts before the next checkpoint, the whole region is reset. The record therefore
-keeps the members that took part (`moved`) until the next checkpoint or reset. If one of them restarts, leaves or
-becomes absent, the whole region goes back.
+The old owner stores a cut of the task (`hand_over`). The new owner starts from it (`take`). Both are of the same epoch:
+the next complete checkpoint has the task once, at its new owner's cut, and a reset undoes both.
 
-A partition with a holder that was not handed over was lost by its holder. The region goes back then, too.
+A task that was not handed over starts from the newest checkpoint. Its last owner was lost, or could not reach the
+store. Only that task's records are read again, since no other state has effects of them. The start of
+a task ends the barrier under way, because an earlier cut of the task may be in it already.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
-from types import MappingProxyType
 
-from kohort.common.named_tuple import NamedTuple
-from kohort.common.topic_partition import TopicPartition
-from kohort.consistent_region.checkpoint_barrier import CheckpointTicket, MembershipView
-from kohort.consistent_region.offsets import Positions, SeekMap
+from kohort.consistent_region.checkpoint_barrier import CheckpointTicket
+from kohort.consistent_region.manifest import TaskSnapshot
 from kohort.consistent_region.region_record import RegionRecord
+from kohort.consistent_region.tasks import TaskId
 
 
-class TakenOver(NamedTuple):
-    """The result of `take`. `starts`: the start offsets of those that are new here. `missing`: those that another
-    member holds and did not hand over. Both are empty if the region has gone on to another epoch."""
+def hand_over(
+    record: RegionRecord, ticket: CheckpointTicket, epoch: int, base: int | None, cuts: Iterable[TaskSnapshot]
+) -> RegionRecord | None:
+    """The member lets these tasks go, each at a cut that grew from checkpoint `base`.
 
-    view: MembershipView
-    starts: Positions
-    missing: frozenset[TopicPartition]
-
-
-def hand_over(record: RegionRecord, ticket: CheckpointTicket, epoch: int, positions: Positions) -> RegionRecord | None:
-    """The member lets these go, having come so far. None if it may not: the epoch is over, or they are not its own."""
-    if not _in_epoch(record, ticket, epoch):
+    None if it may not: the epoch is over, a checkpoint was completed since, or another member has taken a task.
+    """
+    given = {one.task: one for one in cuts}
+    if not _in_epoch(record, ticket, epoch) or record.newest != base:
         return None
-    if any(record.held.get(partition) != ticket.member for partition in positions):
+    if any(record.held.get(task) != ticket.member for task in given):
         return None
-    if not positions:
-        return record
-    held = {partition: name for partition, name in record.held.items() if partition not in positions}
-    return replace(
-        record,
-        held=held,
-        handed=MappingProxyType({**record.handed, **positions}),
-        moved=_with(record, ticket.member),
-    )
+    held = {task: name for task, name in record.held.items() if task not in given}
+    return replace(record, held=held, handed={**record.handed, **given})
 
 
 def take(
-    record: RegionRecord, ticket: CheckpointTicket, epoch: int, partitions: Iterable[TopicPartition], seeks: SeekMap
-) -> tuple[RegionRecord, Positions, frozenset[TopicPartition]]:
-    """Record the member's partitions. Also returns the start positions of new partitions, and those without one."""
+    record: RegionRecord, ticket: CheckpointTicket, epoch: int, tasks: Collection[TaskId]
+) -> tuple[RegionRecord, Mapping[TaskId, TaskSnapshot]] | None:
+    """The member starts these tasks. Also returns the cuts of those that were handed over.
+
+    None if the region has gone on to another epoch.
+    """
     if not _in_epoch(record, ticket, epoch):
-        return record, {}, frozenset()
-    new = [one for one in partitions if record.held.get(one) != ticket.member]
-    missing = frozenset(one for one in new if one in record.held)
-    starts = {**seeks.starts(new), **{one: record.handed[one] for one in new if one in record.handed}}
-    changed = any(one in record.handed for one in new)
-    record = replace(
-        record,
-        held={**record.held, **dict.fromkeys((one for one in new if one not in missing), ticket.member)},
-        handed=MappingProxyType({one: to for one, to in record.handed.items() if one not in starts}),
-        moved=_with(record, ticket.member) if changed else record.moved,
-    )
-    return record, {one: to for one, to in starts.items() if one not in missing}, missing
+        return None
+    handed = {task: cut for task, cut in record.handed.items() if task in tasks}
+    return holding(record, ticket, tasks), handed
 
 
-def conflict(record: RegionRecord, ticket: CheckpointTicket, partitions: Iterable[TopicPartition]) -> bool:
-    """True if a member that goes back has partitions that were read in this epoch, beyond the checkpoint."""
-    return any(one in record.handed or record.held.get(one, ticket.member) != ticket.member for one in partitions)
+def holding(record: RegionRecord, ticket: CheckpointTicket, tasks: Iterable[TaskId]) -> RegionRecord:
+    """The member starts these tasks, under a term that is higher than that of each earlier owner."""
+    if not (started := dict.fromkeys(tasks, ticket.member)):
+        return record
+    handed = {task: cut for task, cut in record.handed.items() if task not in started}
+    return replace(record, held={**record.held, **started}, handed=handed, term=record.term + 1)
 
 
-def holding(record: RegionRecord, ticket: CheckpointTicket, partitions: Iterable[TopicPartition]) -> RegionRecord:
-    """The member holds exactly these, from the checkpoint on: it has just gone back."""
-    others = forgotten(record, ticket.member).held
-    return replace(record, held={**others, **dict.fromkeys(partitions, ticket.member)})
-
-
-def forgotten(record: RegionRecord, member: str) -> RegionRecord:
-    """Drop the member's holdings: its memory is gone, and with it the results of those records."""
+def released(record: RegionRecord, member: str) -> RegionRecord:
+    """The member has no task: it was lost, or its memory is gone."""
     if member not in record.held.values():
         return record
-    return replace(record, held={partition: name for partition, name in record.held.items() if name != member})
+    return replace(record, held={task: name for task, name in record.held.items() if name != member})
 
 
 def _in_epoch(record: RegionRecord, ticket: CheckpointTicket, epoch: int) -> bool:
     return record.stopped is None and epoch == record.epoch == record.members[ticket.member].epoch
-
-
-def _with(record: RegionRecord, member: str) -> tuple[str, ...]:
-    return tuple(sorted({*record.moved, member}))

@@ -2,13 +2,15 @@
 
 import logging
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
 from kohort.common.topic_partition import TopicPartition
-from kohort.consistent_region.effects import CommitId, SinkPlace
+from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
+from kohort.consistent_region.tasks import TaskId
+from kohort.consistent_region.witness import Witness
 from kohort.coordinator_client import SETTINGS, Consumer, OffsetAndMetadata
 from kohort.network.errors import CommitFailed
 from kohort.network.group_types import ConsumerGroupMetadata
@@ -20,28 +22,30 @@ log = logging.getLogger("kohort.region")
 _LENGTH: Final = struct.Struct(">i")
 _PLACE: Final = struct.Struct(">iq")
 ABSENT: Final = -1
+NOTHING: Final = Witness("", 0)
 Headers = Sequence[tuple[str, bytes | None]]
 
 
 class KafkaSink:
-    """Records for `topic` that a handler collects with `send`, written in one Kafka transaction with each checkpoint.
+    """Records for `topic` that a handler collects with `send`, written in one Kafka transaction for each task and
+    checkpoint.
 
         sink = KafkaSink("localhost:9092", "totals")
         def handle(record, state):
             sink.send(b"value", key=record.key)
 
     read_committed readers of `topic` see each record once. The same transaction commits the region's offsets to its
-    group, fenced by the member's generation. It also commits the number of the commit as an offset of a group of its
-    own, `kohort-sink/REGION/GROUP/MEMBER/NAME`, each part quoted as in a URL. A completed commit is recognised by that
-    offset. A checkpoint without collected records has no transaction. The transactional id is the name of that group,
-    so an older process of the member is fenced.
+    group, fenced by the member's generation. It also commits the checkpoint's number as an offset of a group of its
+    own, `kohort-sink/REGION/GROUP/TASK/NAME`, each part quoted as in a URL. A completed commit is recognised by that
+    offset. A task without collected records has no transaction. The transactional id is the name of that group, so an
+    older owner of the task is fenced.
 
-    Brokers delete that offset if nothing was written for `offsets.retention.minutes` (a week). A member that was absent
-    for longer writes the records of its last checkpoint again.
+    Brokers delete that offset if nothing was written for `offsets.retention.minutes` (a week). The owner of a task that
+    rested for longer writes the records of its last checkpoint again.
 
     `settings`: those of the `Producer`. Its connection settings are also used to read the offset.
 
-    Raises the errors of `kohort.Producer`. The member ends, and its next process commits the pending records.
+    Raises the errors of `kohort.Producer`. The member ends, and the next owner commits the pending records.
     """
 
     def __init__(self, bootstrap: str, topic: str, **settings: Any) -> None:
@@ -52,11 +56,11 @@ class KafkaSink:
         self._bootstrap = bootstrap
         self._topic = topic
         self._settings = settings
-        self._collected: list[bytes] = []
-        self._producer: Producer | None = None
+        self._collected: dict[TaskId, list[bytes]] = {}
+        self._selected: list[bytes] = []
+        self._producers: dict[TaskId, Producer] = {}
         self._place: SinkPlace | None = None
-        # Since `open` no other process can write it.
-        self._noted: tuple[str | None, int] = (None, 0)
+        self._noted: dict[TaskId, Witness] = {}  # of tasks with a producer: no other process can write them
 
     def send(
         self,
@@ -68,74 +72,94 @@ class KafkaSink:
         timestamp_ms: int | None = None,
     ) -> None:
         """Have a record written when the checkpoint that this one comes into is complete."""
-        self._collected.append(packed(value, key, headers, partition, timestamp_ms))
+        self._selected.append(packed(value, key, headers, partition, timestamp_ms))
 
     def open(self, place: SinkPlace) -> None:
         self._place = place
-        producer = Producer(self._bootstrap, transactional_id=self._marker, **self._settings)
-        self._producer, self._noted = producer, (None, 0)
-        with producer.transaction():
-            pass  # from here on an older instance is fenced, and what it had begun is over
 
-    def pre_commit(self) -> bytes:
-        return b"".join(self._collected)
+    def take(self, tasks: Collection[TaskId], term: TaskTerm) -> Mapping[TaskId, Witness]:
+        """The first transaction of a task fences its older owners. Without one, they have nothing to write either."""
+        for task in tasks:
+            self._drop(task)
+        return {}
 
-    def commit(self, prepared: bytes, at: CommitId) -> int:
-        if self._noted[0] != at.run:
-            self._noted = (at.run, self._looked_up(at.run))
-        if self._noted[1] < at.number and prepared:
-            self._write(prepared, at)
-            self._noted = (at.run, at.number)
-        self._collected.clear()
-        return max(self._noted[1], at.number)
+    def select(self, task: TaskId) -> None:
+        self._selected = self._collected.setdefault(task, [])
 
-    def abort(self) -> None:
-        self._collected.clear()
+    def pre_commit(self, task: TaskId) -> bytes:
+        return b"".join(self._collected.get(task, ()))
+
+    def commit(self, due: Sequence[DueEffects], at: Witness) -> None:
+        for one in due:
+            if one.task not in self._producers:
+                self._producers[one.task] = self._fencing(one.task)
+                self._noted[one.task] = self._looked_up(one.task)
+            noted = self._noted[one.task]
+            if noted.lineage != at.lineage or noted.sequence < at.sequence:
+                self._write(one, at)
+                self._noted[one.task] = at
+
+    def abort(self, task: TaskId) -> None:
+        if (collected := self._collected.get(task)) is not None:
+            collected.clear()
 
     def close(self) -> None:
-        if self._producer is not None:
-            self._producer.close()
-            self._producer = None
+        for task in tuple(self._producers):
+            self._drop(task)
 
     # --- inner
 
-    @property
-    def _marker(self) -> str:
+    def _drop(self, task: TaskId) -> None:
+        self._noted.pop(task, None)
+        if (producer := self._producers.pop(task, None)) is not None:
+            producer.close()
+
+    def _marker(self, task: TaskId) -> str:
         assert self._place is not None, "open() comes first"
-        return "/".join(("kohort-sink", *(quote(name, safe="") for name in self._place.names)))
+        return "/".join(("kohort-sink", *(quote(name, safe="") for name in self._place.names(task))))
 
     @property
     def _note(self) -> TopicPartition:
         return TopicPartition(self._topic, 0)
 
-    def _looked_up(self, run: str) -> int:
-        """The number of the last commit of a run, 0 before the first."""
+    def _fencing(self, task: TaskId) -> Producer:
+        producer = Producer(self._bootstrap, transactional_id=self._marker(task), **self._settings)
+        with producer.transaction():
+            pass  # from here on an older owner is fenced, and its open transaction is over
+        return producer
+
+    def _looked_up(self, task: TaskId) -> Witness:
+        """The last commit of a task."""
         # A cluster that authenticates the producer authenticates the reader too.
         shared = SETTINGS.keys() & ProducerConfig.table.keys()
         connecting = {name: value for name, value in self._settings.items() if name in shared}
-        with Consumer(self._bootstrap, group=self._marker, **connecting) as reader:
+        with Consumer(self._bootstrap, group=self._marker(task), **connecting) as reader:
             found = reader.committed([self._note])[self._note]
-        return found.offset if found is not None and found.metadata == run else 0
+        return NOTHING if found is None else Witness(found.metadata, found.offset)
 
-    def _write(self, prepared: bytes, at: CommitId) -> None:
+    def _write(self, due: DueEffects, at: Witness) -> None:
         assert self._place is not None
         try:
-            self._transact(prepared, at, self._place.group_metadata())
+            self._transact(due, at, self._place.group_metadata())
         except CommitFailed as refused:
             # The group has a new generation, but the checkpoint is complete, so its records must be written. Offsets
             # are only advice.
-            log.warning("the group's offsets are left out of commit %d: %s", at.number, refused)
-            self._transact(prepared, at, None)
+            log.warning("the group's offsets are left out of checkpoint %d: %s", at.sequence, refused)
+            self._transact(due, at, None)
 
-    def _transact(self, prepared: bytes, at: CommitId, member: ConsumerGroupMetadata | None) -> None:
-        assert self._producer is not None
-        with self._producer.transaction() as producer:
-            for value, key, headers, partition, timestamp_ms in unpacked(prepared):
+    def _transact(self, due: DueEffects, at: Witness, member: ConsumerGroupMetadata | None) -> None:
+        with self._producers[due.task].transaction() as producer:
+            for value, key, headers, partition, timestamp_ms in (
+                one for part in due.prepared for one in unpacked(part)
+            ):
                 producer.send(self._topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
             producer.send_offsets(
-                {self._note: OffsetAndMetadata(at.number, metadata=at.run)}, ConsumerGroupMetadata(self._marker)
+                {self._note: OffsetAndMetadata(at.sequence, metadata=at.lineage)},
+                ConsumerGroupMetadata(self._marker(due.task)),
             )
-            offsets = {one: position.offset for one, position in at.offsets.items()}
+            offsets = {
+                one: OffsetAndMetadata(position.offset, metadata=at.metadata) for one, position in due.offsets.items()
+            }
             if offsets and member is not None and member.generation >= 0:
                 producer.send_offsets(offsets, member)
 

@@ -12,7 +12,7 @@ import json
 import struct
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -23,17 +23,18 @@ from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.errors import AlienManifest, CorruptManifest, InconsistentCheckpointError, StaleManifest
 from kohort.consistent_region.offsets import Positions, RegionPosition
+from kohort.consistent_region.tasks import TaskId
 
 MAGIC: Final = b"KREGION\n"
-VERSION: Final = 1
+VERSION: Final = 2
+OF_MEMBERS: Final = 1
 MAX_PAYLOAD_BYTES: Final = 256 * 1024 * 1024
 _HEAD: Final = struct.Struct(">8sHQI")
 INT64_MAX: Final = 2**63 - 1
-NO_POSITIONS: Final[Positions] = MappingProxyType({})
 
 
 class StateReference(NamedTuple):
-    """A member's snapshot: its SHA-256 (hex), by which it is stored and found, and its length in bytes."""
+    """A task's snapshot: its SHA-256 (hex), by which it is stored and found, and its length in bytes."""
 
     digest: str
     length_bytes: int
@@ -43,28 +44,35 @@ class StateReference(NamedTuple):
         return cls(hashlib.sha256(state).hexdigest(), len(state))
 
 
-@dataclass(frozen=True, slots=True)
-class Contribution:
-    """One member's part: its state, and for each owned partition the offset behind the last record in the state.
+class TaskState(NamedTuple):
+    """One cut of a task: its snapshot, and for each of its partitions the offset behind the last record in it.
 
-    `carried`: the offsets of a state from an older manifest, because its member is absent or a topic was forgotten.
-    They are not positions to read from, but they are restored with the state.
+    `version`: the version of the state's form.
     """
 
+    offsets: Positions
+    state: bytes
+    version: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class TaskSnapshot:
+    """A cut of a task as a checkpoint names it. `member`: the label of the process that contributed it."""
+
+    task: TaskId
     member: str
     offsets: Positions
     state: StateReference
-    carried: Positions = field(default_factory=lambda: NO_POSITIONS)
+    version: int = 1
 
-    @property
-    def taken_at(self) -> Positions:
-        """The offsets that the state was snapshotted with."""
-        return self.carried or self.offsets
+    @classmethod
+    def of(cls, task: TaskId, member: str, cut: TaskState) -> "TaskSnapshot":
+        return cls(task, member, cut.offsets, StateReference.of(cut.state), cut.version)
 
 
 @dataclass(frozen=True, slots=True)
 class Manifest:
-    """A complete checkpoint: the parts of all members of the region at one barrier.
+    """A complete checkpoint: one snapshot of each task of the region.
 
     `sequence` grows for ever within a region. `epoch` counts its resets. `generation` is the group's.
     """
@@ -74,23 +82,21 @@ class Manifest:
     sequence: int
     epoch: int
     generation: int
-    contributions: tuple[Contribution, ...]
+    tasks: tuple[TaskSnapshot, ...]
 
     @property
     def members(self) -> tuple[str, ...]:
-        return tuple(one.member for one in self.contributions)
+        """The processes that contributed, for people."""
+        return tuple(sorted({one.member for one in self.tasks}))
 
     @property
     def offsets(self) -> Positions:
-        """All contributions merged: where the whole region is."""
-        merged: dict[TopicPartition, RegionPosition] = {}
-        for one in self.contributions:
-            merged.update(one.offsets)
-        return MappingProxyType(merged)
+        """The positions of all tasks: where the whole region is."""
+        return MappingProxyType({place: at for one in self.tasks for place, at in one.offsets.items()})
 
-    def of(self, member: str) -> Contribution | None:
-        """The contribution of `member`."""
-        return next((one for one in self.contributions if one.member == member), None)
+    def of(self, task: TaskId) -> TaskSnapshot | None:
+        """The snapshot of `task`."""
+        return next((one for one in self.tasks if one.task == task), None)
 
 
 def merged(
@@ -100,36 +106,23 @@ def merged(
     sequence: int,
     epoch: int,
     generation: int,
-    members: Iterable[str],
-    contributions: Sequence[Contribution],
+    tasks: Iterable[TaskSnapshot],
     ever_owned: Iterable[TopicPartition],
 ) -> Manifest:
     """Return the manifest of a barrier to which all its members contributed.
 
-    Raises InconsistentCheckpointError if a member is missing or a stranger contributed. Also raises it if a partition
-    was contributed twice, or a partition that the region ever owned is not covered.
+    Raises InconsistentCheckpointError if a task or a partition was contributed twice, or if a partition that the region
+    ever owned is not covered.
     """
-    named = sorted(set(members))
-    given = sorted(one.member for one in contributions)
-    if given != named:
-        raise InconsistentCheckpointError(
-            "the contributions are not those of the members that the barrier names",
-            sequence=sequence,
-            named=",".join(named),
-            contributed=",".join(given),
-        )
-    owner: dict[TopicPartition, str] = {}
-    for one in contributions:
+    ordered = tuple(sorted(tasks, key=lambda one: one.task))
+    owner: dict[TopicPartition, TaskSnapshot] = {}
+    seen: dict[TaskId, TaskSnapshot] = {}
+    for one in ordered:
+        check_apart(seen.get(one.task), one, sequence)
+        seen[one.task] = one
         for partition in one.offsets:
-            if partition in owner:
-                raise InconsistentCheckpointError(
-                    "two members contributed the same partition",
-                    topic=partition.topic,
-                    partition=partition.partition,
-                    members=f"{owner[partition]},{one.member}",
-                    sequence=sequence,
-                )
-            owner[partition] = one.member
+            check_apart(owner.get(partition), one, sequence)
+            owner[partition] = one
     if uncovered := sorted(set(ever_owned) - owner.keys()):
         raise InconsistentCheckpointError(
             "a partition that the region has owned is in no contribution",
@@ -138,20 +131,31 @@ def merged(
             uncovered=len(uncovered),
             sequence=sequence,
         )
-    ordered = tuple(sorted(contributions, key=lambda one: one.member))
     return Manifest(region, group, sequence, epoch, generation, ordered)
+
+
+def check_apart(before: TaskSnapshot | None, now: TaskSnapshot, sequence: int) -> None:
+    """Raise InconsistentCheckpointError if there is a snapshot before this one."""
+    if before is not None:
+        raise InconsistentCheckpointError(
+            "a task was contributed twice, or a partition in two tasks",
+            hint="the assignor must give all partitions of a task to one member",
+            tasks=", ".join(sorted({str(before.task), str(now.task)})),
+            members=f"{before.member},{now.member}",
+            sequence=sequence,
+        )
 
 
 def encode(manifest: Manifest) -> bytes:
     """The one way in which this manifest is written."""
     payload = canonical(
         {
-            "contributions": {one.member: _plain(one) for one in manifest.contributions},
             "epoch": manifest.epoch,
             "generation": manifest.generation,
             "group": manifest.group,
             "region": manifest.region,
             "sequence": manifest.sequence,
+            "tasks": plain_snapshots(manifest.tasks),
         }
     )
     return _HEAD.pack(MAGIC, VERSION, len(payload), zlib.crc32(payload)) + payload
@@ -218,6 +222,12 @@ def _payload(data: bytes) -> bytes:
     magic, version, length, crc = _HEAD.unpack_from(data)
     if magic != MAGIC:
         raise AlienManifest("the bytes are not a kohort manifest", magic=magic.hex())
+    if version == OF_MEMBERS:
+        raise AlienManifest(
+            "the manifest has a state for each member, and this version of kohort one for each task",
+            hint="go on with the version that wrote it, or begin a region in another group",
+            version=version,
+        )
     if version != VERSION:
         raise AlienManifest("the manifest's version is not known here", version=version, hint="upgrade kohort")
     if length > MAX_PAYLOAD_BYTES or len(data) != _HEAD.size + length:
@@ -230,32 +240,41 @@ def _payload(data: bytes) -> bytes:
     return payload
 
 
-def _plain(one: Contribution) -> dict[str, Any]:
-    carried = {"carried": plain_positions(one.carried)} if one.carried else {}
-    return carried | {
-        "offsets": plain_positions(one.offsets),
-        "state": {"bytes": one.state.length_bytes, "sha256": one.state.digest},
+def plain_snapshots(tasks: Iterable[TaskSnapshot]) -> dict[str, dict[str, Any]]:
+    """The snapshots by task, as JSON takes them."""
+    return {
+        str(one.task): {
+            "by": one.member,
+            "offsets": plain_positions(one.offsets),
+            "state": {"bytes": one.state.length_bytes, "sha256": one.state.digest},
+            "version": one.version,
+        }
+        for one in tasks
     }
 
 
-def _manifest(value: Mapping[str, Any]) -> Manifest:
-    contributions = tuple(
-        Contribution(
-            member=member,
+def read_snapshots(value: Mapping[str, Any]) -> tuple[TaskSnapshot, ...]:
+    """Parse snapshots. Raises ValueError, TypeError or KeyError for invalid ones."""
+    return tuple(
+        TaskSnapshot(
+            task=TaskId.parsed(text_of(task)),
+            member=text_of(one["by"]),
             offsets=MappingProxyType(read_positions(one["offsets"])),
             state=StateReference(digest_of(one["state"]["sha256"]), whole(one["state"]["bytes"])),
-            carried=MappingProxyType(read_positions(one.get("carried", {}))),
+            version=whole(one["version"]),
         )
-        for member, one in sorted(value["contributions"].items())
+        for task, one in value.items()
     )
+
+
+def _manifest(value: Mapping[str, Any]) -> Manifest:
     return merged(
         region=text_of(value["region"]),
         group=text_of(value["group"]),
         sequence=whole(value["sequence"]),
         epoch=whole(value["epoch"]),
         generation=whole(value["generation"]),
-        members=value["contributions"],
-        contributions=contributions,
+        tasks=read_snapshots(value["tasks"]),
         ever_owned=(),
     )
 

@@ -58,12 +58,12 @@ class RequestReset:
 
 @dataclass(frozen=True, slots=True)
 class GoBack:
-    """Join the region's epoch: read its newest checkpoint, restore the state, seek what is assigned."""
+    """Join the region's epoch: read its newest checkpoint, restore the states of tasks, seek what is assigned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Contribute:
-    """Snapshot the state (nothing is being handled) and contribute it with these offsets."""
+    """Snapshot the states (nothing is being handled) and contribute them with these offsets."""
 
     barrier: Barrier
     offsets: Positions

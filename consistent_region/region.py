@@ -1,16 +1,18 @@
 """ConsistentRegion: state over a consumer group in which every record counts exactly once."""
 
+import inspect
 import logging
 import socket
 import threading
 import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.coordinator import KEPT_CHECKPOINTS, LEASE_S, MAX_CONSECUTIVE_RESETS, RegionCoordinator
-from kohort.consistent_region.effects import Effects, SinkPlace, TransactionalSink
+from kohort.consistent_region.effects import SinkPlace, TransactionalSink
 from kohort.consistent_region.errors import ConfigurationError, UnsupportedError
 from kohort.consistent_region.file_state import FileState
 from kohort.consistent_region.group_check import client_id
@@ -30,6 +32,8 @@ from kohort.consistent_region.start_positions import StartPosition
 from kohort.consistent_region.state import DictState, StateHandle
 from kohort.consistent_region.states import RegionState
 from kohort.consistent_region.store import Store
+from kohort.consistent_region.task_states import MakeState, Migrate, TaskStates
+from kohort.consistent_region.tasks import TaskId, TaskMap, TaskRule
 from kohort.consistent_region.triggers import Periodic, Trigger
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.consumer_config import SETTINGS, ConsumerConfig
@@ -44,34 +48,39 @@ log = logging.getLogger("kohort.region")
 
 CLOSE_S = 2.0
 TURN_WAIT_S = 0.2
-EAGER = ("range", "roundrobin", "sticky")
+SPLITTING = ("roundrobin", "sticky", "cooperative-sticky")
 
 
 class ConsistentRegion:
-    """One member of a consistent region. Every process of the region creates one with equal settings and its own name.
-
-        state = DictState()
+    """One member of a consistent region. Every process of the region creates one with equal settings.
 
         def count(record, state):
             key = record.key.decode()
             state[key] = state.get(key, 0) + 1
 
-        ConsistentRegion("bills", group="billing", topics=["payments"], bootstrap="localhost:9092", member="one",
-                         coordinator="sqlite:///bills.db", trigger=Periodic(5), state=state, handler=count).run()
+        ConsistentRegion("bills", group="billing", topics=["payments"], bootstrap="localhost:9092",
+                         coordinator="sqlite:///bills.db", trigger=Periodic(5), state=DictState, handler=count).run()
 
-    `region_id`, `group`: a group belongs to one region. `topics` or `pattern`: the subscription. `member`: this
-    process's name, constant over restarts, by default the host's name. `coordinator`: a URL (see `open_store`) or a
-    `Store`, equal in all members. `state`: a `StateHandle`. `handler(record, state)` is called once for each record and
-    must change only `state`. Its other effects are repeated after a reset. `sinks`, by name: the handler's effects
-    through them become visible with the checkpoints, exactly once. None removes a former sink. `hand_over`: True
-    selects COOPERATIVE assignment. Moving partitions are then read on by their new owner, and the others without
-    interruption, without a reset of the region. It must be equal in all members. `on_moment`: a callback, on the thread
-    of `run`, for each entry of the `timeline`. An exception in it ends the member. `settings`: those of the `Consumer`.
+    `region_id`, `group`: a group belongs to one region. `topics` or `pattern`: the subscription. `coordinator`: a URL
+    (see `open_store`) or a `Store`, equal in all members. `member`: a label of this process, by default the host's name
+    with a number of its own. Of two processes with one label, the older is fenced.
 
-    A killed member restores its state and positions when it is started again under its name. Until then other members
-    read its partitions, and its state stays part of every checkpoint. No checkpoint completes for `lease_s` after its
-    last renewal, because it may return. `state` is exact at checkpoints. The contents of `coordinator.manifest` are
-    final, the state in memory may still be undone.
+    `tasks`: the units of state. With "number", the default for `topics`, a task is partition n of all of them, which
+    have equal numbers of partitions. With "topic", the default for `pattern`, it is one partition of one topic.
+    `{"sales": ["orders", "payments"]}` names sets of topics. `state`: makes the state of one task: a class without
+    arguments, or a function that may take the task. `handler(record, state)` is called once for each record with the
+    state of its task, and must change only that. Its other effects are repeated after a reset. `sinks`, by name: the
+    handler's effects through them become visible with the checkpoints, exactly once. None removes a former sink.
+
+    `state_version`, `migrate`: the version of the states' form, and a function `(old_version, state)` that changes a
+    state of an older one. `hand_over`: True selects COOPERATIVE assignment. A moving task is then continued by its new
+    owner, and the others without interruption, without a reset of the region. It must be equal in all members.
+    `on_moment`: a callback, on the thread of `run`, for each entry of the `timeline`. An exception in it ends the
+    member. `settings`: those of the `Consumer`.
+
+    States follow their partitions. The next owner of a task, in any process, restores its state and continues it.
+    States are exact at checkpoints. The contents of `coordinator.manifest` are final, states in memory may still be
+    undone.
 
     Raises ConfigurationError at once for invalid settings.
     """
@@ -88,7 +97,10 @@ class ConsistentRegion:
         member: str | None = None,
         coordinator: str | Store = "memory:",
         trigger: Trigger = Periodic(5.0),  # noqa: B008 -- a frozen value
-        state: StateHandle | None = None,
+        tasks: TaskRule | None = None,
+        state: Callable[..., StateHandle] = DictState,
+        state_version: int = 1,
+        migrate: Migrate | None = None,
         sinks: Mapping[str, TransactionalSink | None] | None = None,
         hand_over: bool = False,
         start_position: StartPosition | str = "default",
@@ -117,13 +129,17 @@ class ConsistentRegion:
         if self._topics == ():
             raise ConfigurationError("a region reads at least one topic", setting="topics")
         self._pattern = pattern
-        name = member or socket.gethostname()
+        name = member or f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+        rule = tasks if tasks is not None else "number" if pattern is None else "topic"
+        task_map = TaskMap.of(rule)
+        check_positive("state_version", state_version)
         with _refused():
             if pattern is not None:
                 Subscription.matching(pattern)
             self._consumer_settings = consumer_settings(
                 settings,
                 topics=len(self._topics or ()),
+                together=rule != "topic",
                 drain_timeout_s=drain_timeout_s,
                 reset_timeout_s=reset_timeout_s,
                 checkpoint_timeout_s=checkpoint_timeout_s,
@@ -143,19 +159,11 @@ class ConsistentRegion:
             checkpoint_timeout_s=checkpoint_timeout_s,
             hand_over=hand_over,
         )
-        self.state: StateHandle = DictState() if state is None else state
-        if isinstance(self.state, FileState) and self.state.kept <= kept_checkpoints:
-            # Otherwise an operator could go back to a checkpoint without its files, and going back deletes the later
-            # checkpoints.
-            raise ConfigurationError(
-                f"a FileState that keeps {self.state.kept} copies is not enough for {kept_checkpoints} checkpoints",
-                hint=f"FileState(..., kept={kept_checkpoints + 1})",
-                setting="kept_checkpoints",
-            )
         self._bootstrap = bootstrap
         self._group = group
-        # Without sinks, too: a checkpoint of a life that had some holds what they owe beside the state.
-        self._effects = Effects(self.state, sinks or {})
+        self._task_map = task_map
+        made = maker(state, kept_checkpoints)
+        self._states = TaskStates(made, sinks, version=state_version, migrate=migrate)
         self._handler = handler
         self._on_data_loss = on_data_loss
         self._member = RegionMember(name, self.settings)
@@ -202,10 +210,10 @@ class ConsistentRegion:
                 self._member,
                 self.coordinator,
                 consumer,
-                self._effects,
+                self._states,
                 self._handler,
                 time.monotonic,
-                handed=self.state,
+                task_map=self._task_map,
                 start=self._start,
                 matched=None if self._pattern is None else lambda: _matched(consumer),
                 on_data_loss=self._on_data_loss,
@@ -219,10 +227,9 @@ class ConsistentRegion:
                 if self._owns_store:
                     stack.callback(self.coordinator.store.close)
                 stack.callback(consumer.close, CLOSE_S)
-                stack.callback(self._effects.close)
+                stack.callback(self._states.close)
                 stack.callback(conductor.stop)
-                here = SinkPlace(self.coordinator.region, self._group, self._member.name, consumer.group_metadata)
-                self._effects.open(here)
+                self._states.open(SinkPlace(self.coordinator.region, self._group, consumer.group_metadata))
                 conductor.register()
                 consumer.subscribe(self._topics, pattern=self._pattern, hooks=conductor)
                 conductor.subscribed()
@@ -240,6 +247,11 @@ class ConsistentRegion:
         self._member.make_consistent(time.monotonic())
 
     # --- seeing
+
+    @property
+    def states(self) -> Mapping[TaskId, StateHandle]:
+        """The states of the tasks that this member has now. Read them on the thread of `run`."""
+        return self._states.states
 
     def region_state(self) -> RegionState:
         """The state of this member."""
@@ -286,6 +298,7 @@ def consumer_settings(
     reset_timeout_s: float,
     checkpoint_timeout_s: float = CHECKPOINT_TIMEOUT_S,
     hand_over: bool = False,
+    together: bool = False,
 ) -> dict[str, Any]:
     """The consumer's settings in a region: `given`, and those that consistency requires (CR-07, CR-08).
 
@@ -327,7 +340,7 @@ def consumer_settings(
     default_ms = SETTINGS["request_timeout_ms"].default
     settings["request_timeout_ms"] = max(settings.get("request_timeout_ms", default_ms), least_request_ms)
     settings["metadata_max_age_ms"] = min(settings.get("metadata_max_age_ms", 2_000), 2_000)
-    settings["assignors"] = _assignors(settings.get("assignors", ()), topics, hand_over)
+    settings["assignors"] = _assignors(settings.get("assignors", ()), topics, hand_over, together)
     return settings
 
 
@@ -344,25 +357,70 @@ def _refused() -> Iterator[None]:
         raise ConfigurationError(wrong.message, hint=wrong.hint, **wrong.place) from wrong
 
 
-def _assignors(given: Iterable[Any], topics: int, hand_over: bool) -> list[Any]:
-    """Select EAGER assignors, or COOPERATIVE ones with `hand_over`. Others are left out with a warning.
+def _assignors(given: Iterable[Any], topics: int, hand_over: bool, together: bool) -> list[Any]:
+    """Select EAGER assignors, or COOPERATIVE ones with `hand_over`, and only those that keep the partitions of a task
+    together. Others are left out with a warning.
 
-    If none is left, returns the default assignor for the number of topics.
+    If none is left, returns the default assignor.
     """
     from kohort.assignors import Rebalance
     from kohort.assignors import get as assignor_of
 
     wanted = Rebalance.COOPERATIVE if hand_over else Rebalance.EAGER
-    why = "partitions are handed over one by one" if hand_over else "without hand_over, a region revokes all partitions"
+    why = "tasks are handed over one by one" if hand_over else "without hand_over, a region revokes all partitions"
     chosen = []
     for one in given:
-        if (rebalance := assignor_of(one).rebalance) is wanted:
+        assignor = assignor_of(one)
+        if together and topics > 1 and assignor.name in SPLITTING:
+            log.warning("assignor %s splits tasks of several topics, and is left out", one)
+        elif assignor.rebalance is wanted:
             chosen.append(one)
         else:
-            log.warning("assignor %s is %s, and left out: %s", one, rebalance.name, why)
+            log.warning("assignor %s is %s, and left out: %s", one, assignor.rebalance.name, why)
+    alone = topics == 1 or not together
     if hand_over:
-        return chosen or ["cooperative-sticky"]
-    return chosen or ["range" if topics == 1 else "roundrobin"]
+        return chosen or ["cooperative-sticky" if alone else "copartition"]
+    return chosen or ["roundrobin" if alone and topics != 1 else "range"]
+
+
+def maker(state: Callable[..., StateHandle], kept_checkpoints: int) -> MakeState:
+    """Return a function that makes the state of a task. Raises ConfigurationError for anything that makes none."""
+    if not callable(state):
+        raise ConfigurationError(
+            f"state= makes the state of each task, and a {type(state).__name__} is one state",
+            hint=f"state={type(state).__name__}, or a function: state=lambda task: ...",
+            setting="state",
+        )
+    takes = _required_arguments(state)
+    if takes > 1 or (takes and isinstance(state, type)):
+        raise ConfigurationError(
+            "state= is a class without arguments, or a function that takes a task or nothing",
+            hint="state=lambda task: ...",
+            setting="state",
+        )
+
+    def make(task: TaskId) -> StateHandle:
+        made = state(task) if takes else state()
+        if isinstance(made, FileState) and made.kept <= kept_checkpoints:
+            # Otherwise an operator could go back to a checkpoint without its files, and going back deletes the later
+            # checkpoints.
+            raise ConfigurationError(
+                f"a FileState that keeps {made.kept} copies is not enough for {kept_checkpoints} checkpoints",
+                hint=f"FileState(..., kept={kept_checkpoints + 1})",
+                setting="kept_checkpoints",
+            )
+        return made
+
+    return make
+
+
+def _required_arguments(function: Callable[..., Any]) -> int:
+    try:
+        parameters = inspect.signature(function).parameters.values()
+    except ValueError:  # a class in C, as dict
+        return 0
+    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
+    return sum(one.kind in positional and one.default is one.empty for one in parameters)
 
 
 def _matched(consumer: Consumer) -> list[TopicPartition]:

@@ -6,7 +6,7 @@ coordinator, the state and the clock are arguments, so the seeded simulation of 
 """
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import chain
 from math import inf
 from typing import Any, Protocol
@@ -17,7 +17,8 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
 from kohort.consistent_region import ready as rd
 from kohort.consistent_region.checkpoint_barrier import CheckpointTicket, MembershipView
-from kohort.consistent_region.coordinator import RegionCoordinator
+from kohort.consistent_region.coordinator import RegionCoordinator, TaskStarts
+from kohort.consistent_region.effects import TaskTerm
 from kohort.consistent_region.errors import (
     BarrierOver,
     CoordinatorUnavailable,
@@ -25,6 +26,7 @@ from kohort.consistent_region.errors import (
     InconsistentCheckpointError,
     NotRegisteredError,
     RegionError,
+    TaskTaken,
     TopicRecreatedError,
     TruncationError,
 )
@@ -34,8 +36,9 @@ from kohort.consistent_region.offsets import Positions, RegionPosition
 from kohort.consistent_region.region_history import RegionHistory
 from kohort.consistent_region.region_member import NO_GENERATION, RegionMember, partition_of
 from kohort.consistent_region.start_positions import Lookups, StartPosition, beginnings, check_log
-from kohort.consistent_region.state import CheckpointListener, StateHandle
-from kohort.consistent_region.states import CLEAN, ENDED, READING
+from kohort.consistent_region.states import ENDED, READING
+from kohort.consistent_region.task_states import TaskStates
+from kohort.consistent_region.tasks import TaskId, TaskMap
 from kohort.consistent_region.witness import Witness, check_witnesses, witness_of
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offset_reset import OffsetReset
@@ -47,6 +50,8 @@ log = logging.getLogger("kohort.region")
 THROTTLE_S = 0.1
 MEMORY_LOOK_S = 1.0
 RECORDS_A_TURN = 1_000
+HAND_OVER_ATTEMPTS = 3
+ALL_TOGETHER = TaskMap()
 Handler = Callable[[Any, Any], object]
 
 
@@ -69,8 +74,8 @@ class RegionDriver(RebalanceHooks):
     """Drives one member.
 
     `clock` returns monotonic seconds. `turn` never sleeps longer than in `poll`. `matched`: as in `beginnings`.
-    `handler(record, handed)` is called once for each record. `handed` is `state` by default. An exception in it ends
-    the member. After the relaunch the record is handled again, from the state before it.
+    `handler(record, state)` is called once for each record, with the state of its task. An exception in it ends the
+    member. The next owner of the task handles the record again, from the state before it.
     """
 
     def __init__(
@@ -78,11 +83,11 @@ class RegionDriver(RebalanceHooks):
         member: RegionMember,
         coordinator: RegionCoordinator,
         consumer: GroupConsumer,
-        state: StateHandle,
+        states: TaskStates,
         handler: Handler,
         clock: Callable[[], float],
         *,
-        handed: object = None,
+        task_map: TaskMap = ALL_TOGETHER,
         start: StartPosition | None = None,
         matched: Callable[[], Iterable[TopicPartition]] | None = None,
         on_data_loss: str = "raise",
@@ -93,9 +98,9 @@ class RegionDriver(RebalanceHooks):
         self.member = member
         self.coordinator = coordinator
         self.consumer = consumer
-        self.state = state
+        self.states = states
         self.handler = handler
-        self.handed = state if handed is None else handed
+        self.task_map = task_map
         self.clock = clock
         self.start = start or StartPosition()
         self.matched = matched
@@ -105,7 +110,12 @@ class RegionDriver(RebalanceHooks):
         self.gaps: dict[TopicPartition, int] = {}
         self.diary = diary or RegionHistory()
         self._company = GroupCheck(
-            coordinator.region, coordinator.group, consumer.group_members, coordinator.members, coordinator.initial
+            coordinator.region,
+            coordinator.group,
+            consumer.group_members,
+            coordinator.members,
+            coordinator.initial,
+            task_map,
         )
         self._lineage = Lineage(consumer.topic_id, consumer.position_of)
         self._paused = False
@@ -117,7 +127,7 @@ class RegionDriver(RebalanceHooks):
 
     def register(self) -> None:
         """Raises ConfigurationError, RegionStopped, CoordinatorUnavailable: nothing is subscribed then."""
-        admission = self.coordinator.register(self.member.name)
+        admission = self.coordinator.register(self.member.name, self.states.version)
         self.ticket = admission.ticket
         self._step(ev.Registered(admission.view, admission.past))
 
@@ -154,39 +164,26 @@ class RegionDriver(RebalanceHooks):
     # --- hooks
 
     def on_revoked(self, event: Revoked) -> None:
+        left = event.assignment - event.partitions
         if self.member.settings.hand_over:
-            self._hand_over(event)
+            view = self._hand_over(event.partitions, left)
+            self._step(ev.HandedOver(event.partitions, event.generation, view))
         else:
             self._report_none()
             self._step(ev.PartitionsRevoked(event.generation))
+        self.states.keep(self.task_map.grouped(left))
 
     def on_lost(self, event: Lost) -> None:
         self._report_none()
         self._step(ev.PartitionsLost(event.generation))
+        self.states.keep(())
 
     def on_assigned(self, event: Assigned) -> Mapping[TopicPartition, int] | None:
-        if self.member.settings.hand_over:
-            return self._take(event)
-        starts: Positions = {}
-        view: MembershipView | None = None
-        if self.member.state not in ENDED:
-            try:
-                check_witnesses(self._witnesses(event.assignment), self._look())
-                self._begin(event.assignment)
-                view = self.coordinator.report(self._ticket, event.generation, len(event.assignment))
-                # All members that must contribute to a checkpoint are now in this generation: none can complete between
-                # the report and this call.
-                starts = self.coordinator.seeks().starts(event.assignment)
-                if self.member.state in CLEAN:
-                    starts = self._on_the_log(starts)
-            except (CoordinatorUnavailable, NotRegisteredError, OperationTimeout) as error:
-                log.warning("assigned without a coordinator: %s", error)  # no starts: the member will go back
-                view, starts = None, {}
-            except KohortError as error:
-                self._step(ev.Broke(error))
+        view, starts = self._take(event.assignment, event.generation)
         self._company.assigned(self.clock())
-        self._step(ev.PartitionsAssigned(event.assignment, event.generation, starts, view))
-        if self.member.state not in CLEAN:
+        assigned = ev.StateTaken if self.member.settings.hand_over else ev.PartitionsAssigned
+        self._step(assigned(event.assignment, event.generation, starts, view))
+        if self.member.state not in READING:
             return None  # the reset seeks
         return {partition: position.offset for partition, position in starts.items()}
 
@@ -201,49 +198,74 @@ class RegionDriver(RebalanceHooks):
             text = f"records are gone from the log: {gap.reason}"
             self._step(ev.Broke(DataLossError(text, log_start=gap.start, **place)))
 
-    # --- partitions that change hands (see `hand_over.py`)
+    # --- tasks that move (see `hand_over.py`)
 
-    def _hand_over(self, event: Revoked) -> None:
+    def _hand_over(
+        self, partitions: frozenset[TopicPartition], left: frozenset[TopicPartition]
+    ) -> MembershipView | None:
+        """Store the cuts of tasks for their next owners. None if these will start from the newest checkpoint."""
         member = self.member
-        view: MembershipView | None = None
-        known = {one: member.offsets.next_of(one) for one in event.partitions}
-        positions = {one: position for one, position in known.items() if position is not None}
-        if member.state in READING and len(positions) == len(known):
-            try:
-                left = len(event.assignment - event.partitions)
-                told = self._lineage.told(positions)
-                view, handed = self.coordinator.hand_over(self._ticket, member.epoch, left, told)
-                view = view if handed or view.epoch > member.epoch else None
-            except (CoordinatorUnavailable, NotRegisteredError) as error:
-                log.warning("handing over: %s", error)
-            except KohortError as error:
-                self._step(ev.Broke(error))
+        try:
+            for _ in range(HAND_OVER_ATTEMPTS):
+                # The effects of a checkpoint that is complete by now are carried out here, and are in no cut.
+                self._step(ev.Looked(self._look()))
+                offsets = self._offsets(partitions)
+                if member.state not in READING or len(offsets) < len(self.task_map.grouped(partitions)):
+                    break
+                cuts = self.states.cut(offsets)
+                view, handed = self.coordinator.hand_over(self._ticket, member.epoch, member.base, len(left), cuts)
+                if handed:
+                    return view
+        except (CoordinatorUnavailable, NotRegisteredError) as error:
+            log.warning("handing over: %s", error)
+        except KohortError as error:
+            self._step(ev.Broke(error))
+        self._report(NO_GENERATION, len(left))
+        return None
+
+    def _take(
+        self, partitions: frozenset[TopicPartition], generation: int
+    ) -> tuple[MembershipView | None, dict[TopicPartition, RegionPosition]]:
+        """Start the tasks that are new here. Returns the view, None if there was none, and the starts of partitions."""
+        member = self.member
+        try:
+            if member.state in ENDED:
+                return None, {}
+            check_witnesses(self._witnesses(partitions), self._look())
+            self._begin(partitions)
+            if member.state not in READING:
+                return self.coordinator.report(self._ticket, generation, len(partitions)), {}
+            tasks = self.task_map.grouped(partitions)
+            # A partition that was added to a task that is here already starts without its state.
+            placed = {one for one in partitions if member.offsets.next_of(one) is not None}
+            live = tasks.keys() & self.states.states.keys()
+            new = {task: [one for one in ours if task not in live or one not in placed] for task, ours in tasks.items()}
+            new = {task: ours for task, ours in new.items() if ours}
+            answer = self.coordinator.take(self._ticket, member.epoch, generation, len(partitions), new)
+            starts = self._started(answer, live)
+        except (CoordinatorUnavailable, NotRegisteredError, OperationTimeout) as error:
+            log.warning("assigned without a coordinator: %s", error)  # no starts: the member will go back
+        except KohortError as error:
+            self._step(ev.Broke(error))
         else:
-            self._report_none()
-        self._step(ev.HandedOver(event.partitions, event.generation, view))
+            return answer.view, starts
+        return None, {}
 
-    def _take(self, event: Assigned) -> Mapping[TopicPartition, int] | None:
-        member = self.member
-        starts: Positions = {}
-        view: MembershipView | None = None
-        if member.state not in ENDED:
-            try:
-                check_witnesses(self._witnesses(event.assignment), self._look())
-                self._begin(event.assignment)
-                if member.state in READING:
-                    answer = self.coordinator.take(self._ticket, member.epoch, event.generation, event.assignment)
-                    view, starts = answer.view, self._on_the_log(answer.starts)
-                else:
-                    view = self.coordinator.report(self._ticket, event.generation, len(event.assignment))
-            except (CoordinatorUnavailable, NotRegisteredError, OperationTimeout) as error:
-                log.warning("assigned without a coordinator: %s", error)
-                view, starts = None, {}
-            except KohortError as error:
-                self._step(ev.Broke(error))
-        self._step(ev.StateTaken(event.assignment, event.generation, starts, view))
-        if member.state not in READING:
-            return None  # the reset seeks
-        return {partition: position.offset for partition, position in starts.items()}
+    def _started(self, answer: TaskStarts, live: Collection[TaskId] = ()) -> dict[TopicPartition, RegionPosition]:
+        """Start tasks, except the states of `live` ones. Returns the starts of their partitions."""
+        starts = self._on_the_log(answer.positions)
+        new = {task: start for task, start in answer.starts.items() if task not in live}
+        lineage = answer.view.past.lineage
+        check_witnesses(self.states.fence(new, TaskTerm(lineage, answer.term)), answer.view)
+        self.states.start(new, lineage)
+        return starts
+
+    def _offsets(self, partitions: Iterable[TopicPartition]) -> dict[TaskId, Positions]:
+        """The positions of tasks, with the epochs of what was polled. A task without a position is left out."""
+        told = self._lineage.told(self.member.offsets.positions())
+        tasks = self.task_map.grouped(partitions)
+        found = {task: {one: told[one] for one in ours if one in told} for task, ours in tasks.items()}
+        return {task: at for task, at in found.items() if at and task in self.states.states}
 
     # --- inner
 
@@ -271,19 +293,22 @@ class RegionDriver(RebalanceHooks):
         complete = self.member.metrics["checkpoints_total"]
         self.member.step(event, self.clock())
         self.diary.saw(self.member, self.clock(), event)
-        if self.member.metrics["checkpoints_total"] > complete and isinstance(self.state, CheckpointListener):
+        if self.member.metrics["checkpoints_total"] > complete:
             try:
-                self.state.completed()
+                self.states.completed(self.member.witness)
             except KohortError as error:
                 self.member.step(ev.Broke(error), self.clock())
 
     def _report_none(self) -> None:
-        """Report that the member has no partitions, so that no checkpoint waits for it. If this fails, one may time
-        out."""
+        """Report that the member has no partitions, so that no checkpoint waits for it."""
+        self._report(NO_GENERATION, 0)
+
+    def _report(self, generation: int, owned: int) -> None:
+        """Report the partitions of the member. If this fails, a checkpoint may time out."""
         if self.member.state in ENDED or self.ticket is None:
             return
         try:
-            self.coordinator.report(self.ticket, NO_GENERATION, 0)
+            self.coordinator.report(self.ticket, generation, owned)
         except (CoordinatorUnavailable, NotRegisteredError) as error:
             log.warning("report: %s", error)
         except RegionError as error:
@@ -326,7 +351,7 @@ class RegionDriver(RebalanceHooks):
         log.warning("%s is not registered at the coordinator any more: registering again", self.member.name)
         self.ticket = None  # if only the response is lost, the old ticket belongs to another process
         try:
-            admission = self.coordinator.register(self.member.name)
+            admission = self.coordinator.register(self.member.name, self.states.version)
         except CoordinatorUnavailable as error:
             return ev.CoordinatorFailed(error)
         except KohortError as error:
@@ -337,16 +362,12 @@ class RegionDriver(RebalanceHooks):
     def _go_back(self) -> ev.Event:
         assigned = self.consumer.assignment
         self._begin(assigned)
-        holds = assigned if self.member.settings.hand_over else None
-        # In no generation until the state is restored: a barrier waits no longer than the restore of a large one may
+        tasks = self.task_map.grouped(assigned)
+        self.states.keep(tasks)
+        # In no generation until the states are restored: a barrier waits no longer than the restore of a large one may
         # take.
-        back = self.coordinator.go_back(self._ticket, NO_GENERATION, 0, holds)
-        if back.manifest is None or back.state is None:
-            self.state.reset_initial()
-        else:
-            own = back.manifest.of(self.member.name)
-            self.state.restore(back.state, own.taken_at if own else {})
-        starts = self._on_the_log(back.seeks.starts(assigned))
+        back = self.coordinator.go_back(self._ticket, tasks)
+        starts = self._started(back)
         for partition, position in starts.items():
             try:
                 self.consumer.seek(partition, position.offset, leader_epoch=position.leader_epoch)
@@ -357,10 +378,11 @@ class RegionDriver(RebalanceHooks):
         return ev.WentBack(back.view, starts)
 
     def _contribute(self, ask: rd.Contribute) -> ev.Event:
-        offsets = self._lineage.told(ask.offsets)
-        snapshot = self.state.snapshot(offsets)
+        cuts = self.states.contribution(self._offsets(ask.offsets))
         try:
-            return ev.Contributed(self.coordinator.contribute(self._ticket, ask.barrier, offsets, snapshot))
+            return ev.Contributed(self.coordinator.contribute(self._ticket, ask.barrier, cuts))
+        except TaskTaken:
+            return ev.Dispossessed()
         except BarrierOver:
             return ev.Looked(self._look())
         except InconsistentCheckpointError as error:
@@ -378,6 +400,8 @@ class RegionDriver(RebalanceHooks):
         if wanted <= initial.keys():
             return
         found = beginnings(wanted, initial, self.start, self.consumer, self.matched)
+        if not initial:
+            self.task_map.check_counts(found)
         self.coordinator.put_initial(self._ticket, self._lineage.named(found))
 
     def _on_the_log(self, starts: Positions) -> dict[TopicPartition, RegionPosition]:
@@ -461,7 +485,7 @@ class RegionDriver(RebalanceHooks):
             if record is None:
                 return done > 0
             try:
-                self.handler(record, self.handed)
+                self.handler(record, self.states.select(self.task_map.task_of(partition_of(record))))
             except BaseException as problem:
                 error = problem if isinstance(problem, KohortError) else _handler_error(record, problem)
                 self.member.failed(record, error, self.clock())

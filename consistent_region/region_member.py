@@ -26,7 +26,13 @@ from kohort.common.foreign_text import MOST_NOTICE_CHARACTERS, cut, escaped
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.checkpoint_barrier import NO_PAST, Barrier, MembershipView
-from kohort.consistent_region.errors import CoordinatorUnavailable, RegionError, RegionStopped, ResetFailedError
+from kohort.consistent_region.errors import (
+    CoordinatorUnavailable,
+    RegionError,
+    RegionStopped,
+    ResetFailedError,
+    StoreLost,
+)
 from kohort.consistent_region.offsets import OffsetManager, Positions
 from kohort.consistent_region.ready import (
     BeginCheckpoint,
@@ -57,7 +63,7 @@ from kohort.consistent_region.witness import Witness, check_memory
 
 # Partitions that move without a reset (COOPERATIVE groups). See `hand_over.py` for why each record counts once.
 def handed_over(member: "RegionMember", event: ev.HandedOver) -> None:
-    """Handle partitions that moved away. If the coordinator has their positions, nothing else changes."""
+    """Handle partitions that moved away. Nothing else changes, since no other task has effects of their records."""
     member._generation = NO_GENERATION
     member.metrics["partitions_handed_over_total"] += len(event.partitions) if event.view is not None else 0
     member.offsets.register(member.offsets.partitions - event.partitions)
@@ -66,8 +72,6 @@ def handed_over(member: "RegionMember", event: ev.HandedOver) -> None:
         setattr(member, name, deque(kept))
     if event.view is not None:
         member._saw(event.view)
-    elif member.state not in CLEAN:
-        member._void("partitions moved, and could not be handed over", forced=True, rebalance=False)
     member._check_room()
 
 
@@ -75,11 +79,11 @@ def taken(member: "RegionMember", event: ev.StateTaken) -> None:
     """Handle assigned partitions. `starts` has the positions of the new ones."""
     member._count_assignment(event.partitions)
     member._generation = event.generation
-    member.offsets.register(event.partitions)
-    if member.state in READING:
-        member.offsets.place({one: to for one, to in event.starts.items() if one in member.offsets.unplaced})
     if event.view is not None:
         member._saw(event.view)
+    member.offsets.register(event.partitions)
+    if member.state in READING:
+        member.offsets.place(event.starts)
     if member.state in READING and (event.view is None or member.offsets.unplaced):
         missing = "they were not handed over" if event.view is not None else "the report to the coordinator failed"
         member._void(f"partitions came, and {missing}", forced=True, rebalance=False)
@@ -112,7 +116,7 @@ NO_GENERATION: Final = -1
 
 
 class RegionMember:
-    """The machine. `name` is permanent: after a crash the member returns under the same name.
+    """The machine. `name`: the label of this process. States belong to tasks, and the next process has another name.
 
     Raises `IllegalTransition` (a defect of kohort) but no other error. Other errors are in `Ready.fatal`.
     """
@@ -440,6 +444,10 @@ class RegionMember:
             self._go_phase(Step.CONTRIBUTED)
         self._saw(event.view)
 
+    def _on_dispossessed(self, _event: ev.Dispossessed) -> None:
+        self._answered()
+        self._void("another member has started a task of this one", forced=True)
+
     def _on_coordinator_failed(self, event: ev.CoordinatorFailed) -> None:
         self._ask_failures += 1
         self.metrics["failed_control_requests_total"] += 1
@@ -454,9 +462,10 @@ class RegionMember:
         self._ask_not_before = self._now + min(BACKOFF_S * 2**self._ask_failures, BACKOFF_S_MAX)
 
     def _on_reregistered(self, event: ev.Reregistered) -> None:
-        if self._base is not None and event.view.newest != self._base:
+        same = event.view.past.lineage == self._past.lineage
+        if self._base is not None and not same:
             self._give_up(
-                ResetFailedError(
+                StoreLost(
                     "the coordinator has lost the checkpoint that this member's state grew from",
                     hint="restore its store, or start the members again to begin from the initial state",
                     member=self.name,
@@ -466,6 +475,7 @@ class RegionMember:
             return
         self._answered()
         self._past = event.view.past
+        self._newest_seen = self._newest_seen if same else 0
         # Its epochs are counted from the beginning again.
         self._epoch = self._region_epoch = event.view.epoch
         self._void("the coordinator had forgotten this member", forced=True)
@@ -518,6 +528,8 @@ class RegionMember:
 
     def _meet(self, view: MembershipView) -> None:
         barrier = view.barrier
+        if not self.offsets.partitions:
+            self._base = view.newest  # no state of this member grew from an older one
         if view.newest != self._base:
             self._void("a checkpoint was completed without this member", forced=True)
             return
@@ -573,7 +585,9 @@ class RegionMember:
             self._clear()
             return
         of = generation if rebalance and generation != NO_GENERATION else None
-        self._reset = RequestReset(self._epoch, reason, forced, of)
+        # Where tasks move one by one, the member goes back alone: no other state has effects of its records.
+        alone = forced and self.settings.hand_over
+        self._reset = None if alone else RequestReset(self._epoch, reason, forced, of)
         self._enter_reset()
         self._notice("reset_wanted", reason)
 
@@ -661,6 +675,7 @@ _HANDLERS: Final[dict[type, Callable[[RegionMember, Any], None]]] = {
     ev.ResetGranted: RegionMember._on_reset_granted,
     ev.WentBack: RegionMember._on_went_back,
     ev.Contributed: RegionMember._on_contributed,
+    ev.Dispossessed: RegionMember._on_dispossessed,
     ev.CoordinatorFailed: RegionMember._on_coordinator_failed,
     ev.Reregistered: RegionMember._on_reregistered,
     ev.RegionCommitSettled: RegionMember._on_commit_settled,

@@ -12,40 +12,41 @@ from typing import Any, Final
 
 from kohort.common.foreign_text import parsed_json
 from kohort.common.named_tuple import NamedTuple
-from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.checkpoint_barrier import NO_PAST, Barrier, StorePast
-from kohort.consistent_region.errors import CorruptManifest
+from kohort.consistent_region.errors import AlienManifest, CorruptManifest
 from kohort.consistent_region.manifest import (
     INT64_MAX,
-    Contribution,
-    StateReference,
+    TaskSnapshot,
     canonical,
-    digest_of,
     plain_positions,
+    plain_snapshots,
     read_positions,
+    read_snapshots,
     text_of,
     whole,
 )
 from kohort.consistent_region.offsets import Positions
+from kohort.consistent_region.tasks import TaskId
 
 CLOCKS_APART_S: Final = 5.0
+FORMAT: Final = 2
+OF_MEMBERS: Final = 1
 
 
 class MemberRecord(NamedTuple):
-    """One member of the region.
+    """One process of the region.
 
-    `incarnation`: the number of launches. `epoch`: the region's epoch that it has joined, -1 for none. `generation`:
-    the group's, as last reported, -1 for none. `owned`: its number of partitions. `since`: the first checkpoint that
-    must include it. `lease_deadline`: the time at which it becomes absent unless renewed, by the store's clock, or 0
-    after a clean stop. `lease_s`: the duration of its own lease, 0 if unknown. Durations differ while members are
-    reconfigured one by one.
+    `incarnation`: its number among all registrations. `epoch`: the region's epoch that it has joined, -1 for none.
+    `generation`: the group's, as last reported, -1 for none. `owned`: its number of partitions. `version`: of its
+    states. `lease_deadline`: the time at which it becomes absent unless renewed, by the store's clock. `lease_s`: the
+    duration of its own lease, 0 if unknown. Durations differ while members are reconfigured one by one.
     """
 
     incarnation: int
     epoch: int
     generation: int
     owned: int
-    since: int
+    version: int = 1
     lease_deadline: float = 0.0
     lease_s: float = 0.0
 
@@ -56,12 +57,13 @@ class MemberRecord(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class RegionRecord:
-    """A region. `members`: the registered ones.
+    """A region. `members`: the processes that are registered, and those that ended a short time ago.
 
-    `initial`: the start of each partition ever seen. It is written once, so it also lists all partitions ever owned.
-    `complete`: sequences of available checkpoints, ascending. `last_identity`: the member that has read a partition in
-    this epoch. `handed`: its position between two holders. `moved`: the members whose states include moves since the
-    last checkpoint (see `hand_over.py`). `failures`: the number of consecutive resets that were not forced.
+    `registrations`: their number so far. `term`: the number of times that a member started tasks. `initial`: the start
+    of each partition ever seen. It is written once, so it also lists all partitions ever owned. `complete`: sequences
+    of available checkpoints, ascending. `covered`: the number of partitions in the newest. `contributed`: the members
+    that contributed `tasks` to the barrier. `held`: the owner of each task in this epoch. `handed`: the cut of a task
+    between two owners (see `hand_over.py`). `failures`: the number of consecutive resets that were not forced.
     `reset_generation`: the group generation of the last reset for a rebalance. `past`: see `witness.py`.
     """
 
@@ -70,19 +72,22 @@ class RegionRecord:
     epoch: int = 0
     next_sequence: int = 1
     complete: tuple[int, ...] = ()
+    covered: int = 0
     retired_up_to: int = 0
+    registrations: int = 0
+    term: int = 0
     members: Mapping[str, MemberRecord] = field(default_factory=dict)
     initial: Positions = field(default_factory=dict)
     barrier: Barrier | None = None
     deadline: float = 0.0
-    contributions: tuple[Contribution, ...] = ()
+    contributed: tuple[str, ...] = ()
+    tasks: tuple[TaskSnapshot, ...] = ()
     last_at: float = 0.0
     reset_generation: int = -1
     failures: int = 0
     stopped: str | None = None
-    held: Mapping[TopicPartition, str] = field(default_factory=dict)
-    handed: Positions = field(default_factory=dict)
-    moved: tuple[str, ...] = ()
+    held: Mapping[TaskId, str] = field(default_factory=dict)
+    handed: Mapping[TaskId, TaskSnapshot] = field(default_factory=dict)
     past: StorePast = NO_PAST
 
     @property
@@ -99,36 +104,44 @@ def encode_record(record: RegionRecord) -> bytes:
             "barrier": barrier and [barrier.sequence, barrier.epoch, barrier.generation, list(barrier.members)],
             "last_at": record.last_at,
             "complete": list(record.complete),
-            "contributions": [
-                [one.member, plain_positions(one.offsets), one.state.digest, one.state.length_bytes]
-                for one in record.contributions
-            ],
+            "covered": record.covered,
+            "contributed": list(record.contributed),
             "deadline": record.deadline,
             "epoch": record.epoch,
             "failures": record.failures,
             "group": record.group,
-            "handed": plain_positions(record.handed),
-            "held": plain_holders(record.held),
+            "format": FORMAT,
+            "handed": plain_snapshots(record.handed.values()),
+            "held": {str(task): name for task, name in record.held.items()},
             "initial": plain_positions(record.initial),
-            "moved": list(record.moved),
             "members": {name: list(one) for name, one in record.members.items()},
             "next_sequence": record.next_sequence,
             "past": [record.past.lineage, record.past.voided_up_to, record.past.accepted],
             "region": record.region,
+            "registrations": record.registrations,
             "reset_generation": record.reset_generation,
             "retired_up_to": record.retired_up_to,
             "stopped": record.stopped,
+            "tasks": plain_snapshots(record.tasks),
+            "term": record.term,
         }
     )
 
 
 @lru_cache(maxsize=4)  # members that are threads of one process read the same bytes, one after another
 def decode_record(data: bytes) -> RegionRecord:
-    """Decode a record. Raises CorruptManifest if it is invalid."""
+    """Decode a record. Raises CorruptManifest if it is invalid, AlienManifest if it is of another format."""
     try:
-        return _read(parsed_json(data))
+        value = parsed_json(data)
+        if (found := value.pop("format", OF_MEMBERS)) == FORMAT:
+            return _read(value)
     except (ValueError, TypeError, LookupError, AttributeError) as problem:
         raise CorruptManifest(f"the region's record cannot be read: {problem}") from problem
+    raise AlienManifest(
+        "the region's record has another format",
+        hint="go on with the version of kohort that wrote it, or begin a region in another group",
+        format=found,
+    )
 
 
 def _barrier(sequence: Any, epoch: Any, generation: Any, members: Any) -> Barrier:
@@ -142,23 +155,18 @@ def _read(value: dict[str, Any]) -> RegionRecord:
         group=text_of(value.pop("group")),
         barrier=None if barrier is None else _barrier(*barrier),
         complete=tuple(map(whole, value.pop("complete"))),
-        contributions=tuple(
-            Contribution(
-                text_of(member),
-                MappingProxyType(read_positions(offsets)),
-                StateReference(digest_of(hex_), whole(length)),
-            )
-            for member, offsets, hex_, length in value.pop("contributions")
-        ),
+        contributed=_texts(value.pop("contributed")),
         deadline=_seconds(value.pop("deadline")),
-        handed=MappingProxyType(read_positions(value.pop("handed", {}))),
-        held=MappingProxyType(read_holders(value.pop("held", {}))),
+        handed=MappingProxyType({one.task: one for one in read_snapshots(value.pop("handed"))}),
+        held=MappingProxyType(
+            {TaskId.parsed(text_of(task)): text_of(name) for task, name in value.pop("held").items()}
+        ),
         initial=MappingProxyType(read_positions(value.pop("initial"))),
         last_at=_seconds(value.pop("last_at")),
-        moved=_texts(value.pop("moved", ())),
         members=MappingProxyType({text_of(name): _member(*one) for name, one in value.pop("members").items()}),
         past=_past(*value.pop("past")),
         stopped=None if stopped is None else text_of(stopped),
+        tasks=read_snapshots(value.pop("tasks")),
         **{name: whole(number) for name, number in value.items()},
     )
 
@@ -181,20 +189,3 @@ def _seconds(value: object) -> float:
 
 def _texts(values: Any) -> tuple[str, ...]:
     return tuple(map(text_of, values))
-
-
-def plain_holders(held: Mapping[TopicPartition, str]) -> dict[str, dict[str, str]]:
-    """topic -> partition -> member, as JSON takes it."""
-    topics: dict[str, dict[str, str]] = {}
-    for partition, name in sorted(held.items()):
-        topics.setdefault(partition.topic, {})[str(partition.partition)] = name
-    return topics
-
-
-def read_holders(topics: Mapping[str, Mapping[str, str]]) -> dict[TopicPartition, str]:
-    """The other way."""
-    return {
-        TopicPartition(text_of(topic), int(number)): text_of(name)
-        for topic, numbers in topics.items()
-        for number, name in numbers.items()
-    }

@@ -3,25 +3,26 @@
 import json
 import logging
 import time
-import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from kohort.common.foreign_text import parsed_json
-from kohort.consistent_region.effects import CommitId, SinkPlace
-from kohort.consistent_region.errors import ConfigurationError, FencedError, RegionError
+from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
+from kohort.consistent_region.errors import ConfigurationError, RegionError
 from kohort.consistent_region.settings import check_positive
 from kohort.consistent_region.sql_dialects import dialect_of
+from kohort.consistent_region.tasks import TaskId
+from kohort.consistent_region.witness import Witness
 
 log = logging.getLogger("kohort.region")
 
-_NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_sink (
-    region TEXT NOT NULL, consumer_group TEXT NOT NULL, member TEXT NOT NULL, sink TEXT NOT NULL, owner TEXT NOT NULL,
-    run TEXT NOT NULL, number BIGINT NOT NULL, PRIMARY KEY (region, consumer_group, member, sink))"""
-_WHO: Final = ("region", "consumer_group", "member", "sink")
-
-NO_RUN: Final = ""
+_NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_task (
+    region TEXT NOT NULL, consumer_group TEXT NOT NULL, task TEXT NOT NULL, sink TEXT NOT NULL,
+    owner TEXT NOT NULL, term BIGINT NOT NULL, lineage TEXT NOT NULL, sequence BIGINT NOT NULL,
+    PRIMARY KEY (region, consumer_group, task, sink))"""
+_KEY: Final = ("region", "consumer_group", "task", "sink")
+NO_LINEAGE: Final = ""
 RETRY_TIMEOUT_S: Final = 60.0
 RETRIED_AFTER_S: Final = 0.2
 
@@ -36,12 +37,12 @@ class SqlSink:
     `url`: `sqlite:///PATH`, or `postgresql://...` (needs psycopg, with %s as placeholder). Values of a statement are
     JSON scalars: text, numbers, true, false, null. `schema`: statements that run at each start.
 
-    The database has one row for each member and sink in `kohort_sink`. It has the last commit, which makes commits
-    idempotent, and the last opener, which fences older processes. Connecting times out after 10 s and a lock after 30
-    s, unless `url` has other values. A commit waits up to `retry_timeout_s` for a database that restarts or is away.
+    The database has one row for each task and sink in `kohort_task`. It has the checkpoint of the last commit, which
+    makes commits idempotent, and the last owner, which fences older ones. Connecting times out after 10 s and a lock
+    after 30 s, unless `url` has other values. A commit waits up to `retry_timeout_s` for a database that restarts.
 
     Raises ConfigurationError for another URL and for invalid values. If the database rejects a commit, it raises
-    RegionError from the driver's error: the member ends, and its next process commits the pending statements.
+    RegionError from the driver's error: the member ends, and the next owner commits the pending statements.
     """
 
     def __init__(self, url: str, *, schema: str = "", retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
@@ -50,10 +51,11 @@ class SqlSink:
         self._url = url
         self._dialect = dialect_of(url)
         self._schema = schema
-        self._collected: list[tuple[str, list[Any]]] = []
+        self._collected: dict[TaskId, list[tuple[str, list[Any]]]] = {}
+        self._selected: list[tuple[str, list[Any]]] = []
         self._connection: Any = None
         self._place: SinkPlace | None = None
-        self._owner = ""
+        self._terms: dict[TaskId, TaskTerm] = {}
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> None:
         """Have a statement run when the checkpoint that this record comes into is complete."""
@@ -61,40 +63,68 @@ class SqlSink:
             raise ConfigurationError(
                 f"a statement's values are a sequence, not {type(values).__name__}", hint="in the order of placeholders"
             )
-        self._collected.append((statement, list(values)))
+        self._selected.append((statement, list(values)))
 
     def open(self, place: SinkPlace) -> None:
         self._place = place
-        self._owner = uuid.uuid4().hex
-        marks = ", ".join([self._dialect.mark] * 7)
-        row = (
-            f"INSERT INTO kohort_sink ({', '.join(_WHO)}, owner, run, number) VALUES ({marks}) "
-            f"ON CONFLICT ({', '.join(_WHO)}) DO UPDATE SET owner = excluded.owner"
-        )
         tables = (*self._dialect.setup, _NOTES, *self._dialect.statements(self._schema))
-        self._run([*((one, ()) for one in tables), (row, (*self._who, self._owner, NO_RUN, 0))])
+        self._transact(lambda cursor: [cursor.execute(one) for one in tables])
 
-    def pre_commit(self) -> bytes:
-        if not self._collected:
+    def take(self, tasks: Collection[TaskId], term: TaskTerm) -> Mapping[TaskId, Witness]:
+        columns = (*_KEY, "owner", "term", "lineage", "sequence")
+        marks = ", ".join([self._dialect.mark] * len(columns))
+        taking = (
+            f"INSERT INTO kohort_task ({', '.join(columns)}) VALUES ({marks}) "
+            f"ON CONFLICT ({', '.join(_KEY)}) DO UPDATE SET owner = excluded.owner, term = excluded.term "
+            "WHERE kohort_task.owner <> excluded.owner OR kohort_task.term < excluded.term"
+        )
+        found: dict[TaskId, Witness] = {}
+
+        def take(cursor: Any) -> None:
+            for task in sorted(tasks):
+                cursor.execute(taking, (*self._key(task), *term, NO_LINEAGE, 0))
+                _owner, note = self._noted(cursor, task)
+                if note.lineage != NO_LINEAGE:
+                    found[task] = note
+
+        self._retried(take)
+        self._terms |= dict.fromkeys(tasks, term)
+        return found
+
+    def select(self, task: TaskId) -> None:
+        self._selected = self._collected.setdefault(task, [])
+
+    def pre_commit(self, task: TaskId) -> bytes:
+        if not (collected := self._collected.get(task)):
             return b""
         try:
-            for _statement, values in self._collected:
+            for _statement, values in collected:
                 for value in values:
                     self._check(value)
-            return json.dumps(self._collected, separators=(",", ":"), allow_nan=False).encode()
+            return json.dumps(collected, separators=(",", ":"), allow_nan=False).encode()
         except (TypeError, ValueError) as problem:
             raise ConfigurationError(
                 f"a statement's values are what JSON and the database hold: {problem}"
             ) from problem
 
-    def commit(self, prepared: bytes, at: CommitId) -> int:
-        statements = [(text, tuple(values)) for text, values in parsed_json(prepared or b"[]")]
-        number = self._retried(statements, at)
-        self._collected.clear()
-        return number
+    def commit(self, due: Sequence[DueEffects], at: Witness) -> None:
+        def carry_out(cursor: Any) -> None:
+            for task, prepared, _offsets in due:
+                owner, note = self._noted(cursor, task)
+                if owner != self._terms.get(task):
+                    log.info("task %s has another owner, which commits checkpoint %d", task, at.sequence)
+                elif note.lineage != at.lineage or note.sequence < at.sequence:
+                    for text, values in (one for segment in prepared for one in parsed_json(segment)):
+                        cursor.execute(
+                            text, *([tuple(values)] if values else [])
+                        )  # without values, % is a per cent sign
+                    self._note(cursor, task, at)
 
-    def abort(self) -> None:
-        self._collected.clear()
+        self._retried(carry_out)
+
+    def abort(self, task: TaskId) -> None:
+        if (collected := self._collected.get(task)) is not None:
+            collected.clear()
 
     def close(self) -> None:
         if self._connection is not None:
@@ -112,12 +142,12 @@ class SqlSink:
             value.encode()
         self._dialect.check(value)
 
-    def _retried(self, statements: Sequence[tuple[str, Sequence[Any]]], at: CommitId) -> int:
-        """As `_run`, again and again while the database is away. The note makes a repetition harmless."""
+    def _retried(self, work: Callable[[Any], object]) -> None:
+        """As `_transact`, again and again while the database is away. Notes make a repetition harmless."""
         until = time.monotonic() + self._retry_timeout_s
         while True:
             try:
-                return self._run(statements, at)
+                return self._transact(work)
             except RegionError as error:
                 cause = error.__cause__
                 if not isinstance(cause, Exception) or not self._dialect.passes(cause) or time.monotonic() >= until:
@@ -125,24 +155,13 @@ class SqlSink:
                 log.warning("the sink's database is away, and waited for: %s", cause)
             time.sleep(RETRIED_AFTER_S)
 
-    def _run(self, statements: Sequence[tuple[str, Sequence[Any]]], at: CommitId | None = None) -> int:
-        """Run statements in one transaction. With `at`, run them only if that commit is not noted, and note it."""
-        who = self._who
-        number = 0
+    def _transact(self, work: Callable[[Any], object]) -> None:
+        """Run `work` with a cursor in one transaction. Raises RegionError from the driver's error."""
         try:
-            connection = self._opened()
-            cursor = connection.cursor()
+            cursor = self._opened().cursor()
             try:
                 cursor.execute(self._dialect.begin)
-                noted = 0 if at is None else self._noted(cursor, at)
-                if at is not None and noted >= at.number:
-                    number = noted
-                else:
-                    for text, values in statements:
-                        cursor.execute(text, *([values] if values else []))  # without values, % is a per cent sign
-                    if at is not None:
-                        self._note(cursor, at)
-                        number = at.number
+                work(cursor)
                 cursor.execute("COMMIT")
             except BaseException:
                 # It may be over, or the connection gone: that is not what went wrong.
@@ -153,43 +172,33 @@ class SqlSink:
                 cursor.close()
         except self._dialect.errors() as problem:
             self.close()  # in an unknown state, so the next call opens another connection
+            assert self._place is not None, "open() comes first"
             raise RegionError(
                 f"the sink's database rejected the commit: {problem}",
-                hint="start the member again: it commits the pending statements",
-                **dict(zip(_WHO, who, strict=True)),
+                hint="start the member again: the next owner commits the pending statements",
+                region=self._place.region,
+                consumer_group=self._place.group,
+                sink=self._place.sink,
             ) from problem
-        return number
 
-    @property
-    def _who(self) -> tuple[str, str, str, str]:
+    def _key(self, task: TaskId) -> tuple[str, str, str, str]:
         assert self._place is not None, "open() comes first"
-        return self._place.names
+        return self._place.names(task)
 
     @property
-    def _ours(self) -> str:
-        return " AND ".join(f"{name} = {self._dialect.mark}" for name in _WHO)
+    def _of_task(self) -> str:
+        return " AND ".join(f"{name} = {self._dialect.mark}" for name in _KEY)
 
-    def _noted(self, cursor: Any, at: CommitId) -> int:
-        """Return the number of the last commit of this run, 0 before the first.
+    def _noted(self, cursor: Any, task: TaskId) -> tuple[TaskTerm, Witness]:
+        """Return the owner of a task and its last commit. The row is locked, so that another owner waits."""
+        read = f"SELECT owner, term, lineage, sequence FROM kohort_task WHERE {self._of_task}{self._dialect.row_lock}"
+        found = cursor.execute(read, self._key(task)).fetchone() or ("", 0, NO_LINEAGE, 0)
+        return TaskTerm(*found[:2]), Witness(*found[2:])
 
-        The row is locked, so that an older process waits. Raises FencedError if another process has opened the sink
-        since. After an operator went back, an older process could commit the number of the next commit, which would
-        then count as done.
-        """
-        asked = f"SELECT owner, run, number FROM kohort_sink WHERE {self._ours}{self._dialect.row_lock}"
-        owner, run, number = cursor.execute(asked, self._who).fetchone() or ("", NO_RUN, 0)
-        if owner != self._owner:
-            raise FencedError(
-                "a later process of this member has opened the sink",
-                hint="stop this one",
-                **dict(zip(_WHO, self._who, strict=True)),
-            )
-        return int(number) if run == at.run else 0
-
-    def _note(self, cursor: Any, at: CommitId) -> None:
+    def _note(self, cursor: Any, task: TaskId, at: Witness) -> None:
         mark = self._dialect.mark
-        noted = f"UPDATE kohort_sink SET run = {mark}, number = {mark} WHERE {self._ours}"
-        cursor.execute(noted, (at.run, at.number, *self._who))
+        noted = f"UPDATE kohort_task SET lineage = {mark}, sequence = {mark} WHERE {self._of_task}"
+        cursor.execute(noted, (at.lineage, at.sequence, *self._key(task)))
 
     def _opened(self) -> Any:
         if self._connection is None:

@@ -11,7 +11,7 @@ from kohort.consistent_region.offsets import Positions
 
 
 class StateHandle(Protocol):
-    """The interface of a region's state. All calls come on the thread of `run`, never while the handler runs.
+    """The interface of a task's state. All calls come on the thread of `run`, never while the handler runs.
 
     `offsets` belong to the state: store them with it in one write, or ignore them. A snapshot must be complete: after
     `restore` of it, the state is the same.
@@ -82,7 +82,7 @@ class SqliteState:
 
     A snapshot is the whole database with the offsets in a table of its own. They are written in the transaction with
     the handler's last writes, and `restore` rejects a snapshot with other offsets than the checkpoint's. A checkpoint
-    from a time when the member was absent has its state, but no offsets of it.
+    whose topics an operator had forgotten has no offsets to compare.
     """
 
     def __init__(self, schema: str) -> None:

@@ -1,7 +1,7 @@
 """The act of the group.
 
-Three members of a region read. One is killed, and a fourth joins. The killed member restarts under its name. At the end
-all records are in a checkpoint and committed.
+Three members of a region read. One is killed, and a fourth joins. The killed member restarts. At the end all records
+are in a checkpoint and committed.
 """
 
 import json
@@ -110,7 +110,7 @@ class GroupAct:
         self.say(f"{FOURTH} joins")
         self._watch(BACK_AFTER_S)
         self.crew.start(VICTIM)
-        self.say(f"{VICTIM} is started again: its counts are in the region's checkpoints under its name")
+        self.say(f"{VICTIM} is started again: counts are of partitions, and go with them to any member")
         self._watch_until(lambda: self._is_settled() and self.committed() == self.history.ends)
         self.crew.stop()
         self._look()
@@ -176,11 +176,11 @@ class Checkpoints:
         return {place.partition: at.offset for place, at in newest.offsets.items()} if newest else {}
 
     def totals(self, checkpoint: Manifest) -> Tally:
-        """The sum of all members' states."""
+        """The sum of all tasks' states."""
         whole: Tally = {}
-        for part in checkpoint.contributions:
+        for cut in checkpoint.tasks:
             state = DictState()
-            state.restore(self._region.state(part.state), {})
+            state.restore(self._region.state(cut.state), {})
             for key, counts in state.items():
                 aircraft = Aircraft(*key.split(BETWEEN))
                 whole[aircraft] = whole.get(aircraft, Totals()).plus(Totals(*counts))

@@ -48,20 +48,35 @@ class MemberTask(NamedTuple):
 
 
 class FlightState(DictState):
-    """Counts by `carrier|tail`, in the order of `Totals`. Reads are on the ledger before a checkpoint has them."""
+    """Counts of one task by `carrier|tail`, in the order of `Totals`."""
+
+    def __init__(self, log: "ReadLog") -> None:
+        super().__init__()
+        self._log = log
+
+    def count(self, record: Record) -> None:
+        """Add one record to the counts."""
+        key = f"{carrier_of(record)}{BETWEEN}{(record.key or b'').decode()}"
+        add(record, self.setdefault(key, [0] * len(Totals._fields)))
+        self._log.read(record)
+
+    def snapshot(self, offsets: Positions) -> bytes:
+        self._log.note()
+        return super().snapshot(offsets)
+
+
+class ReadLog:
+    """Puts on the ledger what the member reads, before a checkpoint has it, and what happens to it."""
 
     def __init__(self, name: str, ledger: Ledger) -> None:
-        super().__init__()
         self.generation = -1
         self._name = name
         self._ledger = ledger
         self._noted = 0
         self._next = (-1, 0)
 
-    def count(self, record: Record) -> None:
-        """Add one record to the counts."""
-        key = f"{carrier_of(record)}{BETWEEN}{(record.key or b'').decode()}"
-        add(record, self.setdefault(key, [0] * len(Totals._fields)))
+    def read(self, record: Record) -> None:
+        """One record was counted."""
         if self._next != (record.partition, record.offset) or record.offset - self._noted >= NOTED_EVERY:
             self.note()
             self._noted = record.offset
@@ -88,15 +103,11 @@ class FlightState(DictState):
         kind, partitions = NAMES.get(entry.kind, entry.kind), sorted(place.partition for place in entry.partitions)
         self._ledger.append(DemoEntry(self._name, kind, entry.generation, tuple(partitions), cause))
 
-    def snapshot(self, offsets: Positions) -> bytes:
-        self.note()
-        return super().snapshot(offsets)
-
 
 def run(task: MemberTask) -> None:
     """Read until SIGTERM or until the parent process has ended. Raises what the region or the ledger raises."""
     ledger = Ledger(Path(task.ledger))
-    state = FlightState(task.name, ledger)
+    log = ReadLog(task.name, ledger)
 
     def count(record: Record, state: FlightState) -> None:
         state.count(record)
@@ -112,9 +123,9 @@ def run(task: MemberTask) -> None:
         coordinator=f"sqlite:///{task.region}",
         trigger=Periodic(1.0),
         start_position="beginning",
-        state=state,
+        state=lambda: FlightState(log),
         handler=count,
-        on_moment=state.put_down,
+        on_moment=log.put_down,
         reset_timeout_s=60.0,
         client_id=f"kohort-demo-{task.name}",
         assignors=[task.assignor],
@@ -122,8 +133,8 @@ def run(task: MemberTask) -> None:
     )
     threading.Thread(target=_stop_with_parent, args=(region, os.getppid()), daemon=True).start()
     region.run()
-    state.note()
-    ledger.append(DemoEntry(task.name, "left", state.generation))
+    log.note()
+    ledger.append(DemoEntry(task.name, "left", log.generation))
 
 
 def _stop_with_parent(region: ConsistentRegion, parent: int) -> None:

@@ -29,6 +29,10 @@ class Faults:
     add_partition: float
     ghost: float
     gone: float
+    leave: float
+    sink_kill: float
+    sink_refused: float
+    operator: float
     static: bool
     interleaved: bool
 
@@ -51,6 +55,10 @@ class Faults:
             add_partition=chance.choice([0.0, 0.005]),
             ghost=rate(0.01),
             gone=chance.choice([0.0, 0.0, 0.002]),
+            leave=rate(0.02),
+            sink_kill=rate(0.05),
+            sink_refused=rate(0.02),
+            operator=chance.choice([0.0, 0.0, 0.003]),
             static=chance.random() < 0.3,
             interleaved=chance.random() < 0.7,
         )
@@ -101,6 +109,12 @@ class FlakyStore(MemoryStore):
         self._before()
         with super().read():
             yield self
+
+    def calm(self) -> MemoryStore:
+        """The same values, without faults, for an operator and for checks."""
+        calm = MemoryStore()
+        calm._values, calm._lock = self._values, self._lock
+        return calm
 
     def _before(self) -> None:
         self.world.interleave()

@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -36,6 +37,7 @@ class Chunk(NamedTuple):
     checkpoints: int
     deaths: int
     resets: int
+    events: dict[str, int]
     violations: tuple[str, ...]
     code: str
 
@@ -61,6 +63,7 @@ def chunk(asked: tuple[int, int, str]) -> Chunk:
         checkpoints=sum(one.checkpoints for one in histories),
         deaths=sum(one.deaths for one in histories),
         resets=sum(one.resets for one in histories),
+        events=dict(sum((Counter(one.events) for one in histories), Counter())),
         violations=tuple(violations),
         code=code,
     )
@@ -136,4 +139,6 @@ def main() -> int:
         f"{sum(one.checkpoints for one in found)} checkpoints, {sum(one.deaths for one in found)} deaths of processes, "
         f"{sum(one.resets for one in found)} resets"
     )
+    for event, times in sorted(sum((Counter(one.events) for one in found), Counter()).items()):
+        print(f"{event:24}{times:>12}")
     return 1 if violated else 0

@@ -7,6 +7,7 @@ seed that fails is run again by its number. `run(seed)` returns what happened, o
 
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from math import inf
@@ -16,8 +17,9 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.checkpoint_barrier import Barrier, CheckpointTicket, MembershipView
 from kohort.consistent_region.coordinator import RegionCoordinator
-from kohort.consistent_region.errors import RegionError
-from kohort.consistent_region.manifest import decode
+from kohort.consistent_region.effects import SinkPlace, unpacked
+from kohort.consistent_region.errors import CoordinatorUnavailable, FencedError, RegionError
+from kohort.consistent_region.manifest import TaskState, decode
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.region_driver import RegionDriver
 from kohort.consistent_region.region_member import RegionMember
@@ -27,14 +29,19 @@ from kohort.consistent_region.start_positions import StartPosition
 from kohort.consistent_region.state import StateHandle
 from kohort.consistent_region.states import RegionPhase, RegionState
 from kohort.consistent_region.store import Key
+from kohort.consistent_region.task_states import TaskStates
+from kohort.consistent_region.tasks import TaskId
 from kohort.consistent_region.triggers import OperatorDriven, Periodic, Trigger
-from kohort.network.group_types import OffsetAndMetadata
+from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.testing.simulation.faults import Faults, FlakyStore, Killed
 from kohort.testing.simulation.history import SimHistory, Twin, applied, split
 from kohort.testing.simulation.kafka import SimConsumer, SimGroup, SimLog, SimRecord, Violation, holds
+from kohort.testing.simulation.target import SimSink, SimTarget, SinkRefused
 
 GROUP, REGION = "g", "r"
 LEAST_FAULTS, LEAST_CHECKPOINTS = 5, 3
+# The errors that this world gives its members reasons for; any other end of a member is a violation.
+REASONS = (CoordinatorUnavailable, FencedError, SinkRefused)
 SETTLED_WITHIN_S = 120.0
 # A second of short histories catches the deliberate faults about as often as a second of long ones.
 LENGTHS_STEPS = (60, 60, 150, 400)
@@ -42,8 +49,8 @@ LENGTHS_STEPS = (60, 60, 150, 400)
 
 @dataclass(frozen=True, slots=True)
 class UnderTest:
-    """A state of the user's: how it is made, fed, and judged. `verify(states, records)` gets each member's snapshot in
-    a complete checkpoint, and the records that all of them together must hold, each once."""
+    """A state of the user's: how it is made, fed, and judged. `verify(states, records)` gets each task's snapshot in a
+    complete checkpoint, and the records that all of them together must hold, each once."""
 
     state: Callable[[], StateHandle]
     handler: Callable[[Any, Any], object]
@@ -60,25 +67,25 @@ class WatchedCoordinator(RegionCoordinator):
     __slots__ = ()
 
     def contribute(
-        self, ticket: CheckpointTicket, barrier: Barrier, offsets: Positions, state: bytes
+        self, ticket: CheckpointTicket, barrier: Barrier, cuts: Mapping[TaskId, TaskState]
     ) -> MembershipView:
         try:
-            return RegionCoordinator.contribute(self, ticket, barrier, offsets, state)
+            return RegionCoordinator.contribute(self, ticket, barrier, cuts)
         finally:
             self.store.world.check_writer(ticket, barrier)  # type: ignore[attr-defined]
 
 
 class Node:
-    """One process of a member."""
+    """One process of a member, at a `place` where processes follow each other, each with a `name` of its own."""
 
-    def __init__(self, world: "World", name: str) -> None:
+    def __init__(self, world: "World", place: str, name: str = "") -> None:
         self.world = world
-        self.name = name
-        member_id = name if world.faults.static else f"{name}#{world.serial()}"
+        self.place = place
+        self.name = name or f"{place}-{world.serial()}"
+        member_id = place if world.faults.static else f"{place}#{world.serial()}"
         self.consumer = SimConsumer(world, member_id)
-        self.history = SimHistory()
-        self.own = world.under_test.state() if world.under_test else None
-        self.member = RegionMember(name, world.settings)
+        self.sink = SimSink(world)
+        self.member = RegionMember(self.name, world.settings)
         coordinator = WatchedCoordinator(
             world.store,
             REGION,
@@ -87,11 +94,12 @@ class Node:
             checkpoint_timeout_s=world.settings.checkpoint_timeout_s,
             lease_s=world.lease_s,
         )
+        self.states = TaskStates(self.made, {"out": self.sink})
         self.conductor = RegionDriver(
             self.member,
             coordinator,
             self.consumer,
-            self.history if self.own is None else Twin(self.history, self.own),
+            self.states,
             self.handle,
             world.clock,
             start=world.start,
@@ -103,6 +111,7 @@ class Node:
 
     def turn(self) -> None:
         if not self.started:
+            self.states.open(SinkPlace(REGION, GROUP, lambda: ConsumerGroupMetadata(GROUP)))
             self.conductor.register()
             self.started = True
             self.conductor.subscribed()
@@ -111,7 +120,11 @@ class Node:
                 self.world.note(f"{self.name} is back")
         self.conductor.turn(0.0)
 
-    def handle(self, record: ev.RecordLike, _state: object) -> None:
+    def made(self, task: TaskId) -> StateHandle:
+        history = SimHistory()
+        return history if self.world.under_test is None else Twin(history, self.world.under_test.state())
+
+    def handle(self, record: ev.RecordLike, state: Any) -> None:
         world, member = self.world, self.member
         if world.chance.random() < world.faults.kill_in_handler:
             world.faults_done += 1
@@ -128,16 +141,19 @@ class Node:
         key = (member.epoch, member.generation, partition)
         if member.generation >= 0:  # between two, what is kept is read on under neither
             holds(world.owners.setdefault(key, self.name) == self.name, "I3", f"{at}: {world.owners[key]} has it too")
-        self.history.applied.setdefault(str(partition.partition), []).append(record.offset)
+        history = state
         if world.under_test is not None:
-            world.under_test.handler(record, self.own)
+            history = state.history
+            world.under_test.handler(record, state.state)
+        history.applied.setdefault(str(partition.partition), []).append(record.offset)
+        self.sink.add(record.partition, record.offset)
         world.note(at)
 
 
 class World:
     """Everything, and the checks of it."""
 
-    def __init__(self, seed: int, under_test: UnderTest | None = None, *, hand_over: bool = False) -> None:
+    def __init__(self, seed: int, under_test: UnderTest | None = None, *, hand_over: bool | None = None) -> None:
         self.seed = seed
         self.under_test = under_test
         self.chance = random.Random(seed)
@@ -147,6 +163,9 @@ class World:
         self.group = SimGroup(self)
         self.first_partitions = len(self.log.offsets)
         self.store: FlakyStore = FlakyStore(self)
+        self.target = SimTarget()
+        self.events: Counter[str] = Counter()
+        self.highest: dict[TopicPartition, int] = {}  # the offsets that any complete checkpoint had
         self.outage_until = 0.0
         self.cut_until: dict[str, float] = {}
         self.owners: dict[tuple[int, int, TopicPartition], str] = {}
@@ -168,7 +187,7 @@ class World:
             reset_timeout_s=6.0,
             checkpoint_timeout_s=3.0,
             look_interval_s=self.chance.choice([0.05, 0.5]),
-            hand_over=hand_over,
+            hand_over=seed % 2 == 1 if hand_over is None else hand_over,
         )
         self.lease_s: float = self.chance.choice([2.0, 6.0])
         kind = self.chance.choice(["beginning", "end", "default"])
@@ -231,18 +250,32 @@ class World:
         holds(steps < 20_000, "I14", f"{steps} steps")
         for partition, end in self.final_offsets().items():
             holds(not self.log.between(partition, end, 1 << 60), "I1", f"{partition} ends at {end}")
+            wanted = self.log.between(partition, self.initial[partition], end)
+            rows = sorted(self.target.rows.get(partition, ()))
+            holds(rows == wanted, "I16", f"the effects of {partition} are {rows} and not {wanted}")
+        self._check_kept()
+
+    def _check_kept(self) -> None:
+        """Every checkpoint that is kept can be gone back to."""
+        coordinator = RegionCoordinator(self.store.calm(), REGION, GROUP, self.clock)
+        for sequence in coordinator.checkpoints():
+            for cut in coordinator.whole(sequence).tasks:
+                self._state(cut.state.digest)
 
     def final_offsets(self) -> dict[TopicPartition, int]:
         """The final offsets of the newest complete checkpoint."""
         return self.manifests[max(self.manifests)]
 
     def settled(self) -> bool:
-        """True if every node that is not gone for good is back, and all records are in a complete checkpoint."""
+        """True if every node that is not gone for good is back, and all records are in a complete checkpoint and have
+        their effects."""
         if not self.manifests or any(node is None for name, node in self.nodes.items() if name not in self.gone):
             return False
         newest = self.final_offsets()
         return newest.keys() == self.log.offsets.keys() and all(
-            not self.log.between(one, offset, 1 << 60) for one, offset in newest.items()
+            not self.log.between(one, offset, 1 << 60)
+            and len(self.target.rows.get(one, ())) >= len(self.log.between(one, self.initial[one], offset))
+            for one, offset in newest.items()
         )
 
     def step(self, *, quiet: bool = False) -> None:
@@ -287,6 +320,7 @@ class World:
         except Killed:
             self._end(node, "killed")
         except RegionError as error:
+            holds(isinstance(error, REASONS), "I17", f"{node.name} ends by {type(error).__name__}: {error}")
             self._end(node, f"failed: {error}")
         finally:
             self.running.pop()
@@ -295,8 +329,8 @@ class World:
         self.note(f"{node.name} {why}")
         if node in self.ghosts:
             self.ghosts.remove(node)
-        elif self.nodes[node.name] is node:
-            self._die(node.name)
+        elif self.nodes[node.place] is node:
+            self._die(node.place)
 
     def _die(self, name: str) -> None:
         self.nodes[name] = None
@@ -343,8 +377,16 @@ class World:
         if node is not None and node.started and not faults.static and chance.random() < faults.ghost:
             self.note(f"{name} is started a second time")
             self.ghosts.append(node)
-            self.nodes[name] = Node(self, name)
+            self.nodes[name] = Node(self, name, node.name if chance.random() < 0.5 else "")
             self.faults_done += 1
+            self.events["second process"] += 1
+        if node is not None and node.started and chance.random() < faults.leave:
+            self.note(f"{name} leaves")
+            self._die(name)
+            self._stop(node)
+            self.events["graceful stop"] += 1
+        if chance.random() < faults.operator:
+            self._operate()
         if chance.random() < faults.cut:
             self.cut_until[name] = self.now + chance.choice([0.3, 4.0, 8.0])
             self.faults_done += 1
@@ -355,6 +397,32 @@ class World:
             self.log.append(self.log.add(), 0)
             self.group.rebalance()
             self.faults_done += 1
+
+    def _stop(self, node: "Node") -> None:
+        self.running.append(node)
+        try:
+            node.conductor.stop()
+            self.group.leave(node.consumer.member)
+        except Killed:
+            self.note(f"{node.name} is killed while it stops")
+        finally:
+            self.running.pop()
+
+    def _operate(self) -> None:
+        """An operator goes back to a checkpoint, or deletes old ones."""
+        coordinator = RegionCoordinator(self.store.calm(), REGION, GROUP, self.clock)
+        there = coordinator.checkpoints()
+        if not there:
+            return
+        sequence = self.chance.choice(there)
+        if self.chance.random() < 0.5:
+            coordinator.retire(sequence)
+            self.events["retired"] += 1
+            return
+        self.target.gone_behind.append(self.manifests[sequence])
+        self.manifests = {one: offsets for one, offsets in self.manifests.items() if one <= sequence}
+        self.events["went back"] += 1
+        coordinator.rewind(sequence)
 
     # --- checks
 
@@ -387,29 +455,37 @@ class World:
         manifest = decode(data, region=REGION, group=GROUP, sequence=sequence)
         offsets = {one: position.offset for one, position in manifest.offsets.items()}
         holds(offsets.keys() >= initial.keys(), "I6", f"checkpoint {sequence} lacks {initial.keys() - offsets.keys()}")
-        held: dict[str, list[int]] = {}
         states: dict[str, bytes] = {}
-        for part in manifest.contributions:
-            state = self.store.get(Key("state", GROUP, part.state.digest))
-            assert state is not None
-            if self.under_test is not None:
-                state, states[part.member] = split(state)
-            for number, found in applied(state).items():
-                held.setdefault(number, []).extend(found)
         records: list[SimRecord] = []
-        for partition, offset in offsets.items():
-            found = sorted(held.get(str(partition.partition), []))
-            wanted = self.log.between(partition, initial[partition].offset, offset)
-            holds(found == wanted, "I1/I2", f"checkpoint {sequence}, {partition}: {found} and not {wanted}")
-            records += [SimRecord(*partition, one) for one in wanted]
+        for cut in manifest.tasks:
+            found, states[str(cut.task)] = self._state(cut.state.digest)
+            numbers = {str(one.partition) for one in cut.offsets}
+            holds(found.keys() <= numbers, "I15", f"task {cut.task} has records of partitions {found.keys() - numbers}")
+            for partition, at in cut.offsets.items():
+                applied = found.get(str(partition.partition), [])
+                wanted = self.log.between(partition, initial[partition].offset, at.offset)
+                holds(applied == wanted, "I1/I2", f"checkpoint {sequence}, {partition}: {applied} and not {wanted}")
+                records += [SimRecord(*partition, one) for one in wanted]
         if self.under_test is not None:
             self.under_test.verify(states, records)
         before = self.manifests[max(self.manifests)] if self.manifests else {}
         for partition, offset in before.items():
             holds(offsets[partition] >= offset, "I5", f"checkpoint {sequence} is behind the one before in {partition}")
         self.manifests[sequence] = offsets
+        self.highest = {one: max(at, self.highest.get(one, 0)) for one, at in offsets.items()}
         self.checkpoints += 1
+        self.events["checkpoint"] += 1
         self.note(f"checkpoint {sequence} {sorted(offsets.items())}")
+
+    def _state(self, digest: str) -> tuple[dict[str, list[int]], bytes]:
+        """A stored state: the records that it has, and the state under test."""
+        stored = self.store.get(Key("state", GROUP, digest))
+        holds(stored is not None, "I18", f"the state {digest[:8]} is gone")
+        assert stored is not None
+        state, own = unpacked(stored)[0], b""
+        if self.under_test is not None:
+            state, own = split(state)
+        return applied(state), own
 
     def check_writer(self, ticket: CheckpointTicket, barrier: Barrier) -> None:
         data = self.store.get(Key("region", GROUP))
@@ -417,7 +493,7 @@ class World:
         if f'"{ticket.member}"'.encode() not in data:
             return
         record = decode_record(data)
-        if any(one.member == ticket.member for one in record.contributions) and record.barrier == barrier:
+        if ticket.member in record.contributed and record.barrier == barrier:
             holds(record.members[ticket.member].incarnation == ticket.incarnation, "I8", f"{ticket} is a zombie")
 
     def _check(self) -> None:
@@ -427,13 +503,14 @@ class World:
                 raise Violation(f"I13: {name} queues {node.member.queued}")
         if self.commit_point == "checkpoint_complete" and self.group.committed != self._committed:
             self._committed = dict(self.group.committed)
-            newest = self.final_offsets() if self.manifests else {}
             for partition, at in self._committed.items():
-                holds(at.offset <= newest.get(partition, -1), "I10", f"{partition}: {at.offset} is committed")
+                holds(at.offset <= self.highest.get(partition, -1), "I10", f"{partition}: {at.offset} is committed")
 
 
-def run(seed: int, steps: int | None = None, under_test: UnderTest | None = None, *, hand_over: bool = False) -> World:
-    """One history. Raises Violation, with the seed to run it again."""
+def run(
+    seed: int, steps: int | None = None, under_test: UnderTest | None = None, *, hand_over: bool | None = None
+) -> World:
+    """One history; odd seeds hand over by default. Raises Violation, with the seed to run it again."""
     world = World(seed, under_test, hand_over=hand_over)
     try:
         world.run(LENGTHS_STEPS[seed % len(LENGTHS_STEPS)] if steps is None else steps)

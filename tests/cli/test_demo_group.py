@@ -9,13 +9,14 @@ from kohort.cli.demo import DemoFailed, group
 from kohort.cli.demo.flights import Aircraft, Totals
 from kohort.cli.demo.group import Checkpoints, Crew, GroupAct
 from kohort.cli.demo.ledger import DemoEntry, GroupHistory, Ledger
-from kohort.cli.demo.member import FlightState, MemberTask
+from kohort.cli.demo.member import FlightState, MemberTask, ReadLog
 from kohort.common import TopicPartition
 from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.store import SqliteStore
 from kohort.fastpath import Record, decode
 from kohort.fastpath._encode import encode
+from tests.consistent_region.task_calls import cuts, tasks
 from tests.support.broker_selection import SelectedBroker
 
 ENDS = {0: 40, 1: 40}
@@ -136,21 +137,22 @@ def test_what_the_group_came_to_is_what_its_checkpoint_says_and_not_its_ledger(l
     ticket = region.register("ada").ticket
     place = TopicPartition("flights", 0)
     region.put_initial(ticket, {place: RegionPosition(0)})
-    region.report(ticket, 1, 1)
-    state = FlightState("ada", ledger)
+    region.take(ticket, 0, 1, 1, tasks(place))
+    log = ReadLog("ada", ledger)
+    state = FlightState(log)
     checkpoints = Checkpoints(SqliteStore(tmp_path / "region.db"), "g")
     assert (checkpoints.newest(), checkpoints.offsets()) == (None, {})
     for record in landings(0, 30):
         state.count(record)
     barrier = region.begin_checkpoint(ticket, 0).barrier
     assert barrier is not None
-    region.contribute(ticket, barrier, {place: RegionPosition(30)}, state.snapshot({}))
+    region.contribute(ticket, barrier, cuts({place: RegionPosition(30)}, state.snapshot({})))
     for record in landings(30, 50):  # after the checkpoint: undone, and done again
         state.count(record)
     state.reset_initial()
     for record in landings(30, 40):
         state.count(record)
-    state.note()
+    log.note()
     history = GroupHistory({0: 50})
     for entry in ledger.unread():
         history.add(entry)
@@ -163,13 +165,14 @@ def test_what_the_group_came_to_is_what_its_checkpoint_says_and_not_its_ledger(l
 
 
 def test_reads_are_on_the_ledger_before_a_checkpoint_has_them(ledger: Ledger) -> None:
-    state = FlightState("ada", ledger)
+    log = ReadLog("ada", ledger)
+    state = FlightState(log)
     for record in landings(0, 5000):
         state.count(record)
     assert [(one.start, one.stop) for one in ledger.unread()] == [(0, 2000), (2000, 4000)]
     state.snapshot({})
     assert [(one.start, one.stop) for one in ledger.unread()] == [(4000, 5000)]
-    state.note()
+    log.note()
     assert list(ledger.unread()) == []
 
 

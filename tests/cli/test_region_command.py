@@ -19,8 +19,11 @@ from kohort.cli.main import main
 from kohort.consistent_region import DictState, Periodic
 from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import ResetFailedError
+from kohort.consistent_region.manifest import TaskState
 from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.store import Key, SqliteStore
+from kohort.consistent_region.tasks import TaskId
+from tests.consistent_region.task_calls import cuts, gone_back, offsets, states, task
 from tests.support.broker_selection import SelectedBroker
 
 P0 = TopicPartition("t", 0)
@@ -39,11 +42,11 @@ class Region:
 
     def checkpoint(self, number: int) -> None:
         epoch = self.coordinator.look().epoch
-        self.coordinator.go_back(self.ticket, 5, 1)
+        gone_back(self.coordinator, self.ticket, 5, P0)
         barrier = self.coordinator.begin_checkpoint(self.ticket, epoch).barrier
         assert barrier is not None
         state = json.dumps({"a": number}).encode()
-        self.coordinator.contribute(self.ticket, barrier, {P0: RegionPosition(10 * number)}, state)
+        self.coordinator.contribute(self.ticket, barrier, cuts({P0: RegionPosition(10 * number)}, state))
 
 
 @pytest.fixture
@@ -62,7 +65,7 @@ def command(capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
     return run
 
 
-def test_accept_store_accepts_the_store_when_no_member_runs(
+def test_begin_anew_accepts_the_store_when_no_member_runs(
     region: Region, command: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = region.coordinator.record().past.lineage
@@ -84,10 +87,9 @@ def test_reset_makes_an_older_checkpoint_the_newest_and_begins_an_epoch(
 ) -> None:
     answer = command("reset", region.url, "--to", "3")
     assert answer == {"region": "bills", "to": 3, "epoch": 1, "forgotten": [4, 5]}
-    back = region.coordinator.go_back(region.ticket, 5, 1)
-    assert back.manifest is not None
-    assert (back.manifest.sequence, back.state) == (3, b'{"a": 3}')
-    assert back.seeks[P0].offset == 30
+    back = gone_back(region.coordinator, region.ticket, 5, P0)
+    assert back.starts[task(P0)].sequence == 3
+    assert (states(back), offsets(back)) == ({0: b'{"a": 3}'}, {P0: 30})
     with pytest.raises(ResetFailedError, match="checkpoint 5 is not known"):
         region.coordinator.manifest(5)
     region.checkpoint(7)  # sequences go on growing: what was forgotten is never meant by its number again
@@ -96,8 +98,8 @@ def test_reset_makes_an_older_checkpoint_the_newest_and_begins_an_epoch(
 
 def test_reset_to_nothing_is_the_initial_state(region: Region, command: Callable[..., Any]) -> None:
     assert command("reset", region.url, "--to", "0")["forgotten"] == [1, 2, 3, 4, 5]
-    back = region.coordinator.go_back(region.ticket, 5, 1)
-    assert (back.manifest, back.state, back.seeks[P0].offset) == (None, None, 0)
+    back = gone_back(region.coordinator, region.ticket, 5, P0)
+    assert (states(back), offsets(back)) == ({0: None}, {P0: 0})
 
 
 def test_reset_runs_a_stopped_region_again(region: Region, command: Callable[..., Any]) -> None:
@@ -111,36 +113,36 @@ def test_reset_runs_a_stopped_region_again(region: Region, command: Callable[...
 
 @pytest.mark.proves("CR-65", "CR-66")
 def test_a_region_forgets_where_it_was_in_a_topic_that_is_gone(region: Region, command: Callable[..., Any]) -> None:
-    """A checkpoint that has an offset of it says nothing of it any more; one that is made anew begins anew."""
+    """A task of which only some topics are gone keeps its state. A topic that is made anew begins anew."""
     gone, more = TopicPartition("gone", 0), TopicPartition("gone", 1)
     coordinator, ticket = region.coordinator, region.ticket
     coordinator.put_initial(ticket, {gone: RegionPosition(3), more: RegionPosition(4)})
-    coordinator.go_back(ticket, 6, 3)
+    both = {TaskId("", 0): [P0, gone], TaskId("", 1): [more]}
+    coordinator.go_back(ticket, both)
+    coordinator.report(ticket, 6, 3)
     barrier = coordinator.begin_checkpoint(ticket, 0).barrier
     assert barrier is not None
-    coordinator.contribute(
-        ticket, barrier, {P0: RegionPosition(60), gone: RegionPosition(7), more: RegionPosition(8)}, b"{}"
-    )
-    late = coordinator.register("late").ticket  # and has no part in any checkpoint
-    for each in (late, ticket):
-        coordinator.deregister(each)
+    at = {P0: RegionPosition(60), gone: RegionPosition(7)}
+    given = {TaskId("", 0): TaskState(at, b"{}"), TaskId("", 1): TaskState({more: RegionPosition(8)}, b"{}")}
+    coordinator.contribute(ticket, barrier, given)
+    coordinator.deregister(ticket)
     assert command("forget", region.url, "gone") == {"region": "bills", "forgotten": ["gone-0", "gone-1"], "left": 1}
     assert command("status", region.url)["partitions"] == 1
+    assert [(one.task.number, dict(one.offsets)) for one in coordinator.manifest(7).tasks] == [
+        (0, {P0: RegionPosition(60)}),
+        (1, {}),
+    ]
     ticket = coordinator.register("one").ticket
-    late = coordinator.register("late").ticket
-    assert coordinator.go_back(late, 7, 0).state is None
-    back = coordinator.go_back(ticket, 7, 1)
+    back = gone_back(coordinator, ticket, 7, P0)
     assert back.view.epoch == 1
-    assert dict(back.seeks) == {P0: RegionPosition(60)}
-    assert back.manifest is not None
-    part = back.manifest.contributions[0]
-    assert (back.state, part.offsets, part.taken_at[gone]) == (b"{}", {P0: RegionPosition(60)}, RegionPosition(7))
+    assert (states(back), dict(back.positions)) == ({0: b"{}"}, {P0: RegionPosition(60)})
     coordinator.put_initial(ticket, {gone: RegionPosition(1)})
-    assert dict(coordinator.seeks()) == {P0: RegionPosition(60), gone: RegionPosition(1)}
     assert coordinator.begin_checkpoint(ticket, 1).barrier is None  # somebody has to have the new one, too
-    coordinator.go_back(ticket, 7, 2)
+    back = coordinator.go_back(ticket, {TaskId("", 0): [P0, gone]})
+    assert dict(back.positions) == {P0: RegionPosition(60), gone: RegionPosition(1)}
+    coordinator.report(ticket, 7, 2)
     assert coordinator.begin_checkpoint(ticket, 1).barrier is not None
-    assert coordinator.whole(7) == back.manifest
+    assert coordinator.whole(7).sequence == 7
 
 
 @pytest.mark.parametrize(
@@ -166,7 +168,7 @@ def test_reset_to_what_is_not_there_or_not_whole_changes_nothing(
     before = region.coordinator.record()
     assert main(["region", "reset", region.url, "--to", "9", "--yes"]) == 1
     assert "checkpoint 9 is not known" in capsys.readouterr().err
-    digest = region.coordinator.manifest(2).contributions[0].state.digest
+    digest = region.coordinator.manifest(2).tasks[0].state.digest
     store = region.coordinator.store
     assert isinstance(store, SqliteStore)
     with store.transaction() as books:
@@ -215,7 +217,7 @@ def test_status_and_retire_leave_a_late_checkpoint_to_the_members(region: Region
     )
     for _ in range(6):
         epoch = patient.look().epoch
-        patient.go_back(region.ticket, 5, 1)
+        gone_back(patient, region.ticket, 5, P0)
         assert patient.begin_checkpoint(region.ticket, epoch).barrier is not None
         time.sleep(0.02)
     before = patient.record()
@@ -252,7 +254,6 @@ def test_a_running_region_follows_an_operator_back_and_counts_exactly(
     broker: SelectedBroker, make_topic: Callable[..., str], tmp_path: Path, command: Callable[..., Any]
 ) -> None:
     topic, url = make_topic(2), f"sqlite:///{tmp_path}/region.db"
-    state = DictState()
 
     def count(_record: Any, totals: DictState) -> None:
         totals["n"] = totals.get("n", 0) + 1
@@ -265,7 +266,7 @@ def test_a_running_region_follows_an_operator_back_and_counts_exactly(
         member="one",
         coordinator=url,
         trigger=Periodic(0.2),
-        state=state,
+        state=DictState,
         handler=count,
         start_position="beginning",
         kept_checkpoints=100,
@@ -305,7 +306,8 @@ def test_a_running_region_follows_an_operator_back_and_counts_exactly(
     finally:
         one.stop()
         running.join(120)
-    assert state["n"] == 5_000
+    newest = one.coordinator.manifest(one.coordinator.checkpoints()[-1])
+    assert [json.loads(one.coordinator.state(cut.state)) for cut in newest.tasks] == [{"n": 2_500}] * 2
     assert command("retire", url)["left"] == [command("status", url)["newest_checkpoint"]]
 
 

@@ -2,23 +2,25 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 from uuid import UUID
 
 from kohort import TopicPartition
 from kohort.consistent_region import DictState
 from kohort.consistent_region.coordinator import RegionCoordinator
+from kohort.consistent_region.effects import SinkPlace, TransactionalSink
 from kohort.consistent_region.errors import CoordinatorUnavailable
 from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.region_driver import RegionDriver
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.store import MemoryStore
+from kohort.consistent_region.task_states import TaskStates
 from kohort.consistent_region.triggers import Manual
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceCause, RebalanceReason, Revoked
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
 from kohort.network.errors import IllegalState, OperationTimeout
-from kohort.network.group_types import OffsetAndMetadata
+from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.testing.simulation import SimRecord
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -95,7 +97,7 @@ class HandConsumer:
         return dict.fromkeys(partitions, 0)
 
     def end_offsets(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> Mapping[TopicPartition, int]:
-        return dict.fromkeys(partitions, 100)
+        return dict.fromkeys(partitions, 10_000)
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]:
         return dict.fromkeys(times_ms)
@@ -130,10 +132,17 @@ class HalfStore(MemoryStore):
 class Hand:
     """One member, `name`, of the region on `store`; the clock is `now`."""
 
-    def __init__(self, store: MemoryStore, name: str = "a", **settings: Any) -> None:
+    def __init__(
+        self,
+        store: MemoryStore,
+        name: str = "a",
+        sinks: Mapping[str, TransactionalSink] | None = None,
+        **settings: Any,
+    ) -> None:
         self.now = 100.0
         self.consumer = HandConsumer()
-        self.state = DictState()
+        self.states = TaskStates(lambda _task: DictState(), sinks)
+        self.states.open(SinkPlace("r", "g", lambda: ConsumerGroupMetadata("g")))
         self.member = RegionMember(name, RegionSettings(trigger=Manual(), look_interval_s=0.01, **settings))
         self.coordinator = RegionCoordinator(store, "r", "g", lambda: self.now, lease_s=30.0)
         self.low = False
@@ -141,13 +150,18 @@ class Hand:
             self.member,
             self.coordinator,
             self.consumer,
-            self.state,
+            self.states,
             self.handle,
             lambda: self.now,
             memory_low=lambda: self.low,
         )
         self.conductor.register()
         self.conductor.subscribed()
+
+    @property
+    def state(self) -> dict[str, Any]:
+        """All tasks' states as one."""
+        return {key: value for one in self.states.states.values() for key, value in cast(DictState, one).items()}
 
     def handle(self, record: Any, state: DictState) -> None:
         state[f"{record.partition}"] = [*state.get(f"{record.partition}", []), record.offset]

@@ -16,15 +16,18 @@ from typing import Any
 
 from kohort.consistent_region import coordinator_rules, region_member, start_positions
 from kohort.consistent_region import events as ev
-from kohort.consistent_region.coordinator import RegionCoordinator, Return
-from kohort.consistent_region.offsets import OffsetManager, SeekMap
+from kohort.consistent_region.coordinator import RegionCoordinator, TaskStarts
+from kohort.consistent_region.offsets import OffsetManager
 from kohort.consistent_region.region_driver import RegionDriver
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.region_record import MemberRecord
-from kohort.consistent_region.states import READING, RegionPhase, RegionState
+from kohort.consistent_region.states import RegionPhase
+from kohort.consistent_region.task_states import TaskStates
+from kohort.consistent_region.witness import Witness
 from kohort.testing.simulation import history as world_history
 from kohort.testing.simulation import world
 from kohort.testing.simulation.kafka import SimConsumer, Violation
+from kohort.testing.simulation.target import SimSink
 
 Mutant = tuple[Any, str, Callable[[Any], Any]]
 
@@ -55,16 +58,19 @@ def _shifted(by: int) -> Callable[[Any], Any]:
     return mutate
 
 
-def _go_back_to_the_initial(original: Any) -> Any:
-    def go_back(self: RegionCoordinator, *args: Any) -> Return:
-        back = original(self, *args)
-        return Return(back.view, back.manifest, back.state, SeekMap(None, self.initial()))
+def _at_the_initial(original: Any) -> Any:
+    """States are those of the checkpoint, and positions the initial ones."""
 
-    return go_back
+    def starts(self: RegionCoordinator, *args: Any) -> TaskStarts:
+        answer = original(self, *args)
+        initial = self.initial()
+        starts = {
+            task: start._replace(offsets={one: initial[one] for one in start.offsets})
+            for task, start in answer.starts.items()
+        }
+        return TaskStarts(answer.view, starts, answer.term)
 
-
-def _seeks_to_the_initial(_original: Any) -> Any:
-    return lambda self: SeekMap(None, self.initial())
+    return starts
 
 
 def _initial_rewritten(_original: Any) -> Any:
@@ -84,7 +90,9 @@ def _keeps_the_barrier(original: Any) -> Any:
     def changed(record: Any, *args: Any, **kwargs: Any) -> Any:
         result = original(record, *args, **kwargs)
         after = result[0] if isinstance(result, tuple) else result
-        after = replace(after, barrier=record.barrier, contributions=record.contributions, deadline=record.deadline)
+        after = replace(
+            after, barrier=record.barrier, contributed=record.contributed, tasks=record.tasks, deadline=record.deadline
+        )
         return (after, *result[1:]) if isinstance(result, tuple) else after
 
     return changed
@@ -93,9 +101,9 @@ def _keeps_the_barrier(original: Any) -> Any:
 def _register_over_a_complete_barrier(original: Any) -> Any:
     """The dead process's contribution counts on, and the new one is taken for a member of the epoch."""
 
-    def register(record: Any, region: str, member: str) -> Any:
+    def register(record: Any, region: str, member: str, *rest: Any) -> Any:
         before = record.members.get(member)
-        result = _keeps_the_barrier(original)(record, region, member)
+        result = _keeps_the_barrier(original)(record, region, member, *rest)
         if before is None:
             return result
         known = result[0].members[member]._replace(epoch=before.epoch, generation=before.generation, owned=before.owned)
@@ -119,11 +127,13 @@ def _begin_whoever(**known: int) -> Callable[[Any], Any]:
 
 
 def _complete_with_the_first(original: Any) -> Any:
-    def contribute(record: Any, ticket: Any, barrier: Any, part: Any, now: float, before: Any = None) -> Any:
+    def contribute(record: Any, ticket: Any, barrier: Any, tasks: Any, now: float) -> Any:
         if record.barrier != barrier:
-            return original(record, ticket, barrier, part, now, before)
+            return original(record, ticket, barrier, tasks, now)
         alone = replace(barrier, members=(ticket.member,))
-        return original(replace(record, barrier=alone, contributions=(), initial={}), ticket, alone, part, now)
+        first = replace(record, barrier=alone, contributed=(), tasks=(), initial={})
+        after, manifest = original(first, ticket, alone, tasks, now)
+        return replace(after, initial=record.initial), manifest
 
     return contribute
 
@@ -217,6 +227,53 @@ def _sequence_reused(original: Any) -> Any:
     return begin
 
 
+def _takes_nothing(_original: Any) -> Any:
+    return lambda *_args: {}
+
+
+def _any_owner(original: Any) -> Any:
+    def commit(self: SimSink, due: Any, at: Any) -> None:
+        self._world.target.notes.clear()
+        original(self, due, at)
+
+    return commit
+
+
+def _committed_at_once(original: Any) -> Any:
+    def contribution(self: TaskStates, offsets: Any) -> Any:
+        cuts = original(self, offsets)
+        prepared = dict(self._prepared)
+        self._prepared = dict(prepared)
+        self.completed(Witness("", 1 << 40))
+        self._prepared = prepared
+        return cuts
+
+    return contribution
+
+
+def _held_by_anyone(original: Any) -> Any:
+    def contribute(record: Any, ticket: Any, barrier: Any, tasks: Any, now: float) -> Any:
+        held = {**record.held, **dict.fromkeys((one.task for one in tasks), ticket.member)}
+        return original(replace(record, held=held), ticket, barrier, tasks, now)
+
+    return contribute
+
+
+def _one_state_for_all(original: Any) -> Any:
+    def select(self: TaskStates, task: Any) -> Any:
+        original(self, task)
+        return self.states[min(self.states)]
+
+    return select
+
+
+def _newest_only(original: Any) -> Any:
+    def forget(self: RegionCoordinator, books: Any, record: Any) -> None:
+        original(self, books, replace(record, complete=record.complete[-1:]))
+
+    return forget
+
+
 def _epoch_of_ours_kept(original: Any) -> Any:
     """A member that was granted a reset goes on as if it had gone back."""
 
@@ -228,21 +285,13 @@ def _epoch_of_ours_kept(original: Any) -> Any:
     return went_back
 
 
-def _forgets_what_it_read(self: RegionMember, _event: object) -> None:
-    self._generation = -1
-    self.offsets.register(())
-    self._clear()
-    if self._state in READING:
-        self._state = RegionState.RESET_COMPLETE
-
-
 MUTANTS: dict[str, list[Mutant]] = {
     "the queue is not cleared": [(RegionMember, "_clear", nothing)],
     "a reset does not seek": [(SimConsumer, "seek", nothing)],
     "a reset does not restore": [(world_history.SimHistory, "restore", nothing)],
     "a reset does not begin the state anew": [(world_history.SimHistory, "reset_initial", nothing)],
-    "a reset seeks to the initial offsets": [(RegionCoordinator, "go_back", _go_back_to_the_initial)],
-    "an assignment seeks to the initial offsets": [(RegionCoordinator, "seeks", _seeks_to_the_initial)],
+    "a reset seeks to the initial offsets": [(RegionCoordinator, "go_back", _at_the_initial)],
+    "an assignment seeks to the initial offsets": [(RegionCoordinator, "take", _at_the_initial)],
     "offsets are one too high": [(OffsetManager, "positions", _shifted(1))],
     "offsets are one too low": [(OffsetManager, "positions", _shifted(-1))],
     "advancing by one too many": [(OffsetManager, "advance", _one_too_many)],
@@ -252,8 +301,6 @@ MUTANTS: dict[str, list[Mutant]] = {
     "the last record of a poll is dropped": [(RegionMember, "_on_polled", _last_dropped)],
     "the drain buffer is forgotten": [(RegionMember, "_end_phase", _drained_forgotten)],
     "the drain buffer comes back backwards": [(RegionMember, "_end_phase", _drained_backwards)],
-    "records read are no reason to reset": [(RegionMember, "_on_revoked", lambda _: _forgets_what_it_read)],
-    "a loss is no reason to reset": [(RegionMember, "_on_lost", lambda _: _forgets_what_it_read)],
     "a newer epoch is not followed": [(RegionMember, "_follow", nothing)],
     "a relaunch is a first life": [(RegionMember, "_on_registered", _first_life_always)],
     "a reset keeps the offsets": [(RegionMember, "_on_went_back", _epoch_of_ours_kept)],
@@ -276,7 +323,14 @@ MUTANTS: dict[str, list[Mutant]] = {
         (coordinator_rules, "report", _keeps_the_barrier),
     ],
     "the first contribution completes": [(coordinator_rules, "contribute", _complete_with_the_first)],
-    "the state of a member that is gone is forgotten": [(coordinator_rules, "_carried", lambda _: lambda *_args: ())],
+    "effects are committed whoever owns the task": [(SimSink, "take", _takes_nothing), (SimSink, "commit", _any_owner)],
+    "effects of a complete checkpoint are dropped": [(TaskStates, "_commit", nothing)],
+    "effects are committed before the checkpoint is complete": [(TaskStates, "contribution", _committed_at_once)],
+    "effects that were collected survive a reset": [(TaskStates, "_forget", nothing)],
+    "what another has started is contributed": [(coordinator_rules, "contribute", _held_by_anyone)],
+    "a task is started without its state": [(TaskStates, "_restore", nothing)],
+    "a state of one task is another's": [(TaskStates, "select", _one_state_for_all)],
+    "states that older checkpoints need are deleted": [(RegionCoordinator, "_forget_states", _newest_only)],
     "a member that is gone is waited for": [(MemberRecord, "here", lambda _: lambda *_args: True)],
     "the newest checkpoint is retired": [(coordinator_rules, "retire", _newest_retired)],
     "a sequence is used again": [(coordinator_rules, "begin_checkpoint", _sequence_reused)],

@@ -1,4 +1,4 @@
-"""One member of the example's region, as a process: BOOTSTRAP TOPIC MEMBER COORDINATOR."""
+"""One member of the example's region, as a process: BOOTSTRAP TOPIC COORDINATOR."""
 
 import logging
 import sys
@@ -8,11 +8,10 @@ from kohort.consistent_region import Periodic
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO, format="%(relativeCreated)d %(name)s %(message)s")
-    bootstrap, topic, member, coordinator = sys.argv[1:]
+    bootstrap, topic, coordinator = sys.argv[1:]
     region(
         bootstrap,
         topic,
-        member,
         coordinator,
         trigger=Periodic(0.5),
         session_timeout_ms=6_000,

@@ -17,25 +17,25 @@ from kohort.consistent_region.errors import (
     ResetFailedError,
     StaleManifest,
 )
-from kohort.consistent_region.manifest import Contribution, Manifest, StateReference, decode, encode, merged
+from kohort.consistent_region.manifest import Manifest, StateReference, TaskSnapshot, decode, encode, merged
 from kohort.consistent_region.offsets import OffsetManager, RegionPosition, SeekMap
+from kohort.consistent_region.tasks import TaskId
 
 P0, P1, P2 = (TopicPartition("payments", n) for n in range(3))
 HEAD_BYTES = 22
 
 
-def contribution(member: str, offsets: dict[TopicPartition, int], state: bytes = b"state") -> Contribution:
-    return Contribution(
-        member, {one: RegionPosition(to, 3, UUID(int=7)) for one, to in offsets.items()}, StateReference.of(state)
-    )
+def cut(number: int, offsets: dict[TopicPartition, int], member: str = "a", state: bytes = b"state") -> TaskSnapshot:
+    positions = {one: RegionPosition(to, 3, UUID(int=7)) for one, to in offsets.items()}
+    return TaskSnapshot(TaskId("", number), member, positions, StateReference.of(state), 2)
 
 
 def manifest(sequence: int = 1) -> Manifest:
-    parts = (contribution("a", {P0: 10}), contribution("b", {P1: 0, P2: 2**40}), contribution("idle", {}))
-    return Manifest("bills", "billing", sequence, 4, 17, parts)
+    cuts = (cut(0, {P0: 10}), cut(1, {P1: 0}, "b"), cut(2, {P2: 2**40}, "b"))
+    return Manifest("bills", "billing", sequence, 4, 17, cuts)
 
 
-def framed(payload: bytes, *, magic: bytes = b"KREGION\n", version: int = 1) -> bytes:
+def framed(payload: bytes, *, magic: bytes = b"KREGION\n", version: int = 2) -> bytes:
     return struct.pack(">8sHQI", magic, version, len(payload), zlib.crc32(payload)) + payload
 
 
@@ -44,19 +44,31 @@ def framed(payload: bytes, *, magic: bytes = b"KREGION\n", version: int = 1) -> 
 def test_sequences_come_back(sequence: int) -> None:
     again = decode(encode(manifest(sequence)), sequence=sequence)
     assert again == manifest(sequence)
-    assert again.members == ("a", "b", "idle")
+    assert again.members == ("a", "b")
     assert again.offsets[P2] == RegionPosition(2**40, 3, UUID(int=7))
 
 
-def test_an_idle_members_empty_offsets_are_a_contribution() -> None:
-    found = decode(encode(manifest())).of("idle")
+def test_a_task_is_found_with_its_version() -> None:
+    found = decode(encode(manifest())).of(TaskId("", 1))
     assert found is not None
-    assert dict(found.offsets) == {}
+    assert (found.member, found.version, dict(found.offsets)) == ("b", 2, {P1: RegionPosition(0, 3, UUID(int=7))})
+    assert decode(encode(manifest())).of(TaskId("payments", 1)) is None
+
+
+def test_tasks_are_in_the_order_of_their_numbers() -> None:
+    cuts = [cut(number, {TopicPartition("payments", number): 0}) for number in range(12)]
+    whole = Manifest("r", "g", 1, 1, 1, tuple(cuts))
+    assert decode(encode(whole)) == whole
 
 
 def test_the_form_is_one_whatever_the_order_of_making() -> None:
-    a, b = contribution("a", {P1: 2, P0: 1}), contribution("a", {P0: 1, P1: 2})
+    a, b = cut(0, {P1: 2, P0: 1}), cut(0, {P0: 1, P1: 2})
     assert encode(Manifest("r", "g", 1, 1, 1, (a,))) == encode(Manifest("r", "g", 1, 1, 1, (b,)))
+
+
+def test_a_manifest_with_a_state_for_each_member_is_refused_with_what_to_do() -> None:
+    with pytest.raises(AlienManifest, match=r"a state for each member.*another group"):
+        decode(framed(encode(manifest())[HEAD_BYTES:], version=1))
 
 
 @pytest.mark.proves("CR-72", "B-45")
@@ -85,7 +97,9 @@ def test_every_flipped_bit_is_refused() -> None:
     "data",
     [
         framed(b"{}", magic=b"SOMEBODY"),
-        framed(encode(manifest())[HEAD_BYTES:], version=2),
+        framed(encode(manifest())[HEAD_BYTES:], version=3),
+        framed(encode(manifest())[HEAD_BYTES:].replace(b'"0":{"by"', b'"00":{"by"')),
+        framed(encode(manifest())[HEAD_BYTES:].replace(b'"0":{"by"', b'"x":{"by"')),
         framed(b"{}"),
         framed(b"not json"),
         framed(b"[" * 100_000),
@@ -118,31 +132,29 @@ def test_no_bytes_raise_anything_else(data: bytes) -> None:
         decode(data)
 
 
-def joined(*parts: Contribution, members: str = "ab", ever: tuple[TopicPartition, ...] = (P0, P1)) -> Manifest:
-    return merged(
-        region="r", group="g", sequence=1, epoch=1, generation=1, members=members, contributions=parts, ever_owned=ever
-    )
+def joined(*cuts: TaskSnapshot, ever: tuple[TopicPartition, ...] = (P0, P1)) -> Manifest:
+    return merged(region="r", group="g", sequence=1, epoch=1, generation=1, tasks=cuts, ever_owned=ever)
 
 
 @pytest.mark.proves("CR-57", "CR-63", "I6")
-def test_contributions_must_be_those_of_the_named_members() -> None:
-    a, b, c = contribution("a", {P0: 1}), contribution("b", {P1: 2}), contribution("c", {})
-    assert joined(b, a).members == ("a", "b")
-    for parts in [(a,), (a, a), (a, b, b), (a, b, c), (a, c)]:
-        with pytest.raises(InconsistentCheckpointError, match="members"):
-            joined(*parts)
+def test_each_task_is_in_a_checkpoint_once() -> None:
+    a, b = cut(0, {P0: 1}), cut(1, {P1: 2}, "b")
+    assert joined(b, a).tasks == (a, b)
+    for cuts in [(a,), (a, a), (a, b, b)]:
+        with pytest.raises(InconsistentCheckpointError):
+            joined(*cuts)
 
 
 @pytest.mark.proves("CR-64")
 def test_a_partition_contributed_twice_is_inconsistent() -> None:
-    with pytest.raises(InconsistentCheckpointError, match="same partition"):
-        joined(contribution("a", {P0: 1, P1: 3}), contribution("b", {P1: 2}))
+    with pytest.raises(InconsistentCheckpointError, match=r"contributed twice.*members=a,b"):
+        joined(cut(0, {P0: 1, P1: 3}), cut(1, {P1: 2}, "b"))
 
 
 @pytest.mark.proves("CR-52", "I6")
 def test_a_partition_without_an_owner_keeps_the_checkpoint_from_completing() -> None:
     with pytest.raises(InconsistentCheckpointError, match="no contribution"):
-        joined(contribution("a", {P0: 1}), contribution("b", {P1: 2}), ever=(P0, P1, P2))
+        joined(cut(0, {P0: 1}), cut(1, {P1: 2}), ever=(P0, P1, P2))
 
 
 @pytest.mark.proves("CR-18")

@@ -29,7 +29,7 @@ def remember(record: Any, state: SqliteState) -> None:
 
 
 class Alone:
-    """One member after another, all named "only", on one coordinator's file."""
+    """One member after another, on one coordinator's file."""
 
     def __init__(self, bootstrap: str, topic: str, path: Path) -> None:
         self.bootstrap, self.topic, self.path = bootstrap, topic, path
@@ -40,10 +40,9 @@ class Alone:
             "group": f"alone-{self.topic}",
             "bootstrap": self.bootstrap,
             "topics": [self.topic],
-            "member": "only",
             "coordinator": f"sqlite:///{self.path}",
             "trigger": Periodic(0.3),
-            "state": SqliteState(SCHEMA),
+            "state": lambda: SqliteState(SCHEMA),
             "handler": remember,
             "start_position": "beginning",
         }
@@ -88,13 +87,14 @@ class Alone:
                 found = {one: to.offset for one, to in self.region.manifest(newest[0]).offsets.items()}
 
     def seen(self) -> list[tuple[int, int, bytes | None]]:
-        """The contents of the newest checkpoint's state."""
+        """The contents of the newest checkpoint's states."""
         manifest = self.region.manifest(self.region.checkpoints()[-1])
-        part = manifest.of("only")
-        assert part is not None
-        state = SqliteState(SCHEMA)
-        state.restore(self.region.state(part.state), part.offsets)
-        return state.connection.execute("SELECT part, at, value FROM seen ORDER BY part, at").fetchall()
+        rows: list[tuple[int, int, bytes | None]] = []
+        for cut in manifest.tasks:
+            state = SqliteState(SCHEMA)
+            state.restore(self.region.state(cut.state), cut.offsets)
+            rows += state.connection.execute("SELECT part, at, value FROM seen ORDER BY part, at").fetchall()
+        return rows
 
 
 @pytest.fixture

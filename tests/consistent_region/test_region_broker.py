@@ -36,7 +36,7 @@ class Crew:
 
     def start(self, member: str) -> None:
         command = [sys.executable, "-m", "tests.consistent_region.region_process"]
-        command += [self.bootstrap, self.topic, member, f"sqlite:///{self.path}"]
+        command += [self.bootstrap, self.topic, f"sqlite:///{self.path}"]
         with (self.folder / f"{member}.log").open("ab") as output:
             self.processes[member] = subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output)
 
@@ -65,8 +65,8 @@ class Crew:
             return {}, Counter()
         manifest = self.region.manifest(newest)
         totals: Counter[str] = Counter()
-        for part in manifest.contributions:
-            totals.update(json.loads(self.region.state(part.state)))
+        for cut in manifest.tasks:
+            totals.update(json.loads(self.region.state(cut.state)))
         return {one: to.offset for one, to in manifest.offsets.items()}, totals
 
     def wait(self, reached: Callable[[], bool], what: str, timeout_s: float = 120.0) -> None:
@@ -122,7 +122,7 @@ def test_three_processes_killed_and_stopped_count_every_record_once(
         region.wait(lambda: region.totals()[0] == ends, "not all of it is in a checkpoint")
         assert region.totals()[1] == region.sent
         assert sum(region.sent.values()) == 100_000
-        assert region.region.record().members["two"].incarnation == 2
+        assert len(region.region.members()) == 4  # each process has a name of its own
         committed = reader_committed(broker.bootstrap, f"totals-{topic}", partitions)
         assert all(committed[one] <= ends[one] for one in partitions)
         for name in ("one", "two", "three"):

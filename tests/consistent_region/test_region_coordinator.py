@@ -9,12 +9,14 @@ import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kohort import TopicPartition
 from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import (
+    AlienManifest,
     BarrierOver,
     ConfigurationError,
     CoordinatorUnavailable,
@@ -24,13 +26,17 @@ from kohort.consistent_region.errors import (
     NotRegisteredError,
     RegionStopped,
     ResetFailedError,
+    StateVersionError,
     StoreLost,
+    TaskTaken,
 )
-from kohort.consistent_region.manifest import StateReference
+from kohort.consistent_region.manifest import StateReference, TaskState, encode
 from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.open_store import open_store
 from kohort.consistent_region.region_record import decode_record, encode_record
 from kohort.consistent_region.store import Key, MemoryStore, SqliteStore, Store
+from kohort.consistent_region.tasks import TaskId
+from tests.consistent_region.task_calls import cuts, gone_back, offsets, states, task, tasks
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 
@@ -79,14 +85,18 @@ class Two:
         self.generation(5)
 
     def generation(self, number: int) -> None:
-        for ticket in (self.a, self.b):
-            self.c.report(ticket, number, 1)
+        for ticket, partition in ((self.a, P0), (self.b, P1)):
+            self.c.take(ticket, self.c.look().epoch, number, 1, tasks(partition))
+
+    def back(self, generation: int = 5) -> None:
+        gone_back(self.c, self.a, generation, P0)
+        gone_back(self.c, self.b, generation, P1)
 
     def checkpoint(self, p0: int, p1: int) -> int:
         barrier = self.c.begin_checkpoint(self.a, self.c.look().epoch).barrier
         assert barrier is not None
-        self.c.contribute(self.a, barrier, at(p0=p0), b"a%d" % p0)
-        newest = self.c.contribute(self.b, barrier, at(p1=p1), b"b%d" % p1).newest
+        self.c.contribute(self.a, barrier, cuts(at(p0=p0), b"a%d" % p0))
+        newest = self.c.contribute(self.b, barrier, cuts(at(p1=p1), b"b%d" % p1)).newest
         assert newest == barrier.sequence
         return barrier.sequence
 
@@ -137,7 +147,7 @@ def test_a_relaunch_fences_the_process_before_it_and_keeps_the_names(world: Worl
         lambda: two.c.report(two.a, 6, 1),
         lambda: two.c.put_initial(two.a, at(p2=1)),
         lambda: two.c.request_reset(two.a, 0, "", forced=True, generation=None),
-        lambda: two.c.go_back(two.a, 5, 1),
+        lambda: two.c.go_back(two.a, tasks(P0)),
         lambda: two.c.begin_checkpoint(two.a, 0),
         lambda: two.c.deregister(two.a),
     ):
@@ -165,12 +175,12 @@ def test_the_last_distinct_contribution_completes_and_all_go_back_to_the_same_ma
     assert barrier is not None
     assert (barrier.members, barrier.generation) == (("a", "b"), 5)
     for _ in range(2):  # the answer was lost
-        assert two.c.contribute(two.a, barrier, at(p0=10), b"A").newest is None
-    assert two.c.contribute(two.b, barrier, at(p1=7), b"B").newest == 1
-    for ticket, state in ((two.a, b"A"), (two.b, b"B")):
-        back = two.c.go_back(ticket, 5, 1)
-        assert back.state == state
-        assert {one: to.offset for one, to in back.seeks.items()} == {P0: 10, P1: 7}
+        assert two.c.contribute(two.a, barrier, cuts(at(p0=10), b"A")).newest is None
+    assert two.c.contribute(two.b, barrier, cuts(at(p1=7), b"B")).newest == 1
+    for ticket in (two.a, two.b):
+        back = gone_back(two.c, ticket, 5, P0, P1)
+        assert states(back) == {0: b"A", 1: b"B"}
+        assert offsets(back) == {P0: 10, P1: 7}
 
 
 def test_no_barrier_while_somebody_is_missing_or_moves(world: World) -> None:
@@ -190,7 +200,7 @@ def test_a_barrier_ends_with_what_it_named(world: World, how: str) -> None:
     two = Two(world)
     barrier = two.c.begin_checkpoint(two.a, 0).barrier
     assert barrier is not None
-    two.c.contribute(two.a, barrier, at(p0=3), b"A")
+    two.c.contribute(two.a, barrier, cuts(at(p0=3), b"A"))
     if how == "generation":
         two.c.report(two.a, -1, 1)
     elif how == "relaunch":
@@ -200,7 +210,7 @@ def test_a_barrier_ends_with_what_it_named(world: World, how: str) -> None:
     else:
         two.c.deregister(two.a)
     with pytest.raises(BarrierOver):
-        two.c.contribute(two.b, barrier, at(p1=4), b"B")
+        two.c.contribute(two.b, barrier, cuts(at(p1=4), b"B"))
     assert two.c.checkpoints() == ()
 
 
@@ -211,18 +221,18 @@ def test_an_uncovered_partition_fails_the_checkpoint_and_after_some_the_region(w
     assert two.c.begin_checkpoint(two.a, 0).barrier is None
     for _ in range(two.c.max_consecutive_resets):
         epoch = two.c.look().epoch
-        for ticket in (two.a, two.b):
-            two.c.go_back(ticket, 5, 2)  # which is not true
+        two.back()
+        two.c.report(two.a, 5, 2)  # which is not true
         barrier = two.c.begin_checkpoint(two.a, epoch).barrier
         assert barrier is not None
-        two.c.contribute(two.a, barrier, at(p0=1), b"A")
+        two.c.contribute(two.a, barrier, cuts(at(p0=1), b"A"))
         with pytest.raises(InconsistentCheckpointError, match="no contribution"):
-            two.c.contribute(two.b, barrier, at(p1=1), b"B")
+            two.c.contribute(two.b, barrier, cuts(at(p1=1), b"B"))
         assert two.c.checkpoints() == ()
         assert two.c.look().epoch == epoch + 1
     assert "no contribution" in (two.c.look().stopped or "")
     with pytest.raises(RegionStopped):
-        two.c.go_back(two.a, 5, 1)
+        two.c.go_back(two.a, tasks(P0))
 
 
 @pytest.mark.proves("CR-64")
@@ -230,9 +240,10 @@ def test_the_same_partition_from_two_members_resets(world: World) -> None:
     two = Two(world)
     barrier = two.c.begin_checkpoint(two.a, 0).barrier
     assert barrier is not None
-    two.c.contribute(two.a, barrier, at(p0=1, p1=1), b"A")
-    with pytest.raises(InconsistentCheckpointError, match="same partition"):
-        two.c.contribute(two.b, barrier, at(p1=2), b"B")
+    two.c.contribute(two.a, barrier, cuts(at(p0=1), b"A"))
+    both = {task(P1): TaskState(at(p0=1, p1=2), b"B")}
+    with pytest.raises(InconsistentCheckpointError, match="contributed twice"):
+        two.c.contribute(two.b, barrier, both)
     assert (two.c.look().epoch, two.c.checkpoints()) == (1, ())
 
 
@@ -241,13 +252,13 @@ def test_a_member_that_never_contributes_fails_the_checkpoint_in_time(world: Wor
     two = Two(world)
     barrier = two.c.begin_checkpoint(two.a, 0).barrier
     assert barrier is not None
-    two.c.contribute(two.a, barrier, at(p0=1), b"A")
+    two.c.contribute(two.a, barrier, cuts(at(p0=1), b"A"))
     world.now += two.c.checkpoint_timeout_s - 0.01
     assert two.c.look().barrier == barrier
     world.now += 0.01
     assert (two.c.look().barrier, two.c.look().epoch) == (None, 1)
     with pytest.raises(BarrierOver):
-        two.c.contribute(two.b, barrier, at(p1=1), b"B")
+        two.c.contribute(two.b, barrier, cuts(at(p1=1), b"B"))
 
 
 @pytest.mark.proves("CR-23", "A7")
@@ -259,11 +270,11 @@ def test_one_rebalance_is_one_reset_however_many_ask(world: World) -> None:
 
     assert ask(0, 5) == 1
     assert ask(0, 5) == 1  # it did not know
-    two.c.go_back(two.b, 5, 1)
+    gone_back(two.c, two.b, 5, P1)
     assert two.c.request_reset(two.b, 1, "moved", forced=True, generation=5).epoch == 1
-    two.c.go_back(two.a, 5, 1)
+    gone_back(two.c, two.a, 5, P0)
     assert two.c.begin_checkpoint(two.a, 1).barrier is None  # b has yet to go back within the epoch
-    two.c.go_back(two.b, 5, 1)
+    gone_back(two.c, two.b, 5, P1)
     assert two.c.begin_checkpoint(two.a, 1).barrier is not None
     assert ask(1, 6) == 2
 
@@ -290,8 +301,7 @@ def test_a_complete_checkpoint_forgives(world: World) -> None:
     for _ in range(2):
         for _ in range(4):
             epoch = two.c.request_reset(two.a, two.c.look().epoch, "late", forced=False, generation=None).epoch
-        for ticket in (two.a, two.b):
-            two.c.go_back(ticket, 5, 1)
+        two.back()
         two.checkpoint(1, 1)
         assert two.c.look().epoch == epoch
     assert two.c.look().stopped is None
@@ -312,7 +322,7 @@ def test_retiring_keeps_the_newest_and_the_retired_are_refused(world: World) -> 
         two.c.manifest(6)
     with world.store.read() as books:
         assert len(books.names("state", "g")) == 2
-    assert two.c.go_back(two.a, 5, 1).state == b"a5"
+    assert states(two.c.go_back(two.a, tasks(P0))) == {0: b"a5"}
 
 
 @pytest.mark.proves("CR-53")
@@ -327,28 +337,94 @@ def test_old_checkpoints_go_by_themselves(world: World) -> None:
 def test_without_a_checkpoint_everybody_goes_back_to_the_beginning_and_later_ones_keep_theirs(world: World) -> None:
     two = Two(world)
     for _ in range(2):
-        back = two.c.go_back(two.a, 5, 1)
-        assert (back.manifest, back.state) == (None, None)
-        assert dict(back.seeks) == at(p0=0, p1=0)
+        back = two.c.go_back(two.a, tasks(P0, P1))
+        assert states(back) == {0: None, 1: None}
+        assert dict(back.positions) == at(p0=0, p1=0)
+    two.back()
     two.checkpoint(4, 4)
     two.c.put_initial(two.a, at(p2=9))
     for _ in range(2):
-        assert {one: to.offset for one, to in two.c.go_back(two.a, 5, 1).seeks.items()} == {P0: 4, P1: 4, P2: 9}
+        assert offsets(two.c.go_back(two.a, tasks(P0, P1, P2))) == {P0: 4, P1: 4, P2: 9}
 
 
 @pytest.mark.proves("CR-62")
-def test_a_member_that_should_be_in_a_checkpoint_and_is_not_cannot_go_back_to_it(world: World) -> None:
+def test_a_checkpoint_that_lacks_a_task_is_not_gone_back_to(world: World) -> None:
     two = Two(world)
     two.checkpoint(1, 1)
-    late = two.c.register("late")
-    assert late.past
-    assert two.c.go_back(late.ticket, 5, 1).state is None  # it registered after, and begins with its initial state
-    record = two.c.record()
+    two.c.put_initial(two.a, at(p2=7))
+    assert states(two.c.go_back(two.a, tasks(P0, P2))) == {0: b"a1", 2: None}  # it was added later
+    manifest = two.c.manifest(1)
     with world.store.transaction() as books:
-        changed = {**record.members, "late": record.members["late"]._replace(since=1)}
-        books.put(Key("region", "g"), encode_record(replace(record, members=changed)))
-    with pytest.raises(ResetFailedError, match="no contribution"):
-        two.c.go_back(late.ticket, 5, 1)
+        name = books.names("manifest", "g")[0]
+        books.put(Key("manifest", "g", name), encode(replace(manifest, tasks=manifest.tasks[:1])))
+    with pytest.raises(ResetFailedError, match="lacks tasks"):
+        two.c.go_back(two.a, tasks(P0))
+
+
+@pytest.mark.proves("I8")
+def test_what_another_member_has_started_is_not_contributed(world: World) -> None:
+    two = Two(world)
+    two.c.take(two.b, 0, 5, 2, tasks(P0))  # it learned late of an assignment that is over
+    barrier = two.c.begin_checkpoint(two.a, 0).barrier
+    assert barrier is not None
+    with pytest.raises(TaskTaken, match="holder=b"):
+        two.c.contribute(two.a, barrier, cuts(at(p0=3), b"A"))
+    assert two.c.record().contributed == ()
+    gone_back(two.c, two.a, 5, P0)
+    two.checkpoint(3, 4)
+
+
+def test_whoever_starts_a_task_ends_the_barrier_that_may_have_an_earlier_cut_of_it(world: World) -> None:
+    two = Two(world)
+    barrier = two.c.begin_checkpoint(two.a, 0).barrier
+    assert barrier is not None
+    two.c.contribute(two.a, barrier, cuts(at(p0=3), b"A"))
+    first = two.c.take(two.b, 0, 5, 2, tasks(P0))
+    assert two.c.look().barrier is None
+    assert two.c.take(two.a, 0, 5, 1, tasks(P0)).term > first.term
+
+
+def test_an_unchanged_state_is_not_written_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    two = Two(world)
+    two.checkpoint(1, 1)
+    written = []
+    kind: Any = type(world.store)
+    put = kind.put
+
+    def noted(store: Any, key: Key, value: bytes) -> None:
+        written.append(key.kind)
+        put(store, key, value)
+
+    monkeypatch.setattr(kind, "put", noted)
+    two.checkpoint(1, 2)
+    assert written.count("state") == 1
+    assert states(two.c.go_back(two.a, tasks(P0, P1))) == {0: b"a1", 1: b"b2"}
+
+
+def test_members_of_two_versions_of_the_state_are_refused(world: World) -> None:
+    two = Two(world)
+    with pytest.raises(StateVersionError, match="version=1, wanted=2"):
+        two.c.register("c", version=2)
+    two.c.deregister(two.a)
+    two.c.deregister(two.b)
+    assert two.c.register("c", version=2).ticket.member == "c"
+
+
+def test_members_that_are_gone_are_forgotten_after_a_time(world: World) -> None:
+    two = Two(world)
+    two.c.deregister(two.a)
+    two.c.register("c")
+    assert two.c.members() == ("a", "b", "c")  # its process may be in the group for some time
+    world.now += 700.0
+    two.c.register("d")
+    assert two.c.members() == ("d",)
+
+
+def test_a_region_keeps_its_tasks(world: World) -> None:
+    two = Two(world)
+    two.checkpoint(1, 1)
+    with pytest.raises(ConfigurationError, match="another task"):
+        two.c.go_back(two.a, {TaskId("t", 0): [P0]})
 
 
 @pytest.mark.proves("CR-72", "B-45")
@@ -366,7 +442,7 @@ def test_damage_is_a_reset_that_fails_and_never_the_initial_state(world: World, 
             else:
                 books.delete(Key(what, "g", name))
     with pytest.raises(ResetFailedError):
-        two.c.go_back(two.a, 5, 1)
+        two.c.go_back(two.a, tasks(P0))
     with pytest.raises(CorruptManifest if damage == "torn" else ResetFailedError):
         two.c.state(StateReference.of(b"a1")) if what == "state" else two.c.manifest(1)
 
@@ -377,8 +453,8 @@ def test_a_checkpoint_is_as_old_as_its_end_so_that_a_short_period_leaves_time_fo
     barrier = two.c.begin_checkpoint(two.a, 0).barrier
     assert barrier is not None
     world.now += 3.0
-    assert two.c.contribute(two.a, barrier, at(p0=1), b"a").age_s == 3.0
-    assert two.c.contribute(two.b, barrier, at(p1=1), b"b").age_s == 0.0
+    assert two.c.contribute(two.a, barrier, cuts(at(p0=1), b"a")).age_s == 3.0
+    assert two.c.contribute(two.b, barrier, cuts(at(p1=1), b"b")).age_s == 0.0
     world.now += 2.0
     assert two.c.look().age_s == 2.0
 
@@ -396,7 +472,7 @@ def test_after_the_host_was_started_anew_periods_pass_again(world: World) -> Non
     world.now = 3.0
     again = world.coordinator()
     ticket = again.register("a").ticket
-    again.go_back(ticket, 5, 1)
+    gone_back(again, ticket, 5, P0)
     world.now += 5.0
     assert again.look(ticket).age_s == 5.0
 
@@ -418,13 +494,18 @@ def test_the_record_comes_back_from_its_bytes(world: World) -> None:
     two = Two(world)
     barrier = two.c.begin_checkpoint(two.a, 0).barrier
     assert barrier is not None
-    two.c.contribute(two.a, barrier, at(p0=10), b"A")
+    two.c.contribute(two.a, barrier, cuts(at(p0=10), b"A"))
     record = two.c.record()
-    assert record.contributions
+    assert record.tasks
     assert decode_record(encode_record(record)) == record
-    for damaged in (b"", b"{}", b"[]", encode_record(record)[:-1]):
+    for damaged in (b"", b"[]", encode_record(record)[:-1]):
         with pytest.raises(CorruptManifest):
             decode_record(damaged)
+
+
+def test_a_record_with_a_state_for_each_member_is_refused_with_what_to_do() -> None:
+    with pytest.raises(AlienManifest, match="another group"):
+        decode_record(b'{"members": {}}')
 
 
 # --- what only a file can suffer
@@ -519,9 +600,9 @@ def test_a_full_disk_is_a_typed_error_and_the_last_checkpoint_stays(tmp_path: Pa
     barrier = two.c.begin_checkpoint(two.a, 0).barrier
     assert barrier is not None
     with pytest.raises(CoordinatorUnavailable, match="full"):
-        two.c.contribute(two.a, barrier, at(p0=2), os.urandom(200_000))
+        two.c.contribute(two.a, barrier, cuts(at(p0=2), os.urandom(200_000)))
     assert two.c.checkpoints() == (1,)
-    assert two.c.go_back(two.a, 5, 1).state == b"a1"
+    assert states(two.c.go_back(two.a, tasks(P0))) == {0: b"a1"}
     store.close()
 
 

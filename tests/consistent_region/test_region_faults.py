@@ -1,6 +1,5 @@
 """Faults around one member: a coordinator that loses its state, partitions that vanish, logs that change."""
 
-import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from uuid import UUID
@@ -22,7 +21,7 @@ from kohort.consistent_region.errors import (
     UnreadError,
 )
 from kohort.consistent_region.group_check import client_id
-from kohort.consistent_region.manifest import Contribution, Manifest, StateReference, decode, encode
+from kohort.consistent_region.manifest import TaskState
 from kohort.consistent_region.memory_pressure import memory_low
 from kohort.consistent_region.offsets import Positions, RegionPosition
 from kohort.consistent_region.ready import Polling, RequestReset
@@ -35,6 +34,7 @@ from kohort.network.errors import OperationTimeout
 from kohort.testing.simulation import SimRecord
 from tests.consistent_region.region_hand import P0, P1, HalfStore, Hand
 from tests.consistent_region.region_rig import Rig
+from tests.consistent_region.task_calls import task, tasks
 
 
 def alone(store: MemoryStore | None = None) -> Hand:
@@ -107,7 +107,7 @@ def test_a_coordinator_that_lost_checkpoints_is_an_error_and_never_a_new_beginni
         for kind in ("region", "manifest", "state"):
             for name in books.names(kind, "g"):
                 books.delete(Key(kind, "g", name))
-    with pytest.raises(ResetFailedError, match="lost the checkpoint"):
+    with pytest.raises(ResetFailedError, match=r"another history|lost the checkpoint"):
         hand.turn(30)
     assert hand.member.state is RegionState.FAILED
 
@@ -129,7 +129,7 @@ def test_a_region_that_cannot_be_looked_at_is_asked_to_reset_all_the_same() -> N
 
 
 @pytest.mark.proves("CR-85", "I6", "I2")
-def test_a_member_that_is_gone_holds_up_nothing_and_its_state_is_carried_until_it_is_back() -> None:
+def test_a_member_that_is_gone_holds_up_nothing_and_its_tasks_go_on_elsewhere() -> None:
     a, b = two(MemoryStore())
     a.reads(P0, 0, 1)
     b.reads(P1, 0, 1)
@@ -137,41 +137,34 @@ def test_a_member_that_is_gone_holds_up_nothing_and_its_state_is_carried_until_i
     b.reads(P1, 2)  # which nobody will ever see
     a.revoked()
     a.assigned(P0, P1, generation=6)
-    a.member.make_consistent(a.now)
-    a.turn(20)
-    assert a.coordinator.checkpoints() == (first,)  # it may be back
-    a.now += 31.0
+    a.until(lambda: a.member.state is RegionState.RESET_COMPLETE)
+    assert a.state == {"0": [0, 1], "1": [0, 1]}
     a.reads(P1, 2, 3)
-    second = a.checkpoint()
-    manifest = a.coordinator.manifest(second)
-    assert manifest.members == ("a", "b")
-    carried = manifest.of("b")
-    assert carried is not None
-    assert (dict(carried.offsets), {one: at.offset for one, at in carried.taken_at.items()}) == ({}, {P1: 2})
-    assert json.loads(a.coordinator.state(carried.state)) == {"1": [0, 1]}
-    assert a.state["1"] == [2, 3]
-    third = a.checkpoint()
-    assert a.coordinator.manifest(third).of("b") == carried
-    assert decode(encode(a.coordinator.manifest(third))) == a.coordinator.manifest(third)
-    # The process that slept all that time finds that the region went on, and takes up what was carried.
+    second = a.checkpoint()  # its lease still runs, and its partitions are elsewhere
+    assert (first, a.coordinator.manifest(second).members) == (1, ("a",))
+    assert a.state == {"0": [0, 1], "1": [0, 1, 2, 3]}
+    # The process that slept all that time finds that the region went on, and has nothing.
     b.now = a.now
     b.lost()
     b.until(lambda: b.member.state is RegionState.RESET_COMPLETE)
-    assert b.state == {"1": [0, 1]}
+    assert b.state == {}
 
 
 @pytest.mark.proves("CR-85", "CR-62")
-def test_who_said_goodbye_is_not_waited_for_and_who_left_no_state_begins_anew() -> None:
+def test_who_said_goodbye_is_not_waited_for_and_the_next_process_has_its_tasks() -> None:
     store = MemoryStore()
-    a, b = Hand(store, "a"), Hand(store, "b")
-    a.assigned(P0, P1)
+    a, b = two(store)
+    b.reads(P1, 0)
+    a.checkpoint(b)
     b.conductor.stop()
-    a.reads(P0, 0)
-    a.checkpoint()
-    again = Hand(store, "b")
+    a.revoked()
+    a.assigned(P0, generation=6)
+    again = Hand(store, "another")
     again.now = a.now
+    again.assigned(P1, generation=6)
     again.until(lambda: again.member.state is RegionState.RESET_COMPLETE)
-    assert again.state == {}
+    assert again.state == {"1": [0]}
+    assert a.checkpoint(again) == 2
 
 
 def test_a_lease_of_a_clock_that_began_anew_is_none() -> None:
@@ -196,16 +189,15 @@ def test_a_lease_that_is_longer_than_ones_own_is_one_all_the_same() -> None:
     assert barrier.members == ("idle", "reading")
 
 
-def test_the_damaged_manifest_of_a_carried_state_is_an_error() -> None:
+def test_the_damaged_manifest_of_a_task_is_an_error() -> None:
     store = MemoryStore()
     a, b = two(store)
     first = a.checkpoint(b)
     b.conductor.stop()
     a.revoked()
-    a.assigned(P0, P1, generation=6)
     with store.transaction() as books:
         books.delete(Key("manifest", "g", f"{first:020d}"))
-    a.member.make_consistent(a.now)
+    a.assigned(P0, P1, generation=6)
     with pytest.raises(ResetFailedError):
         a.turn(50)
 
@@ -219,17 +211,17 @@ def test_a_late_member_completes_for_all_who_have_contributed_before() -> None:
     a, b = two(store)
     a.member.make_consistent(a.now)
     a.until(lambda: a.member.phase is RegionPhase.AWAITING)
-    contributed = a.coordinator.record().contributions
+    contributed = a.coordinator.record().tasks
     a.turn(5)
-    assert a.coordinator.record().contributions == contributed  # counted once, and not asked again
+    assert a.coordinator.record().tasks == contributed  # counted once, and not asked again
     b.now = a.now
     b.until(lambda: b.member.base is not None)
     a.turn(3)
     assert (a.member.base, a.member.phase) == (b.member.base, RegionPhase.OPEN)
     late = Hand(store, "c")
-    back = late.coordinator.go_back(late.conductor.ticket, 5, 0)  # type: ignore[arg-type]
-    assert back.manifest is not None  # who comes later reads what is complete, and waits for nobody
-    assert back.manifest.sequence == a.member.base
+    back = late.coordinator.go_back(late.conductor.ticket, tasks(P0))  # type: ignore[arg-type]
+    # Who comes later reads what is complete, and waits for nobody.
+    assert back.starts[task(P0)].sequence == a.member.base
 
 
 @pytest.mark.proves("CR-60")
@@ -240,18 +232,19 @@ def test_news_of_other_checkpoints_is_ignored_and_what_completed_before_is_used_
     hand = alone()
     sequence = hand.member.base
     assert sequence is not None
-    part = hand.coordinator.manifest(sequence)
+    before = hand.coordinator.manifest(sequence)
+    cuts = {one.task: TaskState(one.offsets, b"{}") for one in before.tasks}
     record = hand.coordinator.record()
     assert hand.conductor.ticket is not None
     hand.member.make_consistent(hand.now)
     barrier = hand.coordinator.begin_checkpoint(hand.conductor.ticket, record.epoch).barrier
     assert barrier is not None
     # Completed by an answer that was lost: the member still drains, sends again, and learns that it is over.
-    newest = hand.coordinator.contribute(hand.conductor.ticket, barrier, dict(part.offsets), b"{}").newest
+    newest = hand.coordinator.contribute(hand.conductor.ticket, barrier, cuts).newest
     assert newest == barrier.sequence
     with pytest.raises(BarrierOver):
-        hand.coordinator.contribute(hand.conductor.ticket, barrier, dict(part.offsets), b"{}")
-    assert hand.coordinator.manifest(newest).offsets == part.offsets
+        hand.coordinator.contribute(hand.conductor.ticket, barrier, cuts)
+    assert hand.coordinator.manifest(newest).offsets == before.offsets
     rig = Rig().reading()
     rig.barrier(3)
     rig.sees(newest=3, barrier=None)
@@ -296,7 +289,7 @@ def test_no_checkpoint_begins_while_a_member_is_still_going_back() -> None:
                 b.turn()
             a.now = b.now
 
-    a.conductor.state = Large()
+    a.states.states[task(P0)] = Large()
     assert a.conductor.ticket is not None
     a.coordinator.request_reset(a.conductor.ticket, 0, "test", forced=True, generation=None)
     b.until(lambda: b.member.state is RegionState.RESET_COMPLETE)
@@ -506,7 +499,7 @@ def test_partitions_that_nobody_has_any_more_are_named() -> None:
     hand.revoked()
     hand.assigned(P0, generation=7)
     hand.consumer.mates = [GroupMemberDescription("id-1", name, "/10.0.0.1", frozenset({P0}))]
-    with pytest.raises(UnreadError, match=r"partitions=t-1\); subscribe to the topic again"):
+    with pytest.raises(UnreadError, match=r"partitions=t-1, group=g, region=r\); subscribe to the topic again"):
         hand.turn(1_000)
     assert hand.member.state is RegionState.FAILED
 
@@ -553,11 +546,6 @@ def test_low_memory_is_the_hosts_or_the_cgroups(tmp_path: Path) -> None:
     assert not memory_low(write(plenty | group | {"sys/fs/cgroup/memory.max": "max\n"}))
     assert not memory_low(write({}))
     assert not memory_low()
-
-
-def test_manifests_without_carried_states_are_the_bytes_that_they_were() -> None:
-    part = Contribution("a", {TopicPartition("t", 0): RegionPosition(5)}, StateReference.of(b"x"))
-    assert b"carried" not in encode(Manifest("r", "g", 1, 0, 3, (part,)))
 
 
 @pytest.mark.proves("B-27", "CR-66")

@@ -106,4 +106,4 @@ def test_whoever_hears_of_the_end_and_raises_does_not_keep_the_member_from_sayin
     hand = Hand(MemoryStore())
     unheard(hand, "state")
     hand.conductor.stop()
-    assert hand.coordinator.record().members["a"].lease_deadline == 0.0
+    assert hand.coordinator.record().members["a"].lease_deadline == hand.now

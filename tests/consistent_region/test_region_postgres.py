@@ -22,6 +22,7 @@ from kohort.consistent_region.postgres_store import PostgresStore
 from kohort.consistent_region.store import Key, Store
 from kohort.testing import PostgresStartError, RealPostgres
 from kohort.testing import real_postgres as real
+from tests.consistent_region.task_calls import cuts, gone_back, offsets, states, task
 
 P0 = TopicPartition("t", 0)
 
@@ -55,10 +56,10 @@ def checkpoint(coordinator: RegionCoordinator, offset: int, state: bytes) -> int
     """A region of one member, with everything."""
     ticket = coordinator.register("a").ticket
     coordinator.put_initial(ticket, {P0: RegionPosition(0)})
-    coordinator.go_back(ticket, 5, 1)
+    gone_back(coordinator, ticket, 5, P0)
     barrier = coordinator.begin_checkpoint(ticket, coordinator.look().epoch).barrier
     assert barrier is not None
-    newest = coordinator.contribute(ticket, barrier, {P0: RegionPosition(offset)}, state).newest
+    newest = coordinator.contribute(ticket, barrier, cuts({P0: RegionPosition(offset)}, state)).newest
     assert newest == barrier.sequence
     return newest
 
@@ -82,9 +83,8 @@ def test_a_server_killed_at_any_point_leaves_the_last_checkpoint_and_is_found_ag
         coordinator.look()
     postgres.start()
     assert coordinator.checkpoints() == (first,)
-    back = coordinator.go_back(coordinator.register("a").ticket, 6, 1)
-    assert back.state == b"seven"
-    assert {one: at.offset for one, at in back.seeks.items()} == {P0: 7}
+    back = gone_back(coordinator, coordinator.register("a").ticket, 6, P0)
+    assert (states(back), offsets(back)) == ({0: b"seven"}, {P0: 7})
     # Between two calls it goes and comes, and nobody who calls needs to know.
     postgres.stop()
     postgres.start()
@@ -166,7 +166,7 @@ def test_a_member_that_stands_still_inside_a_transaction_loses_its_lock_and_its_
     thread = threading.Thread(target=stand_still)
     thread.start()
     asleep.wait(120)
-    assert coordinator.register("b").ticket.incarnation == 1  # it waited for the server to end the other
+    assert coordinator.register("b").ticket.incarnation == 2  # it waited for the server to end the other
     awake.set()
     thread.join(120)
     assert isinstance(ended[0], CoordinatorUnavailable)
@@ -287,10 +287,10 @@ def test_large_states_and_odd_names_come_back(opened: Opened) -> None:
     state = os.urandom(3_000_000)
     coordinator = RegionCoordinator(store, "régión", "grüppe'; --" + "x" * 9_000)
     sequence = checkpoint(coordinator, 1, state)
-    part = coordinator.manifest(sequence).of("a")
-    assert part is not None
-    assert coordinator.state(part.state) == state
-    assert part.state == StateReference.of(state)
+    cut = coordinator.manifest(sequence).of(task(P0))
+    assert cut is not None
+    assert coordinator.state(cut.state) == state
+    assert cut.state == StateReference.of(state)
     with store.read() as books:
         assert books.groups() == [coordinator.group]
 
@@ -307,7 +307,7 @@ def test_a_child_after_a_fork_opens_its_own(opened: Opened) -> None:
             os._exit(1)
     assert os.waitpid(pid, 0)[1] == 0
     assert coordinator.members() == ("a", "child")
-    assert coordinator.register("b").ticket.incarnation == 1
+    assert coordinator.register("b").ticket.incarnation == 3
 
 
 def test_urls_that_cannot_be_are_refused_and_passwords_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,15 +16,18 @@ from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import (
     ConfigurationError,
     DataLossError,
+    NotCopartitionedError,
     ResetFailedError,
     TruncationError,
     UnsupportedError,
 )
 from kohort.consistent_region.offsets import RegionPosition
-from kohort.consistent_region.region import consumer_settings
+from kohort.consistent_region.region import consumer_settings, maker
 from kohort.consistent_region.start_positions import beginnings, check_log
 from kohort.consistent_region.store import SqliteStore
+from kohort.consistent_region.tasks import TaskId, TaskMap
 from kohort.testing import FakeBroker
+from tests.consistent_region.task_calls import cuts, tasks
 
 P0, P1, P2 = (TopicPartition("t", n) for n in range(3))
 
@@ -78,6 +81,12 @@ def test_the_time_of_a_checkpoint_is_a_setting() -> None:
         {"heartbeat_interval_ms": 25_000},
         {"isolation_level": "read"},
         {"on_reset": print},
+        {"tasks": "member"},
+        {"tasks": {}},
+        {"tasks": {"a/b": ["t"]}},
+        {"tasks": {"a": "t"}},
+        {"tasks": {"a": ["t"], "b": ["t"]}},
+        {"state_version": 0},
     ],
 )
 def test_what_cannot_work_is_refused_before_anything_is_subscribed(changes: dict[str, Any]) -> None:
@@ -87,10 +96,68 @@ def test_what_cannot_work_is_refused_before_anything_is_subscribed(changes: dict
 
 @pytest.mark.proves("CR-05")
 def test_a_state_in_files_keeps_more_copies_than_the_region_checkpoints(tmp_path: Path) -> None:
-    region(state=FileState(tmp_path))
-    region(state=FileState(tmp_path, kept=11), kept_checkpoints=10)
+    task = TaskId("", 0)
+    maker(lambda: FileState(tmp_path), 3)(task)
+    maker(lambda: FileState(tmp_path, kept=11), 10)(task)
     with pytest.raises(ConfigurationError, match="kept=5"):
-        region(state=FileState(tmp_path), kept_checkpoints=4)
+        maker(lambda: FileState(tmp_path), 4)(task)
+
+
+@pytest.mark.proves("CR-05")
+def test_what_makes_the_state_of_a_task_is_a_class_or_a_function(tmp_path: Path) -> None:
+    class Own(DictState):
+        def __init__(self, start: int = 5) -> None:
+            super().__init__(n=start)
+
+    def made(state: Any) -> Any:
+        return maker(state, 3)(TaskId("clicks", 3))
+
+    assert made(DictState) == {}
+    assert made(Own) == {"n": 5}
+    assert made(lambda: Own(6)) == {"n": 6}
+    assert made(lambda given: DictState(task=str(given))) == {"task": "clicks/3"}
+    wrongs: tuple[Any, ...] = (DictState(), SqliteState, lambda one, two: DictState())
+    for wrong in wrongs:
+        with pytest.raises(ConfigurationError, match="state="):
+            region(state=wrong)
+
+
+def test_two_processes_with_default_settings_have_names_of_their_own() -> None:
+    one, two = region(), region()
+    assert one._member.name != two._member.name
+    assert region(member="one")._member.name == "one"
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        ("number", ["3", "3", "4"]),
+        ("topic", ["orders/3", "payments/3", "orders/4"]),
+        ({"sales": ["orders", "payments"]}, ["sales/3", "sales/3", "sales/4"]),
+        ({"one": ["orders"], "two": ["payments"]}, ["one/3", "two/3", "one/4"]),
+    ],
+)
+def test_a_partition_belongs_to_the_task_that_the_setting_says(rule: Any, expected: list[str]) -> None:
+    places = [TopicPartition("orders", 3), TopicPartition("payments", 3), TopicPartition("orders", 4)]
+    tasks = [TaskMap.of(rule).task_of(one) for one in places]
+    assert [str(one) for one in tasks] == expected
+    assert [TaskId.parsed(str(one)) for one in tasks] == tasks
+
+
+def test_topics_of_one_set_have_equal_numbers_of_partitions() -> None:
+    places = [TopicPartition("orders", 0), TopicPartition("orders", 1), TopicPartition("payments", 0)]
+    with pytest.raises(NotCopartitionedError, match=r'orders 2, payments 1.*tasks="topic"'):
+        TaskMap.of("number").check_counts(places)
+    TaskMap.of("topic").check_counts(places)
+    TaskMap.of({"a": ["orders"], "b": ["payments"]}).check_counts(places)
+    with pytest.raises(ConfigurationError, match="in no set of tasks"):
+        TaskMap.of({"a": ["orders"]}).check_counts(places)
+
+
+@pytest.mark.parametrize("text", ["", "x", "-1", "03", "/3", "a/", "a/x", "\u0663"])
+def test_what_names_no_task_is_no_task(text: str) -> None:
+    with pytest.raises(ValueError, match="not a task"):
+        TaskId.parsed(text)
 
 
 @pytest.mark.proves("CR-05")
@@ -116,8 +183,9 @@ def test_a_region_is_not_told_where_to_read() -> None:
 
 
 def settings(**given: Any) -> dict[str, Any]:
+    own = {name: given.pop(name) for name in ("together", "hand_over") if name in given}
     topics = given.pop("topics", 1)
-    return consumer_settings(given, topics=topics, drain_timeout_s=180.0, reset_timeout_s=200.0)
+    return consumer_settings(given, topics=topics, drain_timeout_s=180.0, reset_timeout_s=200.0, **own)
 
 
 @pytest.mark.proves("CR-07")
@@ -126,7 +194,10 @@ def test_cooperative_assignors_are_left_out_with_a_warning(caplog: pytest.LogCap
         assert settings(assignors=["cooperative-sticky", "sticky"])["assignors"] == ["sticky"]
         assert settings(assignors=["cooperative-sticky"])["assignors"] == ["range"]
         assert settings(assignors="cooperative-sticky", topics=2)["assignors"] == ["roundrobin"]
-    assert len(caplog.records) == 3
+        assert settings(assignors=["roundrobin", "range"], topics=2, together=True)["assignors"] == ["range"]
+        assert settings(assignors=["sticky"], topics=2, together=True)["assignors"] == ["range"]
+    assert settings(topics=2, together=True, hand_over=True)["assignors"] == ["copartition"]
+    assert len(caplog.records) == 5
     assert "cooperative-sticky" in caplog.text
 
 
@@ -309,11 +380,11 @@ def url(tmp_path: Path) -> str:
     coordinator = RegionCoordinator(SqliteStore(path), "bills", "billing")
     ticket = coordinator.register("one").ticket
     coordinator.put_initial(ticket, {P0: RegionPosition(0)})
-    coordinator.report(ticket, 5, 1)
+    coordinator.take(ticket, 0, 5, 1, tasks(P0))
     for offset in (3, 8):
         barrier = coordinator.begin_checkpoint(ticket, 0).barrier
         assert barrier is not None
-        coordinator.contribute(ticket, barrier, {P0: RegionPosition(offset)}, b'{"a":1}')
+        coordinator.contribute(ticket, barrier, cuts({P0: RegionPosition(offset)}, b'{"a":1}'))
     coordinator.store.close()
     return f"sqlite:///{path}"
 
@@ -325,12 +396,21 @@ def test_the_command_shows_regions_checkpoints_and_one_of_them(url: str, capsys:
 
     status = answer("status", url)
     assert (status["region"], status["group"], status["newest_checkpoint"]) == ("bills", "billing", 2)
-    assert status["members"]["one"] == {"incarnation": 1, "in_epoch": True, "generation": 5, "partitions": 1}
+    assert status["members"]["one"] == {
+        "incarnation": 1,
+        "present": True,
+        "in_epoch": True,
+        "generation": 5,
+        "partitions": 1,
+        "state_version": 1,
+    }
+    assert status["tasks"] == {"0": {"owner": "one", "handed_over_by": None, "state_bytes": 7, "state_version": 1}}
     assert [row["sequence"] for row in answer("checkpoints", url)["checkpoints"]] == [1, 2]
     shown = answer("inspect", url, "2", "--group", "billing")
-    assert shown["contributions"][0]["offsets"] == {"t-0": 8}
+    assert (shown["tasks"][0]["task"], shown["tasks"][0]["by"]) == ("0", "one")
+    assert shown["tasks"][0]["offsets"] == {"t-0": 8}
     for arguments, text in (
-        (("status", url), "one"),
+        (("status", url), "task 0"),
         (("checkpoints", url), "sequence"),
         (("inspect", url, "1"), "t-0"),
     ):

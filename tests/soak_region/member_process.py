@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 import time
+import uuid
 from typing import Any
 
 from kohort import ConsistentRegion, KohortError
@@ -31,9 +32,10 @@ def region(
         group=f"soak-{topic}",
         topics=[topic],
         bootstrap=bootstrap,
-        member=member,
+        # The name is new at each restart: states follow their partitions.
+        member=f"{member}-{uuid.uuid4().hex[:8]}",
         coordinator=coordinator,
-        state=Seen(),
+        state=Seen,
         handler=handle,
         trigger=Periodic(1.0),
         start_position="beginning",

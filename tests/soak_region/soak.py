@@ -153,9 +153,9 @@ class Region:
         """The newest: where each partition is, and all states as one."""
         manifest = self._coordinator.manifest(self.newest())
         states = []
-        for part in manifest.contributions:
+        for cut in manifest.tasks:
             states.append(Seen())
-            states[-1].restore(self._coordinator.state(part.state), part.offsets)
+            states[-1].restore(self._coordinator.state(cut.state), cut.offsets)
         return {place.partition: at.offset for place, at in manifest.offsets.items()}, whole(states)
 
     def offsets(self) -> dict[int, int]:

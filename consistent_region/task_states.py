@@ -1,0 +1,171 @@
+"""The states of a member's tasks, and the effects that its sinks collected for each of them."""
+
+import logging
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
+
+from kohort.consistent_region.coordinator import TaskStart
+from kohort.consistent_region.effects import DueEffects, Parts, SinkPlace, TaskTerm, TransactionalSink, packed, unpacked
+from kohort.consistent_region.errors import ConfigurationError, StateVersionError
+from kohort.consistent_region.manifest import TaskState
+from kohort.consistent_region.offsets import Positions
+from kohort.consistent_region.state import CheckpointListener, StateHandle
+from kohort.consistent_region.tasks import TaskId
+from kohort.consistent_region.witness import Witness
+
+log = logging.getLogger("kohort.region")
+
+MakeState = Callable[[TaskId], StateHandle]
+Migrate = Callable[[int, StateHandle], object]
+
+
+class TaskStates:
+    """`states`: the state of each task that the member has now.
+
+    `make` returns the initial state of a task. A sink that is None is removed: effects pending from an earlier process
+    are never committed. `version`: of the states' form; `migrate(old_version, state)` changes an older one in place.
+    """
+
+    def __init__(
+        self,
+        make: MakeState,
+        sinks: Mapping[str, TransactionalSink | None] | None = None,
+        *,
+        version: int = 1,
+        migrate: Migrate | None = None,
+    ) -> None:
+        self.states: dict[TaskId, StateHandle] = {}
+        self.version = version
+        self._make = make
+        self._migrate = migrate
+        given = sinks or {}
+        self._sinks = {name: sink for name, sink in given.items() if sink is not None}
+        self._given_up = given.keys() - self._sinks.keys()
+        self._selected: TaskId | None = None
+        self._carried: dict[TaskId, Parts] = {}  # collected by an earlier owner, and in no complete checkpoint yet
+        self._prepared: dict[TaskId, tuple[Parts, Positions]] = {}
+
+    def open(self, place: SinkPlace) -> None:
+        for name, sink in self._sinks.items():
+            sink.open(replace(place, sink=name))
+
+    def close(self) -> None:
+        for name, sink in self._sinks.items():
+            try:
+                sink.close()
+            except Exception as problem:
+                log.warning("closing sink %s: %s", name, problem)
+
+    def select(self, task: TaskId) -> StateHandle:
+        """Return the state of the next record's task. The sinks collect for it from now on."""
+        if task != self._selected:
+            for sink in self._sinks.values():
+                sink.select(task)
+            self._selected = task
+        return self.states[task]
+
+    def fence(self, tasks: Collection[TaskId], term: TaskTerm) -> list[Witness]:
+        """Have the sinks take these tasks. Returns what they know of earlier commits."""
+        return [note for sink in self._sinks.values() if tasks for note in sink.take(tasks, term).values()]
+
+    def start(self, starts: Mapping[TaskId, TaskStart], lineage: str) -> None:
+        """Start tasks at the cuts of a checkpoint, or of their last owner. Commits the effects that are due."""
+        due: dict[str, list[DueEffects]] = {name: [] for name in self._sinks}
+        sequence = 0
+        for task, start in starts.items():
+            self._forget(task)
+            if start.cut is None:
+                self._state_of(task).reset_initial()
+                continue
+            state, parts = unpacked(start.cut.state)
+            self._check_names(parts)
+            self._restore(task, state, start.cut)
+            if start.sequence is None:
+                self._carried[task] = parts
+                continue
+            sequence = start.sequence
+            for name in self._sinks.keys() & parts.keys():
+                due[name].append(DueEffects(task, parts[name], start.cut.offsets))
+        self._commit(due, Witness(lineage, sequence))
+
+    def keep(self, tasks: Collection[TaskId]) -> None:
+        """Drop the states and effects of all other tasks."""
+        for task in self.states.keys() - set(tasks):
+            self._forget(task)
+            del self.states[task]
+
+    def cut(self, offsets: Mapping[TaskId, Positions]) -> dict[TaskId, TaskState]:
+        """Return a cut of each of these tasks for another owner."""
+        return {task: self._cut(task, at)[0] for task, at in offsets.items()}
+
+    def contribution(self, offsets: Mapping[TaskId, Positions]) -> dict[TaskId, TaskState]:
+        """Return a cut of each of these tasks for a checkpoint. `completed` commits its effects."""
+        self._prepared.clear()
+        cuts = {}
+        for task, at in offsets.items():
+            cuts[task], parts = self._cut(task, at)
+            self._prepared[task] = parts, at
+        return cuts
+
+    def completed(self, at: Witness) -> None:
+        """The checkpoint that holds the last contribution is complete: its effects are carried out."""
+        prepared, self._prepared = self._prepared, {}
+        due: dict[str, list[DueEffects]] = {name: [] for name in self._sinks}
+        for task, (parts, offsets) in prepared.items():
+            for name, segments in parts.items():
+                if any(segments):
+                    due[name].append(DueEffects(task, segments, offsets))
+        self._commit(due, at)
+        for task in prepared:
+            self._forget(task)
+            state = self.states[task]
+            if isinstance(state, CheckpointListener):
+                state.completed()
+
+    # --- inner
+
+    def _state_of(self, task: TaskId) -> StateHandle:
+        if task not in self.states:
+            self.states[task] = self._make(task)
+        return self.states[task]
+
+    def _restore(self, task: TaskId, snapshot: bytes, cut: TaskState) -> None:
+        if cut.version > self.version or (cut.version < self.version and self._migrate is None):
+            raise StateVersionError(
+                "the checkpoint has a state of another version than this member",
+                hint="migrate=function(old_version, state) changes an older state; a newer one needs its own program",
+                task=str(task),
+                version=cut.version,
+                state_version=self.version,
+            )
+        state = self._state_of(task)
+        state.restore(snapshot, cut.offsets)
+        if cut.version < self.version and self._migrate is not None:
+            self._migrate(cut.version, state)
+
+    def _cut(self, task: TaskId, offsets: Positions) -> tuple[TaskState, Parts]:
+        state = self.states[task].snapshot(offsets)
+        carried = self._carried.get(task, {})
+        parts = {
+            name: [*carried.get(name, ()), *filter(None, [sink.pre_commit(task)])] for name, sink in self._sinks.items()
+        }
+        return TaskState(offsets, packed(state, parts), self.version), parts
+
+    def _check_names(self, parts: Parts) -> None:
+        for name in parts.keys() - self._sinks.keys() - self._given_up:
+            raise ConfigurationError(
+                f"the checkpoint holds effects of a sink {name!r}, and there is none of that name",
+                hint=f"use this name again, or drop its pending effects: sinks={{{name!r}: None, ...}}",
+                setting="sinks",
+            )
+
+    def _forget(self, task: TaskId) -> None:
+        self._carried.pop(task, None)
+        self._prepared.pop(task, None)
+        for sink in self._sinks.values():
+            sink.abort(task)
+
+    def _commit(self, due: Mapping[str, Iterable[DueEffects]], at: Witness) -> None:
+        for name, effects in due.items():
+            if ordered := sorted(effects, key=lambda one: one.task):
+                self._sinks[name].commit(ordered, at)

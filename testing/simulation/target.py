@@ -1,0 +1,103 @@
+"""The target of the simulated members' effects: rows that a transaction writes with its note."""
+
+from collections.abc import Collection, Mapping, Sequence
+from random import Random
+from typing import Protocol
+
+from kohort.common.topic_partition import TopicPartition
+from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
+from kohort.consistent_region.errors import RegionError
+from kohort.consistent_region.tasks import TaskId
+from kohort.consistent_region.witness import Witness
+from kohort.testing.simulation.faults import Faults, Killed
+from kohort.testing.simulation.kafka import TOPIC, holds
+
+
+class SinkRefused(RegionError):
+    """The target refuses a commit, as the world has it."""
+
+
+class SinkWorld(Protocol):
+    """The parts of a world that its sinks use."""
+
+    faults: Faults
+    chance: Random
+    faults_done: int
+
+    @property
+    def target(self) -> "SimTarget": ...
+
+
+class SimTarget:
+    """Rows of effects, one for each record, and the owner and note of each task."""
+
+    def __init__(self) -> None:
+        self.rows: dict[TopicPartition, dict[int, int]] = {}
+        self.owners: dict[TaskId, TaskTerm] = {}
+        self.notes: dict[TaskId, Witness] = {}
+        self.gone_behind: list[Mapping[TopicPartition, int]] = []  # where an operator went back to
+
+    def write(self, partition: TopicPartition, offset: int) -> None:
+        rows = self.rows.setdefault(partition, {})
+        rows[offset] = rows.get(offset, 0) + 1
+        most = 1 + sum(offset >= at.get(partition, 0) for at in self.gone_behind)
+        holds(rows[offset] <= most, "I16", f"the effect of {partition.partition}@{offset} came {rows[offset]} times")
+
+
+class SimSink:
+    """A `TransactionalSink` into the world's target."""
+
+    def __init__(self, world: SinkWorld) -> None:
+        self._world = world
+        self._terms: dict[TaskId, TaskTerm] = {}
+        self._collected: dict[TaskId, list[str]] = {}
+        self._selected: list[str] = []
+
+    def add(self, partition: int, offset: int) -> None:
+        self._selected.append(f"{partition}@{offset}")
+
+    def open(self, place: SinkPlace) -> None:
+        """Nothing to do."""
+
+    def take(self, tasks: Collection[TaskId], term: TaskTerm) -> Mapping[TaskId, Witness]:
+        target = self._world.target
+        for task in tasks:
+            target.owners[task] = max(term, target.owners.get(task, term), key=lambda one: one.number)
+        self._terms |= dict.fromkeys(tasks, term)
+        return {task: target.notes[task] for task in tasks if task in target.notes}
+
+    def select(self, task: TaskId) -> None:
+        self._selected = self._collected.setdefault(task, [])
+
+    def pre_commit(self, task: TaskId) -> bytes:
+        return " ".join(self._collected.get(task, ())).encode()
+
+    def commit(self, due: Sequence[DueEffects], at: Witness) -> None:
+        self._break()
+        target = self._world.target
+        for task, prepared, _offsets in due:
+            note = target.notes.get(task, Witness("", 0))
+            if target.owners.get(task) != self._terms.get(task) or (
+                note.lineage == at.lineage and note.sequence >= at.sequence
+            ):
+                continue
+            for effect in b" ".join(prepared).decode().split():
+                partition, _, offset = effect.partition("@")
+                target.write(TopicPartition(TOPIC, int(partition)), int(offset))
+            target.notes[task] = at
+        self._break()
+
+    def abort(self, task: TaskId) -> None:
+        self._collected.setdefault(task, []).clear()
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def _break(self) -> None:
+        world = self._world
+        if world.chance.random() < world.faults.sink_kill:
+            world.faults_done += 1
+            raise Killed
+        if world.chance.random() < world.faults.sink_refused:
+            world.faults_done += 1
+            raise SinkRefused("the target refuses the commit")
