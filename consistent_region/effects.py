@@ -6,7 +6,6 @@ next process commits them when it goes back to that checkpoint. An effect thus h
 in a complete checkpoint. It happens once, because the target stores the number of each commit.
 """
 
-import logging
 import struct
 import uuid
 from collections.abc import Callable, Mapping
@@ -14,13 +13,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from kohort.common.foreign_text import parsed_json
+from kohort.common.log_context import logger
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
 from kohort.consistent_region.manifest import canonical
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.state import CheckpointListener, StateHandle
 from kohort.network.group_types import ConsumerGroupMetadata
 
-log = logging.getLogger("kohort.region")
+log = logger("kohort.region")
 
 MAGIC: Final = b"KEFFECT\n"
 _HEAD: Final = struct.Struct(">8sI")

@@ -1,7 +1,6 @@
 """Rows in an SQL database, exactly once: SQLite or PostgreSQL."""
 
 import json
-import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -9,12 +8,13 @@ from contextlib import suppress
 from typing import Any, Final
 
 from kohort.common.foreign_text import parsed_json
+from kohort.common.log_context import logger
 from kohort.consistent_region.effects import CommitId, SinkPlace
 from kohort.consistent_region.errors import ConfigurationError, FencedError, RegionError
 from kohort.consistent_region.settings import check_positive
 from kohort.consistent_region.sql_dialects import dialect_of
 
-log = logging.getLogger("kohort.region")
+log = logger("kohort.region")
 
 _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_sink (
     region TEXT NOT NULL, consumer_group TEXT NOT NULL, member TEXT NOT NULL, sink TEXT NOT NULL, owner TEXT NOT NULL,

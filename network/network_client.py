@@ -7,7 +7,6 @@ cannot delay a heartbeat. For the same reason names are resolved on a separate t
 """
 
 import contextlib
-import logging
 import os
 import random
 import socket
@@ -20,6 +19,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kohort.common import KohortError, WireError
+from kohort.common.log_context import logger, speaks_for
 from kohort.network._guard import Bell, Guard
 from kohort.network.auth.sasl import Credentials
 from kohort.network.auth.tls import Certificates
@@ -36,7 +36,6 @@ from kohort.network.errors import (
 )
 from kohort.network.event_loop import EventLoop, Ready, place
 from kohort.network.frame_reader import FrameReader
-from kohort.network.log_context import speaks_for
 from kohort.network.metadata_updater import ClientContext, MetadataUpdater
 from kohort.network.notices import Notice
 from kohort.network.promise import Flag, Helpers, Promise, run_uninterrupted
@@ -62,7 +61,7 @@ if TYPE_CHECKING:
     from kohort.network.auth.token_refresh import TokenRefresher
     from kohort.network.tape_writer import Tape
 
-log = logging.getLogger("kohort.driver")
+log = logger("kohort.driver")
 
 MOST_HELPERS = 8
 
@@ -450,7 +449,7 @@ class Driver(Generic[C]):
     def _tls(self) -> "ssl.SSLContext | None":
         notice = self._certificates.reload()
         if notice is not None:
-            log.log(logging.INFO if notice.kind == "tls_files_renewed" else logging.WARNING, "%s", notice.text)
+            (log.info if notice.kind == "tls_files_renewed" else log.warning)("%s", notice.text)
             if self.on_notice is not None:
                 self.lock.run(self.on_notice, notice)
         return self._certificates.context
