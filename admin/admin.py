@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from kohort.admin import cluster, groups, offsets, request_driver, topics
+from kohort.admin import alter_configs, cluster, groups, offsets, request_driver, share_groups, streams_groups, topics
 from kohort.admin.admin_config import AdminConfig
 from kohort.admin.admin_core import AdminCore
 from kohort.admin.request_driver import RequestDriver
@@ -95,8 +95,38 @@ class Admin:
         return groups.list_groups(self._asker())
 
     def describe_group(self, group: str) -> groups.GroupDescription:
-        """State, assignor and members of a group, classic or KIP-848. Raises GroupMissing."""
-        return groups.describe_group(self._asker(), _group(group))
+        """State, assignor and members of a group: classic, KIP-848, or a share group. Raises GroupMissing.
+
+        A streams group has more to describe: see `describe_streams_group`.
+        """
+        asker = self._asker()
+        try:
+            return groups.describe_group(asker, _group(group))
+        except groups.GroupMissing:
+            found = share_groups.describe_share_group(asker, group)
+            if found is None:
+                raise
+            return found
+
+    def describe_streams_group(self, group: str) -> streams_groups.StreamsGroupDescription:
+        """State, topology, members and tasks of a group of Kafka Streams (KIP-1071). Raises GroupMissing."""
+        found = streams_groups.describe_streams_group(self._asker(), _group(group))
+        if found is None:
+            raise groups.GroupMissing(group)
+        return found
+
+    def group_configs(self, names: Iterable[str]) -> dict[str, cluster.Configs]:
+        """All current settings, by group. A group need not exist. Raises AuthorizationFailed."""
+        return cluster.group_configs(self._asker(), names_given(names, "names"))
+
+    def set_group_configs(self, group: str, configs: Mapping[str, str | None]) -> None:
+        """Set settings of a group, as `share.auto.offset.reset`; None returns one to its default.
+
+        A group need not exist. Raises ConfigError for an unknown name or a value outside of the broker's bounds.
+        """
+        given = _configs({name: value for name, value in dict(configs).items() if value is not None})
+        unset = dict.fromkeys(names_given([name for name, value in configs.items() if value is None], "configs"))
+        alter_configs.alter_group_configs(self._asker(), name_given(group, "group"), {**given, **unset})
 
     def delete_groups(self, *names: str) -> None:
         """Delete groups without members, and their offsets. Raises GroupNotEmpty, GroupMissing."""
@@ -165,6 +195,25 @@ class Admin:
         given = mapping_given(to, "offsets")
         wanted = {partition_given(one): _bounded(offset, "an offset", -INT64_MAX) for one, offset in given.items()}
         return offsets.reset(self._asker(), _group(group), wanted, dry_run=dry_run)
+
+    # --- offsets of share groups
+
+    def share_offsets(self, group: str) -> list[share_groups.SharePartitionOffset]:
+        """Start offset and lag of each share partition of a share group."""
+        return share_groups.share_offsets(self._asker(), name_given(group, "group"))
+
+    def alter_share_offsets(self, group: str, to: Mapping[TopicPartition, int]) -> None:
+        """Set start offsets of a share group without members, which is created if it does not exist.
+
+        Delivery counts start again. Raises GroupNotEmpty, and GroupMissing for a group of another type.
+        """
+        given = mapping_given(to, "offsets")
+        wanted = {partition_given(one): _bounded(offset, "an offset", 0) for one, offset in given.items()}
+        share_groups.alter_share_offsets(self._asker(), name_given(group, "group"), wanted)
+
+    def delete_share_offsets(self, group: str, *names: str) -> None:
+        """Delete the state of topics from a share group without members. Raises GroupNotEmpty, GroupMissing."""
+        share_groups.delete_share_offsets(self._asker(), name_given(group, "group"), _apart(names, "topics"))
 
     # --- topics
 

@@ -1,11 +1,11 @@
-"""The cluster's brokers, their API versions, and the settings of brokers and topics."""
+"""The cluster's brokers, their API versions, and the settings of brokers, topics and groups."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 from kohort.admin.admin_core import AdminRequest
-from kohort.admin.describe_configs import BROKER, TOPIC, describe_configs
+from kohort.admin.describe_configs import BROKER, GROUP, TOPIC, describe_configs
 from kohort.admin.request_driver import RequestDriver
 from kohort.admin.topics import metadata
 from kohort.common import KohortError
@@ -15,7 +15,15 @@ from kohort.network.requests import Endpoint, VersionRanges
 from kohort.protocol.apis.api_versions import ApiVersionsRequest
 from kohort.protocol.errors import BrokerError, ErrorCode
 
-REFUSED: Final = frozenset({ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED})
+REFUSED: Final = frozenset(
+    {
+        ErrorCode.TOPIC_AUTHORIZATION_FAILED,
+        ErrorCode.CLUSTER_AUTHORIZATION_FAILED,
+        ErrorCode.GROUP_AUTHORIZATION_FAILED,
+    }
+)
+KINDS: Final = {BROKER: ("broker", "the cluster"), TOPIC: ("topic", "the topic"), GROUP: ("group", "the group")}
+"""Resource type -> its name in errors, and the resource that needs the authorization."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +81,12 @@ def topic_configs(asker: RequestDriver, topics: Iterable[str]) -> dict[str, Conf
     return _configs(asker.one("DescribeConfigs", describe_configs(TOPIC, topics))) if topics else {}
 
 
+def group_configs(asker: RequestDriver, groups: Iterable[str]) -> dict[str, Configs]:
+    """All settings of each group, which need not exist. Raises AuthorizationFailed."""
+    groups = sorted(set(groups))
+    return _configs(asker.one("DescribeConfigs", describe_configs(GROUP, groups))) if groups else {}
+
+
 def _configs(answer: Any) -> dict[str, Configs]:
     found: dict[str, Configs] = {}
     for one in answer.results:
@@ -83,9 +97,9 @@ def _configs(answer: Any) -> dict[str, Configs]:
 
 
 def _refusal(kind: int, name: str, code: int, said: str | None) -> KohortError:
-    place = {"broker" if kind == BROKER else "topic": name}
+    noun, what = KINDS[kind]
+    place = {noun: name}
     if code in REFUSED:
-        what = "the cluster" if kind == BROKER else "the topic"
         return AuthorizationFailed("not allowed to see settings", hint=f"grant DESCRIBE_CONFIGS on {what}", **place)
     return BrokerError(code, said, api="DescribeConfigs", **place)
 

@@ -1,4 +1,4 @@
-"""DescribeConfigs requests for topics and brokers."""
+"""DescribeConfigs requests for topics, brokers and groups."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -7,6 +7,7 @@ from kohort.protocol.apis.describe_configs import DescribeConfigsRequest, Descri
 
 TOPIC: Final = 2
 BROKER: Final = 4
+GROUP: Final = 32
 
 
 def describe_configs(kind: int, names: Iterable[str], keys: tuple[str, ...] | None = None) -> DescribeConfigsRequest:

@@ -125,22 +125,22 @@ def describe_group(asker: RequestDriver, group: str) -> GroupDescription:
 def _describe_consumer_group(asker: RequestDriver, group: str) -> GroupDescription | None:
     request = ConsumerGroupDescribeRequest(group_ids=(group,), include_authorized_operations=True)
     try:
-        answer = asker.of_coordinator(group, "ConsumerGroupDescribe", request, codes=_codes_of_groups)
+        answer = asker.of_coordinator(group, "ConsumerGroupDescribe", request, codes=codes_of_groups)
     except UnsupportedVersion:
         return None
     one = first_of(answer.groups, "ConsumerGroupDescribe", group=group)
     if one.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
     if one.error_code:
-        raise _group_error(one.error_code, group, "ConsumerGroupDescribe")
+        raise group_failure(one.error_code, group, "ConsumerGroupDescribe")
     members = tuple(
         MemberDescription(
             member_id=member.member_id,
             instance_id=member.instance_id,
             client_id=member.client_id,
             host=member.client_host.lstrip("/"),
-            owned=_named(member.assignment),
-            target=_named(member.target_assignment),
+            owned=named_partitions(member.assignment),
+            target=named_partitions(member.target_assignment),
             epoch=member.member_epoch,
             topics=member.subscribed_topic_names,
             rack=member.rack_id,
@@ -153,7 +153,7 @@ def _describe_consumer_group(asker: RequestDriver, group: str) -> GroupDescripti
         CONSUMER,
         one.group_state,
         one.assignor_name,
-        _sorted(members),
+        members_by_client(members),
         one.group_epoch,
         allowed=operations(one.authorized_operations),
     )
@@ -164,19 +164,19 @@ def _describe_classic_group(asker: RequestDriver, group: str) -> GroupDescriptio
     def request(version: int) -> DescribeGroupsRequest:
         return DescribeGroupsRequest(groups=(group,), include_authorized_operations=version >= FIRST_WITH_RIGHTS)
 
-    answer = asker.of_coordinator(group, "DescribeGroups", request, codes=_codes_of_groups)
+    answer = asker.of_coordinator(group, "DescribeGroups", request, codes=codes_of_groups)
     one = first_of(answer.groups, "DescribeGroups", group=group)
     if one.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (not one.error_code and one.group_state == "Dead"):
         raise GroupMissing(group, one.error_message)
     if one.error_code:
-        raise _group_error(one.error_code, group, "DescribeGroups")
+        raise group_failure(one.error_code, group, "DescribeGroups")
     members = tuple(_classic_member(member, one.protocol_type) for member in one.members)
     return GroupDescription(
         group,
         "classic",
         one.group_state,
         one.protocol_data,
-        _sorted(members),
+        members_by_client(members),
         protocol_type=one.protocol_type,
         allowed=operations(one.authorized_operations),
     )
@@ -205,7 +205,7 @@ def delete_groups(asker: RequestDriver, groups: Iterable[str]) -> None:
         answer = asker.of_coordinator(group, "DeleteGroups", request, codes=_codes_of_results)
         code = first_of(answer.results, "DeleteGroups", group=group).error_code
         if code:
-            raise _group_error(code, group, "DeleteGroups")
+            raise group_failure(code, group, "DeleteGroups")
 
 
 def remove_members(asker: RequestDriver, group: str, members: Sequence[MemberDescription], reason: str) -> None:
@@ -235,13 +235,14 @@ def remove_members(asker: RequestDriver, group: str, members: Sequence[MemberDes
 
     answer = asker.of_coordinator(group, "LeaveGroup", request, codes=lambda found: [found.error_code])
     if answer.error_code:
-        raise _group_error(answer.error_code, group, "LeaveGroup")
+        raise group_failure(answer.error_code, group, "LeaveGroup")
     for one in answer.members:
         if one.error_code:
             raise BrokerError(one.error_code, api="LeaveGroup", group=group, member=one.member_id)
 
 
-def _codes_of_groups(answer: Any) -> list[int]:
+def codes_of_groups(answer: Any) -> list[int]:
+    """The error codes of the groups in a response."""
     return [one.error_code for one in answer.groups]
 
 
@@ -249,7 +250,8 @@ def _codes_of_results(answer: Any) -> list[int]:
     return [one.error_code for one in answer.results]
 
 
-def _group_error(code: int, group: str, api: str) -> KohortError:
+def group_failure(code: int, group: str, api: str) -> KohortError:
+    """The error of a group in a response."""
     if code == ErrorCode.GROUP_ID_NOT_FOUND:
         return GroupMissing(group)
     if code == ErrorCode.NON_EMPTY_GROUP:
@@ -259,7 +261,8 @@ def _group_error(code: int, group: str, api: str) -> KohortError:
     return BrokerError(code, api=api, group=group)
 
 
-def _named(assignment: Any) -> frozenset[TopicPartition]:
+def named_partitions(assignment: Any) -> frozenset[TopicPartition]:
+    """The partitions of an assignment that has the topics' names."""
     return frozenset(
         TopicPartition(one.topic_name, number) for one in assignment.topic_partitions for number in one.partitions
     )
@@ -285,5 +288,6 @@ def _told(data: bytes, protocol_type: str) -> Subscription:
     return Subscription(topics=())
 
 
-def _sorted(members: Iterable[MemberDescription]) -> tuple[MemberDescription, ...]:
+def members_by_client(members: Iterable[MemberDescription]) -> tuple[MemberDescription, ...]:
+    """The members in order of their client ids."""
     return tuple(sorted(members, key=lambda one: (one.client_id, one.member_id)))

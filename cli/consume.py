@@ -1,4 +1,7 @@
-"""`kohort consume`: print records or write them to a Parquet file, without joining a group or committing."""
+"""`kohort consume`: print records or write them to a Parquet file.
+
+It joins no group and commits nothing, except with `--share`.
+"""
 
 import base64
 import json
@@ -29,6 +32,7 @@ from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record, RecordColumns
 from kohort.network.process_exit import on_sigterm
+from kohort.share_consumer import ShareConsumer, ShareConsumerConfig
 
 app = typer.Typer(add_completion=False)
 
@@ -111,16 +115,27 @@ def consume(
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json: one object a line.")] = False,
     parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file instead of printing.")] = None,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+    share: Annotated[
+        str | None,
+        typer.Option("--share", help="Join this share group. Records are accepted when they are written."),
+    ] = None,
 ) -> None:
     """Read records from a topic.
 
     Example: kohort consume payments --from PT1H --format json -b localhost:9092 | jq .value
     """
     form = Form.JSON if as_json else form
-    settings = {"auto.offset.reset": "earliest"} | cluster.outside()
     with ExitStack() as stack:
         # A Parquet file needs its footer, and printed lines are buffered.
         stack.enter_context(on_sigterm(lambda: sys.exit(TERMINATED)))
+        if share is not None:
+            if start != "earliest" or to != "latest" or partition:
+                raise KohortError("--share excludes --from, --to and --partition", hint="the broker selects records")
+            tick = stack.enter_context(_progress(limit, quiet))
+            write = stack.enter_context(_writer(parquet, form, SHOWN[key], SHOWN[value]))
+            _consume_share(cluster, topic, share, limit, write, tick)
+            return
+        settings = {"auto.offset.reset": "earliest"} | cluster.outside()
         consumer = stack.enter_context(Consumer.from_config(settings))
         with cluster.admin() as admin:
             ranges = _ranges(admin, consumer, topic, partition, start, to)
@@ -131,11 +146,41 @@ def consume(
         tick = stack.enter_context(_progress(total, quiet))
         write = stack.enter_context(_writer(parquet, form, SHOWN[key], SHOWN[value]))
         for columns in _read(consumer, ranges, limit):
-            write(columns)
+            write(columns, {})
             tick(len(columns))
 
 
 # ----------------------------------------------------------------------------------------------------------- reading
+
+
+def _consume_share(
+    cluster: ConnectionOptions,
+    topic: str,
+    group: str,
+    limit: int | None,
+    write: "Write",
+    tick: Callable[[int], None],
+) -> None:
+    """Write acquired records, and accept each batch when it is written. It ends at the limit only."""
+    settings: dict[str, Any] = {"group.id": group, "share.acknowledgement.mode": "explicit"}
+    if limit is not None:  # records beyond the limit would be acquired for nothing
+        settings |= {"share.acquire.mode": "record_limit", "max.poll.records": str(min(limit, 500))}
+    left = limit if limit is not None else NEVER
+    with ShareConsumer.from_config(ShareConsumerConfig.part_of(cluster.outside()) | settings) as consumer:
+        consumer.subscribe([topic])
+        while left:
+            for batch in consumer.poll(POLL_S):
+                taken = batch.columns[:left]
+                if len(taken):
+                    write(taken, {"delivery_count": batch.delivery_count})
+                    tick(len(taken))
+                for record in taken:
+                    consumer.acknowledge(record, "accept")
+                for record in batch.columns[len(taken) :]:
+                    consumer.acknowledge(record, "release")
+                left -= len(taken)
+            sys.stdout.flush()
+        consumer.commit()
 
 
 class OffsetSpan(NamedTuple):
@@ -250,8 +295,11 @@ class _progress:
             self._bar.stop()
 
 
+Write = Callable[[RecordColumns, Mapping[str, Any]], None]
+
+
 class _writer:
-    """The output of records. `with` gives a function that takes columns."""
+    """The output of records. `with` gives a function that takes columns, and values that JSON adds to each record."""
 
     def __init__(
         self, parquet: Path | None, form: Form, key: Callable[[bytes], Any], value: Callable[[bytes], Any]
@@ -261,7 +309,7 @@ class _writer:
         self._form = form
         self._key, self._value = key, value
 
-    def __enter__(self) -> Callable[[RecordColumns], None]:
+    def __enter__(self) -> Write:
         if self._path is not None:
             # Also without records, so that the file of an earlier run does not stay.
             self._file = _parquet_file(self._path)
@@ -273,20 +321,20 @@ class _writer:
             self._file.close()
         sys.stdout.flush()
 
-    def _to_parquet(self, columns: RecordColumns) -> None:
+    def _to_parquet(self, columns: RecordColumns, _more: Mapping[str, Any]) -> None:
         self._file.write_batch(columns.to_arrow())
 
-    def _to_json(self, columns: RecordColumns) -> None:
+    def _to_json(self, columns: RecordColumns, more: Mapping[str, Any]) -> None:
         out = sys.stdout
         for record in columns:
-            out.write(json.dumps(self._plain(record)) + "\n")
+            out.write(json.dumps({**self._plain(record), **more}) + "\n")
 
-    def _to_raw(self, columns: RecordColumns) -> None:
+    def _to_raw(self, columns: RecordColumns, _more: Mapping[str, Any]) -> None:
         out = sys.stdout.buffer
         for record in columns:
             out.write((record.value or b"") + b"\n")
 
-    def _to_table(self, columns: RecordColumns) -> None:
+    def _to_table(self, columns: RecordColumns, _more: Mapping[str, Any]) -> None:
         records = iter(columns)
         while page := list(islice(records, PAGE_ROWS)):  # a table needs all rows for its layout
             table = Table("partition", "offset", "time", "key", "value", box=None)

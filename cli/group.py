@@ -1,4 +1,4 @@
-"""`kohort group`: administration of consumer groups."""
+"""`kohort group`: administration of consumer groups and share groups."""
 
 import json
 import time
@@ -12,8 +12,9 @@ import typer
 from rich.live import Live
 from rich.table import Table
 
-from kohort.admin import Admin, GroupDescription, GroupMissing, OffsetChange, PartitionLag
+from kohort.admin import Admin, GroupDescription, GroupMissing, OffsetChange, PartitionLag, SharePartitionOffset
 from kohort.cli.connection_options import AsJson, ConnectionOptions, Yes, connected, console
+from kohort.cli.group_configs import configs
 from kohort.cli.group_timeline import timeline
 from kohort.cli.partitions import partitions_of, short
 from kohort.cli.terminal import cell, say
@@ -22,14 +23,18 @@ from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import parsed_json
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Show and change consumer groups.")
+app = typer.Typer(no_args_is_help=True, add_completion=False, help="Show and change consumer groups and share groups.")
 offsets = typer.Typer(no_args_is_help=True, help="Move a group's committed offsets.")
 app.add_typer(offsets, name="offsets")
 app.command()(timeline)
+app.command()(configs)
 
 Group = Annotated[str, typer.Argument(help="The group.")]
+SHARE = "share"
 ROWS_SHOWN = 40
 LINES_BESIDE_ROWS = 7  # of the table: title, frame, head, caption, and where the cursor waits
+Row = PartitionLag | SharePartitionOffset
+Rows = Sequence[Row]
 WHERE = "earliest, latest, 5, +100, -100, 2026-01-31T12:00:00Z, or P1D for a day ago"
 
 
@@ -58,14 +63,16 @@ def describe(cluster: ConnectionOptions, group: Group, as_json: AsJson = False) 
     """List the members of a group and their partitions. Example: kohort group describe billing -b localhost:9092"""
     with cluster.admin() as admin:
         found = admin.describe_group(group)
-        behind = {one.partition: one.lag for one in admin.lag(group)}
+        rows = admin.share_offsets(group) if found.type == SHARE else admin.lag(group)
+        behind = {one.partition: one.lag for one in rows}
     if as_json:
         print(json.dumps(_described(found, behind)))
         return
     epoch = f", epoch {found.epoch}" if found.epoch is not None else ""
     waiting = sum(lag or 0 for lag in behind.values())
     say(f"{found.group}: {found.state}, {found.type}{epoch}, assignor {found.assignor or '-'}")
-    say(f"committed in {_counted(len(behind), 'partition')}, where {_waiting(waiting)}")
+    known = "started" if found.type == SHARE else "committed"
+    say(f"{known} in {_counted(len(behind), 'partition')}, where {_waiting(waiting)}")
     if not found.members:
         say("no members")
         return
@@ -128,7 +135,7 @@ def reset(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Commit other offsets for a group without members.
+    """Commit other offsets for a group without members, or set start offsets of a share group.
 
     Example: kohort group offsets reset billing --to earliest --dry-run -b localhost:9092
     """
@@ -143,13 +150,17 @@ def reset(
             raise KohortError(
                 "the group has no committed offsets of these topics", hint="name topics: --topic NAME", group=group
             )
-        planned = admin.reset_offsets(group, target, dry_run=True)
+        shares = any(one.group == group and one.type == SHARE for one in admin.list_groups())
+        planned = _share_changes(admin, group, target) if shares else admin.reset_offsets(group, target, dry_run=True)
         if not as_json:
             _print(("partition", "committed", "new", "moves"), [_change(one) for one in planned])
         if not dry_run:
             if not yes and not as_json:
                 typer.confirm(f"commit these for {group}?", abort=True)
-            admin.reset_offsets(group, target)
+            if shares:
+                admin.alter_share_offsets(group, {one.partition: one.after for one in planned})
+            else:
+                admin.reset_offsets(group, target)
     if as_json:
         rows = [{**_place(one.partition), "before": one.before, "after": one.after} for one in planned]
         print(json.dumps({"group": group, "changed": not dry_run, "offsets": rows}))
@@ -160,15 +171,15 @@ def reset(
 @offsets.command()
 @connected
 def export(cluster: ConnectionOptions, group: Group, as_json: AsJson = False) -> None:
-    """Print the committed offsets of a group as JSON for `reset --file`; with --json on one line.
+    """Print the committed or start offsets of a group as JSON for `reset --file`; with --json on one line.
 
     Example: kohort group offsets export billing -b localhost:9092 > offsets.json
     """
     with cluster.admin() as admin:
         found: dict[str, dict[str, int]] = {}
         for one in _looked(admin, group):
-            if one.committed is not None:
-                found.setdefault(one.partition.topic, {})[str(one.partition.partition)] = one.committed
+            if (offset := _from(one)) is not None:
+                found.setdefault(one.partition.topic, {})[str(one.partition.partition)] = offset
     print(json.dumps(found, indent=None if as_json else 1))
 
 
@@ -212,6 +223,17 @@ def remove_members(
 
 
 # --------------------------------------------------------------------------------------------------- where to reset
+
+
+def _share_changes(admin: Admin, group: str, target: Mapping[TopicPartition, int]) -> list[OffsetChange]:
+    """The changes of start offsets, limited to the range of the log."""
+    before = {one.partition: one.start_offset for one in admin.share_offsets(group)}
+    first, end = admin.first_offsets(target), admin.end_offsets(target)
+    return [
+        OffsetChange(one, before.get(one), min(max(offset, first[one]), end[one]))
+        for one, offset in sorted(target.items())
+        if one in first and one in end
+    ]
 
 
 def _where(admin: Admin, group: str, to: str, topics: frozenset[str]) -> dict[TopicPartition, int]:
@@ -275,11 +297,24 @@ def _from_file(path: Path) -> dict[TopicPartition, int]:
 # ---------------------------------------------------------------------------------------------------------- showing
 
 
-def _looked(admin: Admin, group: str) -> list[PartitionLag]:
+def _looked(admin: Admin, group: str) -> Rows:
     rows = admin.lag(group)
-    if not rows and not any(one.group == group for one in admin.list_groups()):
+    if rows:
+        return rows
+    kind = next((one.type for one in admin.list_groups() if one.group == group), None)
+    if kind is None:
         raise GroupMissing(group)
-    return rows
+    return admin.share_offsets(group) if kind == SHARE else rows
+
+
+def _from(one: Row) -> int | None:
+    """The committed offset, or the start offset of a share partition."""
+    return one.start_offset if isinstance(one, SharePartitionOffset) else one.committed
+
+
+def _end(one: Row) -> int | None:
+    """The log end offset, which a share partition does not have."""
+    return None if isinstance(one, SharePartitionOffset) else one.end
 
 
 def _watch(admin: Admin, group: str, every_s: float, sort: Sort, show_all: bool, as_json: bool) -> None:
@@ -301,25 +336,23 @@ def _watch(admin: Admin, group: str, every_s: float, sort: Sort, show_all: bool,
             time.sleep(max(0.0, every_s - (time.monotonic() - began)))
 
 
-def _tell_lag(rows: Sequence[PartitionLag], sort: Sort, show_all: bool, as_json: bool) -> None:
+def _tell_lag(rows: Rows, sort: Sort, show_all: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_lags(rows)))
     else:
         console().print(_lag_table("", rows, sort, len(rows) if show_all else ROWS_SHOWN, None))
 
 
-def _lags(rows: Sequence[PartitionLag]) -> dict[str, Any]:
+def _lags(rows: Rows) -> dict[str, Any]:
     return {
         "lag": sum(one.lag or 0 for one in rows),
         "partitions": [
-            {**_place(one.partition), "committed": one.committed, "end": one.end, "lag": one.lag} for one in rows
+            {**_place(one.partition), "committed": _from(one), "end": _end(one), "lag": one.lag} for one in rows
         ],
     }
 
 
-def _lag_table(
-    group: str, rows: Sequence[PartitionLag], sort: Sort, most: int, before: Mapping[TopicPartition, int] | None
-) -> Table:
+def _lag_table(group: str, rows: Rows, sort: Sort, most: int, before: Mapping[TopicPartition, int] | None) -> Table:
     """Return the table of lags. `before`: the previous lags, None if there are none."""
     if sort is Sort.LAG:
         rows = sorted(rows, key=lambda one: (-(one.lag or 0), one.partition))
@@ -333,7 +366,7 @@ def _lag_table(
     for one in shown:
         was = None if before is None else before.get(one.partition)
         change = "" if was is None or one.lag is None else f"{one.lag - was:+}"
-        cells = (str(one.partition), _number(one.committed), _number(one.end), _number(one.lag), change)
+        cells = (str(one.partition), _number(_from(one)), _number(_end(one)), _number(one.lag), change)
         table.add_row(*map(cell, cells[: len(table.columns)]))
     return table
 

@@ -115,8 +115,9 @@ class BrokerConnection:
         self._held: deque[PendingRequest] = deque()
         self._throttle = Throttle()
         self._in_flight: dict[int, _InFlight] = {}
-        self._refused: list[tuple[PendingRequest, RequestResult]] = []
+        self._settled: list[tuple[PendingRequest, RequestResult]] = []
         self._out: list[bytes] = []
+        self._unwritten: deque[_InFlight | None] = deque()  # of each frame: its request, if it has no response
         self._conversation: Conversation
         self._authentications = 0
         self._ready_by = opened_at + setup_timeout_s
@@ -149,9 +150,15 @@ class BrokerConnection:
         out, self._out = self._out, []
         return out
 
+    def written(self) -> None:
+        """The oldest frame is written. A request without a response has its outcome then."""
+        sent = self._unwritten.popleft()
+        if sent is not None:
+            self._settled.append((sent.request, ResponseReceived(None, sent.version)))
+
     @property
     def busy(self) -> bool:
-        return bool(self._in_flight or self._waiting or self._held)
+        return bool(self._in_flight or self._waiting or self._held or any(self._unwritten))
 
     @property
     def load(self) -> int:
@@ -213,16 +220,17 @@ class BrokerConnection:
             return LOGIN_BUDGET_BYTES
         return max(self.max_frame_bytes + VALUES_BESIDE_BYTES, LEAST_RESPONSE_BYTES) - frame_bytes
 
-    def refused_versions(self) -> list[tuple[PendingRequest, RequestResult]]:
-        """Requests that cannot be sent on this connection, found while flushing."""
-        refused, self._refused = self._refused, []
-        return refused
+    def settled(self) -> list[tuple[PendingRequest, RequestResult]]:
+        """The outcomes without a response: of requests that cannot be sent here, and of sent ones that have none."""
+        settled, self._settled = self._settled, []
+        return settled
 
     # --- time and end
 
     def deadline(self) -> float | None:
         """The time (monotonic s) at which `overdue` must be called."""
         waits = [sent.deadline for sent in self._in_flight.values()] + [limit for _ask, limit in self._waiting]
+        waits += [sent.deadline for sent in self._unwritten if sent is not None]
         if self.stage in (Stage.OPENING, Stage.AUTHENTICATING, Stage.CHECKING_API_VERSIONS):
             if self._token_since is None:  # otherwise the token source wakes the connection and limits the wait
                 waits.append(self._ready_by)
@@ -264,7 +272,9 @@ class BrokerConnection:
         self.stage = Stage.ENDED
         asks = [sent.request for sent in self._in_flight.values()] + [ask for ask, _limit in self._waiting]
         asks += self._held
+        asks += [sent.request for sent in self._unwritten if sent is not None]
         self._held.clear()
+        self._unwritten.clear()
         self._in_flight.clear()
         self._waiting.clear()
         return [(ask, NoResponse(error, timed_out)) for ask in asks if ask.timeout_s >= 0]
@@ -399,13 +409,18 @@ class BrokerConnection:
                 request = ask.request(version) if callable(ask.request) else ask.request
                 correlation_id, frame = self._wire.send(api.key, version, request)
             except KohortError as error:
-                self._refused.append((ask, SendFailed(error)))
+                self._settled.append((ask, SendFailed(error)))
                 continue
-            self._in_flight[correlation_id] = _InFlight(ask, version, deadline)
-            self._put(ask.api, version, correlation_id, frame, now)
+            sent = _InFlight(ask, version, deadline)
+            if ask.has_response:
+                self._in_flight[correlation_id] = sent
+            self._put(ask.api, version, correlation_id, frame, now, None if ask.has_response else sent)
 
-    def _put(self, api: str, version: int, correlation_id: int, frame: bytes, now: float) -> None:
+    def _put(
+        self, api: str, version: int, correlation_id: int, frame: bytes, now: float, unanswered: _InFlight | None = None
+    ) -> None:
         self._out.append(frame)
+        self._unwritten.append(unanswered)
         if self.tape is not None:
             self.tape("request", api, version, correlation_id, frame, now)
 

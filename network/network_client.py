@@ -491,7 +491,7 @@ class Driver(Generic[C]):
         except Ended as ended:
             return self._end(channel, ended.error)
         self._watch(channel)
-        return channel.connection.refused_versions()
+        return channel.connection.settled()
 
     def _on_event(self, channel: Channel, mask: int) -> list[tuple[PendingRequest, RequestResult]]:
         now = self.now()
@@ -506,7 +506,7 @@ class Driver(Generic[C]):
         if outcomes and channel.connection.stage is Stage.READY and channel.connection.served:
             self._is_ready(channel)  # a listener with SASL also responds to ApiVersions
         self._watch(channel)
-        return outcomes + channel.connection.refused_versions()
+        return outcomes + channel.connection.settled()
 
     def _is_ready(self, channel: Channel) -> None:
         if channel.endpoint not in self._ranges and channel.connection.ranges is not None:
@@ -536,7 +536,7 @@ class Driver(Generic[C]):
         was_ready = connection.stage is Stage.READY
         idle = was_ready and not connection.busy
         outcomes = connection.closed(error, timed_out=timed_out)
-        outcomes += connection.refused_versions()
+        outcomes += connection.settled()
         self._forget(channel)
         self._ranges.pop(channel.endpoint, None)
         with self.lock:

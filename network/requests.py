@@ -47,7 +47,8 @@ RequestResult = ResponseReceived | SendFailed | NoResponse
 class PendingRequest(NamedTuple):
     """A request on its way. `request`: the typed value, or a function of the version that makes it.
 
-    `done` is called once, by the driver, with the outcome and the time.
+    `done` is called once, by the driver, with the outcome and the time. Without `has_response`, the outcome
+    ResponseReceived(None) means that the request was written to the socket.
 
     `follow_up` is offered each response first, as (frame with its length, version, time), under the driver's lock. It
     handles the response and returns the body of the next request, in the same version. `done` then gets the outcome of
@@ -60,6 +61,7 @@ class PendingRequest(NamedTuple):
     timeout_s: float
     max_version: int | None = None
     follow_up: Callable[[memoryview, int, float], bytes | None] | None = None
+    has_response: bool = True
 
 
 class ConnectionPurpose(Enum):

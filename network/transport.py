@@ -214,6 +214,8 @@ class Channel:
             self._to_write.popleft()
             if rest:
                 self._to_write.appendleft(rest)
+            else:
+                self.connection.written()
         self.events = EVENT_READ
 
     def _read(self, now: float) -> list[tuple[PendingRequest, RequestResult]]:

@@ -49,7 +49,7 @@ ROWS_AT_ONCE = 1 << 16  # rows that are partitioned together
 class Producer:
     """Sends records. Each acknowledged record is in the log once and in order.
 
-    Records are acknowledged by all in-sync replicas (acks=all, KIP-98).
+    Records are acknowledged by all in-sync replicas (acks=all, KIP-98), unless `acks` is 1 or 0.
 
         with Producer("localhost:9092", compression="zstd") as producer:
             delivery = producer.send("payments", b"42", key=b"anna")

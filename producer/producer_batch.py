@@ -32,7 +32,7 @@ NO_PRODUCER_ID = ProducerId(-1, -1)
 
 
 class Delivered(NamedTuple):
-    """The position of a record in the log. `offset` is -1 if the broker reported a duplicate."""
+    """The position of a record in the log. `offset` is -1 with acks=0, or if the broker reported a duplicate."""
 
     topic: str
     partition: int

@@ -6,16 +6,24 @@ from typing import Any, Self
 
 from kohort.network.client_config import ALLOW_AUTO_CREATE_TOPICS, ClientConfig
 from kohort.network.errors import ConfigError
-from kohort.network.settings_table import INT32_MAX, KIB, MIB, row
+from kohort.network.settings_table import INT32_MAX, KIB, MIB, Setting, row
 
 # Java's and librdkafka's names of partitioners.
 _PARTITIONERS = {"murmur2_random": "murmur2", "consistent_random": "crc32"}
-# Fixed settings: a properties file may contain them only with these values.
-_FIXED = {"acks": ("all", "-1"), "enable.idempotence": ("true",)}
+_IDEMPOTENCE = "enable.idempotence"
+_ACKS = {"-1": "all"}
 
 
 def _partitioner(text: str) -> str:
     return _PARTITIONERS.get(text, text)
+
+
+def _acks(setting: Setting, value: Any) -> str:
+    text = str(value).lower()
+    text = _ACKS.get(text, text)
+    if isinstance(value, bool) or text not in ("0", "1", "all"):
+        raise ConfigError(f"acks must be 0, 1 or 'all', not {value!r}", setting=setting.name)
+    return text
 
 
 class ProducerConfig(ClientConfig):
@@ -25,6 +33,7 @@ class ProducerConfig(ClientConfig):
     allow_auto_create_topics: bool = ALLOW_AUTO_CREATE_TOPICS
     transactional_id: str | None = row("transactional.id", "sent", None, "Makes the producer transactional. A newer producer with the same id fences the older.", optional=True)
     transaction_timeout_ms: int = row("transaction.timeout.ms", "int", 60_000, "The coordinator aborts a transaction that is open for longer.", low=1, high=INT32_MAX)
+    acks: str = row("acks", "str", "all", "The replicas that acknowledge a record: all in sync, 1 (the leader), or 0 (none: a record is lost silently). Only all is idempotent.", check=_acks, aliases=("request.required.acks",))
     compression: str = row("compression.type", "str", "none", "The compression type of batches.", choices=("none", "gzip", "snappy", "lz4", "zstd"))
     compression_level: int | None = row("kohort.compression.level", "int", None, "The codec's own level.", low=-(1 << 17), high=22, optional=True)
     partitioner: str = row("partitioner", "str", "murmur2", "The hash that maps keys to partitions: murmur2 (Java's clients) or crc32 (librdkafka).", choices=("murmur2", "crc32"), read=_partitioner)
@@ -42,16 +51,31 @@ class ProducerConfig(ClientConfig):
     def from_kafka(cls, properties: Mapping[str, Any]) -> Self:
         """Check settings by Kafka's dotted names; values may be strings.
 
-        The only allowed values of acks and enable.idempotence are all and true.
+        enable.idempotence must be true with acks=all, and false with others.
         """
-        for name, allowed in _FIXED.items():
-            if name in properties and str(value := properties[name]).lower() not in allowed:
-                raise ConfigError(f"{name} is always {allowed[0]}", hint="leave it out", setting=name, value=value)
-        return super().from_kafka({name: value for name, value in properties.items() if name not in _FIXED})
+        config = super().from_kafka({name: value for name, value in properties.items() if name != _IDEMPOTENCE})
+        value = properties.get(_IDEMPOTENCE, config.idempotent)
+        if str(value).lower() != str(config.idempotent).lower():
+            raise ConfigError(
+                f"{_IDEMPOTENCE} is always {str(config.idempotent).lower()} with acks={config.acks}",
+                hint="leave it out",
+                setting=_IDEMPOTENCE,
+                value=value,
+            )
+        return config
+
+    @property
+    def idempotent(self) -> bool:
+        """True if brokers drop duplicates (KIP-98)."""
+        return self.acks == "all"
 
     def check(self) -> None:
         """Raises ConfigError if two settings disagree."""
         super().check()
+        if self.transactional_id is not None and not self.idempotent:
+            raise ConfigError(
+                f"a transactional producer has acks=all, not {self.acks}", hint="leave it out", setting="acks"
+            )
         if self.batch_bytes > self.max_request_bytes:
             raise ConfigError(
                 f"batch_bytes ({self.batch_bytes}) must not exceed max_request_bytes ({self.max_request_bytes})",

@@ -44,10 +44,11 @@ from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 
 log = logger("kohort.producer")
 
-ACKS_ALL = -1
+ACKS: Final[Mapping[str, int]] = {"all": -1, "1": 1, "0": 0}
 # Version 13 identifies topics by id, which adds an error for recreated topics and has no benefit here. With version 12,
 # brokers add partitions to a transaction themselves (KIP-890), which requires that feature to be enabled.
 AT_MOST, AT_MOST_IN_TRANSACTION = 12, 11
+WRITTEN: Final = PartitionProduceResponse(index=-1, error_code=0, base_offset=-1)  # with acks=0
 FIRST_VERSION_OF_ZSTD = 7  # brokers before 2.1 do not support zstd (KIP-110)
 GROWS: Final = 0.1  # fraction of the delivery timeout for which a batch that cannot be sent takes records
 HELPED_BYTES: Final = 16 << 10  # a smaller batch is compressed sooner than a helper is woken
@@ -191,8 +192,9 @@ class Sender:
     def _request(self, node: int, group: list[SentProduce]) -> UnsentRequest:
         context = self._context
         codec, level = context.config.compression, context.config.compression_level
-        transactional_id = context.config.transactional_id
-        numbers = [sent.batch.sequence for sent in group]
+        transactional_id, acks = context.config.transactional_id, ACKS[context.config.acks]
+        idempotent = context.config.idempotent
+        numbers = [sent.batch.sequence if idempotent else -1 for sent in group]
         bodies = [sent.batch.body for sent in group]
 
         def request(version: int) -> ProduceRequest:
@@ -220,7 +222,7 @@ class Sender:
                 )
             return ProduceRequest(
                 transactional_id=transactional_id,
-                acks=ACKS_ALL,
+                acks=acks,
                 timeout_ms=context.config.request_timeout_ms,
                 topic_data=tuple(TopicProduceData(name=n, partition_data=tuple(p)) for n, p in topics.items()),
             )
@@ -232,7 +234,7 @@ class Sender:
         broker = context.metadata.view.brokers[node]
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
         at_most = AT_MOST if transactional_id is None else AT_MOST_IN_TRANSACTION
-        ask = PendingRequest("Produce", request, done, context.request_s, at_most)
+        ask = PendingRequest("Produce", request, done, context.request_s, at_most, has_response=acks != 0)
         return UnsentRequest(ConnectionPurpose.DATA, broker.endpoint, ask)
 
     # --- responses
@@ -240,7 +242,9 @@ class Sender:
     def _settle(self, group: list[SentProduce], outcome: RequestResult, now: float) -> None:
         context = self._context
         answers: Mapping[TopicPartition, PartitionProduceResponse] = {}
-        if isinstance(outcome, ResponseReceived):
+        if isinstance(outcome, ResponseReceived) and outcome.value is None:
+            answers = {sent.batch.partition: WRITTEN for sent in group}
+        elif isinstance(outcome, ResponseReceived):
             answers = self._answers(outcome.value)
         else:
             context.metadata.request_update()

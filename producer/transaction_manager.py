@@ -252,6 +252,8 @@ class TransactionManager:
 
     def may_send(self, partition: TopicPartition) -> bool:
         """True if a batch of the partition may be sent now."""
+        if not self._context.config.idempotent:
+            return True
         if self.producer is NO_PRODUCER_ID:
             return False
         if self.transactional_id is None:
@@ -342,7 +344,7 @@ class TransactionManager:
         if self._asked or not self._attempts.may_try(now) or self._context.fatal() is not None:
             return None
         match self.state:
-            case TxnState.IDENTIFYING:
+            case TxnState.IDENTIFYING if self._context.config.idempotent:
                 return self._owe_identity(now)
             case TxnState.FAILING if self._heard_out():
                 return self._owe_identity(now)

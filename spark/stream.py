@@ -4,8 +4,9 @@ A logged offset is `{"topic": {"0": 23, "1": 17}}`: the next offset of every par
 the stream runs is read from its beginning. Finished batches are committed for `kafka.group.id`, if it is set, so that
 any tool shows the lag. For streams with `group` see group_stream.py.
 
-PySpark 4.0 and 4.1 do not pass the start offset to `latestOffset`. The stream keeps its position itself, but loses it
-in a restart. The first batch after a restart then ignores maxOffsetsPerTrigger.
+PySpark 4.0 and 4.1 pass neither the start offset nor the trigger to `latestOffset`. The stream keeps its position
+itself. They run Trigger.AvailableNow and Trigger.Once as one batch, which must have everything. So the first batch of a
+run ignores maxOffsetsPerTrigger.
 """
 
 import time
@@ -30,7 +31,7 @@ from kohort.spark.worker_tuning import Shipped
 if TYPE_CHECKING:
     import pyarrow as pa
 
-try:  # since Spark 4.2; before, an available-now trigger runs one batch
+try:  # since Spark 4.2
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable as ReadAllAvailable,
     )
@@ -93,6 +94,7 @@ class StreamReader(StreamBase):
         self._committed: Offsets | None = None
         self._there: frozenset[TopicPartition] | None = None
         self._ends: Offsets = {}
+        self._began = False
 
     def __getstate__(self) -> dict[str, Any]:
         # Spark ships this object to executors for `read`, without connections.
@@ -123,13 +125,18 @@ class StreamReader(StreamBase):
             self._ends = self._consumer().end_offsets(self._there)
         else:
             self._ends = {place: end for place, end in self._target.items() if place in self._there}
+        first, self._began = start is None and not self._began, True
+        if first and self._pace.most is not None:
+            log.warning(
+                "the first batch of a run has no limit, because this version of PySpark does not pass the trigger"
+            )
         if before is None:
-            log.warning("this version of PySpark has no position after a restart; the first batch has no limit")
             self._reached = self._ends
             return logged(self._ends)
         begin = before | self._begin_of_new(before, self._ends)
         self._check(begin, self._ends)
-        self._reached = self._paced(begin, self._ends, limit, hurry=self._target is not None)
+        hurry = self._target is not None
+        self._reached = self._ends if first else self._paced(begin, self._ends, limit, hurry=hurry)
         return logged(self._reached)
 
     def reportLatestOffset(self) -> Logged | None:

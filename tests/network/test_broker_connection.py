@@ -89,7 +89,7 @@ def test_a_broker_that_is_too_old_refuses_one_request_and_serves_others() -> Non
     ask = rig.ask()
     rig.connection.opened(0.0)
     assert rig.sent() == []
-    ((refused, outcome),) = rig.connection.refused_versions()
+    ((refused, outcome),) = rig.connection.settled()
     assert refused is ask
     assert isinstance(outcome, SendFailed)
     assert isinstance(outcome.error, UnsupportedVersion)

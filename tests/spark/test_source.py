@@ -183,8 +183,11 @@ def test_a_stream_goes_on_where_it_stopped(stream: Callable[..., Any], topic: st
 def test_a_limit_cuts_a_stream_into_batches(stream: Callable[..., Any], topic: str, send: Callable[..., None]) -> None:
     send(topic, varied(30))
     assert stream(topic, maxOffsetsPerTrigger="7") == offsets(10, 10, 10)
-    # Before PySpark 4.2 an available-now run is one batch, which Spark bounds itself.
+    # Before PySpark 4.2 an available-now run is one batch, which has everything.
     assert stream_progress == ([7, 7, 7, 7, 2] if pyspark.__version__ >= "4.2" else [30])
+    send(topic, varied(30))
+    assert stream(topic, maxOffsetsPerTrigger="20") == offsets(20, 20, 20)
+    assert stream_progress == ([20, 10] if pyspark.__version__ >= "4.2" else [30])
 
 
 def test_a_stream_tells_its_group_how_far_it_is(

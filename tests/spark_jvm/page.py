@@ -57,7 +57,7 @@ both read in different ways: `[a&&[b]]`, nested classes, `\\101`, the flag `x` |
 | `load("x")` ignores the path | refused | a log has no path |
 | an option that does not apply is ignored: `maxOffsetsPerTrigger` in a batch, `subscribe` in a sink | refused | \
 it has no effect |
-| `kafka.acks=0` or `1`, `kafka.enable.idempotence=false` | refused | the producer is always idempotent |
+| `kafka.enable.idempotence=false` with `acks=all` | refused | acks=all is always idempotent |
 | `kafka.partitioner.class` | refused | it names a class of Java. Use the column `partition` |
 
 After `register`, `spark.sql.python.filterPushdown.enabled` must stay `true`. Otherwise Spark refuses every read.

@@ -1,0 +1,160 @@
+"""Describes share groups (KIP-932), and reads, sets and deletes their offsets."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from kohort.admin.acl_operations import operations
+from kohort.admin.groups import (
+    GroupDescription,
+    MemberDescription,
+    codes_of_groups,
+    group_failure,
+    members_by_client,
+    named_partitions,
+)
+from kohort.admin.request_driver import RequestDriver, first_of
+from kohort.common import KohortError, TopicPartition
+from kohort.network.error_mapping import topic_error
+from kohort.protocol.apis.alter_share_group_offsets import (
+    AlterShareGroupOffsetsRequest,
+    AlterShareGroupOffsetsRequestPartition,
+    AlterShareGroupOffsetsRequestTopic,
+)
+from kohort.protocol.apis.delete_share_group_offsets import (
+    DeleteShareGroupOffsetsRequest,
+    DeleteShareGroupOffsetsRequestTopic,
+)
+from kohort.protocol.apis.describe_share_group_offsets import (
+    DescribeShareGroupOffsetsRequest,
+    DescribeShareGroupOffsetsRequestGroup,
+)
+from kohort.protocol.apis.share_group_describe import ShareGroupDescribeRequest
+from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
+
+SHARE: Final = "share"
+REFUSED: Final = (ErrorCode.TOPIC_AUTHORIZATION_FAILED, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+
+
+@dataclass(frozen=True, slots=True)
+class SharePartitionOffset:
+    """The state of a share partition.
+
+    `start_offset`: the start offset in the share coordinator's state, which may be behind the leader's. `lag`: the
+    number of offsets that are neither accepted nor archived. Each is None if it is not known.
+    """
+
+    partition: TopicPartition
+    start_offset: int | None
+    leader_epoch: int
+    lag: int | None
+
+
+def describe_share_group(asker: RequestDriver, group: str) -> GroupDescription | None:
+    """A share group; None if there is none by this id. Raises AuthorizationFailed."""
+    request = ShareGroupDescribeRequest(group_ids=(group,), include_authorized_operations=True)
+    try:
+        answer = asker.of_coordinator(group, "ShareGroupDescribe", request, codes=codes_of_groups)
+    except UnsupportedVersion:
+        return None
+    one = first_of(answer.groups, "ShareGroupDescribe", group=group)
+    if one.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
+        return None
+    if one.error_code:
+        raise group_failure(one.error_code, group, "ShareGroupDescribe")
+    members = (
+        MemberDescription(
+            member_id=member.member_id,
+            instance_id=None,
+            client_id=member.client_id,
+            host=member.client_host.lstrip("/"),
+            owned=named_partitions(member.assignment),
+            epoch=member.member_epoch,
+            topics=member.subscribed_topic_names,
+            rack=member.rack_id,
+        )
+        for member in one.members
+    )
+    return GroupDescription(
+        group,
+        SHARE,
+        one.group_state,
+        one.assignor_name,
+        members_by_client(members),
+        one.group_epoch,
+        protocol_type=SHARE,
+        allowed=operations(one.authorized_operations),
+    )
+
+
+def share_offsets(asker: RequestDriver, group: str) -> list[SharePartitionOffset]:
+    """The state of each share partition of the group, by partition."""
+    request = DescribeShareGroupOffsetsRequest(
+        groups=(DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None),)
+    )
+    answer = asker.of_coordinator(group, "DescribeShareGroupOffsets", request, codes=codes_of_groups)
+    one = first_of(answer.groups, "DescribeShareGroupOffsets", group=group)
+    if one.error_code:
+        raise group_failure(one.error_code, group, "DescribeShareGroupOffsets")
+    found = []
+    for topic in one.topics:
+        for each in topic.partitions:
+            partition = TopicPartition(topic.topic_name, each.partition_index)
+            if each.error_code:
+                raise _refusal(each.error_code, each.error_message, "DescribeShareGroupOffsets", group, partition)
+            found.append(
+                SharePartitionOffset(partition, _known(each.start_offset), each.leader_epoch, _known(each.lag))
+            )
+    return sorted(found, key=lambda each: each.partition)
+
+
+def alter_share_offsets(asker: RequestDriver, group: str, to: Mapping[TopicPartition, int]) -> None:
+    """Set start offsets of a share group without members, which is created if it does not exist."""
+    by_topic: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
+    for (topic, number), offset in sorted(to.items()):
+        by_topic.setdefault(topic, []).append(
+            AlterShareGroupOffsetsRequestPartition(partition_index=number, start_offset=offset)
+        )
+    request = AlterShareGroupOffsetsRequest(
+        group_id=group,
+        topics=tuple(
+            AlterShareGroupOffsetsRequestTopic(topic_name=topic, partitions=tuple(partitions))
+            for topic, partitions in by_topic.items()
+        ),
+    )
+    answer = asker.of_coordinator(group, "AlterShareGroupOffsets", request, codes=_code)
+    if answer.error_code:
+        raise group_failure(answer.error_code, group, "AlterShareGroupOffsets")
+    for topic in answer.responses:
+        for one in topic.partitions:
+            if one.error_code:
+                partition = TopicPartition(topic.topic_name, one.partition_index)
+                raise _refusal(one.error_code, one.error_message, "AlterShareGroupOffsets", group, partition)
+
+
+def delete_share_offsets(asker: RequestDriver, group: str, topics: Iterable[str]) -> None:
+    """Delete the state of topics from a share group without members. Topics without state are ignored."""
+    request = DeleteShareGroupOffsetsRequest(
+        group_id=group, topics=tuple(DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in topics)
+    )
+    answer = asker.of_coordinator(group, "DeleteShareGroupOffsets", request, codes=_code)
+    if answer.error_code:
+        raise group_failure(answer.error_code, group, "DeleteShareGroupOffsets")
+    for one in answer.responses:
+        if one.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
+            partition = TopicPartition(one.topic_name, -1)
+            raise _refusal(one.error_code, one.error_message, "DeleteShareGroupOffsets", group, partition)
+
+
+def _known(number: int) -> int | None:
+    return None if number < 0 else number
+
+
+def _code(answer: Any) -> list[int]:
+    return [answer.error_code]
+
+
+def _refusal(code: int, said: str | None, api: str, group: str, partition: TopicPartition) -> KohortError:
+    if code in REFUSED:
+        return topic_error(partition.topic, code)
+    return BrokerError(code, said, api=api, group=group, topic=partition.topic, partition=partition.partition)
