@@ -199,7 +199,7 @@ class BrokerConnection:
         del self._in_flight[correlation_id]
         correlation_id, request = self._wire.follow_up(body)
         self._in_flight[correlation_id] = _InFlight(sent.request, sent.version, now + sent.request.timeout_s)
-        self._out.append(request)
+        self._append(request)
         return True
 
     @property
@@ -398,7 +398,7 @@ class BrokerConnection:
         correlation_id, frame = self._wire.send(api, version, request)
         ask = PendingRequest(api, request, _nobody, -1.0)
         self._in_flight[correlation_id] = _InFlight(ask, version, self._ready_by)
-        self._out.append(frame)  # never on the tape, nor is its response
+        self._append(frame)  # never on the tape, nor is its response
 
     def _flush(self, now: float) -> None:
         while self._waiting:
@@ -419,10 +419,13 @@ class BrokerConnection:
     def _put(
         self, api: str, version: int, correlation_id: int, frame: bytes, now: float, unanswered: _InFlight | None = None
     ) -> None:
-        self._out.append(frame)
-        self._unwritten.append(unanswered)
+        self._append(frame, unanswered)
         if self.tape is not None:
             self.tape("request", api, version, correlation_id, frame, now)
+
+    def _append(self, frame: bytes, unanswered: _InFlight | None = None) -> None:
+        self._out.append(frame)
+        self._unwritten.append(unanswered)
 
     def _keep_answer(self, frame: memoryview, now: float) -> None:
         """Put a response on the tape before it is parsed, so that an invalid frame is on it."""
