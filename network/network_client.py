@@ -21,7 +21,6 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from kohort.common import KohortError, WireError
 from kohort.common.log_context import logger, speaks_for
 from kohort.network._guard import Bell, Guard
-from kohort.network.auth.sasl import Credentials
 from kohort.network.auth.tls import Certificates
 from kohort.network.broker_connection import BrokerConnection, Stage
 from kohort.network.client_config import ClientConfig
@@ -58,6 +57,7 @@ if TYPE_CHECKING:
     import ssl
 
     from kohort.network.auth.gssapi import TicketCache
+    from kohort.network.auth.sasl import Credentials
     from kohort.network.auth.token_refresh import TokenRefresher
     from kohort.network.tape_writer import Tape
 
@@ -121,7 +121,7 @@ class Driver(Generic[C]):
         self._over = False
         self.pid = os.getpid()
         self._tape = _tape(config.tape, self.now()) if config.tape else None
-        self._credentials = Credentials.of(config)
+        self._credentials = _credentials(config)
         self._tokens = _keeper(config, self._credentials, self.wall_ms)
         self._tokens_made: deque[Any] = deque()
         self._reported_tokenless = ""
@@ -577,8 +577,17 @@ def _reentered() -> ConcurrentUseError:
     )
 
 
+def _credentials(config: ClientConfig) -> "Credentials | None":
+    """None unless `security_protocol` requires SASL."""
+    if not config.security_protocol.startswith("SASL"):
+        return None
+    from kohort.network.auth.sasl import Credentials
+
+    return Credentials.of(config)
+
+
 def _keeper(
-    config: ClientConfig, credentials: Credentials | None, wall_ms: Callable[[], int]
+    config: ClientConfig, credentials: "Credentials | None", wall_ms: Callable[[], int]
 ) -> "TokenRefresher | TicketCache | None":
     """Of what the mechanism shows to brokers, where that has to be fetched."""
     if credentials is None or not credentials.needs_token:
