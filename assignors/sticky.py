@@ -6,7 +6,6 @@ user data. The format is that of Kafka's StickyAssignor: version 1, with the gen
 
 from __future__ import annotations
 
-import logging
 from array import array
 from collections.abc import Iterable
 
@@ -17,9 +16,10 @@ from kohort.assignors.group import NO_GENERATION, GroupView, Member
 from kohort.assignors.plan import Plan
 from kohort.common import TopicPartition
 from kohort.common.foreign_text import escaped
+from kohort.common.log_context import logger
 from kohort.protocol.membership import StickyUserData, TopicPartitions, build_sticky
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 
 class StickyAssignor:

@@ -7,7 +7,6 @@ interrupted.
 
 from __future__ import annotations
 
-import logging
 import struct
 from array import array
 from collections.abc import Iterable
@@ -19,8 +18,9 @@ from kohort.assignors.group import GroupView, Member
 from kohort.assignors.plan import Plan
 from kohort.common import TopicPartition
 from kohort.common.foreign_text import escaped
+from kohort.common.log_context import logger
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 HIGHEST_WEIGHT = 1_000_000
 _USER_DATA = struct.Struct(">6shi")  # magic, version 0, weight

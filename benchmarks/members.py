@@ -24,14 +24,15 @@ def run(report: Report) -> None:
     with running_broker() as bootstrap:
         for who, sizes in SIZES.items():
             for size in sizes:
-                seconds, threads, megabytes = _measured(who, size, bootstrap)
+                seconds, threads, megabytes = measured(who, size, bootstrap)
                 work = f"{size} members until stable"
                 report.add(work, who, seconds, "s")
                 report.add(work, who, threads, "threads")
                 report.add(f"{size} members", who, megabytes, "MB")
 
 
-def _measured(who: str, size: int, bootstrap: str) -> tuple[float, float, float]:
+def measured(who: str, size: int, bootstrap: str) -> tuple[float, float, float]:
+    """(seconds until all are stable, threads, MB) of so many members in a process of their own."""
     command = [sys.executable, "-m", "benchmarks.members", who, str(size), bootstrap]
     out = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S * 2, check=True).stdout
     seconds, threads, megabytes = map(float, out.split()[-3:])
@@ -45,11 +46,11 @@ def _main(who: str, size: int, bootstrap: str) -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     topic = f"bench-members-{uuid.uuid4().hex[:8]}"
     create_topic(bootstrap, topic, partitions=size, timeout_s=PATIENCE_S)
-    before_mb = _resident_mb()
+    before_mb = resident_mb()
     began = time.perf_counter()
     members = {OURS: _kohort, "confluent-kafka": _confluent}[who](size, bootstrap, topic)
     seconds = time.perf_counter() - began
-    print(seconds, _threads(), _resident_mb() - before_mb, flush=True)
+    print(seconds, _threads(), resident_mb() - before_mb, flush=True)
     assert len(members) == size  # they live until here
     os._exit(0)  # leaving is not measured
 
@@ -94,7 +95,7 @@ def _until(stable: Callable[[], bool]) -> None:
             raise TimeoutError("the group did not become stable")
 
 
-def _resident_mb() -> float:
+def resident_mb() -> float:
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 

@@ -33,9 +33,11 @@ def page() -> str:
     ]
     for result in results():
         machine = result["machine"]
+        module = import_module(f"benchmarks.{result['benchmark']}")
         parts += [
             f"## {result['benchmark']}",
-            *_described(import_module(f"benchmarks.{result['benchmark']}").__doc__ or ""),
+            *_described(module.__doc__ or ""),
+            *([f"![{result['benchmark']}]({_own_picture(result)})"] if hasattr(module, "draw") else []),
             f"`{result['command']}`, {machine['date']}, {machine['cores']} cores of {machine['cpu']}, "
             f"Python {machine['python']}.",
             "\n".join(_table(result)),
@@ -87,6 +89,10 @@ def draw(path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+def _own_picture(result: dict[str, Any]) -> str:
+    return f"benchmarks-{result['benchmark']}.png"
+
+
 def _described(docstring: str) -> list[str]:
     """The paragraphs of a benchmark's docstring, which say how it measures. Commands are left out."""
     paragraphs = docstring.strip().split("\n\n")
@@ -115,6 +121,10 @@ def _shown(value: float) -> str:
 def main() -> None:
     (DOCS / "benchmarks.md").write_text(page())
     draw(DOCS / PICTURE)
+    for result in results():
+        module = import_module(f"benchmarks.{result['benchmark']}")
+        if hasattr(module, "draw"):
+            module.draw(result["rows"], DOCS / _own_picture(result))
     print(f"docs/benchmarks.md and docs/{PICTURE}, from {len(results())} results")
 
 

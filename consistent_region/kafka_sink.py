@@ -1,11 +1,11 @@
 """Records in Kafka, exactly once: output and offsets in one transaction."""
 
-import logging
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+from kohort.common.log_context import logger
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
@@ -17,7 +17,7 @@ from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.producer import Producer
 from kohort.producer.producer_config import ProducerConfig
 
-log = logging.getLogger("kohort.region")
+log = logger("kohort.region")
 
 _LENGTH: Final = struct.Struct(">i")
 _PLACE: Final = struct.Struct(">iq")

@@ -1,7 +1,6 @@
 """ConsistentRegion: state over a consumer group in which every record counts exactly once."""
 
 import inspect
-import logging
 import socket
 import threading
 import time
@@ -10,6 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any, Literal
 
+from kohort.common.log_context import logger
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.coordinator import KEPT_CHECKPOINTS, LEASE_S, MAX_CONSECUTIVE_RESETS, RegionCoordinator
 from kohort.consistent_region.effects import SinkPlace, TransactionalSink
@@ -44,7 +44,7 @@ from kohort.network.errors import ConfigError, IllegalState
 from kohort.network.process_exit import on_sigterm
 from kohort.network.settings_table import checked
 
-log = logging.getLogger("kohort.region")
+log = logger("kohort.region")
 
 CLOSE_S = 2.0
 TURN_WAIT_S = 0.2

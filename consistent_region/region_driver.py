@@ -5,7 +5,6 @@ is therefore submitted while partitions move, and a drain ends as soon as it is 
 coordinator, the state and the clock are arguments, so the seeded simulation of the tests runs this very code.
 """
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from itertools import chain
 from math import inf
@@ -13,6 +12,7 @@ from typing import Any, Protocol
 from uuid import UUID
 
 from kohort.common.errors import KohortError
+from kohort.common.log_context import logger
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
 from kohort.consistent_region import ready as rd
@@ -45,7 +45,7 @@ from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.network.errors import IllegalState, OperationTimeout
 from kohort.network.group_types import OffsetAndMetadata
 
-log = logging.getLogger("kohort.region")
+log = logger("kohort.region")
 
 THROTTLE_S = 0.1
 MEMORY_LOOK_S = 1.0

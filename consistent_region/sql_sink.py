@@ -1,13 +1,13 @@
 """Rows in an SQL database, exactly once: SQLite or PostgreSQL."""
 
 import json
-import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
 
 from kohort.common.foreign_text import parsed_json
+from kohort.common.log_context import logger
 from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
 from kohort.consistent_region.errors import ConfigurationError, RegionError
 from kohort.consistent_region.settings import check_positive
@@ -15,7 +15,7 @@ from kohort.consistent_region.sql_dialects import dialect_of
 from kohort.consistent_region.tasks import TaskId
 from kohort.consistent_region.witness import Witness
 
-log = logging.getLogger("kohort.region")
+log = logger("kohort.region")
 
 _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_task (
     region TEXT NOT NULL, consumer_group TEXT NOT NULL, task TEXT NOT NULL, sink TEXT NOT NULL,

@@ -1,9 +1,9 @@
 """The states of a member's tasks, and the effects that its sinks collected for each of them."""
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 
+from kohort.common.log_context import logger
 from kohort.consistent_region.coordinator import TaskStart
 from kohort.consistent_region.effects import DueEffects, Parts, SinkPlace, TaskTerm, TransactionalSink, packed, unpacked
 from kohort.consistent_region.errors import ConfigurationError, StateVersionError
@@ -13,7 +13,7 @@ from kohort.consistent_region.state import CheckpointListener, StateHandle
 from kohort.consistent_region.tasks import TaskId
 from kohort.consistent_region.witness import Witness
 
-log = logging.getLogger("kohort.region")
+log = logger("kohort.region")
 
 MakeState = Callable[[TaskId], StateHandle]
 Migrate = Callable[[int, StateHandle], object]

@@ -1,21 +1,21 @@
 """The log lines of a consumer: notices of its group's machine, and positions that had to be chosen."""
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
 from kohort.common import TopicPartition
+from kohort.common.log_context import logger
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.group.ready import MemberView
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.network.notices import Notice
 
-log = logging.getLogger("kohort.consumer")
+log = logger("kohort.consumer")
 
-LEVELS: Final[Mapping[str, int]] = {
-    "fatal": logging.ERROR,
+LEVELS: Final[Mapping[str, str]] = {
+    "fatal": "error",
     **dict.fromkeys(
         (
             "poll_stalling",
@@ -29,7 +29,7 @@ LEVELS: Final[Mapping[str, int]] = {
             "bad_subscription",
             "instance_held",
         ),
-        logging.WARNING,
+        "warning",
     ),
 }
 """Log level by kind of notice. Other kinds are informational."""
@@ -67,7 +67,7 @@ class LogEvents:
     def noticed(self, notice: Notice, whose: Mapping[str, Any] = MappingProxyType({})) -> None:
         """Log a notice. `whose`: fields that differ from the member's current ones."""
         fields = {**self.log_fields(), **whose, "event": notice.kind}
-        log.log(LEVELS.get(notice.kind, logging.INFO), "%s: %s", notice.kind, notice.text, extra=fields)
+        getattr(log, LEVELS.get(notice.kind, "info"))("%s: %s", notice.kind, notice.text, extra=fields)
 
     def batch_skipped(self, partition: TopicPartition, text: str) -> None:
         """Log a corrupt batch that was skipped."""
@@ -76,7 +76,7 @@ class LogEvents:
     def gaps(self, gaps: Iterable[OffsetReset]) -> None:
         """Positions that were chosen: a warning where there was one that could not be kept."""
         for gap in gaps:
-            level = logging.INFO if gap.wanted is None else logging.WARNING
+            write = log.info if gap.wanted is None else log.warning
             fields = self.of(gap.partition) | {"event": "reset"}
             text = "%s: reading at %d instead of %s: %s"
-            log.log(level, text, gap.partition, gap.start, gap.wanted, gap.reason, extra=fields)
+            write(text, gap.partition, gap.start, gap.wanted, gap.reason, extra=fields)

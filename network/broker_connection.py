@@ -15,7 +15,6 @@ from kohort.common import KohortError, WireError
 from kohort.common.foreign_text import cut, scrubbed
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.version import __version__
-from kohort.network.auth.sasl import CHECK_PASSWORD, Conversation, Credentials, LoginRefused
 from kohort.network.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
 from kohort.network.frame_reader import LENGTH_BYTES
 from kohort.network.requests import (
@@ -31,16 +30,17 @@ from kohort.network.requests import (
 )
 from kohort.network.throttle import Throttle
 from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
-from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
-from kohort.protocol.apis.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
 from kohort.protocol.catalogue import API, choose_version
 from kohort.protocol.errors import BrokerError, ErrorCode, error_name
 from kohort.protocol.wire import WireConnection
 
 if TYPE_CHECKING:
     from kohort.network.auth.gssapi import KerberosTicket
+    from kohort.network.auth.sasl import Conversation, Credentials
     from kohort.network.auth.token_refresh import Token
     from kohort.network.tape_writer import Keep
+    from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateResponse
+    from kohort.protocol.apis.sasl_handshake import SaslHandshakeResponse
 
 PART_OF_LIFETIME = 0.85  # of a session, as Apache Kafka's client; then the client authenticates again
 OF_A_LOGIN = frozenset({"SaslHandshake", "SaslAuthenticate"})
@@ -96,7 +96,7 @@ class BrokerConnection:
         opened_at: float,
         ranges: VersionRanges | None = None,
         tape: "Keep | None" = None,
-        credentials: Credentials | None = None,
+        credentials: "Credentials | None" = None,
         nonce: str = "",
         tokens: CredentialSource | None = None,
         run: Callable[..., Any] = _run,
@@ -322,6 +322,8 @@ class BrokerConnection:
             self._token_since = now
             self._seek_token(now)
             return
+        from kohort.protocol.apis.sasl_handshake import SaslHandshakeRequest
+
         self.stage, self._token_since = Stage.AUTHENTICATING, None
         self._send_own("SaslHandshake", SaslHandshakeRequest(mechanism=self.credentials.mechanism), now)
 
@@ -339,7 +341,7 @@ class BrokerConnection:
         self._authenticate(now)
         return None
 
-    def _no_handshake(self, answer: SaslHandshakeResponse, place: dict[str, Any]) -> KohortError:
+    def _no_handshake(self, answer: "SaslHandshakeResponse", place: dict[str, Any]) -> KohortError:
         assert self.credentials is not None
         if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE and self._authentications:
             return ConnectionFailed("the broker does not allow the session to be renewed now", **place)
@@ -356,6 +358,8 @@ class BrokerConnection:
 
     def _refusal(self, why: str, place: dict[str, Any], now: float) -> KohortError:
         """The error for a broker's refusal. It is final unless brokers took the token before."""
+        from kohort.network.auth.sasl import CHECK_PASSWORD
+
         assert self.credentials is not None
         token = getattr(self._token, "value", "")  # a ticket has none
         why = cut(scrubbed(why, (*self.credentials.secrets, token)))
@@ -371,7 +375,11 @@ class BrokerConnection:
             text, hint = f"the broker refused the {self._token.noun}: {why}", self._token.check
         return AuthenticationFailed(text, hint=hint, **place)
 
-    def _continue_authentication(self, answer: SaslHandshakeResponse | SaslAuthenticateResponse, now: float) -> None:
+    def _continue_authentication(self, answer: "SaslHandshakeResponse | SaslAuthenticateResponse", now: float) -> None:
+        from kohort.network.auth.sasl import LoginRefused
+        from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
+        from kohort.protocol.apis.sasl_handshake import SaslHandshakeResponse
+
         assert self.credentials is not None
         place: dict[str, Any] = {"host": self.endpoint.host, "port": self.endpoint.port}
         try:

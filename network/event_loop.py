@@ -6,7 +6,6 @@ a thousand threads at once, all would wait for the GIL, and the wait would cost 
 
 import contextlib
 import itertools
-import logging
 import os
 import selectors
 import socket
@@ -17,10 +16,10 @@ from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from typing import Any, Final, Protocol
 
-from kohort.network.log_context import speaks_for
+from kohort.common.log_context import logger, speaks_for
 from kohort.network.promise import Flag
 
-log = logging.getLogger("kohort.driver")
+log = logger("kohort.driver")
 
 MOST_LOOPS: Final = 8
 LONGEST_SLEEP_S: Final = 60.0

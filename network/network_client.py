@@ -7,7 +7,6 @@ cannot delay a heartbeat. For the same reason names are resolved on a separate t
 """
 
 import contextlib
-import logging
 import os
 import random
 import socket
@@ -20,8 +19,8 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kohort.common import KohortError, WireError
+from kohort.common.log_context import logger, speaks_for
 from kohort.network._guard import Bell, Guard
-from kohort.network.auth.sasl import Credentials
 from kohort.network.auth.tls import Certificates
 from kohort.network.broker_connection import BrokerConnection, Stage
 from kohort.network.client_config import ClientConfig
@@ -36,7 +35,6 @@ from kohort.network.errors import (
 )
 from kohort.network.event_loop import EventLoop, Ready, place
 from kohort.network.frame_reader import FrameReader
-from kohort.network.log_context import speaks_for
 from kohort.network.metadata_updater import ClientContext, MetadataUpdater
 from kohort.network.notices import Notice
 from kohort.network.promise import Flag, Helpers, Promise, run_uninterrupted
@@ -59,10 +57,11 @@ if TYPE_CHECKING:
     import ssl
 
     from kohort.network.auth.gssapi import TicketCache
+    from kohort.network.auth.sasl import Credentials
     from kohort.network.auth.token_refresh import TokenRefresher
     from kohort.network.tape_writer import Tape
 
-log = logging.getLogger("kohort.driver")
+log = logger("kohort.driver")
 
 MOST_HELPERS = 8
 
@@ -122,7 +121,7 @@ class Driver(Generic[C]):
         self._over = False
         self.pid = os.getpid()
         self._tape = _tape(config.tape, self.now()) if config.tape else None
-        self._credentials = Credentials.of(config)
+        self._credentials = _credentials(config)
         self._tokens = _keeper(config, self._credentials, self.wall_ms)
         self._tokens_made: deque[Any] = deque()
         self._reported_tokenless = ""
@@ -450,7 +449,7 @@ class Driver(Generic[C]):
     def _tls(self) -> "ssl.SSLContext | None":
         notice = self._certificates.reload()
         if notice is not None:
-            log.log(logging.INFO if notice.kind == "tls_files_renewed" else logging.WARNING, "%s", notice.text)
+            (log.info if notice.kind == "tls_files_renewed" else log.warning)("%s", notice.text)
             if self.on_notice is not None:
                 self.lock.run(self.on_notice, notice)
         return self._certificates.context
@@ -579,8 +578,17 @@ def _reentered() -> ConcurrentUseError:
     )
 
 
+def _credentials(config: ClientConfig) -> "Credentials | None":
+    """None unless `security_protocol` requires SASL."""
+    if not config.security_protocol.startswith("SASL"):
+        return None
+    from kohort.network.auth.sasl import Credentials
+
+    return Credentials.of(config)
+
+
 def _keeper(
-    config: ClientConfig, credentials: Credentials | None, wall_ms: Callable[[], int]
+    config: ClientConfig, credentials: "Credentials | None", wall_ms: Callable[[], int]
 ) -> "TokenRefresher | TicketCache | None":
     """Of what the mechanism shows to brokers, where that has to be fetched."""
     if credentials is None or not credentials.needs_token:

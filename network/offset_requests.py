@@ -1,7 +1,10 @@
-"""Builds and parses the requests about offsets: plain functions, both directions."""
+"""Builds and parses the requests about offsets: plain functions, both directions.
+
+Requests after the start are imported when they are made.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
@@ -15,11 +18,6 @@ from kohort.protocol.apis.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopic,
 )
-from kohort.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitRequestPartition,
-    OffsetCommitRequestTopic,
-)
 from kohort.protocol.apis.offset_fetch import (
     OffsetFetchRequest,
     OffsetFetchRequestGroup,
@@ -27,14 +25,15 @@ from kohort.protocol.apis.offset_fetch import (
     OffsetFetchRequestTopics,
     OffsetFetchResponse,
 )
-from kohort.protocol.apis.offset_for_leader_epoch import (
-    OffsetForLeaderEpochRequest,
-    OffsetForLeaderEpochResponse,
-    OffsetForLeaderPartition,
-    OffsetForLeaderTopic,
-)
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.protocol.schema import first_version
+
+if TYPE_CHECKING:
+    from kohort.protocol.apis.offset_commit import OffsetCommitRequest
+    from kohort.protocol.apis.offset_for_leader_epoch import (
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderEpochResponse,
+    )
 
 BEFORE_TOPIC_IDS = 9  # the last version of OffsetCommit and OffsetFetch that names topics by name
 
@@ -181,11 +180,17 @@ def committed_offsets(response: OffsetFetchResponse) -> CommittedAnswer:
     return CommittedAnswer(error, found, failed)
 
 
-def offset_for_leader_epoch_request(asks: Iterable[EpochAsk]) -> Callable[[int], OffsetForLeaderEpochRequest]:
+def offset_for_leader_epoch_request(asks: Iterable[EpochAsk]) -> "Callable[[int], OffsetForLeaderEpochRequest]":
     """Requests the end of each position's epoch from leaders. Raises UnsupportedVersion for old brokers.
 
     Brokers before 2.3 allow the request only to cluster administrators. The oldest do not name the epoch of the end.
     """
+    from kohort.protocol.apis.offset_for_leader_epoch import (
+        OffsetForLeaderEpochRequest,
+        OffsetForLeaderPartition,
+        OffsetForLeaderTopic,
+    )
+
     topics: dict[str, list[OffsetForLeaderPartition]] = {}
     for ask in asks:
         topics.setdefault(ask.partition.topic, []).append(
@@ -202,7 +207,7 @@ def offset_for_leader_epoch_request(asks: Iterable[EpochAsk]) -> Callable[[int],
     return _since(FIRST_VERSION_FOR_CONSUMERS, request, why, api="OffsetForLeaderEpoch")
 
 
-def epoch_ends(response: OffsetForLeaderEpochResponse) -> dict[TopicPartition, tuple[int, int, int]]:
+def epoch_ends(response: "OffsetForLeaderEpochResponse") -> dict[TopicPartition, tuple[int, int, int]]:
     """(error code, the largest epoch not above the requested one, its end offset), by partition."""
     return {
         TopicPartition(topic.topic, one.partition): (one.error_code, one.leader_epoch, one.end_offset)
@@ -222,9 +227,15 @@ def _since(least: int, request: R, why: str, *, api: str) -> Callable[[int], R]:
     return build
 
 
-def commit_request(identity: ConsumerGroupMetadata, offsets: Offsets) -> OffsetCommitRequest:
+def commit_request(identity: ConsumerGroupMetadata, offsets: Offsets) -> "OffsetCommitRequest":
     """Return the request that commits `offsets` as `identity`. A group without members accepts a commit without a
     generation."""
+    from kohort.protocol.apis.offset_commit import (
+        OffsetCommitRequest,
+        OffsetCommitRequestPartition,
+        OffsetCommitRequestTopic,
+    )
+
     topics: dict[str, list[OffsetCommitRequestPartition]] = {}
     for partition, found in sorted(offsets.items()):
         topics.setdefault(partition.topic, []).append(

@@ -7,7 +7,6 @@ The group need not wait for the session timeout then.
 import atexit
 import contextlib
 import os
-import signal
 import threading
 import warnings
 import weakref
@@ -59,6 +58,8 @@ def on_sigterm(act: Callable[[], object]) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
+    import signal
+
     before = signal.signal(signal.SIGTERM, lambda _number, _frame: act())
     try:
         yield

@@ -8,15 +8,13 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from kohort.protocol.apis.fetch import FetchRequest, ForgottenTopic
-from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
-from kohort.protocol.apis.leave_group import LeaveGroupRequest
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.protocol.schema import Request, first_version
 
-# A text, and the list that later versions have in its place.
-REPLACED: Final[Mapping[type[Request], tuple[str, str]]] = {
-    FindCoordinatorRequest: ("key", "coordinator_keys"),  # KIP-699: many keys at once
-    LeaveGroupRequest: ("member_id", "members"),  # KIP-345: with their instance ids
+# By class name: a text, and the list that later versions have in its place.
+REPLACED: Final[Mapping[str, tuple[str, str]]] = {
+    "FindCoordinatorRequest": ("key", "coordinator_keys"),  # KIP-699: many keys at once
+    "LeaveGroupRequest": ("member_id", "members"),  # KIP-345: with their instance ids
 }
 
 
@@ -36,8 +34,8 @@ def fit(request: Any, version: int) -> Any:
             least=since,
             group=request.group_id,
         )
-    if kind in REPLACED:
-        text, many = REPLACED[kind]
+    if kind.__name__ in REPLACED:
+        text, many = REPLACED[kind.__name__]
         return request._replace(**({many: ()} if version < first_version(kind, many) else {text: ""}))
     # KIP-848: "" removes a pattern. A version without patterns has none to remove, but a pattern itself must not be
     # dropped.

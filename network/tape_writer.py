@@ -1,15 +1,15 @@
 """Keeps every frame of a consumer on a wire tape: a file of JSON lines, without secrets."""
 
-import logging
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TextIO
 
+from kohort.common.log_context import logger
 from kohort.common.private_files import opener
 from kohort.network.errors import ConfigError
 from kohort.protocol.tape import Direction, Taped, line
 
-log = logging.getLogger("kohort.connections")
+log = logger("kohort.connections")
 
 Keep = Callable[[Direction, str, int, int, bytes, float], None]
 """keep(direction, api, version, correlation_id, frame with its length, now): what a connection calls for each frame."""

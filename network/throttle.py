@@ -6,10 +6,11 @@ exception. A heartbeat in the broker's socket is read when the broker reads agai
 come too late.
 """
 
-import logging
 from typing import Any, Final
 
-log = logging.getLogger("kohort.connections")
+from kohort.common.log_context import logger
+
+log = logger("kohort.connections")
 
 LONGEST_S: Final = 30.0
 """The maximum throttle time. Brokers request a few quota windows of a second, so a longer time is a defect."""

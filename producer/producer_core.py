@@ -9,12 +9,12 @@ atomic step only. Other effects may occur twice or without a record, and are har
 driver's thread.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from math import inf
 from typing import TYPE_CHECKING
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.log_context import logger
 from kohort.fastpath._encode import Body
 from kohort.network.arguments import INT16_MAX, fits_the_wire
 from kohort.network.backoff import Backoff
@@ -37,7 +37,7 @@ from kohort.producer.transaction_manager import TransactionManager
 if TYPE_CHECKING:
     from kohort.producer._open_batch import OnDelivery
 
-log = logging.getLogger("kohort.producer")
+log = logger("kohort.producer")
 
 
 class ProducerCore:

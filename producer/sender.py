@@ -4,7 +4,6 @@ No clock, no I/O. `VERDICTS` maps error codes to actions. A code that is not in 
 as retriable. Otherwise the batch fails.
 """
 
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from enum import Enum
 from functools import partial
@@ -13,6 +12,7 @@ from math import inf
 from typing import Final
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.log_context import logger
 from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath._encode import Body, compressed, seal
 from kohort.network.backoff import FRESH
@@ -42,7 +42,7 @@ from kohort.protocol.apis.produce import (
 )
 from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 
-log = logging.getLogger("kohort.producer")
+log = logger("kohort.producer")
 
 ACKS: Final[Mapping[str, int]] = {"all": -1, "1": 1, "0": 0}
 WRITTEN: Final = PartitionProduceResponse(index=-1, error_code=0, base_offset=-1)  # with acks=0

@@ -6,13 +6,13 @@ maps error codes to their classes (KIP-1050). A code that is not in the table is
 Otherwise it fails the transaction if the request adds to its contents, and ends the producer if not.
 """
 
-import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.log_context import logger
 from kohort.network.backoff import FRESH
 from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState, OperationTimeout
 from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind
@@ -52,7 +52,7 @@ from kohort.protocol.apis.txn_offset_commit import (
 from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 from kohort.protocol.schema import first_version
 
-log = logging.getLogger("kohort.producer")
+log = logger("kohort.producer")
 
 LAST_EPOCH = 32_767
 FIRST_WITH_OWN_ID = first_version(InitProducerIdRequest, "producer_id")  # KIP-360

@@ -192,6 +192,11 @@ def field(
 # ------------------------------------------------------------------------------------------------------------------
 
 
+@functools.cache
+def _documented(versions: Versions) -> str:
+    return f"Versions {versions}."
+
+
 # Field specifiers are omitted on purpose. To a type checker every field then has a default, which is correct at
 # construction. The required fields depend on the version, which is known only when the bytes are built.
 @dataclass_transform(kw_only_default=True, frozen_default=True)
@@ -201,20 +206,22 @@ class StructMeta(type):
     _required: bool
 
     def __new__(mcs, name: str, bases: tuple[type, ...], namespace: dict[str, Any], **how: Any) -> Any:
-        fields = tuple(value._replace(name=key) for key, value in namespace.items() if isinstance(value, Field))
-        body = {key: value for key, value in namespace.items() if not isinstance(value, Field)}
-        for index, each in enumerate(fields):
-            body[each.name] = _tuplegetter(index, f"Versions {each.versions}.")
+        fields = tuple(Field(key, *value[1:]) for key, value in namespace.items() if isinstance(value, Field))
+        names = tuple(each.name for each in fields)
+        zeros = tuple(each.zero for each in fields)
         required = next((base._required for base in bases if isinstance(base, StructMeta)), False)
-        body |= {
+        # A tagged field may always be omitted: this is the purpose of tags.
+        defaults = [each.default if each.tag is None else zero for each, zero in zip(fields, zeros, strict=True)]
+        body = namespace | {
             "__slots__": (),
-            "__match_args__": tuple(each.name for each in fields),
-            "_fields": tuple(each.name for each in fields),
+            "__match_args__": names,
+            "_fields": names,
             "_table": fields,
-            "_zeros": tuple(each.zero for each in fields),
-            # A tagged field may always be omitted: this is the purpose of tags.
-            "_defaults": tuple(each.default if required and each.tag is None else each.zero for each in fields),
+            "_zeros": zeros,
+            "_defaults": tuple(defaults) if required else zeros,
         }
+        for index, each in enumerate(fields):
+            body[each.name] = _tuplegetter(index, _documented(each.versions))
         return super().__new__(mcs, name, bases, body, **how)
 
 

@@ -4,13 +4,13 @@
 under the driver's lock. Changes are made on the driver's thread, because a signal handler may raise on the caller's.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
 from uuid import UUID
 
 from kohort.common import KohortError
+from kohort.common.log_context import logger
 from kohort.network._guard import Door
 from kohort.network.backoff import Backoff
 from kohort.network.client_metrics import Counters
@@ -28,7 +28,7 @@ from kohort.share_consumer.share_heartbeats import ShareHeartbeats
 from kohort.share_consumer.share_records import AcknowledgeOutcome, ShareRecords
 from kohort.share_consumer.states import ShareState
 
-log = logging.getLogger("kohort.share_consumer")
+log = logger("kohort.share_consumer")
 
 LEAVE_S = 5.0
 """The longest time that a dropped consumer takes to leave."""

@@ -5,7 +5,6 @@ lock runs out in a buffer that nothing reads. Acknowledgements ride on it. Witho
 ShareAcknowledge: at once for a commit and for renewals, otherwise after `LINGER_S`.
 """
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -14,6 +13,7 @@ from typing import Any, Final, NamedTuple
 from uuid import UUID
 
 from kohort.common import KohortError, TopicPartition
+from kohort.common.log_context import logger
 from kohort.fastpath import CorruptRecord, decode
 from kohort.network.backoff import FRESH, Attempts
 from kohort.network.error_mapping import topic_error
@@ -52,7 +52,7 @@ from kohort.share_consumer.share_records import (
 )
 from kohort.share_consumer.share_session import SessionRequest, ShareSession
 
-log = logging.getLogger("kohort.share_consumer")
+log = logger("kohort.share_consumer")
 
 LINGER_S: Final = 0.1
 MOST_FAILURES: Final = 10_000

@@ -9,7 +9,6 @@ itself. They run Trigger.AvailableNow and Trigger.Once as one batch, which must 
 run ignores maxOffsetsPerTrigger.
 """
 
-import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -18,6 +17,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kohort.common import TopicPartition
+from kohort.common.log_context import logger
 from kohort.coordinator_client import Consumer, OperationTimeout, UnknownTopic
 from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.offset_json import Logged, is_of_group, logged, unlogged
@@ -44,7 +44,7 @@ except ImportError:
     ReadAllAvailable = ReadMaxRows = ReadMinRows = None
     SupportsTriggerAvailableNow = object
 
-log = logging.getLogger(__name__)
+log = logger(__name__)
 
 COMMIT_S = 5.0  # the longest delay of a batch by an unreachable group coordinator
 SMALL_TASK_OFFSETS = 500  # a task costs Spark more than reading ten times as many offsets

@@ -1,17 +1,21 @@
 """The requests of a member, one function each.
 
-Versions are not considered here (see `network/request_versions.py`).
+Requests after the join are imported when they are made. Versions are not considered here (see
+`network/request_versions.py`).
 """
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from kohort.coordinator_client.group.member_settings import CONSUMER_PROTOCOL_TYPE, MemberSettings
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
-from kohort.protocol.apis.heartbeat import HeartbeatRequest
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
-from kohort.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
 from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
+
+if TYPE_CHECKING:
+    from kohort.protocol.apis.heartbeat import HeartbeatRequest
+    from kohort.protocol.apis.leave_group import LeaveGroupRequest
 
 REASON_CHARACTERS_MAX = 255  # KIP-800: clients cut longer ones
 
@@ -49,7 +53,9 @@ def sync_group(
     )
 
 
-def heartbeat(identity: ConsumerGroupMetadata) -> HeartbeatRequest:
+def heartbeat(identity: ConsumerGroupMetadata) -> "HeartbeatRequest":
+    from kohort.protocol.apis.heartbeat import HeartbeatRequest
+
     return HeartbeatRequest(
         group_id=identity.group_id,
         generation_id=identity.generation,
@@ -58,7 +64,9 @@ def heartbeat(identity: ConsumerGroupMetadata) -> HeartbeatRequest:
     )
 
 
-def leave_group(identity: ConsumerGroupMetadata, reason: str) -> LeaveGroupRequest:
+def leave_group(identity: ConsumerGroupMetadata, reason: str) -> "LeaveGroupRequest":
+    from kohort.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+
     return LeaveGroupRequest(
         group_id=identity.group_id,
         member_id=identity.member_id,

@@ -4,12 +4,12 @@ The state machine is in `telemetry_state.py`. No code is loaded and no request i
 broker without a metrics plugin does not.
 """
 
-import logging
 from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.common import KohortError
+from kohort.common.log_context import logger
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.network.request_manager import earliest
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
     from kohort.coordinator_client.metrics.telemetry_state import Push, Telemetry
 
-log = logging.getLogger("kohort.consumer")
+log = logger("kohort.consumer")
 
 GET_TELEMETRY_SUBSCRIPTIONS: Final = 71
 LAST_PUSH_S: Final = 3.0

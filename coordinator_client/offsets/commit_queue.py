@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping, Set
 from heapq import heapify, heappop, heappush
 from itertools import count, takewhile
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from kohort.common import KohortError, TopicPartition
@@ -33,11 +33,10 @@ from kohort.network.metadata import NO_TOPIC_ID
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.offset_requests import Offsets, commit_request
 from kohort.network.promise import Promise
-from kohort.protocol.apis.offset_commit import (
-    OffsetCommitRequest,
-    OffsetCommitResponse,
-)
 from kohort.protocol.errors import BrokerError, ErrorCode
+
+if TYPE_CHECKING:
+    from kohort.protocol.apis.offset_commit import OffsetCommitRequest, OffsetCommitResponse
 
 UNKNOWN_OUTCOME = -1
 NOT_THE_COORDINATOR = frozenset({ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR})
@@ -278,7 +277,7 @@ class CommitQueue:
 
     def ready_requests(
         self, view: MemberView | None, outside: ConsumerGroupMetadata, now: float
-    ) -> OffsetCommitRequest | None:
+    ) -> "OffsetCommitRequest | None":
         """The request with all offsets that may be sent now. `outside`: the identity without a membership.
 
         A commit ordered by the state machine is sent first and alone. It has its own identity, and the rebalance waits
@@ -389,7 +388,7 @@ class CommitQueue:
             offset=entry.last.offset,
         )
 
-    def on_response(self, response: OffsetCommitResponse) -> dict[int, frozenset[TopicPartition]]:
+    def on_response(self, response: "OffsetCommitResponse") -> dict[int, frozenset[TopicPartition]]:
         """Partitions by error code other than 0, for the state machine to process before `complete`."""
         sent, self.in_flight = self.in_flight, None
         if sent is None:

@@ -19,7 +19,6 @@ from kohort.network.requests import (
     SendFailed,
     UnsentRequest,
 )
-from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
 from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.protocol.membership import read_assignment
 
@@ -129,6 +128,8 @@ class DescribeGroup:
                             for one in found.members
                         )
                     )
+
+        from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
 
         request = DescribeGroupsRequest(groups=(group,), include_authorized_operations=False)
         ask = PendingRequest("DescribeGroups", request, done, context.request_s)

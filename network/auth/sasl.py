@@ -36,10 +36,7 @@ class Credentials(NamedTuple):
     password: str
 
     @classmethod
-    def of(cls, config: SecurityConfig) -> "Credentials | None":
-        """None unless `security_protocol` requires SASL."""
-        if not config.security_protocol.startswith("SASL"):
-            return None
+    def of(cls, config: SecurityConfig) -> "Credentials":
         return cls(config.sasl_mechanism or "", config.sasl_username or "", config.sasl_password or "")
 
     def __repr__(self) -> str:

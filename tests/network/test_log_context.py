@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from kohort import Consumer, Producer
-from kohort.network.log_context import FIELDS, LOGGERS, WhoFilter, speaks_for
+from kohort.common.log_context import FIELDS, LOGGERS, WhoFilter, speaks_for
 from kohort.protocol.apis.heartbeat import HeartbeatResponse
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import FakeBroker
@@ -158,6 +158,23 @@ consumer.close(0)
     assert spoken == list(LOGGERS)
 
 
+def test_a_process_without_logging_keeps_it_so_and_lines_are_written_from_its_import_on() -> None:
+    code = """
+import sys
+from kohort.common.log_context import logger
+log = logger("kohort.consumer")
+log.warning("dropped")
+assert not log.isEnabledFor(50)
+assert "logging" not in sys.modules
+import logging
+log.warning("silent")
+logging.basicConfig(format="%(client_id)s|%(message)s|%(funcName)s")
+log.warning("written", extra={"client_id": "c"})
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300)
+    assert done.stderr == "c|written [client_id=c]|<module>\n"
+
+
 def test_every_logger_of_the_clients_is_listed() -> None:
     from pathlib import Path
 
@@ -166,7 +183,7 @@ def test_every_logger_of_the_clients_is_listed() -> None:
     for folder in ("network", "coordinator_client", "producer", "admin", "assignors"):
         for path in sorted((root / folder).rglob("*.py")):
             text = path.read_text()
-            named |= set(re.findall(r'^log = logging.getLogger\("([\w.]+)"\)', text, re.MULTILINE))
-            if "logging.getLogger(__name__)" in text:
+            named |= set(re.findall(r'^log = logger\("([\w.]+)"\)', text, re.MULTILINE))
+            if "logger(__name__)" in text:
                 named.add(f"kohort.{folder}.{path.stem}")
     assert named == set(LOGGERS)

@@ -2,13 +2,19 @@
 
 A filter on each logger adds missing fields, so a format string may always name them. A thread sets its client once
 (`speaks_for`), and a line may name more fields (`extra=`). Nothing is printed unless the application configures
-logging.
+logging. A process that has not imported `logging` has no handlers. So kohort does not import it either, which would be
+a tenth of a consumer's start.
 """
 
-import logging
+import sys
 import threading
 from collections.abc import Callable, Mapping
-from typing import Final
+from functools import cache
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Final, cast
+
+if TYPE_CHECKING:
+    import logging
 
 Who = Callable[[], Mapping[str, object]]
 
@@ -44,10 +50,29 @@ def speaks_for(who: Who) -> None:
     _here.who = who
 
 
-class WhoFilter(logging.Filter):
+def logger(name: str) -> "logging.Logger":
+    """The logger of that name, which drops all lines until the process has imported `logging`."""
+    return cast("logging.Logger", _Logger(name))
+
+
+class _Logger:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, method: str) -> Any:
+        if "logging" not in sys.modules:
+            return _drop
+        return getattr(_prepared().getLogger(self._name), method)
+
+
+def _drop(*_line: object, **_fields: object) -> None:
+    """Drop a log line."""
+
+
+class WhoFilter:
     """Lets every record pass, with all `FIELDS` and with `SHOWN` in its text."""
 
-    def filter(self, record: logging.LogRecord) -> bool:
+    def filter(self, record: "logging.LogRecord") -> bool:
         who: Mapping[str, object] = getattr(_here, "who", dict)()
         for name, none in FIELDS.items():
             if not hasattr(record, name):
@@ -67,11 +92,17 @@ class WhoFilter(logging.Filter):
         return True
 
 
-def _prepare() -> None:
+@cache
+def _prepared() -> ModuleType:
+    """The module `logging`, with the filter on all `LOGGERS`."""
+    import logging
+
     logging.getLogger("kohort").addHandler(logging.NullHandler())
     shared = WhoFilter()
     for name in LOGGERS:
         logging.getLogger(name).addFilter(shared)
+    return logging
 
 
-_prepare()
+if "logging" in sys.modules:
+    _prepared()
