@@ -40,5 +40,8 @@ class ShareConsumerSettings(ClientSettings, total=False):
     max_decompressed_bytes: int
     """Maximum decompressed bytes of a batch. A larger batch is an error."""
 
+    bootstrap_timeout_ms: int
+    """Time at the start without a reachable broker after which calls raise ConnectionFailed."""
+
     default_api_timeout_ms: int
     """Time-out of calls without a timeout argument."""

@@ -24,6 +24,8 @@ SOCKET_TO_RECORD = 22
 HEARTBEAT_TO_ASSIGNED = 61
 HOME = f"{Path(kohort.__file__).parent}/"
 TESTING = f"{HOME}testing/"
+NAMED_TUPLES = f"{HOME}common/named_tuple.py"
+"""The methods of named tuples, in place of those of the standard library, which do not count either."""
 PLACE = TopicPartition("t", 0)
 TURNS = 5
 TURN_S = 0.05
@@ -42,7 +44,7 @@ class PathTracer:
 
     def __call__(self, frame: FrameType, event: str, _argument: object) -> None:
         place = frame.f_code.co_filename
-        if event != "call" or not place.startswith(HOME):
+        if event != "call" or not place.startswith(HOME) or place == NAMED_TUPLES:
             return
         thread = threading.get_ident()
         if place.startswith(TESTING) and thread != self._caller:

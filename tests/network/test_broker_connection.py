@@ -84,7 +84,7 @@ def test_each_frame_is_written_once_also_one_that_follows_a_response_and_those_o
         lambda outcome, now: None,
         5.0,
         2,
-        lambda frame, version, now: bodies.pop(0),
+        follow_up=lambda frame, version, now: bodies.pop(0),
     )
     rig.connection.opened(0.0)
     rig.connection.send(ask, 0.0)

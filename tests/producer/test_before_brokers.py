@@ -1,6 +1,7 @@
 """A producer that is made before its brokers, or while none can be reached."""
 
 import threading
+from typing import Any
 
 import pytest
 
@@ -39,7 +40,7 @@ def test_a_certificate_that_does_not_fit_ends_it_at_once() -> None:
 def test_records_and_transactions_wait_for_the_first_broker() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         fake.stop_node(1)
-        settings = {"reconnect_backoff_max_ms": 50, "delivery_timeout_ms": 60_000}
+        settings: dict[str, Any] = {"reconnect_backoff_max_ms": 50, "delivery_timeout_ms": 60_000}
         with (
             Producer(fake.bootstrap, max_block_ms=100, **settings) as hasty,
             Producer(fake.bootstrap, transactional_id="tx", **settings) as patient,
