@@ -135,7 +135,10 @@ class ShareRecords:
     # --- acknowledgements
 
     def acknowledge(self, how: AcknowledgeType, offset: int | None = None) -> bool:
-        """Note the type for one offset, or for all that are not settled. Returns False if nothing can be noted."""
+        """Note the type for one offset, or for all that are not settled. Returns False if nothing can be noted.
+
+        It raises no error for a foreign offset: nothing is noted then.
+        """
         if offset is None:
             if self._types.count(PENDING) == len(self._types):
                 self._types[:] = bytes([how]) * len(self._types)
@@ -182,12 +185,12 @@ class ShareRecords:
         return found
 
     def mark(self, acks: "AckRange", state: int) -> None:
-        """Set the state of a range."""
+        """Set the state of a range of this batch. It raises no error."""
         start = acks.first_offset - self.first_offset
         self._types[start : start + len(acks.types)] = bytes([state]) * len(acks.types)
 
     def renewed(self, acks: "AckRange", lock_until: float) -> None:
-        """Offsets of a range with type RENEW may be acknowledged again."""
+        """Offsets of a range with type RENEW may be acknowledged again. It raises no error."""
         start = acks.first_offset - self.first_offset
         for i, kind in enumerate(acks.types):
             if kind == AcknowledgeType.RENEW:

@@ -43,7 +43,7 @@ def lag_of(progress: Mapping[str, Any]) -> Partitions:
     """The partitions of a progress (`query.lastProgress`, or that of a listener's event).
 
     A stream with `group` has the partitions of the batch, and a stream without has all of its partitions. Sources whose
-    offsets are not those of topics are left out.
+    offsets are not those of topics are left out. Raises KeyError for a mapping that is no progress.
     """
     seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
     found: Partitions = {}

@@ -88,7 +88,7 @@ def split(
     `most_offsets`: a further limit for each partition.
 
     The longest pieces are cut first, so that the sizes are as equal as possible. Empty ranges are left out, and there
-    are never more pieces than offsets. The result is sorted and deterministic.
+    are never more pieces than offsets. The result is sorted and deterministic. Raises PlanError for a limit below 1.
     """
     for name, value in (("min_partitions", min_partitions), ("max_records_per_partition", max_records_per_partition)):
         if value is not None and value < 1:

@@ -75,29 +75,6 @@ def test_known_ranges_spare_the_question() -> None:
     assert [(key, version) for key, version, _ in rig.sent()] == [(12, 2)]
 
 
-def test_each_frame_is_written_once_also_one_that_follows_a_response_and_those_of_a_login() -> None:
-    rig = Rig(ALL)
-    bodies = [API["Heartbeat"].request.build(HeartbeatRequest(group_id="g", generation_id=2, member_id="m"), 2), None]
-    ask = PendingRequest(
-        "Heartbeat",
-        HeartbeatRequest(group_id="g", generation_id=1, member_id="m"),
-        lambda outcome, now: None,
-        5.0,
-        2,
-        follow_up=lambda frame, version, now: bodies.pop(0),
-    )
-    rig.connection.opened(0.0)
-    rig.connection.send(ask, 0.0)
-    ((_, _, first),) = rig.sent()
-    rig.answer("Heartbeat", 2, first, HeartbeatResponse())
-    ((key, version, second),) = rig.sent()
-    assert (key, version, second) == (12, 2, first + 1)
-    login = Rig(ALL)
-    login.connection.credentials = Credentials("PLAIN", "alice", "secret")
-    login.connection.opened(0.0)
-    assert [key for key, _, _ in login.sent()] == [17]
-
-
 @pytest.mark.proves("E-08")
 def test_a_broker_that_does_not_know_our_version_of_the_question_is_asked_in_version_0() -> None:
     rig = Rig()
@@ -225,7 +202,6 @@ def test_a_response_leads_to_the_next_request_until_it_is_left_to_the_connection
     follower = Follower(rig, b"first", b"second", None)
     rig.connection.send(follower.ask, 0.0)
     ((_key, version, correlation_id),) = rig.sent()
-    rig.connection.written()
     for body in (b"first", b"second"):
         assert rig.answer("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=0)) == []
         (frame,) = rig.connection.outgoing()

@@ -203,7 +203,7 @@ def test_nesting_is_as_deep_as_the_declarations_and_they_end() -> None:
         inner = [each.of for each in struct._table if not isinstance(each.of, WireType)]
         return 1 + max((depth(kind, (*above, struct)) for kind in inner), default=0)
 
-    assert max(depth(message.struct) for message in MESSAGES) == 5
+    assert max(depth(message.struct) for message in MESSAGES) == 6
 
 
 # ------------------------------------------------------------------------------------------------------------------
