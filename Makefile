@@ -112,8 +112,9 @@ test-spark-versions: dev  ## Spark tests on each of SPARK_VERSIONS
 test-spark-group: dev  ## two Spark applications and a consumer in one group, with joins and a kill: some 2 minutes
 	@$(BIN)/python -m pytest tests/spark/apps_of_a_group.py
 
-test-cluster: dev  ## a standalone Spark cluster with kohort from an archive; an executor is killed: some 4 minutes
+test-cluster: dev  ## a standalone Spark cluster with kohort from an archive, then kills under jobs: KILLS=60 SEED=1
 	@$(BIN)/python -m pytest tests/spark/on_a_cluster.py
+	@$(BIN)/python -m tests.spark.cluster_kills --kills $(or $(KILLS),60) --seed $(or $(SEED),1)
 
 test-security: dev  ## the clients' tests by TLS, and by TLS with SCRAM: some 25 minutes
 	@for kind in tls scram; do echo "== $$kind"; \
@@ -158,7 +159,7 @@ bench: dev  ## kohort and other clients in one run; writes benchmarks/results an
 	@$(BIN)/python -m benchmarks.page
 
 bench-spark: dev  ## Spark with kohort and with Spark's own connector
-	@$(BIN)/python -m benchmarks spark
+	@$(BIN)/python -m benchmarks spark spark_streams
 	@$(BIN)/python -m benchmarks.page
 
 fuzz: dev  ## fuzz the parsers under sanitizers: INPUTS=1000000 SEED=1

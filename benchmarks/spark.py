@@ -11,18 +11,15 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks.consume import PARTITIONS, filled, running_broker
+from benchmarks.consume import filled, running_broker
 from benchmarks.report import OURS, Report
 from benchmarks.spark_floor import keep
 from kohort.testing import jars
-from kohort.testing.topics import create_topic
 from tests.spark_jvm.venvs import ROOT, python_with
 
 PYSPARK = "4.0.0"
@@ -38,21 +35,11 @@ QUERIES = {
     "parquet": "write to Parquet",
 }
 DISTINCT = 1009  # values, so many that a batch holds none twice: lz4 leaves half of each
-TIMES = 2
-LATENCY_RATE = 5_000
-LATENCY_S = 10
+TIMES = 3
 
 
 def run(report: Report) -> None:
-    with ExitStack() as stack:
-        bootstrap = stack.enter_context(running_broker())
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
-        connect, kept = {"kafka.bootstrap.servers": bootstrap}, {"folder": folder}
-        sessions = {
-            who: stack.enter_context(session(source, (kept if source == "floor" else connect) | options))
-            for who, (source, options) in SESSIONS.items()
-        }
-        streaming = {who: one for who, one in sessions.items() if who != FLOOR}
+    with running_sessions(SESSIONS) as (bootstrap, folder, sessions):
         for records, size in SIZES:
             for codec in ("none", "lz4"):
                 topic = filled(bootstrap, codec, records, size, DISTINCT)
@@ -61,12 +48,26 @@ def run(report: Report) -> None:
                 for query, title in QUERIES.items():
                     right = {"count": records, "size": records * size, "group": records, "parquet": 1}[query]
                     order = {"do": "read", "topic": topic, "query": query}
-                    _compare(report, f"{named}: {title}", sessions, order, records, right)
-                if size == SIZES[0][1]:
-                    order = {"do": "stream", "topic": topic}
-                    _compare(report, f"{named}: an available-now stream", streaming, order, records, records)
-        for who, one in streaming.items():
-            report.add(f"a batch of a stream, {LATENCY_RATE:,} records/s", who, _latency(one, bootstrap), "ms")
+                    compare(report, f"{named}: {title}", sessions, order, records, right, TIMES)
+
+
+@contextmanager
+def running_sessions(
+    wanted: Mapping[str, tuple[str, Mapping[str, str]]],
+) -> Iterator[tuple[str, str, dict[str, "Child"]]]:
+    """A broker's address, a folder for the floor's batches, and a session for each source with its options."""
+    with ExitStack() as stack:
+        bootstrap = stack.enter_context(running_broker())
+        folder = stack.enter_context(tempfile.TemporaryDirectory())
+        connect, kept = {"kafka.bootstrap.servers": bootstrap}, {"folder": folder}
+        yield (
+            bootstrap,
+            folder,
+            {
+                who: stack.enter_context(session(source, {**(kept if source == "floor" else connect), **options}))
+                for who, (source, options) in wanted.items()
+            },
+        )
 
 
 class Child:
@@ -75,12 +76,12 @@ class Child:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
-    def ask(self, order: dict[str, str] | None = None) -> dict[str, Any]:
+    def ask(self, order: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The response to a command, or the first line."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         if order is not None:
-            print(json.dumps(order), file=self._process.stdin, flush=True)
+            print(json.dumps(dict(order)), file=self._process.stdin, flush=True)
         for line in self._process.stdout:
             if line.startswith("{"):
                 return dict(json.loads(line))
@@ -121,41 +122,25 @@ def session(source: str, options: dict[str, str]) -> Iterator[Child]:
                     process.kill()
 
 
-def _compare(
-    report: Report, work: str, sessions: dict[str, Child], order: dict[str, str], records: int, right: int
+def compare(
+    report: Report,
+    work: str,
+    sessions: Mapping[str, Child],
+    order: Mapping[str, str],
+    records: int,
+    right: int,
+    times: int,
 ) -> None:
-    """Each in turn, TIMES times after one that warms up; the best is kept."""
-    best = dict.fromkeys(sessions, (float("inf"), float("inf")))
-    for turn in range(TIMES + 1):
+    """Each in turn, `times` times after one that warms up. The medians are kept."""
+    took: dict[str, list[tuple[float, float]]] = {who: [] for who in sessions}
+    for turn in range(times + 1):
         for who, one in sessions.items():
             found = one.ask(order)
             if found["result"] != right:
                 raise AssertionError(f"{who} found {found['result']} and not {right}: {work}")
             if turn:
-                wall, cpu = best[who]
-                best[who] = (min(wall, found["wall_s"]), min(cpu, found["cpu_s"]))
-    for who, (wall, cpu) in best.items():
+                took[who].append((found["wall_s"], found["cpu_s"]))
+    for who, both in took.items():
+        wall, cpu = (statistics.median(column) for column in zip(*both, strict=True))
         report.add(work, who, records / wall, "records/s")
         report.add(f"{work}, per CPU second", who, records / cpu, "records/s")
-
-
-def _latency(one: Child, bootstrap: str) -> float:
-    """Median milliseconds of a micro-batch while records come steadily."""
-    from confluent_kafka import Producer
-
-    topic = f"bench-spark-live-{uuid.uuid4().hex[:8]}"
-    create_topic(bootstrap, topic, partitions=PARTITIONS)
-    one.ask({"do": "begin", "topic": topic})
-    producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
-    started = time.monotonic()
-    total = LATENCY_RATE * LATENCY_S
-    for number in range(total):
-        producer.produce(topic, bytes(100), partition=number % PARTITIONS)
-        if number % 50 == 0:
-            producer.poll(0)
-            time.sleep(max(started + number / LATENCY_RATE - time.monotonic(), 0))
-    producer.flush()
-    found = one.ask({"do": "end", "rows": str(total)})
-    if found["rows"] != total:
-        raise AssertionError(f"a stream gave {found['rows']} of {total}")
-    return float(statistics.median(found["batches_ms"]))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kohort.spark import plan
@@ -36,6 +36,9 @@ class Floor(DataSource):  # type: ignore[misc]  # pyspark's own types are not fo
     def reader(self, schema: StructType) -> DataSourceReader:
         return FloorReader(Path(self.options["folder"], self.options["subscribe"]))
 
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        return FloorStream(Path(self.options["folder"], self.options["subscribe"]))
+
 
 class FloorReader(DataSourceReader):  # type: ignore[misc]  # pyspark's own types are not followed
     """A task a file."""
@@ -53,6 +56,28 @@ class FloorReader(DataSourceReader):  # type: ignore[misc]  # pyspark's own type
         settle()
         with pa.memory_map(partition.value) as source:
             yield from pa.ipc.open_stream(source)
+
+
+class FloorStream(DataSourceStreamReader):  # type: ignore[misc]  # pyspark's own types are not followed
+    """One batch of all files. Offsets are 0 and 1."""
+
+    def __init__(self, folder: Path) -> None:
+        self._reader = FloorReader(folder)
+
+    def initialOffset(self) -> dict[str, int]:
+        return {"at": 0}
+
+    def latestOffset(self) -> dict[str, int]:
+        return {"at": 1}
+
+    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
+        return [] if start == end else self._reader.partitions()
+
+    def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        yield from self._reader.read(partition)
+
+    def commit(self, end: dict[str, int]) -> None:
+        """Do nothing."""
 
 
 def keep(bootstrap: str, topic: str, folder: Path) -> None:

@@ -75,15 +75,32 @@ class Session:
 
         return measured(work)
 
+    def write(self, order: Mapping[str, str]) -> dict[str, Any]:
+        """Values of so many bytes into a topic."""
+        records, size = int(order["records"]), int(order["size"])
+
+        def work() -> int:
+            rows = self._spark.range(0, records, 1, 2).selectExpr(f"lpad(CAST(id AS STRING), {size}, 'x') AS value")
+            sink = rows.write.format(self._source).options(**self._options).option("topic", order["topic"])
+            sink.mode("append").save()
+            return records
+
+        return measured(work)
+
     def begin(self, order: Mapping[str, str]) -> dict[str, Any]:
-        """A stream of what comes from now on, batch after batch without a pause."""
-        self._running = self._started(order["topic"], {"processingTime": "0 seconds"}, startingOffsets="latest")
+        """A stream of what comes from now on, batch after batch without a pause. `rate`: of Spark's source `rate`."""
+        trigger = {"processingTime": "0 seconds"}
+        if "rate" in order:
+            source = self._spark.readStream.format("rate").option("rowsPerSecond", order["rate"])
+            self._running = _into_nothing(source.option("numPartitions", 8).load(), trigger)
+        else:
+            self._running = self._started(order["topic"], trigger, startingOffsets="latest")
         while not self._running.recentProgress:
             time.sleep(0.05)
         return {}
 
     def end(self, order: Mapping[str, str]) -> dict[str, Any]:
-        """Once every row has come: the rows, and how long each batch took that had any."""
+        """Once every row has come: the rows, and the milliseconds of each stage of each batch that had any."""
         deadline = time.monotonic() + 60
         while True:
             found = [one for one in self._running.recentProgress if one["numInputRows"]]
@@ -92,15 +109,16 @@ class Session:
                 break
             time.sleep(0.1)
         self._running.stop()
-        took = [one["durationMs"]["triggerExecution"] for one in found]
-        return {"rows": rows, "batches_ms": took[LATENCY_WARM_BATCHES:]}
+        return {"rows": rows, "stages_ms": [dict(one["durationMs"]) for one in found[LATENCY_WARM_BATCHES:]]}
 
     def _started(self, topic: str, trigger: Mapping[str, Any], **options: str) -> Any:
         reader = self._spark.readStream.format(self._source).options(**self._options).options(**options)
-        frame = reader.option("subscribe", topic).load().selectExpr("length(value) AS size")
-        checkpoint = tempfile.mkdtemp()
-        writer = frame.writeStream.format("noop").trigger(**trigger).option("checkpointLocation", checkpoint)
-        return writer.start()
+        return _into_nothing(reader.option("subscribe", topic).load().selectExpr("length(value) AS size"), trigger)
+
+
+def _into_nothing(frame: Any, trigger: Mapping[str, Any]) -> Any:
+    writer = frame.writeStream.format("noop").trigger(**trigger)
+    return writer.option("checkpointLocation", tempfile.mkdtemp()).start()
 
 
 def measured(work: Callable[[], int]) -> dict[str, Any]:
@@ -133,6 +151,7 @@ def main(source: str, options: str, jars: str = "") -> None:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.streaming.numRecentProgressUpdates", "10000")
         .config("spark.driver.memory", "2g")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.driver.host", "127.0.0.1")

@@ -1,6 +1,7 @@
 """Estimates record sizes from the middle of each range, for plans by bytes."""
 
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
@@ -26,7 +27,7 @@ def bytes_an_offset(ranges: Iterable[OffsetRange], settings: Mapping[str, Any]) 
     """
     from kohort.coordinator_client import Consumer  # Spark also imports this module to check options
 
-    wanted = {one.place: ((one.start + one.stop) // 2, one.stop) for one in ranges if len(one)}
+    wanted = {one.place: ((one.start + one.stop) // 2, one.stop) for one in _longest_first(ranges)}
     found: dict[TopicPartition, float] = {}
     if not wanted:
         return found
@@ -38,6 +39,16 @@ def bytes_an_offset(ranges: Iterable[OffsetRange], settings: Mapping[str, Any]) 
             some = {place: wanted[place] for place in places[at : at + SAMPLES_AT_ONCE]}
             late += _sampled(consumer, some, found, deadline)
     return found | _by_topic(late, found)
+
+
+def _longest_first(ranges: Iterable[OffsetRange]) -> list[OffsetRange]:
+    """The longest range of each topic, then the second longest of each, and so on."""
+    ranks: Counter[str] = Counter()
+    ranked = []
+    for one in sorted((one for one in ranges if len(one)), key=lambda one: (-len(one), one)):
+        ranked.append((ranks[one.topic], one))
+        ranks[one.topic] += 1
+    return [one for _, one in sorted(ranked, key=lambda pair: pair[0])]
 
 
 def _sampled(

@@ -34,11 +34,14 @@ try:  # since Spark 4.1
 except ImportError:
     DataSourceStreamArrowWriter = DataSourceStreamWriter
 
+# Of TransactionalWriter, for its own writes.
+TRANSACTIONS, BATCH = "kohort.transactions", "kohort.batch"
 # By name in lower case. Spark's own sink has `includeHeaders`; here a column `headers` is enough. Spark itself adds
 # the last four.
 _KNOWN: Mapping[str, str] = MappingProxyType(
     {name.lower(): name for name in ("topic", "includeHeaders", "checkpointLocation", "path", "queryName", "provider")}
 )
+_OURS = frozenset({TRANSACTIONS, BATCH})
 _DECIDED = frozenset({"kafka.key.serializer", "kafka.value.serializer", "kafka.transactional.id"})
 _TEXT = (StringType(), BinaryType())
 COLUMNS: Mapping[str, tuple[DataType, ...]] = MappingProxyType(
@@ -49,10 +52,14 @@ ROWS_AT_ONCE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """The parsed options. `properties`: Kafka's own names, for the producer."""
+    """The parsed options. `properties`: Kafka's own names, for the producer.
+
+    `transactions`: the prefix of transactional ids and the number of the batch, in a write of TransactionalWriter.
+    """
 
     topic: str | None
     properties: Mapping[str, str] = field(repr=False)  # passwords may be among them
+    transactions: tuple[str, int] | None = None
 
     @classmethod
     def of(cls, options: Mapping[str, str]) -> "SinkOptions":
@@ -69,7 +76,9 @@ class SinkOptions:
         kafkas = {name.removeprefix("kafka."): v for name, v in given.items() if name.startswith("kafka.")}
         properties = {"client.id": "kohort-spark", **in_our_words(kafkas)}
         ProducerConfig.from_kafka(properties)
-        return cls(given["topic"].strip() if "topic" in given else None, properties)
+        topic = given["topic"].strip() if "topic" in given else None
+        transactions = (given[TRANSACTIONS], int(given[BATCH])) if TRANSACTIONS in given else None
+        return cls(topic, properties, transactions)
 
 
 def _refuse(name: str) -> None:
@@ -79,7 +88,7 @@ def _refuse(name: str) -> None:
             option=name,
             hint="keys and values are bytes, and tasks write independently, without a transaction for the job",
         )
-    if name not in _KNOWN and not name.startswith("kafka."):
+    if name not in _KNOWN and name not in _OURS and not name.startswith("kafka."):
         near = get_close_matches(name, _KNOWN, n=1, cutoff=0.5)
         raise OptionError(
             f"unknown option {name!r}",

@@ -110,6 +110,10 @@ class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are
             raise OptionError("a log cannot be overwritten", hint='use mode("append")', option="mode")
         options = SinkOptions.of(dict(self.options))
         check_columns(schema, options)
+        if options.transactions is not None:
+            from kohort.spark.transactional_batch import OnceWriter
+
+            return OnceWriter(options, schema)
         return BatchWriter(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:

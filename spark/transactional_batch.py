@@ -15,8 +15,8 @@ from kohort.network.client_config import ClientConfig
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.producer import Producer, ProducerConfig
 from kohort.spark.errors import OptionError, PlanError
-from kohort.spark.sink import COLUMNS, SinkOptions, check_columns, send
-from kohort.spark.worker_tuning import Shipped, settle
+from kohort.spark.sink import BATCH, TRANSACTIONS, BatchWriter, SinkOptions, Written, check_columns, send
+from kohort.spark.worker_tuning import settle
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,7 +29,8 @@ class TransactionalWriter:
     """A function for `foreachBatch` that writes each partition of each batch exactly once.
 
     `options`: those of the sink, with `topic`. `prefix`: the prefix of transactional ids and groups. The rest of an id
-    is the query's id, which Spark keeps in the checkpoint, and the number of the partition.
+    is the query's id, which Spark keeps in the checkpoint, and the number of the partition. `register` must have been
+    called for the session.
 
     A batch that Spark repeats must have the same partitions with the same rows. Records of Kafka have this property,
     as long as options that cut ranges stay the same. Brokers forget a group's offsets after
@@ -37,39 +38,43 @@ class TransactionalWriter:
     """
 
     def __init__(self, options: Mapping[str, str], *, prefix: str = "kohort-spark") -> None:
-        self._options = SinkOptions.of(options)
+        self._options = dict(options)
+        self._checked = SinkOptions.of(options)
         self._prefix = prefix
-        if self._options.topic is None:
+        if self._checked.topic is None:
             raise OptionError("no topic is named", hint="set option 'topic'", option="topic")
 
     def __call__(self, frame: "DataFrame", batch_id: int) -> None:
         """Write a batch. Raises OptionError for a frame whose rows are no records, PlanError outside a query."""
-        check_columns(frame.schema, self._options)
+        check_columns(frame.schema, self._checked)
         query = frame.sparkSession.sparkContext.getLocalProperty(QUERY_ID)
         if query is None:
             raise PlanError("there is no streaming query", hint="pass the writer to writeStream.foreachBatch")
-        names = [name for name in (*COLUMNS, "headers") if name in frame.columns]
-        task = WriteOnce(self._options, f"{self._prefix}-{query}", batch_id)
-        frame.select(*names).mapInArrow(task, "records long").collect()
+        ours = {TRANSACTIONS: f"{self._prefix}-{query}", BATCH: str(batch_id)}
+        frame.write.format("kohort").mode("append").options(**self._options, **ours).save()
 
 
-@dataclass(frozen=True)
-class WriteOnce(Shipped):
-    """The task: write the records of a partition, unless its transaction for this batch is committed."""
+class OnceWriter(BatchWriter):
+    """`df.write` by TransactionalWriter."""
 
-    options: SinkOptions
-    name: str
-    batch_id: int
-
-    def __call__(self, batches: "Iterator[pa.RecordBatch]") -> "Iterator[pa.RecordBatch]":
-        import pyarrow as pa
+    def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
         from pyspark import TaskContext
 
         settle()
         context = TaskContext.get()
         assert context is not None
-        records = self.write(batches, context.partitionId())
-        yield pa.RecordBatch.from_pydict({"records": pa.array([records], pa.int64())})
+        assert self._options.transactions is not None
+        task = WriteOnce(self._options, *self._options.transactions)
+        return Written(task.write(iterator, context.partitionId()))
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOnce:
+    """The task: write the records of a partition, unless its transaction for this batch is committed."""
+
+    options: SinkOptions
+    name: str
+    batch_id: int
 
     def write(self, batches: "Iterator[pa.RecordBatch]", partition: int) -> int:
         """The number of records. Raises PlanError if a repeated batch has another number than the committed one."""

@@ -18,9 +18,12 @@ from typing import Any
 import pytest
 
 import kohort
+from kohort.producer import Producer
 from kohort.testing import SparkCluster
 from kohort.testing.spark_cluster import SparkExecutor, running_processes
+from tests.spark.cluster_copies_job import RECORDS as NUMBERS
 from tests.spark.cluster_job import PARTITIONS, RECORDS
+from tests.spark.cluster_kills import read
 from tests.spark.packed_environment import BASE_PYTHON, CLEAN, pack, page_commands, submit, unpacked
 from tests.support.broker_selection import SelectedBroker
 
@@ -101,6 +104,91 @@ def test_a_read_a_stream_a_write_and_an_rdd_outlive_executors(
     assert homes
     assert all(re.search(r"/work-\d/app-[^/]+/\d+/environment/lib/", home) for home in homes), homes
     assert len(set(killed)) == 2
+
+
+def events(folder: Path) -> list[dict[str, Any]]:
+    """The event log of a job."""
+    (path,) = (folder / "events").iterdir()
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def done_with_events(
+    mode: str, folder: Path, cluster: SparkCluster, packed: Path, *arguments: str, **settings: str
+) -> dict[str, Any]:
+    """The result of `cluster_copies_job.py`, which leaves an event log."""
+    (folder / "events").mkdir()
+    logged = {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": f"file:{folder}/events",
+        "spark.eventLog.compress": "false",
+        "spark.eventLog.rolling.enabled": "false",
+        "spark.executor.cores": "1",
+    }
+    command = unpacked(folder, packed)
+    conf = {**logged, **{name.replace("_", "."): value for name, value in settings.items()}}
+    job = submit("cluster_copies_job.py", folder, cluster, command, *arguments, str(folder), mode, settings=conf)
+    try:
+        assert job.wait(600) == 0, (folder / "log").read_text()
+    finally:
+        if job.poll() is None:
+            os.killpg(job.pid, signal.SIGKILL)
+            job.wait()
+    return dict(json.loads((folder / "result.json").read_text()))
+
+
+@pytest.fixture
+def numbers(broker: SelectedBroker, make_topic: Callable[..., str]) -> str:
+    """A topic with the numbers that `cluster_copies_job.py` reads."""
+    topic = make_topic(PARTITIONS)
+    with Producer(broker.bootstrap) as producer:
+        for number in range(NUMBERS):
+            producer.send(topic, b"%d" % number, partition=number % PARTITIONS)
+    return topic
+
+
+def test_copies_of_slow_tasks_change_no_result(
+    packed: Path,
+    cluster: SparkCluster,
+    tmp_path: Path,
+    broker: SelectedBroker,
+    numbers: str,
+    make_topic: Callable[..., str],
+) -> None:
+    to = make_topic(PARTITIONS)
+    settings = {
+        "spark_speculation": "true",
+        "spark_speculation_interval": "100ms",
+        "spark_speculation_quantile": "0.5",
+        "spark_speculation_multiplier": "1.5",
+    }
+    found = done_with_events("speculation", tmp_path, cluster, packed, broker.bootstrap, numbers, to, **settings)
+    assert found == {"batch": list(range(NUMBERS)), "rdd": list(range(NUMBERS))}
+    assert read(broker.bootstrap, to, PARTITIONS) == list(range(NUMBERS))
+    copies = [
+        event["Stage ID"]
+        for event in events(tmp_path)
+        if event["Event"] == "SparkListenerTaskStart" and event["Task Info"]["Speculative"]
+    ]
+    assert len(set(copies)) >= 3, copies  # the batch, the RDD and the write
+
+
+def test_executors_that_come_and_go_change_no_result(
+    packed: Path, cluster: SparkCluster, tmp_path: Path, broker: SelectedBroker, numbers: str
+) -> None:
+    (tmp_path / "batch.seen").touch()
+    settings = {
+        "spark_dynamicAllocation_enabled": "true",
+        "spark_dynamicAllocation_shuffleTracking_enabled": "true",
+        "spark_dynamicAllocation_minExecutors": "0",
+        "spark_dynamicAllocation_maxExecutors": "2",
+        "spark_dynamicAllocation_executorIdleTimeout": "3s",
+        "spark_dynamicAllocation_schedulerBacklogTimeout": "1s",
+    }
+    found = done_with_events("allocation", tmp_path, cluster, packed, broker.bootstrap, numbers, "none", **settings)
+    assert found == {"batch": list(range(NUMBERS)), "again": list(range(NUMBERS))}
+    seen = [event["Event"] for event in events(tmp_path)]
+    removed = seen.index("SparkListenerExecutorRemoved")
+    assert "SparkListenerExecutorAdded" in seen[removed:]
 
 
 def wait_for(path: Path, job: Any) -> None:

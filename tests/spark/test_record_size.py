@@ -7,7 +7,7 @@ import pytest
 
 from kohort import TopicPartition
 from kohort.spark import OffsetRange, plan, record_size
-from kohort.spark.record_size import bytes_an_offset, most_offsets
+from kohort.spark.record_size import _longest_first, bytes_an_offset, most_offsets
 from kohort.testing.fake_broker import FakeBroker, Hold
 
 SMALL, LARGE, LATE = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartition("a", 2)
@@ -16,7 +16,7 @@ SMALL, LARGE, LATE = TopicPartition("a", 0), TopicPartition("a", 1), TopicPartit
 @pytest.fixture
 def fake() -> Iterator[FakeBroker]:
     """Logs of 100 offsets. In the middle the first has ten records of 10 bytes, the others of 1,000 bytes."""
-    with FakeBroker(topics={"a": 3, "b": 1}) as broker:
+    with FakeBroker(topics={"a": 3}) as broker:
         for place, size in ((SMALL, 10), (LARGE, 1000), (LATE, 1000)):
             broker.skip(*place, 50)
             broker.produce(*place, [(None, bytes(size))] * 10)
@@ -27,6 +27,17 @@ def fake() -> Iterator[FakeBroker]:
 def test_a_skewed_partition_is_cut_by_its_own_bytes(fake: FakeBroker) -> None:
     found = plan(fake.bootstrap, topics=["a"], max_bytes_per_partition=10_000)
     assert [sum(one.partition == number for one in found) for number in range(3)] == [1, 10, 10]
+
+
+def test_each_topic_is_sampled_before_its_shorter_ranges() -> None:
+    """Partitions that time has not sufficed for have the average of their topic, so each topic needs a sample."""
+    ranges = [
+        OffsetRange("a", 0, 0, 9),
+        OffsetRange("a", 1, 0, 50),
+        OffsetRange("b", 0, 3, 3),
+        OffsetRange("b", 1, 0, 5),
+    ]
+    assert _longest_first(ranges) == [ranges[1], ranges[3], ranges[0]]
 
 
 @pytest.mark.parametrize("at_once", [1, 2, 500])
@@ -49,7 +60,7 @@ def test_a_partition_without_a_response_has_the_average_of_its_topic(
         return silence if any(each.partition == 2 for one in call.request.topics for each in one.partitions) else None
 
     fake.control("Fetch", of_late)
-    ranges = [OffsetRange(*place, 0, 100) for place in (SMALL, LARGE, LATE, TopicPartition("b", 0))]
+    ranges = [OffsetRange(*place, 0, 100) for place in (SMALL, LARGE, LATE)]
     found = bytes_an_offset(ranges, {"bootstrap": fake.bootstrap})
     silence.release()
     assert found == {SMALL: 10.0, LARGE: 1000.0, LATE: 505.0}
