@@ -96,7 +96,10 @@ def _add(report: Report, axis: str, name: str, client: str, points: Mapping[int,
     for size, value in points.items():
         report.add(f"{name}, {size:,} {axis}", client, value, unit)
     if len(points) > 1:
-        report.add(f"{name}, {axis}{SLOPE}", client, slope(points.items()), "slope")
+        # A slope has no ratio to another one, as it may be 0 or less.
+        report.add(
+            f"{name}, {axis}{SLOPE}{'' if client == OURS else ' of ' + client}", client, slope(points.items()), "slope"
+        )
 
 
 def figures_of(client: str, shape: Shape, seconds: float) -> dict[str, float]:
