@@ -10,7 +10,8 @@ After both have read the topic, `due` equals `found` in every row of this query:
     SELECT key, records / 100 AS due, coalesce(found, 0) AS found FROM counts
     LEFT JOIN (SELECT key, count(*) AS found FROM milestones GROUP BY key) AS reached USING (key)
 
-The region has one member. With several members each would count only its own records, because each has its own state.
+Each partition has a state of its own, so all records of a key must be in one partition. Producers that partition by
+key see to it.
 """
 
 import contextlib

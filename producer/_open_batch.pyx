@@ -187,7 +187,7 @@ cdef class OpenBatch:
     cdef readonly Body body
     cdef public bint done
     cdef object on_delivery
-    cdef list callbacks  # pairs of an index and a callback
+    cdef list callbacks  # lists of an index and a callback
     cdef Py_ssize_t called  # the number of records, or of `callbacks`, whose turn is over
 
     def __init__(self, BufferedBytes buffered not None, Py_ssize_t limit, on_delivery=None):
@@ -201,7 +201,15 @@ cdef class OpenBatch:
         self, const Py_buffer *key, const Py_buffer *value, bytes headers, int64_t timestamp_ms, on_delivery,
         put,
     ) except -2:
-        """Add a record, and call `put` with the batch if that is not None. Returns the index of the record, or FULL."""
+        """Add a record, and call `put` with the batch if that is not None. Returns the index of the record, or FULL.
+
+        What the garbage collector tracks is allocated first. A collection may run code in Python, and so other threads.
+        """
+        cdef list entry = None, fresh
+        if on_delivery is not None:
+            entry, fresh = [0, on_delivery], []
+            if self.callbacks is None:
+                self.callbacks = fresh
         cdef int64_t since = timestamp_ms - self.first_timestamp_ms if self.count else 0
         cdef Py_ssize_t headers_size = 1 if headers is None else len(headers)
         cdef Py_ssize_t size = (
@@ -216,10 +224,9 @@ cdef class OpenBatch:
         if not self.buffered.take(whole):
             return FULL
         try:
-            if on_delivery is not None:
-                if self.callbacks is None:
-                    self.callbacks = []
-                self.callbacks.append((self.count, on_delivery))
+            if entry is not None:
+                entry[0] = self.count
+                self.callbacks.append(entry)
             if put is not None:
                 put(self)
         except BaseException:
@@ -282,16 +289,21 @@ cdef class OpenBatch:
 
     @cython.critical_section
     def close(self):
-        """Take no more records, and make the body."""
+        """Take no more records, and make the body. The batch is closed first: to make a body may run other threads."""
         if self.closed:
             return
-        self.block.resize(self.size)
-        if self.count:
-            self.body = body_of(
-                self.block, "none", None, self.count, 0, self.count - 1, self.first_timestamp_ms,
-                self.max_timestamp_ms,
-            )
-        self.closed, self.block = True, None
+        self.closed = True
+        try:
+            self.block.resize(self.size)
+            if self.count:
+                self.body = body_of(
+                    self.block, "none", None, self.count, 0, self.count - 1, self.first_timestamp_ms,
+                    self.max_timestamp_ms,
+                )
+        except BaseException:
+            self.closed = False
+            raise
+        self.block = None
 
     @cython.critical_section
     def compressed_to(self, Body body not None):

@@ -121,6 +121,9 @@ TABLE: dict[str, Row] = {
     "doctor": Row(
         lambda p: ("--group", p.member(), "--seconds", "0", *p.asks), lambda told, p: "group" in told["satisfied"]
     ),
+    "group configs": Row(
+        lambda p: (p.group(), *p.asks), lambda told, p: told["configs"]["share.auto.offset.reset"] == "latest"
+    ),
     "group delete": Row(lambda p: (p.group(), *p.asks), lambda told, p: told == {"deleted": [f"group-{p.topic}"]}),
     "group describe": Row(
         lambda p: (p.member(), *p.asks),
@@ -142,11 +145,12 @@ TABLE: dict[str, Row] = {
         lambda p: (p.tape(),), lambda told, p: [one["cause"] for one in told] == ["FIRST_JOIN", "CLOSED"]
     ),
     "plan": Row(lambda p: ("--topic", p.topic, *p.asks), lambda told, p: told["offsets"] == RECORDS),
+    "region begin": Row(
+        lambda p: (p.region(stopped=True), "--anew"), lambda told, p: (told["region"], told["newest"]) == ("bills", 5)
+    ),
     "region checkpoints": Row(lambda p: (p.region(),), lambda told, p: len(told["checkpoints"]) == 5),
     "region forget": Row(lambda p: (p.region(stopped=True), "t"), lambda told, p: told["forgotten"] == ["t-0"]),
-    "region inspect": Row(
-        lambda p: (p.region(), "5"), lambda told, p: told["contributions"][0]["offsets"] == {"t-0": 50}
-    ),
+    "region inspect": Row(lambda p: (p.region(), "5"), lambda told, p: told["tasks"][0]["offsets"] == {"t-0": 50}),
     "region reset": Row(lambda p: (p.region(), "--to", "3"), lambda told, p: told["forgotten"] == [4, 5]),
     "region retire": Row(lambda p: (p.region(), "--up-to", "2"), lambda told, p: told["region"] == "bills"),
     "region status": Row(lambda p: (p.region(),), lambda told, p: told["newest_checkpoint"] == 5),

@@ -1,11 +1,12 @@
 """Open batches: the bytes of their records, and records that are taken whole or not at all."""
 
+import gc
 import random
 import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -148,7 +149,24 @@ def test_a_queue_that_refuses_a_batch_leaves_nothing_counted() -> None:
     assert (batch.count, room.used) == (0, 0)
 
 
-def test_each_record_of_threads_is_in_a_batch_once_while_batches_are_closed() -> None:
+@pytest.fixture
+def collections_that_run_other_threads() -> Iterator[None]:
+    """Each allocation of a tracked object may start a collection, whose callback lets other threads run."""
+
+    def switch(_phase: str, _facts: dict[str, int]) -> None:
+        time.sleep(0)
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(switch)
+    gc.set_threshold(7)
+    yield
+    gc.set_threshold(*threshold)
+    gc.callbacks.remove(switch)
+
+
+@pytest.mark.parametrize("on_delivery", [None, print])
+@pytest.mark.usefixtures("collections_that_run_other_threads")
+def test_each_record_of_threads_is_in_a_batch_once_while_batches_are_closed(on_delivery: Any) -> None:
     """No lock is between an append and a close: a record is in the batch that was closed, or not taken."""
     topic = OpenBatches()
     topic.put("t", TopicBatches(1, "murmur2"))
@@ -159,9 +177,9 @@ def test_each_record_of_threads_is_in_a_batch_once_while_batches_are_closed() ->
     taken: list[list[bytes]] = [[] for _ in range(4)]
 
     def work(number: int) -> None:
-        for each in range(20_000):
+        for each in range(4_000):
             value = b"%d-%d" % (number, each)
-            if topic.append("t", None, value, None, 0, 1) is not None:
+            if topic.append("t", None, value, None, 0, 1, on_delivery) is not None:
                 taken[number].append(value)
 
     threads = [threading.Thread(target=work, args=(number,)) for number in range(len(taken))]

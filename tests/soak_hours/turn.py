@@ -113,7 +113,10 @@ class Regional:
         self.cluster, self.topic = cluster, topic
         self.host = SqliteHost(folder)
         self.crew = Crew(
-            (*STAYING, *COMING), lambda name: [cluster.bootstrap, topic, name, self.host.url, "dynamic", RESET], folder
+            (*STAYING, *COMING),
+            (),
+            lambda name: [cluster.bootstrap, topic, name, self.host.url, "dynamic", RESET],
+            folder,
         )
         self.harms: list[tuple[float, str]] = []
         self._seed = seed

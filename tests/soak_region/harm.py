@@ -32,15 +32,18 @@ CURABLE = ("CoordinatorUnavailable", "FencedError", "FencedInstance")
 
 class Crew:
     """The members' processes, started again when they end as they may. `static` members keep their partitions when
-    they come back within the session."""
+    they come back within the session, and only one process may have their instance id."""
 
-    def __init__(self, names: tuple[str, ...], arguments: Callable[[str], list[str]], folder: Path) -> None:
+    def __init__(
+        self, names: tuple[str, ...], static: tuple[str, ...], arguments: Callable[[str], list[str]], folder: Path
+    ) -> None:
         self.names = names
+        self.static = static
         self.ended: Counter[str] = Counter()
         self._arguments = arguments
         self._folder = folder
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
-        self._zombies: list[subprocess.Popen[bytes]] = []
+        self._zombies: list[tuple[str, subprocess.Popen[bytes]]] = []
 
     def start(self, name: str) -> None:
         command = [sys.executable, "-m", "tests.soak_region.member_process", *self._arguments(name)]
@@ -63,7 +66,7 @@ class Crew:
         """Start a second process under the name of one that is stopped, which will wake up a zombie."""
         process = self.pause(name)
         if process is not None:
-            self._zombies.append(process)
+            self._zombies.append((name, process))
             self.start(name)
         return process
 
@@ -77,9 +80,9 @@ class Crew:
 
     @property
     def twins(self) -> bool:
-        """True if any name still has two processes. Either may be the one that has to go: a process that was stopped
-        before it had registered comes second."""
-        return bool(self._zombies)
+        """True if any static member still has two processes. Either may be the one that has to go: a process that was
+        stopped before it had registered comes second. Two dynamic members are two members, and both go on."""
+        return any(name in self.static for name, _process in self._zombies)
 
     def tend(self) -> None:
         """Start again who ended by an error that restarting cures. Raises AssertionError for any other end."""
@@ -87,8 +90,8 @@ class Crew:
             if process.poll() is not None:
                 self._ended(name, process)
                 self.start(name)
-        for zombie in [one for one in self._zombies if one.poll() is not None]:
-            self._zombies.remove(zombie)
+        for name, zombie in [one for one in self._zombies if one[1].poll() is not None]:
+            self._zombies.remove((name, zombie))
             self._ended("zombie", zombie)
 
     def _ended(self, name: str, process: subprocess.Popen[bytes]) -> None:
@@ -101,17 +104,20 @@ class Crew:
 
     def stop(self) -> list[int]:
         """SIGTERM to all, and their exit codes."""
-        for process in (*self._processes.values(), *self._zombies):
+        for process in self._all():
             process.send_signal(signal.SIGCONT)
             _wait_until_it_heeds(process)
             process.terminate()
         return [process.wait(180) for process in self._processes.values()]
 
     def close(self) -> None:
-        for process in (*self._processes.values(), *self._zombies):
+        for process in self._all():
             if process.poll() is None:
                 process.kill()
             process.wait()
+
+    def _all(self) -> tuple[subprocess.Popen[bytes], ...]:
+        return (*self._processes.values(), *(process for _name, process in self._zombies))
 
 
 def _wait_until_it_heeds(process: subprocess.Popen[bytes]) -> None:

@@ -188,6 +188,7 @@ def soak(
     create_topic(bootstrap, topic, partitions=PARTITIONS, replicas=3, config={"min.insync.replicas": "2"})
     crew = Crew(
         MEMBERS,
+        STATIC,
         lambda name: [bootstrap, topic, name, host.url, "static" if name in STATIC else "dynamic", moving],
         folder,
     )

@@ -89,7 +89,10 @@ def test_counts_are_in_postgresql_once_though_a_batch_runs_twice(
 def test_a_stream_and_a_region_side_by_side_agree_though_the_region_is_killed(
     spark: Any, broker: SelectedBroker, postgres: RealPostgres, topic: str, send: Callable[..., None], tmp_path: Path
 ) -> None:
-    url, sent = postgres.fresh(), [Sent(n % 2, b"key-%d" % (n % 3), b"v", 1_700_000_000_000, ()) for n in range(700)]
+    url, sent = (
+        postgres.fresh(),
+        [Sent(n % 3 % 2, b"key-%d" % (n % 3), b"v", 1_700_000_000_000, ()) for n in range(700)],
+    )
     judge = [sys.executable, "-c", JUDGE, broker.bootstrap, topic, url]
 
     def rows(query: str) -> list[tuple[Any, ...]]:

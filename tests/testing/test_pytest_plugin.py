@@ -92,6 +92,7 @@ print(json.dumps(sorted(set(sys.modules) - before)))
         "kohort.common",
         "kohort.common.errors",
         "kohort.common.foreign_text",
+        "kohort.common.named_tuple",
         "kohort.common.topic_partition",
         "kohort.common.version",
         "kohort.testing",

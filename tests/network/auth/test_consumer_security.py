@@ -276,7 +276,7 @@ def test_a_producer_proves_itself_as_a_consumer_does(guarded: RealBroker, unique
             producer.begin()
         assert refused.value.place["transactional_id"] == name
     wrong = {**proof, "sasl_password": "wr0ng-password"}
-    with Producer(guarded.bootstrap_sasl, **plain, **wrong, **HASTY) as producer:
+    with Producer(guarded.bootstrap_sasl, **plain, **wrong, max_block_ms=2000) as producer:
         with pytest.raises(AuthenticationFailed) as told:
             producer.send(topic, b"3")
         assert "wr0ng-password" not in str(told.value)
