@@ -33,6 +33,7 @@ SIDE_RATE, SIDE_PARTITIONS = 200, 1  # by TLS, and in one process
 CALLS = ((200, 1), (2_000, 50))
 IDLE_PARTITIONS, SETTLE_S, IDLE_TIMES = 50, 10.0, 6
 WAITS = ("epoll_wait", "epoll_pwait", "epoll_pwait2", "poll", "ppoll", "select", "pselect6")
+WARM_UP_RECORDS = 20_000
 COLUMNS = (("CPU per record", "cpu_us", "us"), ("p50", "p50_ms", "ms"), ("p99", "p99_ms", "ms"))
 WAKE_UPS = ("wake-ups per delivered batch", "wake_ups", "wake-ups")
 
@@ -57,6 +58,15 @@ class Bench:
         self._place = place
         self._topics: dict[int, str] = {}
         self._groups = count()
+        self._warm_up()
+
+    def _warm_up(self) -> None:
+        """Let the broker compile its code. The first client would otherwise wait for it."""
+        topic = f"bench-light-{uuid.uuid4().hex[:8]}"
+        create_topic(self._place.plain, topic)
+        for _ in range(WARM_UP_RECORDS):
+            self.producer.produce(topic, b"")
+            self.producer.flush()
 
     @property
     def clients(self) -> list[str]:
