@@ -35,8 +35,9 @@ cdef extern from *:
     """
     ctypedef unsigned long shared_word "kohort_shared_word"
 
-cdef double LONGEST_WAIT_S = 0.1 if platform == "win32" else 4e6
-"""The longest that a lock takes. No signal ends a wait for a lock on Windows, so that the wait is cut into pieces."""
+cdef double LONGEST_WAIT_S = 0.1 if platform == "win32" else 1.0
+"""The longest wait for a lock without a look for signals. No signal ends such a wait on Windows. Elsewhere a signal ends
+it, but not if it comes just before the wait, or if the system delivers it to another thread."""
 
 
 cdef bint _acquired(PyThread_type_lock lock, double timeout_s) except -1:
@@ -168,8 +169,8 @@ cdef class Bell:
 
     @cython.critical_section
     cdef int _part(self, _Waiter waiter) except -1:
-        if not waiter.woken:
-            self.waiters = [one for one in self.waiters if one is not waiter]
+        if waiter in self.waiters:
+            self.waiters.remove(waiter)  # without an allocation, which may run another thread that joins
         return 0
 
     def wait(self, unsigned long seen, double timeout_s):

@@ -224,8 +224,12 @@ class Driver(Generic[C]):
 
     def stop_soon(self) -> None:
         """As `stop`, without waiting."""
-        self.stopping = True
-        self.wakeup()
+        try:
+            self.stopping = True
+            self.wakeup()
+        except BaseException:  # an interrupt in between: the thread might sleep for a minute yet
+            self.wakeup()
+            raise
         if self._helpers is not None:
             self._helpers.stop()
 

@@ -17,6 +17,7 @@ import pytest
 from kohort.admin import Admin, AdminClosed
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import ConcurrentUseError
+from kohort.network.event_loop import LONGEST_SLEEP_S
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
@@ -107,7 +108,7 @@ def test_close_of_an_admin(capsys: pytest.CaptureFixture[str]) -> None:
                         admin.brokers()
                 del admin
                 gc.collect()
-            assert driver.ended.wait(PATIENCE_S)
+            assert driver.ended.wait(LONGEST_SLEEP_S / 2), "the thread was not woken"
 
         reports = [every_point_within(lambda tracer: script(tracer, again=again), stride=4) for again in (True, False)]  # noqa: B023
     with capsys.disabled():

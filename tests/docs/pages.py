@@ -114,6 +114,7 @@ class PageRun:
             "PYTHONPATH": os.pathsep.join([source, os.environ.get("PYTHONPATH", "")]).rstrip(os.pathsep),
             "COLUMNS": "80",
             "NO_COLOR": "1",
+            "PYTHONFAULTHANDLER": "1",
         }
         self._folder = folder
         self._output = b""
@@ -166,7 +167,10 @@ class PageRun:
             try:
                 output = shell.communicate(timeout=LIMIT_S)[0].decode()
             except subprocess.TimeoutExpired:
-                raise self._fails(block, f"`{command.strip()}` does not end in {LIMIT_S:.0f} s") from None
+                os.killpg(shell.pid, signal.SIGABRT)  # with PYTHONFAULTHANDLER, each Python prints where it stands
+                output = shell.communicate()[0].decode()
+                late = f"`{command.strip()}` does not end in {LIMIT_S:.0f} s; it printed\n{output}"
+                raise self._fails(block, late) from None
             if shell.returncode:
                 raise self._fails(block, f"`{command.strip()}` ends with {shell.returncode}:\n{output}")
             if not is_like(output, shown):

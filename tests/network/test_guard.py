@@ -143,6 +143,18 @@ def test_a_wait_is_interrupted_and_the_next_ring_is_heard(alarm: None) -> None:
     assert bell.wait(seen, 60)
 
 
+def test_a_signal_that_another_thread_gets_ends_the_wait(alarm: None) -> None:
+    """As one that comes just before the wait: the system call is not interrupted."""
+    bell = Bell()
+    threading.Timer(0.05, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGUSR1)).start()
+    rescue = threading.Timer(20, bell.ring)
+    rescue.start()
+    with pytest.raises(Alarm):
+        bell.wait(bell.rings, 60)
+    assert rescue.is_alive(), "the handler ran only after the wait"
+    rescue.cancel()
+
+
 def test_a_door_counts_one_thread_and_refuses_others() -> None:
     door = Door(Refused)
     with door.visit(), door.visit():
