@@ -7,9 +7,7 @@ from typing import Any, Final
 from kohort.admin.admin_config import AdminConfig
 from kohort.common import KohortError
 from kohort.common.named_tuple import NamedTuple
-from kohort.network.backoff import Backoff
-from kohort.network.client_metrics import Counters
-from kohort.network.connection_states import ConnectionStates
+from kohort.network.client_core import ClientCore
 from kohort.network.error_mapping import group_error
 from kohort.network.errors import ConnectionFailed
 from kohort.network.find_coordinator import CoordinatorFinder, CoordinatorKind
@@ -53,20 +51,14 @@ class _CoordinatorWanted(NamedTuple):
     promise: Promise[Endpoint]
 
 
-class AdminCore:
+class AdminCore(ClientCore[AdminConfig]):
     """Passes requests to the driver, and results to their callers, by promises.
 
     It sends no requests of its own, except for the first addresses of the brokers.
     """
 
     def __init__(self, config: AdminConfig, *, chance: Callable[[], float], started: float) -> None:
-        self.config = config
-        self.chance = chance
-        self.started = started
-        self.has_updates = False
-        self.counters = Counters()
-        self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self.endpoints = ConnectionStates.of(config, chance)
+        super().__init__(config, chance=chance, started=started)
         self.metadata = MetadataRefresher(self.backoff, config.metadata_max_age_ms / 1000)
         self.cluster = MetadataUpdater(self, frozenset)
         self._finder = CoordinatorFinder(
@@ -77,7 +69,6 @@ class AdminCore:
         self._waiting: set[Promise[Any]] = set()
         self._of_groups: list[_CoordinatorWanted] = []
         self._of_brokers: list[Promise[Mapping[int, Endpoint]]] = []
-        self._fatal: KohortError | None = None
 
     def log_fields(self) -> Mapping[str, object]:
         """The fields of log lines of the driver's thread."""
@@ -92,16 +83,9 @@ class AdminCore:
         self._find_brokers()
         cluster = self.cluster.poll(now)
         unsent, self._unsent = tuple(self._unsent), []
+        self._polled()
         times = (cluster.next_poll_at, *self._finder.next_poll_at(), *(at for at, _step in self._delayed))
         return PollResult(cluster.requests + unsent, earliest(now, times))
-
-    @property
-    def fatal(self) -> KohortError | None:
-        return self._fatal
-
-    @property
-    def request_s(self) -> float:
-        return self.config.request_timeout_ms / 1000
 
     @property
     def bootstrap_s(self) -> float:

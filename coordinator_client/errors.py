@@ -68,7 +68,7 @@ class TopicRecreated(KohortError):
 
 
 class RebalanceInProgress(CommitFailed):
-    """The group is rebalancing: not committed. Poll, so that the rebalance can finish, then commit again.
+    """The group is rebalancing: not committed.
 
     Cure:
         Poll, so that the rebalance can finish, then commit again.
@@ -76,7 +76,7 @@ class RebalanceInProgress(CommitFailed):
 
 
 class CommitRewind(CommitFailed):
-    """The commit would move a committed offset backwards. Pass `commit(..., allow_rewind=True)` to permit it.
+    """The commit would move a committed offset backwards.
 
     Cure:
         Check the offsets. Pass `commit(..., allow_rewind=True)` if the position shall move back.

@@ -17,9 +17,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.common.log_context import logger
 from kohort.fastpath._encode import Body
 from kohort.network.arguments import INT16_MAX, fits_the_wire
-from kohort.network.backoff import Backoff
-from kohort.network.client_metrics import Counters
-from kohort.network.connection_states import ConnectionStates
+from kohort.network.client_core import ClientCore
 from kohort.network.errors import AuthorizationFailed, IllegalState
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.metadata_updater import MetadataUpdater
@@ -40,35 +38,32 @@ if TYPE_CHECKING:
 log = logger("kohort.producer")
 
 
-class ProducerCore:
+class ProducerCore(ClientCore[ProducerConfig]):
     """The state of one producer; see the module. `chance` returns random numbers in [0, 1)."""
 
     def __init__(self, config: ProducerConfig, *, chance: Callable[[], float], started: float) -> None:
-        self.config = config
-        self.chance = chance
-        self.started = started
-        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self.endpoints = ConnectionStates.of(config, chance)
-        self.metadata = MetadataRefresher(backoff, config.metadata_max_age_ms / 1000, config.allow_auto_create_topics)
+        super().__init__(config, chance=chance, started=started)
+        self.metadata = MetadataRefresher(
+            self.backoff, config.metadata_max_age_ms / 1000, config.allow_auto_create_topics
+        )
         self.cluster = MetadataUpdater(
             self,
             lambda: frozenset(self._topics),
             on_metadata=lambda _changed: self._updated(),
             on_coordinator_lost=lambda endpoint, _error: self.transactions.coordinators.lost(endpoint),
         )
-        self.counters = Counters()
         self.wake: Callable[[], None] = _idle  # makes the driver poll
         self.stop: Callable[[], None] = _idle  # makes the driver end
         self.retired = False  # dropped unclosed: the driver ends when everything is settled
         context = ProducerContext(
             config,
             self.metadata,
-            backoff,
+            self.backoff,
             chance,
             lambda: self.endpoints.features.levels,
             self.cluster.send_to_any,
             self.fail,
-            lambda: self._fatal,
+            lambda: self.fatal,
             self._updated,
         )
         self.accumulator = RecordAccumulator(context, lambda error: self.transactions.batch_failed(error))
@@ -77,8 +72,6 @@ class ProducerCore:
         self._topics: set[str] = set()
         self._topic_errors: dict[str, KohortError] = {}
         self._polls_at = inf  # the time of the next poll, unless it is woken
-        self._fatal: KohortError | None = None
-        self._news = self._fresh = False
 
     # ------------------------------------------------------------------ called by the driver
 
@@ -93,7 +86,7 @@ class ProducerCore:
             self._wind_up()
         others = poll_all((self.transactions, self.sender), now)
         cluster = self.cluster.poll(now)  # last, since the others request updates and coordinators
-        self._news, self._fresh = self._fresh, False
+        self._polled()
         next_poll_at = earliest(now, (cluster.next_poll_at, others.next_poll_at))
         self._polls_at = inf if next_poll_at is None else next_poll_at
         return PollResult(cluster.requests + others.requests, next_poll_at)
@@ -104,26 +97,6 @@ class ProducerCore:
         self.transactions.close()
         if self._fatal is not None or (self.accumulator.idle and self.transactions.at_rest):
             self.stop()
-
-    @property
-    def has_updates(self) -> bool:
-        """True if a caller may have to be woken because of an event since the poll before the last."""
-        return self._news
-
-    @has_updates.setter
-    def has_updates(self, value: bool) -> None:
-        self._fresh = self._fresh or value
-
-    def _updated(self) -> None:
-        self._fresh = True
-
-    @property
-    def fatal(self) -> KohortError | None:
-        return self._fatal
-
-    @property
-    def request_s(self) -> float:
-        return self.config.request_timeout_ms / 1000
 
     @property
     def bootstrap_s(self) -> float:

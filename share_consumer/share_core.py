@@ -12,9 +12,7 @@ from uuid import UUID
 from kohort.common import KohortError
 from kohort.common.log_context import logger
 from kohort.network._guard import Door
-from kohort.network.backoff import Backoff
-from kohort.network.client_metrics import Counters
-from kohort.network.connection_states import ConnectionStates
+from kohort.network.client_core import ClientCore
 from kohort.network.errors import ConcurrentUseError, IllegalState
 from kohort.network.metadata_refresh import MetadataRefresher, WantedTopics
 from kohort.network.metadata_updater import MetadataUpdater
@@ -34,23 +32,18 @@ LEAVE_S = 5.0
 """The longest time that a dropped consumer takes to leave."""
 
 
-class ShareConsumerCore:
+class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
     """The state of one share consumer; see the module. `chance` returns random numbers in [0, 1)."""
 
     def __init__(self, config: ShareConsumerConfig, *, chance: Callable[[], float], started: float) -> None:
-        self.config = config
-        self.chance = chance
-        self.started = started
-        backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms)
-        self.endpoints = ConnectionStates.of(config, chance)
-        self.metadata = MetadataRefresher(backoff, config.metadata_max_age_ms / 1000)
+        super().__init__(config, chance=chance, started=started)
+        self.metadata = MetadataRefresher(self.backoff, config.metadata_max_age_ms / 1000)
         self.cluster = MetadataUpdater(
             self,
             lambda: self.heartbeats.member.topics,
             on_metadata=lambda _changed: self._updated(),
             on_coordinator_lost=lambda endpoint, _error: self.heartbeats.lost(endpoint),
         )
-        self.counters = Counters()
         self.door = Door(_elsewhere)
         self.stop: Callable[[], None] = _idle  # makes the driver end
         context = ShareContext(
@@ -58,7 +51,7 @@ class ShareConsumerCore:
             _member_id(chance),
             self.metadata,
             self.counters,
-            backoff,
+            self.backoff,
             chance,
             self.cluster.send_to_any,
             self.fail,
@@ -69,10 +62,8 @@ class ShareConsumerCore:
         self.fetcher = ShareFetcher(context, lambda: self.heartbeats.member.assignment)
         self.subscription: frozenset[str] = frozenset()
         self._errors: deque[KohortError] = deque()
-        self._fatal: KohortError | None = None
         self._leaves_by = inf
         self._retired = False
-        self._news = self._fresh = False
 
     # ------------------------------------------------------------------ called by the driver
 
@@ -91,29 +82,9 @@ class ShareConsumerCore:
         cluster = self.cluster.poll(now)  # last, since the others request updates and coordinators
         if self._retired and self.left(now):
             self.stop()
-        self._news, self._fresh = self._fresh, False
+        self._polled()
         times = (cluster.next_poll_at, others.next_poll_at, self._leaves_by)
         return PollResult(cluster.requests + others.requests, earliest(now, times))
-
-    @property
-    def has_updates(self) -> bool:
-        """True if a caller may have to be woken because of an event since the poll before the last."""
-        return self._news
-
-    @has_updates.setter
-    def has_updates(self, value: bool) -> None:
-        self._fresh = self._fresh or value
-
-    def _updated(self) -> None:
-        self._fresh = True
-
-    @property
-    def fatal(self) -> KohortError | None:
-        return self._fatal
-
-    @property
-    def request_s(self) -> float:
-        return self.config.request_timeout_ms / 1000
 
     @property
     def bootstrap_s(self) -> float:

@@ -57,8 +57,6 @@ class FetchRequestManager:
                 if isinstance(outcome, SendFailed):
                     context.fail(outcome.error)
                 return
-            context.sensors.fetch_ms.add((when - now) * 1000, when)
-            context.sensors.fetch_throttle_ms.add(outcome.value.throttle_time_ms, when)
             result = self._fetcher.on_response(
                 order.node,
                 outcome.value,
@@ -68,8 +66,7 @@ class FetchRequestManager:
                 wall_ms=context.wall_ms(),
                 chance=context.chance(),
             )
-            context.counters.fetched_bytes += result.parked_bytes
-            context.sensors.fetch_bytes.add(result.parked_bytes, when)
+            self._measure(when - now, outcome.value.throttle_time_ms, result.parked_bytes, when)
             context.metadata.update_leaders(result.brokers, result.leaders)
             if result.stale:
                 context.metadata.request_update()
@@ -81,13 +78,9 @@ class FetchRequestManager:
             found = self._fetcher.follow_up(order.node, order.request, frame, version, self._positions, view)
             if found is None:
                 return None
-            counters, sensors = context.counters, context.sensors
-            counters.requests += 1
-            counters.fetches += 1
-            counters.fetched_bytes += found.parked_bytes
-            sensors.fetch_ms.add((when - now) * 1000, when)
-            sensors.fetch_throttle_ms.add(0, when)
-            sensors.fetch_bytes.add(found.parked_bytes, when)
+            context.counters.requests += 1
+            context.counters.fetches += 1
+            self._measure(when - now, 0, found.parked_bytes, when)
             if found.parked_bytes:
                 context.notify()
             now = when
@@ -103,3 +96,10 @@ class FetchRequestManager:
             follow_up=follow_up,
         )
         return context.to_node(order.node, ConnectionPurpose.DATA, request, now)
+
+    def _measure(self, took_s: float, throttle_ms: int, parked_bytes: int, when: float) -> None:
+        sensors = self._context.sensors
+        self._context.counters.fetched_bytes += parked_bytes
+        sensors.fetch_ms.add(took_s * 1000, when)
+        sensors.fetch_throttle_ms.add(throttle_ms, when)
+        sensors.fetch_bytes.add(parked_bytes, when)
