@@ -10,7 +10,7 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
 from kohort.consistent_region.tasks import TaskId
-from kohort.consistent_region.witness import Witness
+from kohort.consistent_region.witness import NO_COMMIT, Witness
 from kohort.coordinator_client import SETTINGS, Consumer, OffsetAndMetadata
 from kohort.network.errors import CommitFailed
 from kohort.network.group_types import ConsumerGroupMetadata
@@ -22,7 +22,6 @@ log = logger("kohort.region")
 _LENGTH: Final = struct.Struct(">i")
 _PLACE: Final = struct.Struct(">iq")
 ABSENT: Final = -1
-NOTHING: Final = Witness("", 0)
 Headers = Sequence[tuple[str, bytes | None]]
 
 
@@ -94,8 +93,7 @@ class KafkaSink:
             if one.task not in self._producers:
                 self._producers[one.task] = self._fencing(one.task)
                 self._noted[one.task] = self._looked_up(one.task)
-            noted = self._noted[one.task]
-            if noted.lineage != at.lineage or noted.sequence < at.sequence:
+            if not self._noted[one.task].covers(at):
                 self._write(one, at)
                 self._noted[one.task] = at
 
@@ -135,7 +133,7 @@ class KafkaSink:
         connecting = {name: value for name, value in self._settings.items() if name in shared}
         with Consumer(self._bootstrap, group=self._marker(task), **connecting) as reader:
             found = reader.committed([self._note])[self._note]
-        return NOTHING if found is None else Witness(found.metadata, found.offset)
+        return NO_COMMIT if found is None else Witness(found.metadata, found.offset)
 
     def _write(self, due: DueEffects, at: Witness) -> None:
         assert self._place is not None

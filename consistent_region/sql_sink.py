@@ -13,7 +13,7 @@ from kohort.consistent_region.errors import ConfigurationError, RegionError
 from kohort.consistent_region.settings import check_positive
 from kohort.consistent_region.sql_dialects import dialect_of
 from kohort.consistent_region.tasks import TaskId
-from kohort.consistent_region.witness import Witness
+from kohort.consistent_region.witness import NO_COMMIT, Witness
 
 log = logger("kohort.region")
 
@@ -22,7 +22,6 @@ _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_task (
     owner TEXT NOT NULL, term BIGINT NOT NULL, lineage TEXT NOT NULL, sequence BIGINT NOT NULL,
     PRIMARY KEY (region, consumer_group, task, sink))"""
 _KEY: Final = ("region", "consumer_group", "task", "sink")
-NO_LINEAGE: Final = ""
 RETRY_TIMEOUT_S: Final = 60.0
 RETRIED_AFTER_S: Final = 0.2
 
@@ -82,9 +81,9 @@ class SqlSink:
 
         def take(cursor: Any) -> None:
             for task in sorted(tasks):
-                cursor.execute(taking, (*self._key(task), *term, NO_LINEAGE, 0))
+                cursor.execute(taking, (*self._key(task), *term, *NO_COMMIT))
                 _owner, note = self._noted(cursor, task)
-                if note.lineage != NO_LINEAGE:
+                if note != NO_COMMIT:
                     found[task] = note
 
         self._retried(take)
@@ -113,7 +112,7 @@ class SqlSink:
                 owner, note = self._noted(cursor, task)
                 if owner != self._terms.get(task):
                     log.info("task %s has another owner, which commits checkpoint %d", task, at.sequence)
-                elif note.lineage != at.lineage or note.sequence < at.sequence:
+                elif not note.covers(at):
                     for text, values in (one for segment in prepared for one in parsed_json(segment)):
                         cursor.execute(
                             text, *([tuple(values)] if values else [])
@@ -192,7 +191,7 @@ class SqlSink:
     def _noted(self, cursor: Any, task: TaskId) -> tuple[TaskTerm, Witness]:
         """Return the owner of a task and its last commit. The row is locked, so that another owner waits."""
         read = f"SELECT owner, term, lineage, sequence FROM kohort_task WHERE {self._of_task}{self._dialect.row_lock}"
-        found = cursor.execute(read, self._key(task)).fetchone() or ("", 0, NO_LINEAGE, 0)
+        found = cursor.execute(read, self._key(task)).fetchone() or ("", 0, *NO_COMMIT)
         return TaskTerm(*found[:2]), Witness(*found[2:])
 
     def _note(self, cursor: Any, task: TaskId, at: Witness) -> None:

@@ -29,6 +29,14 @@ class Witness(NamedTuple):
         """The form in a committed offset."""
         return f"{_MARK} {self.lineage} {self.sequence}"
 
+    def covers(self, at: "Witness") -> bool:
+        """True if a commit of checkpoint `at` has been made already, where this is the note of the last commit. It raises no error."""
+        return self.lineage == at.lineage and self.sequence >= at.sequence
+
+
+NO_COMMIT: Final = Witness("", 0)
+"""The note of a target that has had no commit."""
+
 
 def witness_of(metadata: str | None) -> Witness | None:
     """Parse the metadata of a committed offset. None if a region did not write it."""

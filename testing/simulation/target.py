@@ -8,7 +8,7 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
 from kohort.consistent_region.errors import RegionError
 from kohort.consistent_region.tasks import TaskId
-from kohort.consistent_region.witness import Witness
+from kohort.consistent_region.witness import NO_COMMIT, Witness
 from kohort.testing.simulation.faults import Faults, Killed
 from kohort.testing.simulation.kafka import TOPIC, holds
 
@@ -76,10 +76,7 @@ class SimSink:
         self._break()
         target = self._world.target
         for task, prepared, _offsets in due:
-            note = target.notes.get(task, Witness("", 0))
-            if target.owners.get(task) != self._terms.get(task) or (
-                note.lineage == at.lineage and note.sequence >= at.sequence
-            ):
+            if target.owners.get(task) != self._terms.get(task) or target.notes.get(task, NO_COMMIT).covers(at):
                 continue
             for effect in b" ".join(prepared).decode().split():
                 partition, _, offset = effect.partition("@")
