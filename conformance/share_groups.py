@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from kohort.conformance.check import CheckKind, Need, Section
@@ -11,13 +12,14 @@ from kohort.protocol.errors import error_name
 
 SECTION = Section("R", "Share groups (KIP-932)", "ShareGroupHeartbeat")
 GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
-NEEDS = (Need.SHARE, Need.TOPIC)
-APIS = ("ShareFetch 1+", "ShareAcknowledge 1+", "IncrementalAlterConfigs", "Produce")
-SOURCE = "KIP-932"
+_heartbeat = partial(SECTION.check, versions="1+", needs=(Need.SHARE, Need.TOPIC), source="KIP-932")
+_reading = partial(_heartbeat, apis=("ShareFetch 1+", "ShareAcknowledge 1+", "IncrementalAlterConfigs", "Produce"))
+_fetch = partial(_reading, subject="ShareFetch")
+_acknowledge = partial(_reading, subject="ShareAcknowledge")
 
 
 def _invalid(row: str, title: str, **changes: object) -> None:
-    @SECTION.check(row, title, versions="1+", needs=NEEDS, source=SOURCE, expected="INVALID_REQUEST")
+    @_heartbeat(row, title, expected="INVALID_REQUEST")
     async def invalid(scene: CheckContext) -> None:
         answer = await ScriptedShareMember(scene).join(**changes)
         scene.error(answer.error_code, "INVALID_REQUEST", f"the first heartbeat with {changes}")
@@ -32,9 +34,7 @@ _invalid("R1f", "An empty rack", rack_id="")
 _invalid("R1g", "An epoch below -1", member_epoch=-2)
 
 
-@SECTION.check(
-    "R2a", "A first heartbeat", versions="1+", needs=NEEDS, source=SOURCE, expected="NONE, an epoch and an interval"
-)
+@_heartbeat("R2a", "A first heartbeat", expected="NONE, an epoch and an interval")
 async def joins(scene: CheckContext) -> None:
     member = ScriptedShareMember(scene)
     answer = await member.join(member_id="m" * 36)
@@ -44,16 +44,14 @@ async def joins(scene: CheckContext) -> None:
     scene.true("the assignment", answer.assignment is not None, "present", None)
 
 
-@SECTION.check(
-    "R2b", "A group that does not exist", versions="1+", needs=NEEDS, source=SOURCE, expected="GROUP_ID_NOT_FOUND"
-)
+@_heartbeat("R2b", "A group that does not exist", expected="GROUP_ID_NOT_FOUND")
 async def unknown_group(scene: CheckContext) -> None:
     for epoch in (1, -1):
         answer = await ScriptedShareMember(scene).beat(member_epoch=epoch)
         scene.error(answer.error_code, "GROUP_ID_NOT_FOUND", f"a heartbeat of epoch {epoch} to a new group id")
 
 
-@SECTION.check("R2c", "An unknown member", versions="1+", needs=NEEDS, source=SOURCE, expected="UNKNOWN_MEMBER_ID")
+@_heartbeat("R2c", "An unknown member", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     await ScriptedShareMember(scene).join()
     for epoch in (1, -1):
@@ -61,9 +59,7 @@ async def unknown_member(scene: CheckContext) -> None:
         scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", f"a heartbeat of epoch {epoch} of another member")
 
 
-@SECTION.check(
-    "R3a", "An epoch that is yet to come", versions="1+", needs=NEEDS, source=SOURCE, expected="FENCED_MEMBER_EPOCH"
-)
+@_heartbeat("R3a", "An epoch that is yet to come", expected="FENCED_MEMBER_EPOCH")
 async def ahead(scene: CheckContext) -> None:
     member = ScriptedShareMember(scene)
     await member.joined()
@@ -71,12 +67,9 @@ async def ahead(scene: CheckContext) -> None:
     scene.error(answer.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of a later epoch")
 
 
-@SECTION.check(
+@_heartbeat(
     "R3b",
     "The assignment again",
-    versions="1+",
-    needs=NEEDS,
-    source=SOURCE,
     expected="no assignment in an unchanged heartbeat; all of it in one that names the topics",
 )
 async def again(scene: CheckContext) -> None:
@@ -91,14 +84,8 @@ async def again(scene: CheckContext) -> None:
     scene.equal("the number of partitions", len(assigned(answer)), scene.topic.partitions)
 
 
-@SECTION.check(
-    "R4a",
-    "Two members and one partition",
-    versions="1+",
-    needs=NEEDS,
-    source=SOURCE,
-    apis=APIS,
-    expected="each has the partition: more members than partitions share them",
+@_reading(
+    "R4a", "Two members and one partition", expected="each has the partition: more members than partitions share them"
 )
 async def shared(scene: CheckContext) -> None:
     first = await reader(scene, 0)
@@ -112,7 +99,7 @@ async def shared(scene: CheckContext) -> None:
         scene.true("the assignment of both members", await scene.until(has_it), "the partition", "nothing")
 
 
-@SECTION.check("R5a", "A leave", versions="1+", needs=NEEDS, source=SOURCE, expected="epoch -1; then UNKNOWN_MEMBER_ID")
+@_heartbeat("R5a", "A leave", expected="epoch -1; then UNKNOWN_MEMBER_ID")
 async def leaves(scene: CheckContext) -> None:
     member = ScriptedShareMember(scene)
     await member.join()
@@ -122,13 +109,10 @@ async def leaves(scene: CheckContext) -> None:
     scene.error((await member.leave()).error_code, "UNKNOWN_MEMBER_ID", "a second leave")
 
 
-@SECTION.check(
+@_heartbeat(
     "R6a",
     "ShareGroupDescribe",
-    versions="1+",
     subject="ShareGroupDescribe",
-    needs=NEEDS,
-    source=SOURCE,
     expected="Stable with its member; Empty after the leave; GROUP_ID_NOT_FOUND for an unknown group",
 )
 async def described(scene: CheckContext) -> None:
@@ -151,14 +135,9 @@ async def _describe(scene: CheckContext, group: str) -> Any:
     return told
 
 
-@SECTION.check(
+@_fetch(
     "R7a",
     "The first share session",
-    versions="1+",
-    subject="ShareFetch",
-    needs=NEEDS,
-    apis=APIS,
-    source=SOURCE,
     expected="epoch 0 opens it, then 1, 2; another epoch gets INVALID_SHARE_SESSION_EPOCH and ends nothing",
 )
 async def session(scene: CheckContext) -> None:
@@ -173,64 +152,28 @@ async def session(scene: CheckContext) -> None:
     scene.error(answer.error_code, "NONE", "a ShareFetch of the right epoch afterwards")
 
 
-@SECTION.check(
-    "R7b",
-    "No share session",
-    versions="1+",
-    subject="ShareFetch",
-    needs=NEEDS,
-    apis=APIS,
-    source=SOURCE,
-    expected="SHARE_SESSION_NOT_FOUND",
-)
+@_fetch("R7b", "No share session", expected="SHARE_SESSION_NOT_FOUND")
 async def no_session(scene: CheckContext) -> None:
     member = await reader(scene, 0)
     answer = await member.fetch(share_session_epoch=3)
     scene.error(answer.error_code, "SHARE_SESSION_NOT_FOUND", "a ShareFetch of epoch 3 without a session")
 
 
-@SECTION.check(
-    "R7c",
-    "Acknowledgements in epoch 0",
-    versions="1+",
-    subject="ShareFetch",
-    needs=NEEDS,
-    apis=APIS,
-    source=SOURCE,
-    expected="INVALID_REQUEST",
-)
+@_fetch("R7c", "Acknowledgements in epoch 0", expected="INVALID_REQUEST")
 async def opening_with_acks(scene: CheckContext) -> None:
     member = await reader(scene, 0)
     answer = await member.fetch([(0, 0, (ACCEPT,))])
     scene.error(answer.error_code, "INVALID_REQUEST", "a ShareFetch of epoch 0 with an acknowledgement")
 
 
-@SECTION.check(
-    "R7d",
-    "ShareAcknowledge in epoch 0",
-    versions="1+",
-    subject="ShareAcknowledge",
-    needs=NEEDS,
-    apis=APIS,
-    source=SOURCE,
-    expected="INVALID_SHARE_SESSION_EPOCH: it opens no session",
-)
+@_acknowledge("R7d", "ShareAcknowledge in epoch 0", expected="INVALID_SHARE_SESSION_EPOCH: it opens no session")
 async def acknowledge_opens_nothing(scene: CheckContext) -> None:
     member = await reader(scene, 0)
     answer = await member.acknowledge([], share_session_epoch=0)
     scene.error(answer.error_code, "INVALID_SHARE_SESSION_EPOCH", "a ShareAcknowledge of epoch 0")
 
 
-@SECTION.check(
-    "R8a",
-    "The first delivery",
-    versions="1+",
-    subject="ShareFetch",
-    needs=NEEDS,
-    apis=APIS,
-    source=SOURCE,
-    expected="all records, with delivery count 1, and the duration of the lock",
-)
+@_fetch("R8a", "The first delivery", expected="all records, with delivery count 1, and the duration of the lock")
 async def first_delivery(scene: CheckContext) -> None:
     member = await reader(scene)
     scene.equal("the acquired ranges", await member.acquire(10), [(0, 9, 1)])
@@ -238,16 +181,7 @@ async def first_delivery(scene: CheckContext) -> None:
     scene.true("the lock", answer.acquisition_lock_timeout_ms > 0, "above 0 ms", answer.acquisition_lock_timeout_ms)
 
 
-@SECTION.check(
-    "R8b",
-    "Acquired records and another member",
-    versions="1+",
-    subject="ShareFetch",
-    needs=NEEDS,
-    apis=APIS,
-    source=SOURCE,
-    expected="no record, as all are acquired",
-)
+@_fetch("R8b", "Acquired records and another member", expected="no record, as all are acquired")
 async def exclusive(scene: CheckContext) -> None:
     first = await reader(scene)
     await first.acquire(10)
@@ -255,13 +189,10 @@ async def exclusive(scene: CheckContext) -> None:
     scene.equal("the acquired ranges of another member", ranges_of(await second.fetch()), [])
 
 
-@SECTION.check(
+@_fetch(
     "R8c",
     "The limit of records (KIP-1206)",
     versions="2+",
-    subject="ShareFetch",
-    needs=NEEDS,
-    apis=APIS,
     source="KIP-1206",
     expected="acquire mode 1: no more than max_records, also inside a batch",
 )
@@ -278,14 +209,9 @@ async def record_limit(scene: CheckContext) -> None:
             scene.true("the records", await scene.until(found), expected, "nothing")
 
 
-@SECTION.check(
+@_acknowledge(
     "R9a",
     "Acknowledgements",
-    versions="1+",
-    subject="ShareAcknowledge",
-    needs=NEEDS,
-    apis=APIS,
-    source=SOURCE,
     expected="released records come again with delivery count 2; accepted and rejected ones do not",
 )
 async def acknowledged(scene: CheckContext) -> None:
@@ -297,16 +223,7 @@ async def acknowledged(scene: CheckContext) -> None:
     scene.equal("the acquired ranges", await member.acquired(2), [(5, 5, 2), (7, 7, 2)])
 
 
-@SECTION.check(
-    "R9b",
-    "Acknowledgements in a ShareFetch",
-    versions="1+",
-    subject="ShareFetch",
-    needs=NEEDS,
-    apis=APIS,
-    source=SOURCE,
-    expected="they apply, and the error of the acknowledgement is NONE",
-)
+@_fetch("R9b", "Acknowledgements in a ShareFetch", expected="they apply, and the error of the acknowledgement is NONE")
 async def riding(scene: CheckContext) -> None:
     member = await reader(scene)
     await member.acquire(10)
@@ -318,16 +235,7 @@ async def riding(scene: CheckContext) -> None:
     scene.equal("the acquired ranges afterwards", ranges_of(await member.fetch()), [])
 
 
-@SECTION.check(
-    "R9c",
-    "Records of another member",
-    versions="1+",
-    subject="ShareAcknowledge",
-    needs=NEEDS,
-    apis=APIS,
-    source=SOURCE,
-    expected="INVALID_RECORD_STATE, and the records stay acquired",
-)
+@_acknowledge("R9c", "Records of another member", expected="INVALID_RECORD_STATE, and the records stay acquired")
 async def foreign(scene: CheckContext) -> None:
     first = await reader(scene)
     await first.acquire(10)
@@ -338,14 +246,9 @@ async def foreign(scene: CheckContext) -> None:
     scene.error(code_of(await first.acknowledge([(0, 9, (ACCEPT,))])), "NONE", "the owner's acknowledgement")
 
 
-@SECTION.check(
+@_acknowledge(
     "R9d",
     "One bad acknowledgement",
-    versions="1+",
-    subject="ShareAcknowledge",
-    needs=NEEDS,
-    apis=APIS,
-    source=SOURCE,
     expected="INVALID_RECORD_STATE for the partition, and none of its acknowledgements applies",
 )
 async def all_or_nothing(scene: CheckContext) -> None:
@@ -358,16 +261,7 @@ async def all_or_nothing(scene: CheckContext) -> None:
 
 
 def _refused(row: str, title: str, acks: tuple[tuple[int, int, tuple[int, ...]], ...]) -> None:
-    @SECTION.check(
-        row,
-        title,
-        versions="1+",
-        subject="ShareAcknowledge",
-        needs=NEEDS,
-        apis=APIS,
-        source=SOURCE,
-        expected="INVALID_REQUEST for the partition",
-    )
+    @_acknowledge(row, title, expected="INVALID_REQUEST for the partition")
     async def refused(scene: CheckContext) -> None:
         member = await reader(scene)
         await member.acquire(10)
@@ -383,15 +277,8 @@ _refused("R9i", "Two types for three offsets", ((0, 2, (ACCEPT, RELEASE)),))
 _refused("R9j", "A renewal without the flag", ((0, 2, (RENEW,)),))
 
 
-@SECTION.check(
-    "R10a",
-    "The end of a session",
-    versions="1+",
-    subject="ShareAcknowledge",
-    needs=NEEDS,
-    apis=APIS,
-    source=SOURCE,
-    expected="epoch -1 applies its acknowledgements and releases the other records",
+@_acknowledge(
+    "R10a", "The end of a session", expected="epoch -1 applies its acknowledgements and releases the other records"
 )
 async def closes(scene: CheckContext) -> None:
     member = await reader(scene)
@@ -402,16 +289,7 @@ async def closes(scene: CheckContext) -> None:
     scene.equal("the acquired ranges afterwards", await member.acquired(5), [(5, 9, 2)])
 
 
-@SECTION.check(
-    "R10b",
-    "The end of a connection",
-    versions="1+",
-    subject="ShareFetch",
-    needs=NEEDS,
-    apis=APIS,
-    source=SOURCE,
-    expected="the session ends, and its records are delivered to another member",
-)
+@_fetch("R10b", "The end of a connection", expected="the session ends, and its records are delivered to another member")
 async def connection_ends(scene: CheckContext) -> None:
     member = await reader(scene)
     await member.acquire(10)
@@ -421,14 +299,10 @@ async def connection_ends(scene: CheckContext) -> None:
     scene.equal("the acquired ranges of another member", await other.acquired(10), [(0, 9, 2)])
 
 
-@SECTION.check(
+@_fetch(
     "R11a",
     "The delivery limit",
-    versions="1+",
-    subject="ShareFetch",
     kind=CheckKind.CONFIG,
-    needs=NEEDS,
-    apis=APIS,
     source="KIP-932, KIP-1240",
     expected="a record that is released after share.delivery.count.limit deliveries does not come again",
 )
