@@ -37,7 +37,6 @@ MEASURES = (
     ("from the start to a record of each partition: memory", "memory_mb", "MB"),
 )
 PARTITIONS_OF_A_TOPIC, PARTITIONS_OF_CONNECTIONS = 10, 1_000
-PATIENCE_S = 300.0
 SLOPE = ": slope"
 
 

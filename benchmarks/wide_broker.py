@@ -3,7 +3,7 @@
     python -m benchmarks.wide_broker TOPICS PARTITIONS NODES
 
 It prints its address. A line "RATE SECONDS" on its standard input makes it append records at that rate to the
-partitions in turns, and another line ends it.
+partitions in turns. It ends with its standard input.
 """
 
 import sys
@@ -34,7 +34,6 @@ def main(topics: int, partitions: int, nodes: int) -> None:
             for sent, (name, number) in enumerate(islice(cycle(places), round(rate * seconds))):
                 time.sleep(max(0.0, began + sent / rate - time.monotonic()))
                 broker.append(name, number, batch)
-            print("fed", flush=True)
 
 
 if __name__ == "__main__":

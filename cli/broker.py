@@ -32,7 +32,9 @@ START_TIMEOUT_S = 180.0
 FAKE_VERSION = "fake"
 """The version that a `FakeBroker` shows."""
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help="Apache Kafka on this machine, from its jars.")
+app = typer.Typer(
+    no_args_is_help=True, add_completion=False, help="Apache Kafka from its jars, or a fake broker, on this machine."
+)
 
 Name = Annotated[str, typer.Option(help="The instance, if several run at the same time.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON object.")]

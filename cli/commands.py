@@ -17,7 +17,9 @@ class CommandEntry(NamedTuple):
 
 
 COMMANDS = {
-    "broker": CommandEntry("kohort.cli.broker", "Start, stop and show a real Apache Kafka on this machine."),
+    "broker": CommandEntry(
+        "kohort.cli.broker", "Start, stop and show Apache Kafka, or a fake broker, on this machine."
+    ),
     "completion": CommandEntry("kohort.cli.completion", "Completion script for bash, zsh, fish or PowerShell."),
     "consume": CommandEntry("kohort.cli.consume", "Print records of a topic, or write them to a Parquet file."),
     "demo": CommandEntry(

@@ -184,10 +184,15 @@ def settings_page() -> str:
         "Made by `docs/make.py` from the tables in the code. Change them there and run `make docs`.",
         "`Consumer(bootstrap, setting=value)` takes kohort's names. `Consumer.from_config({...})` takes Kafka's names, "
         "and values as text. An unknown name raises `ConfigError` with the nearest known name. Type checkers find "
-        "misspelt names and values too: the tables give `ConsumerSettings`, `ProducerSettings` and `AdminSettings`.",
+        f"misspelt names and values too, by {_typed_dicts()}.",
         *(part for title, kind in SETTINGS.items() for part in (f"## {title}", _settings_table(_own_rows(kind)))),
     ]
     return "\n\n".join(parts) + "\n"
+
+
+def _typed_dicts() -> str:
+    names = [f"`{file.name}`" for file in typed_settings.FILES.values()]
+    return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 SETTINGS: Mapping[str, type[Settings]] = {

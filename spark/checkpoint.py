@@ -5,7 +5,7 @@ from pathlib import Path
 from kohort.common import TopicPartition
 from kohort.common.foreign_text import parsed_json
 from kohort.spark.errors import PlanError
-from kohort.spark.offset_json import is_of_group, unlogged
+from kohort.spark.offset_json import reached
 
 
 def finished_offsets(checkpoint: Path) -> dict[TopicPartition, int]:
@@ -20,14 +20,7 @@ def finished_offsets(checkpoint: Path) -> dict[TopicPartition, int]:
     found: dict[TopicPartition, int] = {}
     try:
         for line in path.read_text().splitlines()[2:]:  # behind the version and Spark's settings
-            offsets = {} if line == "-" else parsed_json(line)
-            if isinstance(offsets, dict) and is_of_group(offsets):
-                ends = {
-                    topic: {p: bounds[1] for p, bounds in some.items()} for topic, some in offsets["ranges"].items()
-                }
-                found |= unlogged(ends)
-            elif isinstance(offsets, dict) and all(isinstance(one, dict) for one in offsets.values()):
-                found |= unlogged(offsets)
+            found |= {} if line == "-" else reached(parsed_json(line))
     except (OSError, ValueError, TypeError, KeyError) as error:
         raise PlanError(f"not a log of offsets: {error}", file=str(path)) from error
     if not found:

@@ -20,7 +20,7 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, UnknownTopic
 from kohort.spark.errors import OptionError, data_loss
 from kohort.spark.group_member import NOTHING, SparkGroupMember, TakenRecords
-from kohort.spark.offset_json import Logged, is_of_group, logged
+from kohort.spark.offset_json import is_of_group
 from kohort.spark.options import SourceOptions
 from kohort.spark.plan import places_of
 from kohort.spark.ranges import OffsetRange
@@ -40,7 +40,6 @@ class GroupStreamReader(StreamBase):
         self._end_of_planner = EndOfPlanner()
         self._target: dict[TopicPartition, int] | None = None
         self._gone: frozenset[str] = frozenset()
-        self._latest: dict[TopicPartition, int] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_metadata_consumer": None, "_member": None, "_end_of_planner": EndOfPlanner()}
@@ -73,10 +72,6 @@ class GroupStreamReader(StreamBase):
             return start
         taken = self._member.take(lambda positions: self._ends(positions, limit))
         return logged_batch(taken) if taken.ranges else start
-
-    def reportLatestOffset(self) -> Logged | None:
-        """The ends of the owned partitions' logs, at the last batch. They are for the progress only."""
-        return logged(self._latest) if self._latest else None
 
     def partitions(self, start: LoggedBatch, end: LoggedBatch) -> Sequence[InputPartition]:
         return self._pieces(unlogged_batch(end).ranges)

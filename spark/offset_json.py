@@ -1,6 +1,7 @@
 """Offsets in the JSON of Spark's log: `{"topic": {"0": 23, "1": 17}}`."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from kohort.common import TopicPartition
 
@@ -27,3 +28,15 @@ def unlogged(offsets: Mapping[str, Mapping[str, int]]) -> dict[TopicPartition, i
         for topic, numbers in offsets.items()
         for number, offset in numbers.items()
     }
+
+
+def reached(offset: Any) -> dict[TopicPartition, int]:
+    """The next offset of each partition, by an offset of a stream with or without a group.
+
+    It is empty for an offset of another source.
+    """
+    if not isinstance(offset, dict):
+        return {}
+    if is_of_group(offset):
+        return unlogged({topic: {p: stop for p, (_, stop) in some.items()} for topic, some in offset["ranges"].items()})
+    return unlogged(offset) if all(isinstance(one, dict) for one in offset.values()) else {}

@@ -18,7 +18,7 @@ from pyspark.sql.streaming.listener import (
 from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
 from kohort.spark.group_stream import unlogged_batch
-from kohort.spark.offset_json import is_of_group, unlogged
+from kohort.spark.offset_json import is_of_group, reached, unlogged
 
 
 class PartitionProgress(NamedTuple):
@@ -54,22 +54,22 @@ def lag_of(progress: Mapping[str, Any]) -> Partitions:
 
 def _of_source(source: Mapping[str, Any], seconds: float) -> Partitions:
     end = _offsets(source["endOffset"])
-    if not isinstance(end, dict) or not (is_of_group(end) or all(isinstance(one, dict) for one in end.values())):
+    stops = reached(end)
+    if not stops:
         return {}
     latest = unlogged(_offsets(source["latestOffset"]) or {})
     if is_of_group(end):
-        bounds = {one.place: (one.start, one.stop) for one in unlogged_batch(end).ranges}
+        starts = {one.place: one.start for one in unlogged_batch(end).ranges}
     else:
         starts = unlogged(_offsets(source["startOffset"]) or {})
-        bounds = {place: (starts.get(place, stop), stop) for place, stop in unlogged(end).items()}
     return {
         place: PartitionProgress(
-            start,
+            start := starts.get(place, stop),
             stop,
             max(latest[place] - stop, 0) if place in latest else None,
             (stop - start) / seconds if seconds else 0.0,
         )
-        for place, (start, stop) in bounds.items()
+        for place, stop in stops.items()
     }
 
 

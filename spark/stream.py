@@ -60,12 +60,17 @@ class StreamBase(Shipped, DataSourceStreamReader, SupportsTriggerAvailableNow): 
         self._pace = Pace(
             options.max_offsets_per_trigger, options.min_offsets_per_trigger, options.max_trigger_delay_ms / 1000
         )
+        self._latest: Offsets = {}
 
     def getDefaultReadLimit(self) -> Any:
         # Spark passes this limit back to `latestOffset`, unless the trigger has no limit (Trigger.Once).
         if self._pace.most is not None:
             return ReadMaxRows(self._pace.most)
         return ReadAllAvailable() if self._pace.least is None else ReadMinRows(self._pace.least)
+
+    def reportLatestOffset(self) -> Logged | None:
+        """The ends of the logs at the last batch, for the progress only. A member has those of its own partitions."""
+        return logged(self._latest) if self._latest else None
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
         if isinstance(partition, RangePartition):
@@ -93,7 +98,6 @@ class StreamReader(StreamBase):
         self._reached: Offsets | None = None
         self._committed: Offsets | None = None
         self._there: frozenset[TopicPartition] | None = None
-        self._ends: Offsets = {}
         self._began = False
 
     def __getstate__(self) -> dict[str, Any]:
@@ -122,25 +126,22 @@ class StreamReader(StreamBase):
             self._commit_to_group(before)  # Spark plans a batch after the earlier ones are done
             self._refuse_gone(before, self._there)
         if self._target is None:
-            self._ends = self._consumer().end_offsets(self._there)
+            self._latest = self._consumer().end_offsets(self._there)
         else:
-            self._ends = {place: end for place, end in self._target.items() if place in self._there}
+            self._latest = {place: end for place, end in self._target.items() if place in self._there}
         first, self._began = start is None and not self._began, True
         if first and self._pace.most is not None:
             log.warning(
                 "the first batch of a run has no limit, because this version of PySpark does not pass the trigger"
             )
         if before is None:
-            self._reached = self._ends
-            return logged(self._ends)
-        begin = before | self._begin_of_new(before, self._ends)
-        self._check(begin, self._ends)
+            self._reached = self._latest
+            return logged(self._latest)
+        begin = before | self._begin_of_new(before, self._latest)
+        self._check(begin, self._latest)
         hurry = self._target is not None
-        self._reached = self._ends if first else self._paced(begin, self._ends, limit, hurry=hurry)
+        self._reached = self._latest if first else self._paced(begin, self._latest, limit, hurry=hurry)
         return logged(self._reached)
-
-    def reportLatestOffset(self) -> Logged | None:
-        return logged(self._ends) if self._ends else None
 
     def partitions(self, start: Logged, end: Logged) -> Sequence[InputPartition]:
         before, after = _of_no_group(start), _of_no_group(end)

@@ -7,13 +7,13 @@ that offset after it has fenced earlier attempts, and skips a batch that is comm
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, OffsetAndMetadata
 from kohort.network.client_config import ClientConfig
 from kohort.network.group_types import ConsumerGroupMetadata
-from kohort.producer import Producer, ProducerConfig
+from kohort.producer import Producer
 from kohort.spark.errors import OptionError, PlanError
 from kohort.spark.sink import BATCH, TRANSACTIONS, BatchWriter, SinkOptions, Written, check_columns, send
 from kohort.spark.worker_tuning import settle
@@ -105,7 +105,5 @@ class WriteOnce:
 
 
 def _committed(properties: Mapping[str, str], group: str, place: TopicPartition) -> OffsetAndMetadata | None:
-    config = ProducerConfig.from_kafka(properties)
-    shared: dict[str, Any] = {name: getattr(config, name) for name in ClientConfig.table}
-    with Consumer(**shared, group=group) as consumer:
+    with Consumer.from_config({**ClientConfig.part_of(properties), "group.id": group}) as consumer:
         return consumer.committed([place])[place]

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -17,17 +18,22 @@ from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.client_config import ClientConfig
 from kohort.network.errors import ConfigError
 from kohort.producer.producer_config import ProducerConfig
-from tests.docs.pages import blocks_of
+from tests.docs.pages import Block, blocks_of
 
 ROOT = Path(__file__).parents[2]
-PROGRAMS = [
-    pytest.param(block.text, id=f"{path.relative_to(ROOT)}:{block.line}")
-    for path in sorted((ROOT / "docs").rglob("*.md"))
-    for block in blocks_of(path.read_text())
-    if block.verb == "needs" and block.language == "python"
-]
 
 
+def texts(wanted: Callable[[Block], bool]) -> list[Any]:
+    """The texts of such blocks of all pages, as parameters of a test."""
+    return [
+        pytest.param(block.text, id=f"{path.relative_to(ROOT)}:{block.line}")
+        for path in sorted((ROOT / "docs").rglob("*.md"))
+        for block in blocks_of(path.read_text())
+        if wanted(block)
+    ]
+
+
+PROGRAMS = texts(lambda block: block.verb == "needs" and block.language == "python")
 OF_A_CLIENT = [one for one in PROGRAMS if re.search(r"import (Consumer|Producer)$", str(one.values[0]), re.MULTILINE)]
 OF_SPARK = "from typing import Any\n\nspark: Any\nrows: Any\n"
 """The names that a page about Spark presupposes."""
@@ -73,15 +79,7 @@ def test_the_settings_of_a_program_are_valid(program: str, monkeypatch: pytest.M
     assert config.sasl_mechanism is not None
 
 
-PROPERTIES = [
-    pytest.param(block.text, id=f"{path.relative_to(ROOT)}:{block.line}")
-    for path in sorted((ROOT / "docs").rglob("*.md"))
-    for block in blocks_of(path.read_text())
-    if block.language == "properties"
-]
-
-
-@pytest.mark.parametrize("text", PROPERTIES)
+@pytest.mark.parametrize("text", texts(lambda block: block.language == "properties"))
 def test_a_properties_file_of_a_page_is_valid(text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     library = ModuleType("gssapi")
     library.__spec__ = ModuleSpec("gssapi", None)

@@ -98,7 +98,7 @@ def figures(page: str) -> list[tuple[str, str, str, float, bool]]:
 
 
 def measured(name: str, work: str, peer: str) -> float:
-    """How many times better kohort is by the kept result."""
+    """The factor by which kohort is better in the kept result."""
     (value,) = [
         float(one["times_better"])
         for result in results()
