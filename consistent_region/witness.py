@@ -30,7 +30,7 @@ class Witness(NamedTuple):
         return f"{_MARK} {self.lineage} {self.sequence}"
 
     def covers(self, at: "Witness") -> bool:
-        """True if a commit of checkpoint `at` has been made already, where this notes the last commit. It raises no error."""
+        """True if checkpoint `at` is committed already, where this is the note of the last commit. It raises no error."""
         return self.lineage == at.lineage and self.sequence >= at.sequence
 
 
