@@ -30,7 +30,7 @@ class Witness(NamedTuple):
         return f"{_MARK} {self.lineage} {self.sequence}"
 
     def covers(self, at: "Witness") -> bool:
-        """True if checkpoint `at` is committed already, where this is the note of the last commit. It raises no error."""
+        """True if this note of the last commit is of checkpoint `at`, or of a later one. It raises no error."""
         return self.lineage == at.lineage and self.sequence >= at.sequence
 
 
