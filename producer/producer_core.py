@@ -208,7 +208,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
         self._fits(topic, size)
         accumulator, config = self.accumulator, self.config
         while not accumulator.is_full(size):
-            lane = accumulator.lane(TopicPartition(topic, accumulator.chosen(topic, count, key, partition)))
+            lane = accumulator.lane(TopicPartition(topic, accumulator.chosen(topic, count, key, partition, now)))
             self.transactions.uses(lane.partition)
             batch = lane.open
             if batch is not None:
