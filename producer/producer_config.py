@@ -38,7 +38,7 @@ class ProducerConfig(ClientConfig):
     """A checked set of settings."""
 
     # fmt: off
-    allow_auto_create_topics: bool = ALLOW_AUTO_CREATE_TOPICS
+    allow_auto_create_topics: bool = ALLOW_AUTO_CREATE_TOPICS._replace(default=True)
     transactional_id: str | None = row("transactional.id", "sent", None, "Makes the producer transactional. A newer producer with the same id fences the older.", optional=True)
     transaction_timeout_ms: int = row("transaction.timeout.ms", "int", 60_000, "The coordinator aborts a transaction that is open for longer.", low=1, high=INT32_MAX)
     acks: str = row("acks", "any", "all", "The replicas that acknowledge a record: all in sync, 1 (the leader), or 0 (none: a record is lost silently). Only all is idempotent.", check=_acks, aliases=("request.required.acks",))

@@ -218,7 +218,8 @@ def test_a_function_that_gives_no_partition_is_one_clear_error(returned: Any) ->
 
 
 def test_a_function_that_raises_is_one_clear_error_with_its_cause() -> None:
-    with FakeBroker(topics={"t": 4}) as fake, Producer(fake.bootstrap, partitioner=lambda *_: dict[str, int]()["k"]) as producer:
+    empty: dict[str, int] = {}
+    with FakeBroker(topics={"t": 4}) as fake, Producer(fake.bootstrap, partitioner=lambda *_: empty["k"]) as producer:
         with pytest.raises(PartitionerError, match="the partitioner raised KeyError: 'k'") as raised:
             producer.send("t", b"x")
         assert isinstance(raised.value.__cause__, KeyError)
