@@ -125,7 +125,7 @@ test-brokers: dev  ## broker tests on each of BROKER_VERSIONS
 	  KOHORT_BROKER_VERSION=$$version $(BIN)/python -m pytest -m broker || exit 1; done
 
 test-spark-jvm: dev  ## compare with Spark's own connector, in a second PySpark (450 MB the first time)
-	@$(BIN)/python -m pytest tests/spark_jvm/same_reads.py
+	@$(BIN)/python -m pytest tests/spark_jvm/same_reads.py tests/spark_jvm/checkpoint_moves.py
 
 test-spark-versions: dev  ## Spark tests on each of SPARK_VERSIONS
 	@for version in $(SPARK_VERSIONS); do echo "== PySpark $$version"; \
