@@ -22,6 +22,7 @@ from kohort.network.timed_event import TimedEvent, call_in
 from kohort.producer._open_batch import Delivery, encoded_headers
 from kohort.producer.callback_queue import CallbackQueue
 from kohort.producer.errors import TransactionAborted
+from kohort.producer.partitioner import called
 from kohort.producer.producer import Producer
 from kohort.producer.producer_batch import Delivered, Deliveries, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
@@ -194,7 +195,7 @@ class AsyncProducer:
         self._updates = _Updates(self._loop, driver, producer._callbacks)
         producer._callbacks = CallbackQueue(deque(), _nothing)  # the loop calls them
         driver.on_update = self._updates.notify
-        self._open_batches = producer._open_batches
+        self._open_batches, self._partitioner = producer._open_batches, producer._partitioner
         self._room, self._is_refilled = RECORDS_AT_ONCE, False  # refilled by the next turn of the loop
         self._closing: asyncio.Future[None] | None = None
 
@@ -213,16 +214,21 @@ class AsyncProducer:
     ) -> AsyncDelivery:
         """Send one record; the delivery that is returned has its result.
 
-        `partition`: by default the key decides (see `kohort.producer.partitioner`). `timestamp_ms`: by default now.
+        `partition`: by default that of the `partitioner`. `timestamp_ms`: by default now.
         `on_delivery(delivery)` is called on the loop once the record is acknowledged or has failed.
 
         Waits at most `max_block_ms` for room or for the topic; then raises BufferFull or OperationTimeout. Raises
-        UnknownTopic, RecordTooLarge, IllegalState outside a transaction, TransactionAborted after its failure.
+        UnknownTopic, RecordTooLarge, PartitionerError, IllegalState outside a transaction, TransactionAborted after its
+        failure.
         """
         while self._room <= 0:
             await self._let_others_run()
         self._room -= 1
         encoded = encoded_headers(headers) if headers is not None else None
+        if partition is None and self._partitioner is not None:
+            batches = self._open_batches.topic(topic)
+            count = await self._partitions(topic) if batches is None else batches.partitions
+            partition = called(self._partitioner, topic, key, value, count)
         delivery = self._open_batches.append(topic, key, value, encoded, partition, timestamp_ms, on_delivery)
         if delivery is None:
             core, now = self._driver.core, self._driver.now
@@ -241,6 +247,10 @@ class AsyncProducer:
         """
         send = partial(self._producer.send_arrow, topic, data, partition=partition)
         return AsyncDeliveries(await self._loop.run_in_executor(None, send), self)
+
+    async def _partitions(self, topic: str) -> int:
+        core = self._driver.core
+        return await self._when_there_is_room(lambda: core.partitions(topic), topic)
 
     async def _let_others_run(self) -> None:
         """Let the other tasks of the loop run, since this turn's records are sent."""

@@ -120,6 +120,7 @@ class Sender:
                 self._transactions.recount(lane)
             if not lane.busy:
                 del accumulator.busy[place]
+                lane.waits_since = inf
                 continue
             if self._compresses:
                 self._compress(lane)
@@ -129,7 +130,7 @@ class Sender:
                 continue
             node = self._node(lane, now)
             if node is None:
-                accumulator.skip_for_now(lane)
+                accumulator.skip_for_now(lane, now)
                 continue
             if lane.in_flight == closed:
                 accumulator.close_lane(lane)
@@ -185,6 +186,7 @@ class Sender:
         lane.number(batch, self._transactions.producer)
         lane.node = node
         lane.in_flight += 1
+        lane.waits_since = inf
         batch.in_flight = True
         self._transactions.joined(lane.partition)
         return SentProduce(lane, batch, lane.producer)
