@@ -1,9 +1,11 @@
-"""Extras and extensions; what is fixed stands in pyproject.toml.
+"""Extras, extensions and the links of the index page; what is fixed stands in pyproject.toml.
 
 The folders at the top of the repository are the package: `src/kohort` holds one relative link to each, so that
 `kohort.protocol` and its siblings import the same way from a checkout, a wheel and an sdist.
 """
 
+import os
+import re
 import sys
 from pathlib import Path
 
@@ -38,6 +40,15 @@ EXTENSIONS = [
     Extension(f"kohort.{name.replace('/', '.')}", [source.as_posix()], extra_compile_args=FLAGS)
     for name, source in zip(COMPILED, SOURCES, strict=True)
 ]
+
+# A build of GitHub Actions names its repository. Elsewhere there is none to link to.
+REPOSITORY = (
+    "GITHUB_REPOSITORY" in os.environ and f"{os.environ['GITHUB_SERVER_URL']}/{os.environ['GITHUB_REPOSITORY']}"
+)
+URLS = {"Source": "", "Issues": "/issues", "Changelog": "/blob/HEAD/CHANGELOG.md", "Documentation": "/tree/HEAD/docs"}
+README = Path("README.md").read_text(encoding="utf-8")
+if REPOSITORY:  # an index resolves no relative links
+    README = re.sub(r"\]\((?!https?:|#)", f"]({REPOSITORY}/blob/HEAD/", README)
 
 EXTRAS = {
     "arrow": ["pyarrow>=16.1"],
@@ -105,4 +116,7 @@ setup(
     },
     ext_modules=cythonize(EXTENSIONS, language_level=3),
     extras_require=EXTRAS,
+    long_description=README,
+    long_description_content_type="text/markdown",
+    project_urls={name: f"{REPOSITORY}{path}" for name, path in URLS.items() if REPOSITORY},
 )

@@ -7,6 +7,7 @@ other headers, several blocks, checksums or members, and timestamps that go back
 import asyncio
 import gzip
 import os
+import random
 import subprocess
 import time
 from collections.abc import Callable
@@ -21,7 +22,7 @@ import zstandard
 
 from kohort import Consumer, TopicPartition
 from kohort.fastpath import Codec, decode, encode
-from kohort.fastpath.compression import XERIAL_MAGIC
+from kohort.fastpath.compression import CODECS, XERIAL_MAGIC
 from kohort.testing import jars
 from kohort.testing.jdk import java
 from tests.coordinator_client.consumer_helpers import read
@@ -240,3 +241,13 @@ def test_frames_as_yet_other_clients_write_them(layout: str) -> None:
     columns = decode(bytes(data))
     assert [New(one.key, one.value, one.timestamp_ms, list(one.headers)) for one in columns] == NEW
     assert records_jvm().read(bytes(data))[:-9] == expected(columns)
+
+
+def test_zstd_frames_of_a_kept_context_are_whole_and_have_zstds_own_level() -> None:
+    numbers = random.Random(1)
+    for count in (10_000, 1, 100):
+        plain = b" ".join(b"value %d" % numbers.randrange(1000) for _ in range(count))
+        packed = CODECS[Codec.ZSTD].compress(memoryview(plain), None)
+        assert bytes(cramjam.zstd.decompress(packed)) == plain
+        assert packed == CODECS[Codec.ZSTD].compress(plain, None)
+        assert len(packed) - len(CODECS[Codec.ZSTD].compress(plain, 3)) in range(-8, 9)

@@ -5,19 +5,21 @@ import sysconfig
 import threading
 from collections.abc import Callable
 from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
+import kohort
 from kohort.fastpath import RecordColumns, decode, encode
 from kohort.fastpath._encode import BatchBuilder, seal
 from kohort.fastpath._memory import Block
 
-EXTENSIONS = (
-    *(f"kohort.fastpath._{name}" for name in ("codec", "memory", "store", "bytes_column", "headers", "columns")),
-    *(f"kohort.fastpath._{name}" for name in ("records", "encode", "rows")),
-    "kohort.assignors._balance",
-    "kohort.network._guard",
+SUFFIX = EXTENSION_SUFFIXES[0]
+EXTENSIONS = sorted(
+    f"kohort.{path.parent.name}.{path.name.removesuffix(SUFFIX)}"
+    for path in Path(kohort.__path__[0]).glob(f"*/*{SUFFIX}")
 )
 THREADS, ROUNDS, RECORDS = 4, 50, 500
 CODECS = ("none", *(("gzip", "snappy", "lz4", "zstd") if find_spec("cramjam") else ()))

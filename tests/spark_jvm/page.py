@@ -63,6 +63,17 @@ it has no effect |
 After `register`, `spark.sql.python.filterPushdown.enabled` must stay `true`. Otherwise Spark refuses every read.
 """
 
+CHECKPOINTS = """## Checkpoints
+
+A stream can change its connector and keep its checkpoint, from Spark's own to kohort and back. Both log the same
+offsets. Stop the query, change its format, and start it with the same `checkpointLocation`. A batch that one connector
+has begun is repeated by the other, with the same records. `kohort` on PySpark 4.3.0 reads on from a checkpoint of
+4.0.0, and Spark's connector 4.0.0 from that one. `make test-spark-jvm` runs these moves.
+
+- The position in a checkpoint comes before `startingOffsets`.
+- A stream with `group=` logs other offsets. A stream without it refuses them, as Spark's connector does.
+"""
+
 MISTAKES = """## Errors
 
 Both refuse these reads. Spark's connector raises some errors on the driver, and some in a failed task. `kohort` raises
@@ -88,7 +99,7 @@ def page(theirs: Outcomes, ours: Outcomes) -> str:
         differ=len(differ),
     )
     table = _differences(differ, theirs, ours)
-    return "\n".join([head, *table, "", BEYOND, MISTAKES, *_mistakes(refused, theirs, ours), ""])
+    return "\n".join([head, *table, "", BEYOND, CHECKPOINTS, MISTAKES, *_mistakes(refused, theirs, ours), ""])
 
 
 def _differences(cases: list[Case], theirs: Outcomes, ours: Outcomes) -> Iterator[str]:
