@@ -7,7 +7,7 @@ has happened in its turn. So no record costs a change of threads.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from math import inf
 from types import TracebackType
@@ -24,6 +24,7 @@ from kohort.producer.callback_queue import CallbackQueue
 from kohort.producer.errors import TransactionAborted
 from kohort.producer.partitioner import called
 from kohort.producer.producer import Producer
+from kohort.producer.producer_base import ProducerBase
 from kohort.producer.producer_batch import Delivered, Deliveries, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
@@ -31,13 +32,10 @@ from kohort.producer.transaction_states import UNSETTLED, TxnState
 from kohort.producer.waiter import overdue
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     import pyarrow as pa
 
     from kohort.network.network_client import Driver
     from kohort.producer._open_batch import OnDelivery
-    from kohort.producer.producer_settings import ProducerSettings
 
 T = TypeVar("T")
 RECORDS_AT_ONCE: Final = 256  # records that the tasks of a loop send before other tasks run
@@ -154,7 +152,7 @@ class AsyncDeliveries:
         return self.result().__await__()
 
 
-class AsyncProducer:
+class AsyncProducer(ProducerBase):
     """As `Producer`, for asyncio. `send` waits only for room, and returns the delivery, which can be awaited.
 
         async with AsyncProducer("localhost:9092") as producer:
@@ -174,24 +172,12 @@ class AsyncProducer:
     is unknown: the next `commit` or `begin` waits for it.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: "Unpack[ProducerSettings]") -> None:
-        self._begin(ProducerConfig.of(bootstrap=bootstrap, **settings))
-
-    @classmethod
-    def from_config(cls, properties: Mapping[str, Any]) -> Self:
-        """Create a producer from Kafka's dotted names; values may be strings.
-
-        Unknown names raise ConfigError with the nearest known name.
-        """
-        producer = cls.__new__(cls)
-        producer._begin(ProducerConfig.from_kafka(properties))
-        return producer
-
     def _begin(self, config: ProducerConfig) -> None:
         self._loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
         self._producer = producer = Producer.__new__(Producer)
         producer._begin(config)
-        self._driver = driver = producer._driver
+        self._handle, self._driver = producer._handle, producer._driver
+        driver = self._driver
         self._updates = _Updates(self._loop, driver, producer._callbacks)
         producer._callbacks = CallbackQueue(deque(), _nothing)  # the loop calls them
         driver.on_update = self._updates.notify
@@ -318,15 +304,6 @@ class AsyncProducer:
             await asyncio.shield(self._closing)
         finally:
             self._updates.handle()
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of records that are neither acknowledged nor failed."""
-        return self._producer.buffered_bytes
-
-    def metrics(self) -> dict[str, int]:
-        """Counters of requests and connections, and the buffered bytes."""
-        return self._producer.metrics()
 
     # --- transactions
 

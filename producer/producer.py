@@ -7,12 +7,12 @@ the next call is assigned last.
 
 import contextlib
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import repeat
 from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from kohort.common import KohortError, TopicPartition
 from kohort.fastpath._encode import Body
@@ -28,6 +28,7 @@ from kohort.producer.arrow_rows import Rows, rows_of
 from kohort.producer.callback_queue import CallbackQueue
 from kohort.producer.errors import BufferFull, ProducerClosed, TransactionAborted
 from kohort.producer.partitioner import called
+from kohort.producer.producer_base import ProducerBase
 from kohort.producer.producer_batch import Deliveries, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
@@ -36,18 +37,15 @@ from kohort.producer.transaction_states import UNSETTLED, TxnState
 from kohort.producer.waiter import Waiter
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     import pyarrow as pa
 
     from kohort.producer._open_batch import OnDelivery
-    from kohort.producer.producer_settings import ProducerSettings
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Producer")
 
 
-class Producer:
+class Producer(ProducerBase):
     """Sends records. Each acknowledged record is in the log once and in order.
 
     Records are acknowledged by all in-sync replicas (acks=all, KIP-98), unless `acks` is 1 or 0.
@@ -73,19 +71,6 @@ class Producer:
     handler itself may call `Delivery.done()` only. Other calls raise ConcurrentUseError if the handler has interrupted
     a call that holds the producer's lock.
     """
-
-    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: "Unpack[ProducerSettings]") -> None:
-        self._begin(ProducerConfig.of(bootstrap=bootstrap, **settings))
-
-    @classmethod
-    def from_config(cls, properties: Mapping[str, Any]) -> Self:
-        """Create a producer from Kafka's dotted names; values may be strings.
-
-        Unknown names raise ConfigError with the nearest known name.
-        """
-        producer = cls.__new__(cls)
-        producer._begin(ProducerConfig.from_kafka(properties))
-        return producer
 
     def _begin(self, config: ProducerConfig) -> None:
         self._config = config
@@ -272,15 +257,6 @@ class Producer:
         """Let all calls but `close` raise ProducerClosed."""
         self._closed = True
         self._open_batches.clear()
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of records that are neither acknowledged nor failed."""
-        return self._handle.read(lambda core: core.accumulator.buffered)
-
-    def metrics(self) -> dict[str, int]:
-        """Counters of requests and connections, and the buffered bytes."""
-        return self._handle.read(ProducerCore.metrics)
 
     # --- transactions
 
