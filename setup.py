@@ -24,7 +24,10 @@ COMPILED = (
     "fastpath/_fetch",
     "fastpath/_rows",
     "assignors/_balance",
+    "coordinator_client/fetch/_fetch_buffer",
+    "coordinator_client/fetch/_steady_fetch",
     "network/_guard",
+    "network/_poller",
     "producer/_open_batch",
 )
 SOURCES = [Path("src/kohort", f"{name}.pyx") for name in COMPILED]
