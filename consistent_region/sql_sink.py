@@ -89,12 +89,14 @@ class SqlSink:
         self._selected.append((statement, list(values)))
 
     def open(self, place: SinkPlace) -> None:
+        """Connect, and run `schema`. Raises RegionError from the driver's error."""
         self._place = place
         notes = (_NOTES,) if self._on_refused == "raise" else (_NOTES, _DEAD)
         tables = (*self._dialect.setup, *notes, *self._dialect.statements(self._schema))
         self._transact(lambda cursor: [cursor.execute(one) for one in tables])
 
     def take(self, tasks: Collection[TaskId], term: TaskTerm) -> Mapping[TaskId, Witness]:
+        """Write this owner into the row of each task, which fences older owners. Raises RegionError."""
         columns = (*_KEY, "owner", "term", "lineage", "sequence")
         marks = ", ".join([self._dialect.mark] * len(columns))
         taking = (
@@ -116,9 +118,11 @@ class SqlSink:
         return found
 
     def select(self, task: TaskId) -> None:
+        """Collect the next statements for this task. Raises no error."""
         self._selected = self._collected.setdefault(task, [])
 
     def pre_commit(self, task: TaskId) -> bytes:
+        """The collected statements of a task as JSON. Raises ConfigurationError for a value that no column holds."""
         if not (collected := self._collected.get(task)):
             return b""
         try:
@@ -132,6 +136,7 @@ class SqlSink:
             ) from problem
 
     def commit(self, due: Sequence[DueEffects], at: Witness) -> None:
+        """Run the statements of all tasks in one transaction, unless they are done. Raises RegionError."""
         try:
             self._retried(lambda cursor: self._carry_out(cursor, due, at, self._execute))
         except RegionError as error:
@@ -152,10 +157,12 @@ class SqlSink:
             log.warning("%d statements are now dead letters: %s", len(put_aside), put_aside[0])
 
     def abort(self, task: TaskId) -> None:
+        """Forget the collected statements of a task. Raises no error."""
         if (collected := self._collected.get(task)) is not None:
             collected.clear()
 
     def close(self) -> None:
+        """Close the connection to the database."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

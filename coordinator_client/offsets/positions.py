@@ -176,6 +176,7 @@ class Positions:
             self._reset(partition, None, "no offset was given", wall_ms)
 
     def drop(self, partition: TopicPartition) -> None:
+        """Forget a partition, with its error and the time of its last record."""
         self._states.drop(partition)
         self._errors.pop(partition, None)
         self.last_timestamps.pop(partition, None)
@@ -204,6 +205,7 @@ class Positions:
         return found
 
     def get(self, partition: TopicPartition) -> PartitionState | None:
+        """The state of a partition, or None if it is not assigned."""
         return self._states.get(partition)
 
     # --- moved by the user
@@ -300,6 +302,7 @@ class Positions:
 
     @property
     def needs_committed(self) -> bool:
+        """True if a partition waits for its committed offset."""
         return any(self._states[partition].phase is FetchState.NEEDS_COMMITTED for partition in self._states.unsettled)
 
     def owed_committed(self, now: float, saving: Container[TopicPartition] = ()) -> dict[TopicPartition, int]:
@@ -499,9 +502,11 @@ class Positions:
         return bool(self._errors)
 
     def take_error(self) -> KohortError | None:
+        """Remove the error of one partition, and return it. None if there is no error."""
         return self._errors.pop(next(iter(self._errors))) if self._errors else None
 
     def take_gaps(self) -> list[OffsetReset]:
+        """Return the resets since the last call."""
         gaps, self._gaps = self._gaps, []
         return gaps
 
@@ -589,6 +594,7 @@ class Positions:
 
 
 def unknown_position(partition: TopicPartition) -> OperationTimeout:
+    """The error of a call that needs a position which is not known yet."""
     return OperationTimeout(
         "the position is not known yet", hint="poll first", topic=partition[0], partition=partition[1]
     )
