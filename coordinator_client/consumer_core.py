@@ -20,7 +20,7 @@ from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
 from kohort.coordinator_client.errors import RebalanceInProgress
-from kohort.coordinator_client.fetch.fetch_buffer import written_ms
+from kohort.coordinator_client.fetch.completed_fetch import written_ms
 from kohort.coordinator_client.fetch.fetch_requests import FetchRequestManager
 from kohort.coordinator_client.fetch.fetcher import Fetcher, recreated
 from kohort.coordinator_client.group.classic_member import ClassicMember

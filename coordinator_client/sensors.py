@@ -52,6 +52,12 @@ class Sensors:
             self.idle_ratio.add((now - self.polled_at) / (now - since), now)
         self._poll_ended_at = now
 
+    def fetched(self, took_ms: float, throttle_ms: int, parked_bytes: int, now: float) -> None:
+        """Record a Fetch response. `parked_bytes`: bytes of records that were buffered."""
+        self.fetch_ms.add(took_ms, now)
+        self.fetch_throttle_ms.add(throttle_ms, now)
+        self.fetch_bytes.add(parked_bytes, now)
+
     def hook_began(self, now: float) -> None:
         self._hook_began_at = now
 

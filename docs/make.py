@@ -74,6 +74,14 @@ def _aside(state: str, trigger: str) -> bool:
     return trigger in {"CLOSED", "STALLED", "GAVE_UP"}
 
 
+INTERRUPTIONS = frozenset({"LOST", "LOST_NOTHING", "MUST_JOIN", "MUST_LEAVE", "MUST_REVOKE"})
+
+
+def _of_member(state: str, trigger: str) -> bool:
+    """True for triggers of nearly every state of a member. Those that interrupt it are drawn for STABLE only."""
+    return _aside(state, trigger) or (trigger in INTERRUPTIONS and state != "STABLE")
+
+
 def states_page() -> str:
     """docs/states.md."""
     described = paragraphs(MemberState)
@@ -82,11 +90,13 @@ def states_page() -> str:
         "# The states of a group member",
         "Made by `docs/make.py` from `coordinator_client/group/states.py`; change the table there and run `make docs`.",
         "A member is two small state machines. *Membership* is the state of the member in its group:",
-        diagram(TRANSITIONS, "OUT", _aside),
+        diagram(TRANSITIONS, "OUT", _of_member),
         "The picture leaves out three transitions of nearly every state. A fatal error leads to FAILED, a handler "
-        "that does not poll to STALLED, and the deadline of close to CLOSED. The table has all transitions.",
+        "that does not poll to STALLED, and the deadline of close to CLOSED. A loss of partitions, and an order to "
+        "revoke or to leave, interrupts nearly every state. Of these the picture has those of STABLE. The table has "
+        "all transitions.",
         "In a [KIP-848](kip848.md) group the coordinator assigns. There is no planning and no sync:",
-        diagram(CONSUMER_GROUP_TRANSITIONS, "OUT", _aside),
+        diagram(CONSUMER_GROUP_TRANSITIONS, "OUT", _of_member),
         "*The coordinator* is the search for the group's broker. Its loss does not end the membership:",
         diagram(COORDINATOR_TRANSITIONS, "UNKNOWN"),
         "## States",

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from kohort.common import KohortError, WireError
 from kohort.common.log_context import logger, speaks_for
 from kohort.network._guard import Bell, Guard
+from kohort.network._poller import Poller
 from kohort.network.auth.tls import Certificates
 from kohort.network.broker_connection import BrokerConnection, Stage
 from kohort.network.client_config import ClientConfig
@@ -53,7 +54,6 @@ from kohort.network.requests import (
 from kohort.network.transport import Address, Channel, Ended
 
 if TYPE_CHECKING:
-    import selectors
     import ssl
 
     from kohort.network.auth.gssapi import TicketCache
@@ -252,9 +252,9 @@ class Driver(Generic[C]):
             raise KohortError("the driver's thread ended by a defect: please report it") from self.crashed
 
     @property
-    def _selector(self) -> "selectors.BaseSelector":
+    def _poller(self) -> Poller:
         assert self._loop is not None
-        return self._loop.selector
+        return self._loop.poller
 
     def log_fields(self) -> Mapping[str, object]:
         """The log fields of a turn's lines."""
@@ -527,10 +527,10 @@ class Driver(Generic[C]):
         if channel.sock is None:
             return
         if channel.watched is None:
-            self._selector.register(channel.sock, channel.events, (self, channel))
+            self._poller.register(channel.sock, channel.events, (self, channel))
             channel.watched = channel.sock
         elif channel.watched_events != channel.events:
-            self._selector.modify(channel.sock, channel.events, (self, channel))
+            self._poller.modify(channel.sock, channel.events, (self, channel))
         channel.watched_events = channel.events
 
     def _end(
@@ -571,7 +571,7 @@ class Driver(Generic[C]):
 
     def _unwatch(self, channel: Channel) -> None:
         if channel.watched is not None:
-            self._selector.unregister(channel.watched)
+            self._poller.unregister(channel.watched)
             channel.watched = None
 
 

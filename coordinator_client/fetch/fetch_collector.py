@@ -13,7 +13,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_context import ConsumerContext
-from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch
+from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
 from kohort.coordinator_client.fetch.fetcher import Fetcher
 from kohort.coordinator_client.offsets.positions import Positions
 from kohort.fastpath import CorruptRecord, RecordColumns, decode

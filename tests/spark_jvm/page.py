@@ -22,9 +22,32 @@ HEAD = """# Moving from Spark's Kafka connector
 Made by `python -m tests.spark_jvm.page` from a run of `make test-spark-jvm`. [Another page](spark-cluster.md) describes
 the deployment to a cluster.
 
+Start a broker at `localhost:9092` and install `kohort[spark]`. Only the name of the format is another one, and no
+`--packages` is needed:
+
 ```python
-kohort.spark.register(spark)
-spark.read.format("kohort")        # instead of "kafka"; and no --packages
+from pyspark.sql import SparkSession
+
+from kohort import Admin, Producer
+from kohort.spark import register
+
+with Admin("localhost:9092") as admin, Producer("localhost:9092") as producer:
+    admin.create_topic("moved-to-kohort", partitions=2)
+    producer.send("moved-to-kohort", b"value", key=b"key")
+
+spark = SparkSession.builder.master("local[1]").getOrCreate()
+register(spark)
+options = {{"kafka.bootstrap.servers": "localhost:9092", "subscribe": "moved-to-kohort"}}
+spark.read.format("kohort").options(**options).load().select("topic", "offset").show()
+spark.stop()
+```
+
+```text
++---------------+------+
+|          topic|offset|
++---------------+------+
+|moved-to-kohort|     0|
++---------------+------+
 ```
 
 Options, defaults, columns and rows are those of Spark's own connector. {reads} reads go through that connector
