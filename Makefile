@@ -21,7 +21,7 @@ SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
 # Tests start some hundred Pythons, and each would compile its imports.
 unexport PYTHONDONTWRITEBYTECODE
 # Without tests that need Spark, another client to compare with, or plots.
-LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/network tests/coordinator_client tests/producer tests/admin tests/cli
+LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/network tests/coordinator_client tests/producer tests/transform tests/admin tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
 .PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-newest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim soak-region soak soak-groups mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist sbom release release-check lint-release test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
