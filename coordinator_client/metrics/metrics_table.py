@@ -18,7 +18,7 @@ from kohort.coordinator_client.fetch.fetcher import Fetcher
 from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.offsets.positions import Positions
-from kohort.network.client_metrics import SampledWindow
+from kohort.network._sampled_window import SampledWindow
 
 
 class MetricKind(Enum):

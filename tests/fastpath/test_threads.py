@@ -17,10 +17,12 @@ EXTENSIONS = (
     *(f"kohort.fastpath._{name}" for name in ("codec", "memory", "store", "bytes_column", "headers", "columns")),
     *(f"kohort.fastpath._{name}" for name in ("records", "encode", "rows")),
     "kohort.assignors._balance",
+    "kohort.coordinator_client.fetch._collect",
     "kohort.coordinator_client.fetch._fetch_buffer",
     "kohort.coordinator_client.fetch._steady_fetch",
     "kohort.network._guard",
     "kohort.network._poller",
+    "kohort.network._sampled_window",
 )
 THREADS, ROUNDS, RECORDS = 4, 50, 500
 CODECS = ("none", *(("gzip", "snappy", "lz4", "zstd") if find_spec("cramjam") else ()))
