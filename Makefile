@@ -11,6 +11,7 @@ READY := $(VENV)/.ready
 FREE_THREADED ?= python3.14t
 THREAD_TESTS := tests/fastpath/test_threads.py tests/network/test_guard_threads.py tests/testing/test_threads_on_fake.py
 WHEEL_TOOLS := out/wheel-tools/.ready
+ACTIONLINT := out/wheel-tools/bin/actionlint
 SITE_TOOLS := out/site-tools/.ready
 PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
@@ -23,7 +24,7 @@ unexport PYTHONDONTWRITEBYTECODE
 LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/network tests/coordinator_client tests/producer tests/admin tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim soak-region soak soak-groups mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
+.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-newest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim soak-region soak soak-groups mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist sbom release release-check lint-release test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -91,6 +92,29 @@ sdist: $(WHEEL_TOOLS)  ## make the sdist in out/wheels
 wheels: $(WHEEL_TOOLS)  ## make, repair, check and test a wheel for every CPython here, in out/wheels: PYTHONS="python3.12 ..."
 	@out/wheel-tools/bin/python .ci/wheels.py out/wheels $(PYTHONS)
 
+sbom: $(WHEEL_TOOLS)  ## list what an installed wheel of out/wheels brings, in CycloneDX's form, in out/kohort.cdx.json
+	@$(PYTHON) -m venv --clear --without-pip out/sbom
+	@out/wheel-tools/bin/pip --python out/sbom/bin/python install -q --disable-pip-version-check --find-links out/wheels \
+	  --only-binary :all: --no-index --no-deps kohort
+	@out/wheel-tools/bin/pip --python out/sbom/bin/python install -q --disable-pip-version-check kohort
+	@out/wheel-tools/bin/cyclonedx-py environment --pyproject pyproject.toml --output-file out/kohort.cdx.json out/sbom/bin/python
+
+release:  ## set the version, cut CHANGELOG, commit and tag: VERSION=0.2.0
+	@$(PYTHON) .ci/release.py cut $(VERSION)
+
+release-check: lint-release wheels sbom  ## every step of a release that needs no account: PYTHONS="python3.12 ..."
+	@$(PYTHON) .ci/release.py rehearse out/rehearsal
+	@out/wheel-tools/bin/python -m build --sdist --outdir out/rehearsal/dist out/rehearsal
+	@out/wheel-tools/bin/python -m twine check --strict out/rehearsal/dist/*
+	@out/wheel-tools/bin/python .ci/action.py out/wheels
+
+lint-release: $(ACTIONLINT)  ## check the workflows, the action and the Dockerfile
+	@PATH="$$PWD/out/wheel-tools/bin:$$PATH" actionlint
+	@out/wheel-tools/bin/hadolint Dockerfile
+
+$(ACTIONLINT): $(WHEEL_TOOLS)
+	@GOBIN="$$PWD/out/wheel-tools/bin" go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
+
 $(WHEEL_TOOLS): .ci/wheel-tools.txt
 	@test -x out/wheel-tools/bin/python || $(PYTHON) -m venv out/wheel-tools
 	@out/wheel-tools/bin/pip install -q --disable-pip-version-check -r $<
@@ -101,7 +125,7 @@ test-brokers: dev  ## broker tests on each of BROKER_VERSIONS
 	  KOHORT_BROKER_VERSION=$$version $(BIN)/python -m pytest -m broker || exit 1; done
 
 test-spark-jvm: dev  ## compare with Spark's own connector, in a second PySpark (450 MB the first time)
-	@$(BIN)/python -m pytest tests/spark_jvm/same_reads.py
+	@$(BIN)/python -m pytest tests/spark_jvm/same_reads.py tests/spark_jvm/checkpoint_moves.py
 
 test-spark-versions: dev  ## Spark tests on each of SPARK_VERSIONS
 	@for version in $(SPARK_VERSIONS); do echo "== PySpark $$version"; \

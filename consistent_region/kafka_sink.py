@@ -74,6 +74,7 @@ class KafkaSink:
         self._selected.append(packed(value, key, headers, partition, timestamp_ms))
 
     def open(self, place: SinkPlace) -> None:
+        """Keep the names under which the sink writes. Raises no error."""
         self._place = place
 
     def take(self, tasks: Collection[TaskId], term: TaskTerm) -> Mapping[TaskId, Witness]:
@@ -83,12 +84,15 @@ class KafkaSink:
         return {}
 
     def select(self, task: TaskId) -> None:
+        """Collect the next records for this task. Raises no error."""
         self._selected = self._collected.setdefault(task, [])
 
     def pre_commit(self, task: TaskId) -> bytes:
+        """The collected records of a task in binary form. Raises no error."""
         return b"".join(self._collected.get(task, ()))
 
     def commit(self, due: Sequence[DueEffects], at: Witness) -> None:
+        """Write the records of each task in one transaction, unless it is done. Raises the errors of `Producer`."""
         for one in due:
             if one.task not in self._producers:
                 self._producers[one.task] = self._fencing(one.task)
@@ -98,10 +102,12 @@ class KafkaSink:
                 self._noted[one.task] = at
 
     def abort(self, task: TaskId) -> None:
+        """Forget the collected records of a task. Raises no error."""
         if (collected := self._collected.get(task)) is not None:
             collected.clear()
 
     def close(self) -> None:
+        """Close the producers of all tasks. Raises the errors of `Producer.close`."""
         for task in tuple(self._producers):
             self._drop(task)
 

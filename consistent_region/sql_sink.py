@@ -65,11 +65,13 @@ class SqlSink:
         self._selected.append((statement, list(values)))
 
     def open(self, place: SinkPlace) -> None:
+        """Connect, and run `schema`. Raises RegionError from the driver's error."""
         self._place = place
         tables = (*self._dialect.setup, _NOTES, *self._dialect.statements(self._schema))
         self._transact(lambda cursor: [cursor.execute(one) for one in tables])
 
     def take(self, tasks: Collection[TaskId], term: TaskTerm) -> Mapping[TaskId, Witness]:
+        """Write this owner into the row of each task, which fences older owners. Raises RegionError."""
         columns = (*_KEY, "owner", "term", "lineage", "sequence")
         marks = ", ".join([self._dialect.mark] * len(columns))
         taking = (
@@ -91,9 +93,11 @@ class SqlSink:
         return found
 
     def select(self, task: TaskId) -> None:
+        """Collect the next statements for this task. Raises no error."""
         self._selected = self._collected.setdefault(task, [])
 
     def pre_commit(self, task: TaskId) -> bytes:
+        """The collected statements of a task as JSON. Raises ConfigurationError for a value that no column holds."""
         if not (collected := self._collected.get(task)):
             return b""
         try:
@@ -107,6 +111,8 @@ class SqlSink:
             ) from problem
 
     def commit(self, due: Sequence[DueEffects], at: Witness) -> None:
+        """Run the statements of all tasks in one transaction, unless they are done. Raises RegionError."""
+
         def carry_out(cursor: Any) -> None:
             for task, prepared, _offsets in due:
                 owner, note = self._noted(cursor, task)
@@ -122,10 +128,12 @@ class SqlSink:
         self._retried(carry_out)
 
     def abort(self, task: TaskId) -> None:
+        """Forget the collected statements of a task. Raises no error."""
         if (collected := self._collected.get(task)) is not None:
             collected.clear()
 
     def close(self) -> None:
+        """Close the connection to the database."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None

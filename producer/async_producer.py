@@ -7,7 +7,7 @@ has happened in its turn. So no record costs a change of threads.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from math import inf
 from types import TracebackType
@@ -22,7 +22,9 @@ from kohort.network.timed_event import TimedEvent, call_in
 from kohort.producer._open_batch import Delivery, encoded_headers
 from kohort.producer.callback_queue import CallbackQueue
 from kohort.producer.errors import TransactionAborted
+from kohort.producer.partitioner import called
 from kohort.producer.producer import Producer
+from kohort.producer.producer_base import ProducerBase
 from kohort.producer.producer_batch import Delivered, Deliveries, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
@@ -30,13 +32,10 @@ from kohort.producer.transaction_states import UNSETTLED, TxnState
 from kohort.producer.waiter import overdue
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     import pyarrow as pa
 
     from kohort.network.network_client import Driver
     from kohort.producer._open_batch import OnDelivery
-    from kohort.producer.producer_settings import ProducerSettings
 
 T = TypeVar("T")
 RECORDS_AT_ONCE: Final = 256  # records that the tasks of a loop send before other tasks run
@@ -153,7 +152,7 @@ class AsyncDeliveries:
         return self.result().__await__()
 
 
-class AsyncProducer:
+class AsyncProducer(ProducerBase):
     """As `Producer`, for asyncio. `send` waits only for room, and returns the delivery, which can be awaited.
 
         async with AsyncProducer("localhost:9092") as producer:
@@ -173,28 +172,16 @@ class AsyncProducer:
     is unknown: the next `commit` or `begin` waits for it.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: "Unpack[ProducerSettings]") -> None:
-        self._begin(ProducerConfig.of(bootstrap=bootstrap, **settings))
-
-    @classmethod
-    def from_config(cls, properties: Mapping[str, Any]) -> Self:
-        """Create a producer from Kafka's dotted names; values may be strings.
-
-        Unknown names raise ConfigError with the nearest known name.
-        """
-        producer = cls.__new__(cls)
-        producer._begin(ProducerConfig.from_kafka(properties))
-        return producer
-
     def _begin(self, config: ProducerConfig) -> None:
         self._loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
         self._producer = producer = Producer.__new__(Producer)
         producer._begin(config)
-        self._driver = driver = producer._driver
+        self._handle, self._driver = producer._handle, producer._driver
+        driver = self._driver
         self._updates = _Updates(self._loop, driver, producer._callbacks)
         producer._callbacks = CallbackQueue(deque(), _nothing)  # the loop calls them
         driver.on_update = self._updates.notify
-        self._open_batches = producer._open_batches
+        self._open_batches, self._partitioner = producer._open_batches, producer._partitioner
         self._room, self._is_refilled = RECORDS_AT_ONCE, False  # refilled by the next turn of the loop
         self._closing: asyncio.Future[None] | None = None
 
@@ -213,16 +200,21 @@ class AsyncProducer:
     ) -> AsyncDelivery:
         """Send one record; the delivery that is returned has its result.
 
-        `partition`: by default the key decides (see `kohort.producer.partitioner`). `timestamp_ms`: by default now.
+        `partition`: by default that of the `partitioner`. `timestamp_ms`: by default now.
         `on_delivery(delivery)` is called on the loop once the record is acknowledged or has failed.
 
         Waits at most `max_block_ms` for room or for the topic; then raises BufferFull or OperationTimeout. Raises
-        UnknownTopic, RecordTooLarge, IllegalState outside a transaction, TransactionAborted after its failure.
+        UnknownTopic, RecordTooLarge, PartitionerError, IllegalState outside a transaction, TransactionAborted after its
+        failure.
         """
         while self._room <= 0:
             await self._let_others_run()
         self._room -= 1
         encoded = encoded_headers(headers) if headers is not None else None
+        if partition is None and self._partitioner is not None:
+            batches = self._open_batches.topic(topic)
+            count = await self._partitions(topic) if batches is None else batches.partitions
+            partition = called(self._partitioner, topic, key, value, count)
         delivery = self._open_batches.append(topic, key, value, encoded, partition, timestamp_ms, on_delivery)
         if delivery is None:
             core, now = self._driver.core, self._driver.now
@@ -241,6 +233,10 @@ class AsyncProducer:
         """
         send = partial(self._producer.send_arrow, topic, data, partition=partition)
         return AsyncDeliveries(await self._loop.run_in_executor(None, send), self)
+
+    async def _partitions(self, topic: str) -> int:
+        core = self._driver.core
+        return await self._when_there_is_room(lambda: core.partitions(topic), topic)
 
     async def _let_others_run(self) -> None:
         """Let the other tasks of the loop run, since this turn's records are sent."""
@@ -308,15 +304,6 @@ class AsyncProducer:
             await asyncio.shield(self._closing)
         finally:
             self._updates.handle()
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of records that are neither acknowledged nor failed."""
-        return self._producer.buffered_bytes
-
-    def metrics(self) -> dict[str, int]:
-        """Counters of requests and connections, and the buffered bytes."""
-        return self._producer.metrics()
 
     # --- transactions
 

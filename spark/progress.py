@@ -87,14 +87,15 @@ class LagListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark's ow
         self._export = export
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
-        """Do nothing."""
+        """Do nothing. Raises no error."""
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Call `export` with the partitions of a micro-batch. Raises the errors of `export`."""
         progress = json.loads(event.progress.json)
         self._export(progress["name"] or progress["id"], lag_of(progress))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
-        """Do nothing."""
+        """Do nothing. Raises no error."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
-        """Do nothing."""
+        """Do nothing. Raises no error."""

@@ -58,6 +58,7 @@ class OnceWriter(BatchWriter):
     """`df.write` by TransactionalWriter."""
 
     def write(self, iterator: "Iterator[pa.RecordBatch]") -> Written:
+        """Write the records of a partition, unless its transaction for this batch is committed."""
         from pyspark import TaskContext
 
         settle()

@@ -176,6 +176,7 @@ class Positions:
             self._reset(partition, None, "no offset was given", wall_ms)
 
     def drop(self, partition: TopicPartition) -> None:
+        """Forget a partition, with its error and the time of its last record."""
         self.states.drop(partition)
         self.errors.pop(partition, None)
         self.last_timestamps.pop(partition, None)
@@ -204,6 +205,7 @@ class Positions:
         return found
 
     def get(self, partition: TopicPartition) -> PartitionState | None:
+        """The state of a partition, or None if it is not assigned."""
         return self.states.get(partition)
 
     # --- moved by the user
@@ -304,6 +306,7 @@ class Positions:
 
     @property
     def needs_committed(self) -> bool:
+        """True if a partition waits for its committed offset."""
         return any(self.states[partition].phase is FetchState.NEEDS_COMMITTED for partition in self.states.unsettled)
 
     def owed_committed(self, now: float, saving: Container[TopicPartition] = ()) -> dict[TopicPartition, int]:
@@ -498,9 +501,11 @@ class Positions:
             self.errors.pop(partition, None)
 
     def take_error(self) -> KohortError | None:
+        """Remove the error of one partition, and return it. None if there is no error."""
         return self.errors.pop(next(iter(self.errors))) if self.errors else None
 
     def take_gaps(self) -> list[OffsetReset]:
+        """Return the resets since the last call."""
         gaps, self._gaps = self._gaps, []
         return gaps
 
@@ -588,6 +593,7 @@ class Positions:
 
 
 def unknown_position(partition: TopicPartition) -> OperationTimeout:
+    """The error of a call that needs a position which is not known yet."""
     return OperationTimeout(
         "the position is not known yet", hint="poll first", topic=partition[0], partition=partition[1]
     )

@@ -302,7 +302,7 @@ def test_who_has_written_to_the_offsets_topic_is_heard(broker: SelectedBroker, t
 @pytest.mark.parametrize("answers", [0, 1])
 def test_a_leader_that_does_not_answer_is_not_taken_for_a_silent_group(answers: int) -> None:
     place = TopicPartition("__consumer_offsets", 0)
-    with FakeBroker(topics={place.topic: 1}) as fake, Admin(fake.bootstrap, default_api_timeout_ms=300) as admin:
+    with FakeBroker(topics={place.topic: 1}) as fake, Admin(fake.bootstrap, default_api_timeout_ms=1000) as admin:
 
         def moved(call: Call) -> Alter | None:
             nobody = ListOffsetsPartitionResponse(partition_index=0, error_code=NOT_LEADER_OR_FOLLOWER)

@@ -37,10 +37,10 @@ def nothing(_original: Any) -> Any:
 
 
 def _take_in_any_phase(original: Any) -> Any:
-    def take(self: RegionMember, now: float) -> object:
+    def take(self: RegionMember, now: float, most: int) -> object:
         phase, self._phase = self._phase, RegionPhase.OPEN
         try:
-            return original(self, now)
+            return original(self, now, most)
         finally:
             self._phase = phase
 
@@ -175,7 +175,7 @@ def _drained_forgotten(original: Any) -> Any:
 
 def _drained_backwards(original: Any) -> Any:
     def end_phase(self: RegionMember) -> None:
-        self._drained.reverse()
+        self._drained._slices.reverse()
         original(self)
 
     return end_phase
@@ -201,11 +201,14 @@ def _never_counted(_original: Any) -> Any:
 
 
 def _queued_twice(original: Any) -> Any:
-    return lambda self, event: original(self, ev.RecordsPolled([*event.records, *event.records]))
+    return lambda self, event: original(self, ev.RecordsPolled([*event.slices, *event.slices]))
 
 
 def _last_dropped(original: Any) -> Any:
-    return lambda self, event: original(self, ev.RecordsPolled(list(event.records)[:-1] or event.records))
+    def polled(self: RegionMember, event: ev.RecordsPolled) -> None:
+        original(self, ev.RecordsPolled([one[:-1] if len(one) > 1 else one for one in event.slices]))
+
+    return polled
 
 
 def _discovered_at_the_end(_original: Any) -> Any:

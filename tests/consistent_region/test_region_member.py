@@ -17,10 +17,10 @@ from kohort.consistent_region.ready import (
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.states import RegionPhase, RegionState
 from kohort.consistent_region.triggers import Manual, OperatorDriven, Periodic
-from tests.consistent_region.region_rig import P0, P1, P2, Rec, Rig, recs
+from tests.consistent_region.region_rig import P0, P1, P2, Rig, columns, polled, recs
 
 S = RegionState
-SMALL = RegionSettings(max_poll_records=1)  # a queue of 100
+SMALL = RegionSettings(max_poll_records=1)  # a queue of 10
 
 
 # --- start and assignment
@@ -39,7 +39,7 @@ def test_a_relaunched_member_takes_nothing_up_before_it_went_back() -> None:
     rig = Rig().subscribed(relaunched=True)
     assert rig.member.state is S.CR_RESET_PENDING
     rig.assigned({P0: 7})
-    rig.step(ev.RecordsPolled(recs(P0, 7, 8)))
+    rig.step(polled(*recs(P0, 7, 8)))
     assert rig.handle() == []
     assert rig.ready().ask == GoBack()
     rig.member = Rig().subscribed(relaunched=True).member
@@ -48,7 +48,7 @@ def test_a_relaunched_member_takes_nothing_up_before_it_went_back() -> None:
     assert rig.member.state is S.RESET_COMPLETE
     rig.assigned({P0: 7})
     assert rig.offsets() == {P0: 7}
-    rig.step(ev.RecordsPolled(recs(P0, 7)))
+    rig.step(polled(*recs(P0, 7)))
     assert rig.handle() == recs(P0, 7)
 
 
@@ -72,7 +72,7 @@ def test_only_a_poll_with_records_leaves_the_clean_states() -> None:
     rig = Rig().subscribed()
     rig.assigned({P0: 0})
     assert rig.step(ev.RecordsPolled(())).state is S.SUBSCRIBED
-    assert rig.step(ev.RecordsPolled(recs(P0, 0))).state is S.RECORDS_FETCHED
+    assert rig.step(polled(*recs(P0, 0))).state is S.RECORDS_FETCHED
 
 
 # --- revocation and loss
@@ -89,7 +89,7 @@ def test_a_revocation_with_nothing_read_needs_no_reset(after_reset: bool) -> Non
     ready = rig.step(ev.PartitionsRevoked(5))
     assert ready.state is before
     assert not isinstance(ready.ask, RequestReset)
-    rig.step(ev.RecordsPolled(recs(P0, 0)))
+    rig.step(polled(*recs(P0, 0)))
     assert rig.member.queued == 0
 
 
@@ -100,7 +100,7 @@ def test_a_revocation_after_records_asks_for_one_reset_and_drops_what_is_queued(
     assert ready.state is S.CR_RESET_PENDING
     assert ready.ask == RequestReset(0, "partitions moved", True, 5)
     assert ready.polling is Polling.THROTTLED  # rebalances must be able to finish
-    rig.step(ev.RecordsPolled(recs(P0, 3)))
+    rig.step(polled(*recs(P0, 3)))
     assert rig.member.queued == 0
     assert rig.handle() == []
 
@@ -134,7 +134,7 @@ def test_a_pending_reset_takes_the_new_assignment_and_seeks_at_its_end() -> None
     ready = rig.went_back({P0: 0, P2: 9}, epoch=1)
     assert ready.state is S.RESET_COMPLETE
     assert rig.offsets() == {P0: 0, P2: 9}
-    rig.step(ev.RecordsPolled(recs(P0, 0, 1)))
+    rig.step(polled(*recs(P0, 0, 1)))
     assert rig.handle(9) == recs(P0, 0, 1)
 
 
@@ -144,7 +144,7 @@ def test_a_loss_asks_for_a_reset_in_every_state_and_commits_nothing(read: bool) 
     rig = Rig().subscribed()
     rig.assigned({P0: 0})
     if read:
-        rig.step(ev.RecordsPolled(recs(P0, 0)))
+        rig.step(polled(*recs(P0, 0)))
     ready = rig.step(ev.PartitionsLost(5))
     assert isinstance(ready.ask, RequestReset)
     assert ready.ask.forced
@@ -174,12 +174,12 @@ def test_partitions_that_come_without_a_revocation_are_a_reason_to_reset() -> No
 @pytest.mark.proves("CR-36", "CR-83")
 def test_what_is_submitted_after_its_partition_went_leaves_no_trace_in_the_offsets() -> None:
     rig = Rig().reading()
-    record = rig.member.take(rig.now)
+    record = rig.member.take(rig.now, 1)
     assert record is not None
     rig.step(ev.PartitionsRevoked(5))
     rig.assigned({P2: 0}, generation=6)
     assert not isinstance(rig.step(ev.ResetGranted(rig.view)).ask, GoBack)  # not while the permit is out
-    rig.member.submitted(record, rig.now)
+    rig.member.submitted(record, 1, rig.now)
     ready = rig.ready()
     assert [one.kind for one in ready.notices] == ["late_submission"]
     assert ready.ask == GoBack()
@@ -235,13 +235,13 @@ def test_a_stopped_region_stops_its_members() -> None:
 @pytest.mark.proves("CR-37", "CR-38", "I4", "I12")
 def test_a_periodic_drain_sets_the_queue_aside_and_brings_it_back_in_order() -> None:
     rig = Rig(RegionSettings(commit_point="drain")).reading(*recs(P0, 0, 1, 2, 3))
-    record = rig.member.take(rig.now)
+    record = rig.member.take(rig.now, 1)
     assert record is not None
     ready = rig.barrier()
     assert (ready.phase, ready.polling) == (RegionPhase.DRAINING, Polling.STOPPED)
     assert not isinstance(ready.ask, Contribute)  # a record is in flight
     assert ready.commit is None
-    rig.member.submitted(record, rig.now)
+    rig.member.submitted(record, 1, rig.now)
     ready = rig.ready()
     assert ready.phase is RegionPhase.DRAINED
     assert dict(ready.commit or {}) == {P0: RegionPosition(1), P1: RegionPosition(0)}
@@ -303,7 +303,7 @@ def test_an_operator_driven_member_waits_with_its_queue_where_it_is() -> None:
     rig.assigned({P0: 0}, generation=6)
     rig.went_back({P0: 2}, epoch=1)
     assert rig.consistent()
-    rig.step(ev.RecordsPolled(recs(P0, 2, 3, 4)))
+    rig.step(polled(*recs(P0, 2, 3, 4)))
     assert rig.handle(9) == recs(P0, 2, 3)  # counted from 0 again
 
 
@@ -421,9 +421,9 @@ def test_a_newer_epoch_is_followed_in_the_middle_of_a_drain() -> None:
 
 @pytest.mark.proves("CR-80", "I13")
 def test_a_full_queue_pauses_and_a_half_empty_one_resumes() -> None:
-    rig = Rig(SMALL).reading(*recs(P0, *range(100)))
+    rig = Rig(SMALL).reading(*recs(P0, *range(10)))
     assert rig.ready().paused
-    rig.handle(49)
+    rig.handle(4)
     assert rig.ready().paused
     rig.handle(1)
     assert not rig.ready().paused
@@ -441,9 +441,9 @@ def test_short_memory_pauses_too() -> None:
 
 @pytest.mark.proves("CR-81")
 def test_what_does_not_fit_back_is_fatal() -> None:
-    rig = Rig(SMALL).reading(*recs(P0, *range(100)))
+    rig = Rig(SMALL).reading(*recs(P0, *range(10)))
     rig.barrier()
-    rig.step(ev.RecordsPolled(recs(P1, 0, 1)))  # a driver that polls though told to stop
+    rig.step(polled(*recs(P1, 0, 1)))  # a driver that polls though told to stop
     ready = rig.sees(barrier=None)
     assert isinstance(ready.fatal, RegionError)
 
@@ -470,11 +470,11 @@ def test_poll_errors_by_kind() -> None:
 @pytest.mark.proves("CR-83")
 def test_one_permit_at_a_time_and_back_on_errors_too() -> None:
     rig = Rig().reading()
-    record = rig.member.take(rig.now)
+    record = rig.member.take(rig.now, 1)
     assert record is not None
-    assert rig.member.take(rig.now) is None
+    assert rig.member.take(rig.now, 1) is None
     with pytest.raises(RegionError, match="no permit"):
-        rig.member.submitted(Rec("t", 0, 1), rig.now)
+        rig.member.submitted(columns(recs(P0, 1)), 1, rig.now)
     rig.member.failed(record, KohortError("handler"), rig.now)
     assert not rig.member.permit_out
     assert rig.ready().fatal is not None
@@ -496,4 +496,4 @@ def test_rebalances_ask_for_forced_resets_again_and_again() -> None:
         assert ready.ask.forced
         rig.assigned({P0: 0}, generation=generation + 1)
         rig.went_back({P0: 0}, epoch=rig.view.epoch + 1)
-        assert rig.step(ev.RecordsPolled(recs(P0, 0))).state is S.RECORDS_FETCHED
+        assert rig.step(polled(*recs(P0, 0))).state is S.RECORDS_FETCHED

@@ -331,6 +331,7 @@ def test_a_topic_that_is_away_for_a_while_is_asked_about_while_records_wait_for_
     accepted = world.send(b"accepted", 0)
     world.core.metadata.view = world.core.metadata.view.forgetting(())
     world.core.put_error(UnknownTopic("no such topic", topic=TOPIC))
+    world.core.accumulator.close_batches()
     with pytest.raises(UnknownTopic):
         world.send(b"refused", 0)
     world.calm()

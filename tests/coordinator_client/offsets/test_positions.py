@@ -158,7 +158,7 @@ def test_the_logs_start_says_on_which_side_a_position_lies(log_start: int | None
     ],
 )
 def test_only_a_time_may_have_no_offset(offset: int, timestamp: int, is_one: bool) -> None:
-    assert ListedOffset(offset, -1, -1).answers(timestamp) is is_one
+    assert ListedOffset(offset, -1, -1).is_found(timestamp) is is_one
 
 
 @pytest.mark.proves("E-07")
