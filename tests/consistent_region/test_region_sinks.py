@@ -168,7 +168,8 @@ class Effects:
         self.states.close()
 
     def snapshot(self, at: Positions) -> bytes:
-        return self.states.contribution({T0: at})[T0].state
+        self.states.take_cut({T0: at})
+        return self.states.contribution()[T0].state
 
     def completed(self) -> None:
         self.states.completed(Witness(LINEAGE, self.books.complete[-1][2]))
