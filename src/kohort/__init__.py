@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from kohort import protocol as protocol
     from kohort import spark as spark
     from kohort import testing as testing
+    from kohort import workers as workers
     from kohort.admin import Admin as Admin
     from kohort.assignors import Assignor as Assignor
     from kohort.assignors import GroupView as GroupView
@@ -72,6 +73,7 @@ _SUBPACKAGES = frozenset(
         "share_consumer",
         "spark",
         "testing",
+        "workers",
     }
 )
 
