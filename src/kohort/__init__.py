@@ -19,11 +19,8 @@ if TYPE_CHECKING:
     from kohort import protocol as protocol
     from kohort import spark as spark
     from kohort import testing as testing
-<<<<<<< HEAD
     from kohort import transform as transform
-=======
     from kohort import workers as workers
->>>>>>> h-share2
     from kohort.admin import Admin as Admin
     from kohort.assignors import Assignor as Assignor
     from kohort.assignors import GroupView as GroupView
@@ -79,11 +76,8 @@ _SUBPACKAGES = frozenset(
         "share_consumer",
         "spark",
         "testing",
-<<<<<<< HEAD
         "transform",
-=======
         "workers",
->>>>>>> h-share2
     }
 )
 
