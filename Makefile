@@ -149,8 +149,8 @@ test-spark-versions: dev  ## Spark tests on each of SPARK_VERSIONS
 test-spark-group: dev  ## two Spark applications and a consumer in one group, with joins and a kill: some 2 minutes
 	@$(BIN)/python -m pytest tests/spark/apps_of_a_group.py
 
-test-cluster: dev  ## a standalone Spark cluster with kohort from an archive, then kills under jobs: KILLS=60 SEED=1
-	@$(BIN)/python -m pytest tests/spark/on_a_cluster.py
+test-cluster: dev  ## a standalone Spark cluster with kohort from an archive, Spark Connect, kills under jobs: KILLS=60 SEED=1
+	@$(BIN)/python -m pytest tests/spark/on_a_cluster.py tests/spark/connect_on_a_cluster.py
 	@$(BIN)/python -m tests.spark.cluster_kills --kills $(or $(KILLS),60) --seed $(or $(SEED),1)
 
 test-security: dev  ## the clients' tests by TLS, and by TLS with SCRAM: some 25 minutes
