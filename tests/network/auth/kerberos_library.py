@@ -1,7 +1,7 @@
 """Installs the library `gssapi` into this environment: `python -m tests.network.auth.kerberos_library`.
 
-It is only published as source. Where krb5's headers are installed (Debian: libkrb5-dev), pip builds it by itself; else
-it is built against those of the packages that the tests' KDC comes from, and loads their libraries.
+It is only published as source. If krb5's headers are installed (Debian: libkrb5-dev), pip builds it by itself.
+Otherwise it is built against the packages of the tests' KDC, and loads their libraries.
 """
 
 import os
