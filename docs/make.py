@@ -23,11 +23,13 @@ from kohort.coordinator_client.group.states import (
     CoordinatorState,
     MemberState,
 )
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, MetricKind, MetricSpec
+from kohort.coordinator_client.metrics.metrics_table import FIGURES
 from kohort.network.auth.security_config import SecurityConfig
 from kohort.network.client_config import ClientConfig
+from kohort.network.metric_spec import MetricKind, MetricSpec
 from kohort.network.settings_table import Setting, Settings
 from kohort.producer.producer_config import ProducerConfig
+from kohort.producer.producer_metrics import PRODUCER_FIGURES
 from kohort.share_consumer import states as share
 from kohort.share_consumer.share_config import ShareConsumerConfig
 
@@ -162,14 +164,15 @@ def _table(table: Mapping[State, Mapping[When, State]]) -> str:
 def metrics_page() -> str:
     """docs/metrics.md."""
     parts = [
-        "# The metrics of a consumer",
-        "Made by `docs/make.py` from `coordinator_client/metrics/metrics_table.py`; change the table there and run "
-        "`make docs`.",
-        "`Consumer.metrics()` returns all metrics of one moment. [watching.md](watching.md) describes it, and the "
-        "exporters.",
+        "# Metrics",
+        "Made by `docs/make.py` from `coordinator_client/metrics/metrics_table.py` and `producer/producer_metrics.py`; "
+        "change the tables there and run `make docs`.",
+        "`Consumer.metrics()` and `Producer.metrics()` return all metrics of one moment. [watching.md](watching.md) "
+        "describes them, and the exporters of a consumer's.",
         "Latencies are in ms as in Java's client; ages are in s. A metric without a measurement is None, where Java "
         "has NaN or -1. Averages and maxima are over the last 30 to 60 s. Those of rebalances are over the last 100. "
         "There are no rates that a monitoring system computes from a counter.",
+        "## Consumer",
         "\n".join(
             [
                 "| kohort | Java | Prometheus | unit | meaning |",
@@ -177,14 +180,25 @@ def metrics_page() -> str:
                 *(_figure_row(one) for one in FIGURES.values()),
             ]
         ),
+        "## Producer",
+        "\n".join(
+            [
+                "| kohort | Java | unit | meaning |",
+                "| --- | --- | --- | --- |",
+                *(f"| `{one.name}` | {_javas(one)} | {one.unit} | {one.about} |" for one in PRODUCER_FIGURES.values()),
+            ]
+        ),
     ]
     return "\n\n".join(parts) + "\n"
 
 
+def _javas(one: MetricSpec) -> str:
+    return f"{one.java[1]} ({one.java[0]}-metrics)" if one.java is not None else ""
+
+
 def _figure_row(one: MetricSpec) -> str:
-    java = f"{one.java[1]} ({one.java[0]}-metrics)" if one.java is not None else ""
     name = prometheus_name(one).removeprefix("kohort_consumer_") + ("_total" if one.kind is MetricKind.COUNTER else "")
-    return f"| `{one.name}` | {java} | {name} | {one.unit} | {one.about} |"
+    return f"| `{one.name}` | {_javas(one)} | {name} | {one.unit} | {one.about} |"
 
 
 def settings_page() -> str:
@@ -247,6 +261,7 @@ def public_errors() -> dict[str, list[type[Exception]]]:
         "coordinator_client",
         "producer",
         "share_consumer",
+        "workers",
         "admin",
         "assignors",
         "fastpath",

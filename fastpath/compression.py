@@ -17,6 +17,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from kohort.common.named_tuple import NamedTuple
+from kohort.fastpath._memory import Window
 
 
 class Codec(IntEnum):
@@ -118,7 +119,7 @@ def _isal_gzip_into(source: memoryview, target: Any) -> int:
         if not member.unused_data:
             return written
         rest = memoryview(member.unused_data)
-    return written + _gzip_library_into(rest, room[written:])
+    return written + _gzip_library_into(rest, Window(target, written))
 
 
 # -------------------------------------------------------------------------------------------------------------- snappy
@@ -168,10 +169,9 @@ _snappy_raw_into = _cramjam_into("snappy", "decompress_raw_into")
 def _snappy_into(source: memoryview, target: Any) -> int:
     if not _is_xerial(source):
         return _snappy_raw_into(source, target)
-    room = memoryview(target).cast("B")
     written = 0
     for block in _xerial_blocks(source):
-        written += _snappy_raw_into(block, room[written:])
+        written += _snappy_raw_into(block, Window(target, written))
     return written
 
 
@@ -222,16 +222,16 @@ def _lz4_into(source: memoryview, target: Any) -> int:
     import cramjam
 
     if source[: len(_LZ4_HEADER)] == _LZ4_HEADER:
-        room = memoryview(target).cast("B")
         written, at, end = 0, len(_LZ4_HEADER), len(source) - len(_LZ4_END_MARK)
         while at < end:
             size = int.from_bytes(source[at : at + 4], "little")
             block = source[at + 4 : at + 4 + size]
             if size & _UNCOMPRESSED_BIT or len(block) < size:
                 break
-            left = min(len(room) - written, _LZ4_KAFKA_BLOCK_BYTES)
+            room = Window(target, written)
+            most = min(len(room), _LZ4_KAFKA_BLOCK_BYTES)
             try:
-                written += cramjam.lz4.decompress_block_into(block, room[written:], output_len=left)
+                written += cramjam.lz4.decompress_block_into(block, room, output_len=most)
             except cramjam.DecompressionError:
                 break
             at += 4 + size
@@ -252,7 +252,7 @@ def _legacy_lz4_into(source: memoryview, target: Any) -> int:
     if not flags & 0x20:
         raise Broken("an lz4 frame of linked blocks, which Kafka does not write")
     room = memoryview(target).cast("B")
-    scratch = memoryview(bytearray(block_bytes))
+    scratch = bytearray(block_bytes)
     written, at = 0, 7 + (8 if flags & 0x08 else 0)
     while True:
         if at + 4 > len(source):
@@ -270,9 +270,10 @@ def _legacy_lz4_into(source: memoryview, target: Any) -> int:
             plain: Any = block
         else:
             try:
-                plain = scratch[: cramjam.lz4.decompress_block_into(block, scratch, output_len=block_bytes)]
+                size = cramjam.lz4.decompress_block_into(block, scratch, output_len=block_bytes)
             except cramjam.DecompressionError as error:
                 raise Broken(str(error)) from None
+            plain = memoryview(scratch)[:size]
         if written + len(plain) > len(room):
             raise DoesNotFit
         room[written : written + len(plain)] = plain

@@ -7,7 +7,7 @@ has happened in its turn. So no record costs a change of threads.
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from math import inf
 from types import TracebackType
@@ -25,19 +25,17 @@ from kohort.producer.delivery_waiter import overdue
 from kohort.producer.errors import TransactionAborted
 from kohort.producer.partitioner import called
 from kohort.producer.producer import Producer
+from kohort.producer.producer_base import ProducerBase, SendObserver
 from kohort.producer.producer_batch import Delivered, Deliveries, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
 from kohort.producer.transaction_states import UNSETTLED, TxnState
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     import pyarrow as pa
 
     from kohort.network.network_client import Driver
     from kohort.producer._open_batch import OnDelivery
-    from kohort.producer.producer_settings import ProducerSettings
 
 T = TypeVar("T")
 RECORDS_AT_ONCE: Final = 256  # records that the tasks of a loop send before other tasks run
@@ -57,6 +55,7 @@ class _Updates:
         self._loop, self._driver, self._callbacks = loop, driver, callbacks
         self._awaited: dict[ProducerBatch, list[tuple[Delivery, asyncio.Future[None]]]] = {}
         self._is_due = False
+        self.observer: SendObserver | None = None
 
     def notify(self) -> None:
         """Have the updates handled on the loop's thread, once for many calls. From any thread."""
@@ -77,6 +76,8 @@ class _Updates:
             for delivery, future in waiting:
                 if (over or delivery.done()) and not future.done():
                     future.set_result(None)
+        if self.observer is not None:
+            self.observer.look()
         self.news.set()
 
     def _call_back(self) -> None:
@@ -154,7 +155,7 @@ class AsyncDeliveries:
         return self.result().__await__()
 
 
-class AsyncProducer:
+class AsyncProducer(ProducerBase):
     """As `Producer`, for asyncio. `send` waits only for room, and returns the delivery, which can be awaited.
 
         async with AsyncProducer("localhost:9092") as producer:
@@ -174,30 +175,23 @@ class AsyncProducer:
     is unknown: the next `commit` or `begin` waits for it.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: "Unpack[ProducerSettings]") -> None:
-        self._begin(ProducerConfig.of(bootstrap=bootstrap, **settings))
-
-    @classmethod
-    def from_config(cls, properties: Mapping[str, Any]) -> Self:
-        """Create a producer from Kafka's dotted names; values may be strings.
-
-        Unknown names raise ConfigError with the nearest known name.
-        """
-        producer = cls.__new__(cls)
-        producer._begin(ProducerConfig.from_kafka(properties))
-        return producer
-
     def _begin(self, config: ProducerConfig) -> None:
         self._loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
         self._producer = producer = Producer.__new__(Producer)
         producer._begin(config)
-        self._driver = driver = producer._driver
+        self._handle, self._driver = producer._handle, producer._driver
+        driver = self._driver
         self._updates = _Updates(self._loop, driver, producer._callbacks)
         producer._callbacks = CallbackQueue(deque(), _nothing)  # the loop calls them
         driver.on_update = self._updates.notify
-        self._open_batches, self._partitioner = producer._open_batches, producer._partitioner
+        self._open_batches = producer._open_batches
+        self._partitioner, self._special = producer._partitioner, producer._special
         self._room, self._is_refilled = RECORDS_AT_ONCE, False  # refilled by the next turn of the loop
         self._closing: asyncio.Future[None] | None = None
+
+    def _watch(self, observer: SendObserver) -> None:
+        super()._watch(observer)
+        self._updates.observer = observer
 
     # --- records
 
@@ -224,18 +218,37 @@ class AsyncProducer:
         while self._room <= 0:
             await self._let_others_run()
         self._room -= 1
+        if self._special:
+            return await self._send_specially(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         encoded = encoded_headers(headers) if headers is not None else None
-        if partition is None and self._partitioner is not None:
-            batches = self._open_batches.topic(topic)
-            count = await self._partitions(topic) if batches is None else batches.partitions
-            partition = called(self._partitioner, topic, key, value, count)
         delivery = self._open_batches.append(topic, key, value, encoded, partition, timestamp_ms, on_delivery)
         if delivery is None:
-            core, now = self._driver.core, self._driver.now
-            delivery = await self._when_there_is_room(
-                lambda: core.append(topic, key, value, encoded, partition, timestamp_ms, on_delivery, now()), topic
-            )
+            delivery = await self._send_slowly(topic, key, value, encoded, partition, timestamp_ms, on_delivery)
         return AsyncDelivery(delivery, self._updates)
+
+    async def _send_slowly(self, topic: str, *record: Any) -> Delivery:
+        """Send a record that found no open batch."""
+        core, now = self._driver.core, self._driver.now
+        return await self._when_there_is_room(lambda: core.append(now(), topic, *record), topic)
+
+    async def _send_specially(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        partition: int | None,
+        *rest: Any,
+    ) -> AsyncDelivery:
+        """Send a record of a producer with a partitioner of its own, or with spans."""
+        with self._observed(topic, value, headers) as (headers, note):
+            if partition is None and self._partitioner is not None:
+                batches = self._open_batches.topic(topic)
+                count = await self._partitions(topic) if batches is None else batches.partitions
+                partition = called(self._partitioner, topic, key, value, count)
+            record = (key, value, encoded_headers(headers) if headers is not None else None, partition, *rest)
+            delivery = self._open_batches.append(topic, *record) or await self._send_slowly(topic, *record)
+            return AsyncDelivery(note(delivery), self._updates)
 
     async def send_arrow(
         self, topic: str, data: "pa.Table | pa.RecordBatch", *, partition: int | None = None
@@ -318,15 +331,6 @@ class AsyncProducer:
             await asyncio.shield(self._closing)
         finally:
             self._updates.handle()
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of records that are neither acknowledged nor failed."""
-        return self._producer.buffered_bytes
-
-    def metrics(self) -> dict[str, int]:
-        """Counters of requests and connections, and the buffered bytes."""
-        return self._producer.metrics()
 
     # --- transactions
 

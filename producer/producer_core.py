@@ -28,6 +28,7 @@ from kohort.producer.errors import ProducerClosed, RecordTooLarge
 from kohort.producer.producer_batch import ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_context import ProducerContext
+from kohort.producer.producer_sensors import ProducerSensors
 from kohort.producer.record_accumulator import RecordAccumulator
 from kohort.producer.sender import Sender
 from kohort.producer.transaction_manager import TransactionManager
@@ -55,6 +56,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
         self.wake: Callable[[], None] = _idle  # makes the driver poll
         self.stop: Callable[[], None] = _idle  # makes the driver end
         self.retired = False  # dropped unclosed: the driver ends when everything is settled
+        self.sensors = ProducerSensors()
         context = ProducerContext(
             config,
             self.metadata,
@@ -65,6 +67,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
             self.fail,
             lambda: self.fatal,
             self._updated,
+            self.sensors,
         )
         self.accumulator = RecordAccumulator(context, lambda error: self.transactions.batch_failed(error))
         self.transactions = TransactionManager(context, self.accumulator)
@@ -117,12 +120,6 @@ class ProducerCore(ClientCore[ProducerConfig]):
                 log.error("the producer failed and must be closed: %s", error)
             self.accumulator.give_up(error)
         self._fresh = True
-
-    def metrics(self) -> dict[str, int]:
-        """Counters of requests and connections, and the buffered bytes."""
-        counted = ("requests", "request_failures", "connections_opened", "connections_ended")
-        totals = {f"{name}_total": getattr(self.counters, name) for name in counted}
-        return totals | {"buffered_bytes": self.accumulator.buffered}
 
     def put_error(self, error: KohortError) -> None:
         """Handle an error that belongs to no call.
@@ -193,6 +190,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
 
     def append(
         self,
+        now: float,
         topic: str,
         key: bytes | None,
         value: bytes | None,
@@ -200,7 +198,6 @@ class ProducerCore(ClientCore[ProducerConfig]):
         partition: int | None,
         timestamp_ms: int | None,
         on_delivery: "OnDelivery | None",
-        now: float,
     ) -> Delivery | None:
         """Append a record that the open batch of its partition could not take, and return its delivery.
 

@@ -177,6 +177,7 @@ class RecordAccumulator:
         self._context.updated()
         if error is not None:
             batch.error_reported = batch.whole.calls_back_all
+            self._context.sensors.failed_records += batch.count
             self.failures_counted += 1
             self.failures.append((self.failures_counted, batch))  # until `flush` raises it
             self._on_failure(error)

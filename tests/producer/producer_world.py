@@ -93,7 +93,7 @@ class World:
         self, value: bytes, partition: int | None = None, on_delivery: Callable[[Delivery], object] | None = None
     ) -> ProducerBatch | None:
         given = (TOPIC, None, value, None, partition, 1, on_delivery)
-        delivery = self.core.accumulator.open.append(*given) or self.core.append(*given, self.now)
+        delivery = self.core.accumulator.open.append(*given) or self.core.append(self.now, *given)
         if delivery is None:
             self.core.add_topic(TOPIC)
             return None

@@ -100,7 +100,7 @@ def test_broken_connections_double_nothing_and_lose_nothing() -> None:
             finally:
                 stop.set()
                 thread.join()
-            ended = producer.metrics()["connections_ended_total"]
+            ended = producer.metrics()["connection_close_total"]
         assert ended >= 3
         records = everything(proxied.cluster.bootstrap, "t", 6_000, 3)
     for partition in range(3):

@@ -20,7 +20,8 @@ from kohort.coordinator_client.exporting.readings import (
     prometheus_name,
     samples,
 )
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, MetricKind
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics
+from kohort.network.metric_spec import MetricKind
 from tests.coordinator_client.consumer_helpers import numbers, produce, read
 from tests.support.broker_selection import SelectedBroker
 
