@@ -21,6 +21,7 @@ from kohort.network.offset_requests import plain
 from kohort.network.timed_event import TimedEvent, call_in
 from kohort.producer._open_batch import Delivery, encoded_headers
 from kohort.producer.callback_queue import CallbackQueue
+from kohort.producer.delivery_waiter import overdue
 from kohort.producer.errors import TransactionAborted
 from kohort.producer.partitioner import called
 from kohort.producer.producer import Producer
@@ -29,7 +30,6 @@ from kohort.producer.producer_batch import Delivered, Deliveries, Headers, Produ
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
 from kohort.producer.transaction_states import UNSETTLED, TxnState
-from kohort.producer.waiter import overdue
 
 if TYPE_CHECKING:
     import pyarrow as pa

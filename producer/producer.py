@@ -26,6 +26,7 @@ from kohort.network.process_exit import OPEN, warn_unclosed
 from kohort.producer._open_batch import Delivery, encoded_headers
 from kohort.producer.arrow_rows import Rows, rows_of
 from kohort.producer.callback_queue import CallbackQueue
+from kohort.producer.delivery_waiter import Waiter
 from kohort.producer.errors import BufferFull, ProducerClosed, TransactionAborted
 from kohort.producer.partitioner import called
 from kohort.producer.producer_base import ProducerBase
@@ -34,7 +35,6 @@ from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
 from kohort.producer.row_batches import bodies, column, headers_of
 from kohort.producer.transaction_states import UNSETTLED, TxnState
-from kohort.producer.waiter import Waiter
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from kohort import spark as spark
     from kohort import testing as testing
     from kohort import transform as transform
+    from kohort import workers as workers
     from kohort.admin import Admin as Admin
     from kohort.assignors import Assignor as Assignor
     from kohort.assignors import GroupView as GroupView
@@ -76,6 +77,7 @@ _SUBPACKAGES = frozenset(
         "spark",
         "testing",
         "transform",
+        "workers",
     }
 )
 

@@ -120,13 +120,13 @@ class BurningKafkaSink(KafkaSink):
         super().__init__(bootstrap, topic, linger_ms=0)
         self._fuse = fuse
 
-    def _transact(self, due: DueEffects, at: Witness, member: ConsumerGroupMetadata | None) -> None:
+    def _transact(self, due: DueEffects, *arguments: Any) -> None:
         self._fuse.burn()
         producer = self._producers[due.task]
         send_offsets = producer.send_offsets
         try:
             producer.send_offsets = self._burning(send_offsets)  # type: ignore[method-assign]
-            super()._transact(due, at, member)
+            super()._transact(due, *arguments)
         finally:
             producer.send_offsets = send_offsets  # type: ignore[method-assign]
         self._fuse.burn()
@@ -168,7 +168,8 @@ class Effects:
         self.states.close()
 
     def snapshot(self, at: Positions) -> bytes:
-        return self.states.contribution({T0: at})[T0].state
+        self.states.take_cut({T0: at})
+        return self.states.contribution()[T0].state
 
     def completed(self) -> None:
         self.states.completed(Witness(LINEAGE, self.books.complete[-1][2]))

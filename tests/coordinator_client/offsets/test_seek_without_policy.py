@@ -51,7 +51,7 @@ class Answers(RebalanceHooks):
 
     def on_assigned(self, event: Assigned) -> Mapping[TopicPartition, int] | None:
         core = self.consumer._session.core
-        while not core.positions._errors:  # nothing is committed, and that is found out meanwhile
+        while not core.positions.errors:  # nothing is committed, and that is found out meanwhile
             self.consumer._session.wait_quietly(self.consumer._session.driver.now() + 20)
         if self.how == "answer":
             return dict.fromkeys(event.partitions, 3)
