@@ -60,7 +60,8 @@ test-full: dev  ## tests and sizes that make test leaves out
 test-interrupts: dev  ## raise at every point where a signal handler can run, then a minute of random alarms: an hour
 	@KOHORT_INTERRUPTS=1 KOHORT_ALARM_S=60 $(BIN)/python -m pytest -o timeout=0 tests/coordinator_client/test_interrupts.py \
 	  tests/coordinator_client/test_interrupts_of_close.py \
-	  tests/coordinator_client/test_alarms.py tests/producer/test_producer_interrupts.py tests/admin/test_admin_interrupts.py
+	  tests/coordinator_client/test_alarms.py tests/producer/test_producer_interrupts.py \
+	  tests/producer/test_async_producer_interrupts.py tests/admin/test_admin_interrupts.py
 
 test-width: dev  ## 10,000 partitions, no heartbeat later than a second: minutes, on a quiet machine
 	@KOHORT_WIDTH=1 $(BIN)/python -m pytest -n 0 tests/coordinator_client/test_wide_group.py

@@ -68,14 +68,17 @@ class _Updates:
         self._is_due = False
         self._call_back()
         over = self._driver.crashed is not None
-        for batch in list(self._awaited):
-            waiting = self._awaited.pop(batch)
-            left = [(delivery, future) for delivery, future in waiting if not (over or delivery.done())]
-            if left:
-                self._awaited[batch] = left
+        for batch, waiting in list(self._awaited.items()):
+            left = []
             for delivery, future in waiting:
-                if (over or delivery.done()) and not future.done():
+                if not (over or delivery.done()):
+                    left.append((delivery, future))
+                elif not future.done():
                     future.set_result(None)
+            if left:  # last: an interrupt before this wakes tasks that are awake
+                self._awaited[batch] = left
+            else:
+                del self._awaited[batch]
         if self.observer is not None:
             self.observer.look()
         self.news.set()
