@@ -210,7 +210,7 @@ def test_a_response_leads_to_the_next_request_until_it_is_left_to_the_connection
         assert frame[:4] == (len(frame) - 4).to_bytes(4, "big")
         assert frame[4:8] == (12).to_bytes(2, "big") + version.to_bytes(2, "big")
         assert frame[8:12] == correlation_id.to_bytes(4, "big")
-        assert frame.endswith(b"\x00\x04test\x00" + body)
+        assert bytes(frame).endswith(b"\x00\x04test\x00" + body)
     ((ask, outcome),) = rig.answer("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=27))
     assert ask is follower.ask
     assert isinstance(outcome, ResponseReceived)

@@ -264,10 +264,10 @@ def stage(made: BrokerConnection) -> Stage:
 
 
 def answered(
-    made: BrokerConnection, asked: bytes, api: str, version: int, now: float = 0.0, **values: Any
+    made: BrokerConnection, asked: bytes | memoryview, api: str, version: int, now: float = 0.0, **values: Any
 ) -> list[Any]:
     body = API[api].response.build(values, version)
-    frame = asked[8:12] + (b"\0" if api == "SaslAuthenticate" and version >= 2 else b"") + body
+    frame = bytes(asked[8:12]) + (b"\0" if api == "SaslAuthenticate" and version >= 2 else b"") + body
     return made.received(memoryview(len(frame).to_bytes(4, "big") + frame), now)
 
 

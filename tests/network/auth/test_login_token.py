@@ -47,7 +47,7 @@ def opened(tokens: TokenRefresher) -> BrokerConnection:
 def answered(made: BrokerConnection, api: str, version: int, **values: Any) -> None:
     (asked,) = made.outgoing()
     body = API[api].response.build(values, version)
-    frame = asked[8:12] + (b"\0" if api == "SaslAuthenticate" else b"") + body
+    frame = bytes(asked[8:12]) + (b"\0" if api == "SaslAuthenticate" else b"") + body
     made.received(memoryview(len(frame).to_bytes(4, "big") + frame), 0.0)
 
 
