@@ -158,7 +158,7 @@ def is_running(process: int) -> bool:
 
 CREATED = re.compile(r'(?:topic create |create_topic\(|NewTopic\()"?([a-z][\w.-]*)')
 
-LOOPS = re.compile(r"for topic in ([^;]+);")
+LOOPS = re.compile(r"for topic in ([^;\n]+); do")
 
 
 def test_pages_that_share_a_broker_create_different_topics() -> None:
