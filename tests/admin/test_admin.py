@@ -117,7 +117,7 @@ def test_settings_versions_rights_and_the_newest_record(broker: SelectedBroker, 
         assert abs(newest[p0] - time.time() * 1000) < 600_000
 
 
-def test_another_broker_is_asked_if_one_cannot_be_reached(
+def test_another_broker_gets_the_request_if_one_cannot_be_reached(
     broker: SelectedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere = Endpoint("127.0.0.1", 1)
@@ -127,7 +127,7 @@ def test_another_broker_is_asked_if_one_cannot_be_reached(
         assert not admin._driver.core.endpoints.may_try(nowhere, now=0.0), "it got the request, and failed"
 
 
-def test_nobody_there_is_an_error_in_time() -> None:
+def test_no_broker_there_is_an_error_in_time() -> None:
     with (
         Admin("127.0.0.1:1", bootstrap_timeout_ms=300) as admin,
         pytest.raises(ConnectionFailed, match=r"127\.0\.0\.1"),

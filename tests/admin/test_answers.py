@@ -46,7 +46,9 @@ def test_a_topic_that_may_not_be_deleted_is_named() -> None:
         ("OffsetCommit", "topics", lambda admin: admin.reset_offsets("group", {TopicPartition("topic", 0): 0})),
     ],
 )
-def test_what_an_answer_leaves_out_it_does_not_vouch_for(api: str, field: str, call: Callable[[Admin], object]) -> None:
+def test_what_a_response_leaves_out_it_does_not_vouch_for(
+    api: str, field: str, call: Callable[[Admin], object]
+) -> None:
     with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
         fake.commit("group", {TopicPartition("topic", 0): 0})
         fake.control(api, lambda _call: Alter(lambda answer: answer._replace(**{field: ()})))
@@ -55,7 +57,7 @@ def test_what_an_answer_leaves_out_it_does_not_vouch_for(api: str, field: str, c
         assert raised.value.place["api"] == api
 
 
-def test_why_a_group_cannot_be_described_is_told_in_the_brokers_words() -> None:
+def test_a_group_that_cannot_be_described_has_the_brokers_words() -> None:
     """A share group is none that is described like this; without these words it would be gone while it is listed."""
 
     def of_another_kind(answer: Any) -> Any:
@@ -122,7 +124,7 @@ def test_no_offset_is_moved_to_where_a_log_was_not_seen_to_begin() -> None:
 
 
 @pytest.mark.parametrize("version", [0, 1, 4])
-def test_a_topics_own_settings_are_told_from_the_brokers(version: int) -> None:
+def test_a_topics_own_settings_are_distinguished_from_the_brokers(version: int) -> None:
     def setting(name: str, source: int) -> DescribeConfigsResourceResult:
         by_version = {"is_default": source != 1} if version == 0 else {"config_source": source}
         return DescribeConfigsResourceResult(name=name, value="1", read_only=False, is_sensitive=False, **by_version)

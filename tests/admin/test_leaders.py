@@ -67,7 +67,7 @@ LATE = [
 
 
 @pytest.mark.parametrize(("api", "change"), LATE)
-def test_offsets_are_asked_for_until_there_is_a_leader(api: str, change: Change) -> None:
+def test_offsets_are_requested_until_there_is_a_leader(api: str, change: Change) -> None:
     with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
         fake.produce("topic", 0, [(None, b"v")])
         fake.commit("group", {P0: 0})
@@ -113,7 +113,7 @@ def test_offsets_wait_for_nothing_that_cannot_come(change: Change) -> None:
         assert sum(bool(call.request.topics) for call in fake.calls_of("Metadata")) == 1  # type: ignore[attr-defined]
 
 
-def test_a_refusal_that_no_retry_cures_is_not_asked_again() -> None:
+def test_a_refusal_that_no_retry_cures_is_not_retried() -> None:
     with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
         fake.control("ListOffsets", of_the_topic(refused(29)))
         assert admin.end_offsets([P0]) == {}

@@ -23,7 +23,7 @@ PLACE = TopicPartition("topic", 0)
 NOT_CONTROLLER = 41
 
 
-def test_all_that_a_call_asks_shares_one_timeout() -> None:
+def test_all_requests_of_a_call_share_one_timeout() -> None:
     slow = ("FindCoordinator", "ListOffsets", "Metadata", "OffsetFetch")
     with (
         FakeBroker(topics={"topic": 1}) as fake,
@@ -59,7 +59,7 @@ def test_another_is_asked_where_a_broker_falls_silent_that_had_answered() -> Non
             admin.list_topics()
 
 
-def test_a_broker_before_3_0_is_not_asked_for_the_newest_record() -> None:
+def test_a_broker_before_3_0_gets_no_request_for_the_newest_record() -> None:
     """It would look for the first one that is not older than 3 ms before 1970, and name the oldest."""
     with (
         FakeBroker(topics={"topic": 1}, versions={"ListOffsets": (1, 6)}) as fake,
@@ -104,7 +104,7 @@ def test_a_call_that_is_under_way_when_its_admin_is_closed_ends_and_so_does_ever
         admin.close()
 
 
-def test_a_call_that_is_under_way_when_its_driver_dies_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_call_that_is_under_way_when_its_driver_dies_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         admin = Admin(fake.bootstrap)
         assert admin.list_topics()

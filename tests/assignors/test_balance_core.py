@@ -186,7 +186,7 @@ def test_the_search_stays_within_its_bound(seed: int, monkeypatch: pytest.Monkey
 
 
 @pytest.mark.proves("G-07")
-def test_who_gives_up_partitions_gives_up_some_of_every_topic(core: ModuleType) -> None:
+def test_a_member_that_gives_up_partitions_gives_up_some_of_every_topic(core: ModuleType) -> None:
     group = GroupView.of({"a": 10, "b": 10}, {"m0": {"topics": ["a", "b"]}, "m1": {"topics": ["a", "b"]}})
     owners = balanced(group, array("i", [0]) * 20)
     assert list(owners[:10]).count(0) == 5
@@ -225,7 +225,7 @@ def test_without_the_extension_the_twin_is_used(monkeypatch: pytest.MonkeyPatch)
     assert runpy.run_path(spec.origin)["core"] is balance_py
 
 
-def test_a_class_that_nobody_reads_is_an_error_not_a_hang(core: ModuleType) -> None:
+def test_an_unread_class_is_an_error_not_a_hang(core: ModuleType) -> None:
     one = array("i", [1])
     with pytest.raises(ValueError, match="no member may read"):
         core.balance(array("i", [3]), array("i", [0]), array("i"), array("i"), array("i"), one)

@@ -11,7 +11,7 @@ from kohort.common import TopicPartition
 from kohort.protocol.membership import parse_assignment
 
 
-def test_topics_nobody_wants_and_topics_without_partitions_are_left_out() -> None:
+def test_unwanted_topics_and_topics_without_partitions_are_left_out() -> None:
     group = GroupView.of(
         {"b": 2, "a": 3, "unwanted": 5, "empty": 0}, {"m": {"topics": ["b", "a", "ghost", "empty", "a"]}}
     )
@@ -44,7 +44,7 @@ def test_names_sort_by_utf16_units_as_in_java() -> None:
     assert [member.id for member in group.members] == [early, late]
 
 
-def test_the_order_in_which_members_are_told_changes_nothing() -> None:
+def test_the_order_of_notifications_to_members_changes_nothing() -> None:
     members = {f"m{number}": {"topics": ["t"]} for number in range(9)}
     turned = dict(reversed(members.items()))
     assert GroupView.of({"t": 4}, members).members == GroupView.of({"t": 4}, turned).members

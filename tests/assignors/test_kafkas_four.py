@@ -45,7 +45,7 @@ def test_range_ignores_racks_that_every_partition_has(core: ModuleType) -> None:
     assert plan == {"a": [("t", 0)], "b": [("t", 1)]}
 
 
-def test_roundrobin_deals_and_passes_over_those_who_do_not_want_the_card(core: ModuleType) -> None:
+def test_roundrobin_deals_and_passes_over_members_without_the_topic(core: ModuleType) -> None:
     members: Members = {"a": {"topics": ["t"]}, "b": {"topics": ["t", "u"]}, "c": {"topics": ["u"]}}
     plan = get("roundrobin").assign(GroupView.of({"t": 3, "u": 3}, members))
     assert plan == {"a": [("t", 0), ("t", 2)], "b": [("t", 1), ("u", 0), ("u", 2)], "c": [("u", 1)]}
@@ -105,7 +105,7 @@ HOSTILE = {
 @pytest.mark.proves("B-19")
 @pytest.mark.parametrize("name", ["sticky", "cooperative-sticky", "weighted"])
 @pytest.mark.parametrize("data", HOSTILE.values(), ids=HOSTILE)
-def test_hostile_user_data_claims_nothing_and_harms_nobody(data: bytes, name: str, core: ModuleType) -> None:
+def test_hostile_user_data_claims_nothing_and_harms_no_member(data: bytes, name: str, core: ModuleType) -> None:
     members: Members = {"a": {"topics": ["t"], "user_data": data}, "b": {"topics": ["t"], "user_data": None}}
     plan = get(name).assign(GroupView.of({"t": 4}, members))
     assert plan.counts == [2, 2]
@@ -120,7 +120,7 @@ def test_cooperative_members_say_what_they_own_and_since_when() -> None:
 
 
 @pytest.mark.proves("G-08")
-def test_a_partition_on_the_move_is_given_to_nobody_until_it_is_let_go(core: ModuleType) -> None:
+def test_a_partition_on_the_move_is_given_to_no_member_until_it_is_let_go(core: ModuleType) -> None:
     assignor = CooperativeStickyAssignor()
     owned = [("t", number) for number in range(4)]
     members: Members = {"a": {"topics": ["t"], "owned": owned, "generation": 1}, "b": {"topics": ["t"]}}

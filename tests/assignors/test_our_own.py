@@ -43,7 +43,7 @@ def test_lag_stays_within_grahams_bound_of_the_best(lags: list[int], count: int)
 
 @QUICK
 @given(st.data())
-def test_nobody_waits_longer_than_another_reader_of_its_last_partition_by_more_than_it(data: st.DataObject) -> None:
+def test_no_reader_waits_longer_than_another_reader_of_its_last_partition_by_more_than_it(data: st.DataObject) -> None:
     topics = ["t", "u", "v"]
     counts = {topic: data.draw(st.integers(1, 5)) for topic in topics}
     members = {f"m{n}": {"topics": data.draw(st.sets(st.sampled_from(topics)))} for n in range(4)}
@@ -119,7 +119,7 @@ def test_lag_is_measured_by_the_leader_unless_somebody_else_tells_it() -> None:
         assert assignor.needs_lag is measured
 
 
-def test_lag_is_asked_for_and_its_absence_is_an_error() -> None:
+def test_lag_is_requested_and_its_absence_is_an_error() -> None:
     group = GroupView.of({"t": 2}, {"a": {"topics": ["t"]}, "b": {"topics": ["t"]}})
     assert LagAssignor(lambda partitions: {each: each.partition for each in partitions}).assign(group).counts == [1, 1]
     with pytest.raises(AssignorError, match="lag is unknown"):

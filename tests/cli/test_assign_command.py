@@ -42,7 +42,7 @@ def test_a_join_moves_a_share_and_stops_only_that_where_it_is_cooperative(capsys
     assert outcomes[1]["after"]["skew"] == 0
 
 
-def test_who_leaves_moves_only_what_it_had(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_member_that_leaves_moves_only_what_it_had(capsys: pytest.CaptureFixture[str]) -> None:
     (outcome,) = said(capsys, *SIX, "-a", "cooperative-sticky", "-e", "leave:member-2")["outcomes"]
     assert (outcome["moves"], outcome["forced"], outcome["stopped"], outcome["rounds"]) == (4, 4, 0, 1)
     gone = outcome["members"][-1]
@@ -241,7 +241,7 @@ def test_one_bounce_alone_would_be_refused_by_the_coordinator() -> None:
         chosen([("cooperative-sticky",), ("range",), ("range",)])
 
 
-def test_the_migration_is_told_in_both_clients_words(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_migration_has_both_clients_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["assign", "plan-migration", "range", "cooperative-sticky", "--members", "4"]) == 0
     told = capsys.readouterr().out
     assert "assignors=['cooperative-sticky', 'range']" in told

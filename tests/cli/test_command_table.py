@@ -120,7 +120,7 @@ def test_a_full_disk_is_one_line_and_a_closed_output_none(arguments: list[str]) 
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["completion", "bash"]])
-def test_who_has_read_enough_is_told_nothing(arguments: list[str]) -> None:
+def test_a_consumer_that_has_read_enough_gets_no_records(arguments: list[str]) -> None:
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "wb") as gone:

@@ -112,14 +112,14 @@ def consumed(fake: FakeBroker, capfd: pytest.CaptureFixture[str], *arguments: st
     return capfd.readouterr().out
 
 
-def test_a_topic_is_read_where_its_settings_cannot_be_asked_for(
+def test_a_topic_is_read_if_its_settings_cannot_be_requested(
     fake: FakeBroker, capfd: pytest.CaptureFixture[str]
 ) -> None:
     fake.produce("topic", 0, [(b"k", b"v")])
     assert offsets(consumed(fake, capfd, "--json")) == [(0, 0)]
 
 
-def test_nothing_below_the_first_offset_asked_for_is_shown(fake: FakeBroker, capfd: pytest.CaptureFixture[str]) -> None:
+def test_nothing_below_the_first_offset_requested_is_shown(fake: FakeBroker, capfd: pytest.CaptureFixture[str]) -> None:
     fake.produce("topic", 0, [(None, b"%d" % number) for number in range(3)])
     late = threading.Timer(0.5, lambda: fake.produce("topic", 0, [(None, b"%d" % number) for number in range(3, 9)]))
     late.start()

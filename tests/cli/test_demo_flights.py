@@ -89,7 +89,7 @@ def test_a_flight_is_scheduled_departs_and_arrives() -> None:
         (DIVERTED_LATE, ["scheduled", "departed", "arrived"]),
     ],
 )
-def test_what_did_not_happen_is_not_told(row: dict[str, str], events: list[str | None]) -> None:
+def test_what_did_not_happen_is_not_reported(row: dict[str, str], events: list[str | None]) -> None:
     assert told(row) == events
 
 

@@ -182,7 +182,7 @@ def wait_for_the_end(crew: Crew) -> None:
 
 
 @pytest.mark.broker
-def test_a_member_that_fails_is_told_with_its_last_words(
+def test_a_member_that_fails_is_reported_with_its_last_words(
     ledger: Ledger, broker: SelectedBroker, unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     bad = TASK._replace(

@@ -91,7 +91,7 @@ def test_every_producer_writes_every_codec_and_totals_survive_the_trip(
         admin.delete_topics(topic)
 
 
-def test_nobody_at_the_address_is_one_error() -> None:
+def test_no_broker_at_the_address_is_one_error() -> None:
     (port,) = free_ports(1)
     ended = demo("--bootstrap", f"127.0.0.1:{port}", "--records", "100")
     assert ended.returncode == 1

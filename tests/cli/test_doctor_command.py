@@ -210,7 +210,7 @@ def test_an_instance_id_that_two_have(broker: SelectedBroker, topic: str, unique
 
 
 @pytest.mark.broker
-def test_a_rebalance_that_waits_for_one_who_does_not_poll(
+def test_a_rebalance_that_waits_for_a_member_that_does_not_poll(
     broker: SelectedBroker, topic: str, unique: Name, doctor: Doctor
 ) -> None:
     group = unique("group")
@@ -300,7 +300,7 @@ def test_who_has_written_to_the_offsets_topic_is_heard(broker: SelectedBroker, t
 
 
 @pytest.mark.parametrize("answers", [0, 1])
-def test_a_leader_that_does_not_answer_is_not_taken_for_a_silent_group(answers: int) -> None:
+def test_a_leader_that_does_not_respond_is_not_taken_for_a_silent_group(answers: int) -> None:
     place = TopicPartition("__consumer_offsets", 0)
     with FakeBroker(topics={place.topic: 1}) as fake, Admin(fake.bootstrap, default_api_timeout_ms=1000) as admin:
 
@@ -355,7 +355,7 @@ def unkind() -> Iterator[RealBroker]:
 
 
 @pytest.mark.broker
-def test_an_advertised_address_that_nobody_can_reach(unkind: RealBroker, doctor: Doctor) -> None:
+def test_an_advertised_address_that_cannot_be_reached(unkind: RealBroker, doctor: Doctor) -> None:
     told = doctor(unkind.behind_proxy())
     advertised = unkind.node.layout.advertised_ports["PROXIED"]
     assert f"127.0.0.1:{advertised}, which cannot be reached" in told["found"]["listeners"]["what"]

@@ -409,7 +409,7 @@ def test_what_the_coordinator_decides_is_not_held_against_settings() -> None:
         assert found_by(next(rule for rule in RULES if rule.name == name), facts) == [], name
 
 
-def test_a_fact_that_cannot_be_had_is_told_and_leaves_the_other_rules_alone() -> None:
+def test_a_fact_that_cannot_be_had_is_reported_and_leaves_the_other_rules_alone() -> None:
     class Case:
         settings = SETTINGS
 

@@ -38,7 +38,7 @@ def commands() -> Iterator[tuple[str, Callable[..., Any]]]:
 ALL = dict(commands())
 
 
-def test_there_are_as_many_as_somebody_once_counted() -> None:
+def test_there_are_as_many_as_were_once_counted() -> None:
     assert len(ALL) >= 37
     assert {"group lag", "group offsets reset", "doctor", "consume", "topic create"} <= set(ALL)
 

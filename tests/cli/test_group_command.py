@@ -241,7 +241,7 @@ def reset(fake: FakeBroker, *arguments: str, code: int = 0) -> dict[TopicPartiti
     return {one: at.offset for one, at in sorted(fake.group("group").offsets.items())}
 
 
-def test_of_a_file_only_the_topics_that_are_asked_for(
+def test_of_a_file_only_the_topics_that_are_requested(
     fake: FakeBroker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "offsets.json"

@@ -60,7 +60,7 @@ def shown(rebalances: tuple[RebalanceRecord, ...], now: float) -> str:
     return console.file.getvalue()
 
 
-def test_who_came_and_why_orders_the_terminal_nothing() -> None:
+def test_member_names_and_reasons_order_the_terminal_nothing() -> None:
     named = TOLD._replace(members_joined=frozenset({"\x1b[2Jm3"}), troubles=("\x9b2Jraised",))
     said = shown((named,), 9.0)
     assert "came \\x1b[2Jm3" in said

@@ -188,7 +188,7 @@ def test_retire_deletes_what_is_old_and_never_the_newest(region: Region, command
         assert len(books.names("state", "billing")) == 1
 
 
-def test_both_ask_first_and_no_is_no(
+def test_both_prompt_first_and_no_is_no(
     region: Region, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked: list[str] = []

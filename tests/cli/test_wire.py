@@ -224,7 +224,7 @@ def test_a_file_that_is_not_there_is_no_base64(capsys: pytest.CaptureFixture[str
     assert "there is no such file" in err
 
 
-def test_apis_of_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+def test_apis_that_no_broker_has(capsys: pytest.CaptureFixture[str]) -> None:
     code, _, err = run(capsys, "apis", "--bootstrap", "127.0.0.1:1")
     assert code == 1
     assert "cannot reach the broker" in err

@@ -190,7 +190,7 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
     assert [one["check"] for one in json.loads(capsys.readouterr().out)] == [check.id for check in CHECKS]
 
 
-def test_what_an_error_tells_of_orders_the_terminal_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_an_error_has_orders_the_terminal_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / ("far/" * 30) / "\x1b[31mno.json"
     assert main(["conformance", "compare", str(path), str(tmp_path / "other.json")]) == 3
     said = capsys.readouterr().err

@@ -166,7 +166,7 @@ def test_broker_that_loads_in_no_time_is_not_judged_on_loading() -> None:
         ("JoinGroup", "REBALANCE_IN_PROGRESS", "A10a"),
     ],
 )
-def test_broker_that_answers_before_it_knows_is_caught(api: str, code: str, check: str) -> None:
+def test_broker_that_responds_before_it_knows_is_caught(api: str, code: str, check: str) -> None:
     with FakeBroker() as broker:
         operator = Puppeteer(broker)
         loads(broker, operator, SOUND | {api: ErrorCode[code]})

@@ -40,7 +40,7 @@ def test_the_number_of_checks_is_the_same_wherever_it_is_printed() -> None:
 
 
 @pytest.mark.parametrize("subject", JUDGE["SUBJECTS"], ids=lambda subject: subject.file)
-def test_a_kept_report_has_every_check_that_its_command_asks_for(subject: Any) -> None:
+def test_a_kept_report_has_every_check_that_its_command_requests(subject: Any) -> None:
     options = subject.options
     selection = Selection.of(option(options, "--only"), CHECKS, option(options, "--skip"))
     wanted = {check.id for check in CHECKS if selection.takes(check, -1)}

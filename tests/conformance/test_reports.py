@@ -39,7 +39,7 @@ def report(*results: Result, name: str = "a <broker>") -> Report:
 
 @pytest.mark.parametrize("option", ["--user", "--stranger"])
 @pytest.mark.parametrize("between", [" ", "="])
-def test_the_command_is_told_without_passwords(option: str, between: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_is_shown_without_passwords(option: str, between: str, monkeypatch: pytest.MonkeyPatch) -> None:
     typed = f"kohort conformance {option}{between}me:can4ry=9 --only B1 --property a=b:c"
     monkeypatch.setattr("sys.argv", typed.split())
     assert conformance._command() == f"kohort conformance {option}{between}me:... --only B1 --property a=b:c"
@@ -93,7 +93,7 @@ def test_junit_is_xml_with_the_counts() -> None:
     assert "25 UNKNOWN_MEMBER_ID" in (failure.text or "")
 
 
-def test_markdown_tells_how_to_run_it_again() -> None:
+def test_markdown_has_the_command_to_run_it_again() -> None:
     page = markdown.render(WHOLE, CHECKS)
     assert "### D1a: While Stable" in page
     assert "--only D1a@4`" in page
@@ -143,7 +143,7 @@ def test_markdown_holds_what_a_broker_says_as_text_and_nothing_else() -> None:
 @pytest.mark.parametrize(
     "text", ["# x", "- x", "1. x", "a_b_", "a*b*", "<b>", "a`b", "[a](b)", "http://a", "ftp://a", "a | b", "a@b.c", "é"]
 )
-def test_whatever_markdown_may_read_is_a_code_span(text: str) -> None:
+def test_all_that_markdown_may_read_is_a_code_span(text: str) -> None:
     assert markdown.inline(text) == (f"`{text}`" if "`" not in text else f"``{text}``")
 
 
@@ -182,7 +182,7 @@ def test_junit_says_that_a_run_ended_early() -> None:
     assert error.get("message") == "the run ended early: SIGINT was received"
 
 
-def test_html_holds_all_frames_and_asks_nobody() -> None:
+def test_html_holds_all_frames_and_loads_nothing() -> None:
     page = html.render(WHOLE, CHECKS, TITLES)
     assert "<title>Conformance of a &lt;broker&gt;</title>" in page
     assert not re.search(r"(src|href)=|https?://|import\(", page)
@@ -250,7 +250,7 @@ def test_checks_are_well_formed() -> None:
         assert check.versions_with(0, 99), f"{check.id} can never run"
 
 
-def test_error_codes_are_told_by_name_and_blobs_are_cut() -> None:
+def test_error_codes_are_reported_by_name_and_blobs_are_cut() -> None:
     assert readable(HeartbeatResponse(error_code=27)) == {"error_code": "27 REBALANCE_IN_PROGRESS"}
     assert readable({"metadata": b"x" * 100})["metadata"].endswith("(100 bytes)")
     assert readable({"metadata": b"\x00\x01"}) == {"metadata": "0x0001"}

@@ -61,7 +61,7 @@ def test_tasks_are_in_the_order_of_their_numbers() -> None:
     assert decode(encode(whole)) == whole
 
 
-def test_the_form_is_one_whatever_the_order_of_making() -> None:
+def test_the_form_is_one_in_any_order_of_making() -> None:
     a, b = cut(0, {P1: 2, P0: 1}), cut(0, {P0: 1, P1: 2})
     assert encode(Manifest("r", "g", 1, 1, 1, (a,))) == encode(Manifest("r", "g", 1, 1, 1, (b,)))
 
@@ -114,7 +114,7 @@ def test_every_flipped_bit_is_refused() -> None:
         framed(encode(manifest())[HEAD_BYTES:].replace(b'"sha256":"', b'"sha256":"../../')),
     ],
 )
-def test_what_somebody_else_wrote_is_refused_though_its_checksum_is_right(data: bytes) -> None:
+def test_what_another_program_wrote_is_refused_though_its_checksum_is_right(data: bytes) -> None:
     with pytest.raises(AlienManifest):
         decode(data)
 

@@ -127,7 +127,7 @@ def test_a_group_is_in_one_region_and_names_are_compared_whole(world: World) -> 
     assert (world.coordinator("r", "Aa").members(), world.coordinator("other", "BB").members()) == (("a",), ("b",))
 
 
-def test_who_is_not_registered_is_told_so(world: World) -> None:
+def test_a_member_that_is_not_registered_gets_that_error(world: World) -> None:
     two = Two(world)
     with pytest.raises(NotRegisteredError):
         world.coordinator("r", "unknown").look()
@@ -183,7 +183,7 @@ def test_the_last_distinct_contribution_completes_and_all_go_back_to_the_same_ma
         assert offsets(back) == {P0: 10, P1: 7}
 
 
-def test_no_barrier_while_somebody_is_missing_or_moves(world: World) -> None:
+def test_no_barrier_while_a_member_is_missing_or_moves(world: World) -> None:
     two = Two(world)
     two.c.report(two.b, 6, 1)
     assert two.c.begin_checkpoint(two.a, 0).barrier is None
@@ -334,7 +334,7 @@ def test_old_checkpoints_go_by_themselves(world: World) -> None:
 
 
 @pytest.mark.proves("CR-67", "CR-75", "CR-76", "CR-77")
-def test_without_a_checkpoint_everybody_goes_back_to_the_beginning_and_later_ones_keep_theirs(world: World) -> None:
+def test_without_a_checkpoint_all_members_go_back_to_the_beginning_and_later_ones_keep_theirs(world: World) -> None:
     two = Two(world)
     for _ in range(2):
         back = two.c.go_back(two.a, tasks(P0, P1))
@@ -374,7 +374,7 @@ def test_what_another_member_has_started_is_not_contributed(world: World) -> Non
     two.checkpoint(3, 4)
 
 
-def test_whoever_starts_a_task_ends_the_barrier_that_may_have_an_earlier_cut_of_it(world: World) -> None:
+def test_the_start_of_a_task_ends_the_barrier_that_may_have_an_earlier_cut_of_it(world: World) -> None:
     two = Two(world)
     barrier = two.c.begin_checkpoint(two.a, 0).barrier
     assert barrier is not None
@@ -459,14 +459,14 @@ def test_a_checkpoint_is_as_old_as_its_end_so_that_a_short_period_leaves_time_fo
     assert two.c.look().age_s == 2.0
 
 
-def test_a_clock_that_begins_anew_with_the_host_makes_nothing_older(world: World) -> None:
+def test_a_clock_that_begins_again_with_the_host_makes_nothing_older(world: World) -> None:
     two = Two(world)
     world.now = 3.0
     assert two.c.look().age_s == 0.0
 
 
 @pytest.mark.proves("B-32", "I14")
-def test_after_the_host_was_started_anew_periods_pass_again(world: World) -> None:
+def test_after_the_host_was_started_again_periods_pass_again(world: World) -> None:
     two = Two(world)
     two.checkpoint(1, 1)
     world.now = 3.0

@@ -58,7 +58,7 @@ def two(store: MemoryStore) -> tuple[Hand, Hand]:
 
 
 @pytest.mark.proves("CR-03")
-def test_a_coordinator_without_memory_is_registered_with_again_and_the_region_begins_anew() -> None:
+def test_a_coordinator_without_memory_is_registered_with_again_and_the_region_begins_again() -> None:
     store = MemoryStore()
     a, b = two(store)
     a.reads(P0, 0, 1)
@@ -79,7 +79,7 @@ def test_a_coordinator_without_memory_is_registered_with_again_and_the_region_be
 
 
 @pytest.mark.proves("CR-03")
-def test_a_lost_answer_to_registering_again_is_no_other_process() -> None:
+def test_a_lost_response_to_registering_again_is_no_other_process() -> None:
     store = HalfStore()
     a, b = two(store)
     with store.transaction():
@@ -151,7 +151,7 @@ def test_a_member_that_is_gone_holds_up_nothing_and_its_tasks_go_on_elsewhere() 
 
 
 @pytest.mark.proves("CR-85", "CR-62")
-def test_who_said_goodbye_is_not_waited_for_and_the_next_process_has_its_tasks() -> None:
+def test_a_member_that_left_is_not_waited_for_and_the_next_process_has_its_tasks() -> None:
     store = MemoryStore()
     a, b = two(store)
     b.reads(P1, 0)
@@ -167,7 +167,7 @@ def test_who_said_goodbye_is_not_waited_for_and_the_next_process_has_its_tasks()
     assert a.checkpoint(again) == 2
 
 
-def test_a_lease_of_a_clock_that_began_anew_is_none() -> None:
+def test_a_lease_of_a_clock_that_began_again_is_none() -> None:
     hand = alone()
     record = hand.coordinator.record().members["a"]
     assert record.here(hand.now, 30.0)
@@ -206,7 +206,7 @@ def test_the_damaged_manifest_of_a_task_is_an_error() -> None:
 
 
 @pytest.mark.proves("CR-59", "A6")
-def test_a_late_member_completes_for_all_who_have_contributed_before() -> None:
+def test_a_late_member_completes_for_all_that_have_contributed_before() -> None:
     store = MemoryStore()
     a, b = two(store)
     a.member.make_consistent(a.now)
@@ -351,7 +351,7 @@ def test_a_slow_handler_holds_up_a_checkpoint_by_one_record_and_not_by_all_that_
 
 
 @pytest.mark.proves("CR-40", "I14")
-def test_records_that_wait_for_a_checkpoint_which_nobody_begins_keep_no_processor_busy() -> None:
+def test_records_that_wait_for_a_checkpoint_that_never_begins_keep_no_processor_busy() -> None:
     hand = Hand(MemoryStore())
     hand.assigned(P0)
     hand.coordinator.register("b")  # and is not in the group yet
@@ -365,7 +365,7 @@ def test_records_that_wait_for_a_checkpoint_which_nobody_begins_keep_no_processo
     assert hand.now - began > 0.2
 
 
-def test_a_checkpoint_that_was_asked_for_is_taken_after_a_reset_too() -> None:
+def test_a_checkpoint_that_was_requested_is_taken_after_a_reset_too() -> None:
     hand = alone()
     before = hand.member.base
     hand.reads(P0, 2)
@@ -393,7 +393,7 @@ def test_a_drain_that_outlasts_membership_ends_in_a_reset() -> None:
 
 
 @pytest.mark.proves("CR-74", "B-39")
-def test_a_manifest_names_topics_and_epochs_and_a_topic_made_anew_is_refused() -> None:
+def test_a_manifest_names_topics_and_epochs_and_a_topic_created_again_is_refused() -> None:
     hand = alone()
     assert hand.manifest_positions()[P0] == RegionPosition(2, 0, UUID(int=1))
     hand.consumer.epochs[P0] = 3
@@ -411,7 +411,7 @@ def test_a_manifest_names_topics_and_epochs_and_a_topic_made_anew_is_refused() -
 
 
 @pytest.mark.proves("CR-74", "B-39")
-def test_a_topic_made_anew_is_refused_at_an_assignment_without_a_reset() -> None:
+def test_a_topic_created_again_is_refused_at_an_assignment_without_a_reset() -> None:
     hand = alone()
     again = Hand(hand.coordinator.store, "a")  # type: ignore[arg-type]
     again.until(lambda: again.member.state is RegionState.RESET_COMPLETE)
@@ -452,7 +452,7 @@ def test_what_the_consumer_says_of_a_log_ends_the_member_at_once(raised: Excepti
 
 @pytest.mark.proves("CR-73", "CR-74")
 @pytest.mark.parametrize(("start", "expected"), [(9, DataLossError), (1, TruncationError)])
-def test_a_position_that_the_log_does_not_have_tells_loss_from_truncation(
+def test_a_position_that_the_log_does_not_have_distinguishes_loss_from_truncation(
     start: int, expected: type[Exception]
 ) -> None:
     hand = alone()
@@ -485,7 +485,7 @@ def test_a_stranger_in_the_group_is_named() -> None:
 
 
 @pytest.mark.proves("CR-87", "I14")
-def test_partitions_that_nobody_has_any_more_are_named() -> None:
+def test_partitions_without_an_owner_are_named() -> None:
     hand = alone()
     name = client_id("kohort", "r", "a")
     hand.consumer.mates = [GroupMemberDescription("id-1", name, "/10.0.0.1", frozenset({P0}))]

@@ -94,7 +94,7 @@ def test_what_is_handed_over_is_read_on_from_there_and_the_next_checkpoint_has_b
     assert {one.number: name for one, name in record.held.items()} == {0: "a", 1: "a", 2: "b"}
 
 
-def test_while_nobody_has_it_no_checkpoint_begins() -> None:
+def test_without_an_owner_of_it_no_checkpoint_begins() -> None:
     pair = Pair()
     assert pair.handed()
     pair.region.take(pair.a, 0, 2, 2, {})
@@ -116,7 +116,7 @@ def test_what_its_holder_lost_starts_from_the_newest_checkpoint() -> None:
 
 
 @pytest.mark.proves("I8")
-def test_nobody_hands_over_what_is_not_its_own_nor_in_an_epoch_that_is_over() -> None:
+def test_no_member_hands_over_what_is_not_its_own_nor_in_an_epoch_that_is_over() -> None:
     pair = Pair()
     assert not pair.region.hand_over(pair.b, 0, None, 0, cuts({P2: RegionPosition(5)}, b"b"))[1]
     pair.region.request_reset(pair.a, 0, "why", forced=True, generation=None)
@@ -135,7 +135,7 @@ def test_a_cut_from_before_a_checkpoint_is_not_handed_over() -> None:
 
 @pytest.mark.parametrize("whose", ["a", "b"])
 @pytest.mark.parametrize("how", ["starts again", "leaves", "goes back"])
-def test_whoever_took_part_and_forgets_takes_nothing_from_others(whose: str, how: str) -> None:
+def test_a_member_that_took_part_and_forgets_takes_nothing_from_others(whose: str, how: str) -> None:
     pair = Pair()
     pair.move()
     ticket: CheckpointTicket = getattr(pair, whose)

@@ -31,7 +31,7 @@ class Watched(Rig):
         return [(one.kind, one.state.name) for one in self.diary.timeline]
 
 
-def test_a_life_with_a_checkpoint_a_rebalance_and_a_loss_is_told_in_order() -> None:
+def test_a_life_with_a_checkpoint_a_rebalance_and_a_loss_is_reported_in_order() -> None:
     rig = Watched()
     rig.reading(*recs(P0, 0, 1, 2))
     rig.handle(3)
@@ -91,7 +91,7 @@ def unheard(hand: Hand, kind: str) -> None:
 
 
 @pytest.mark.proves("B-43")
-def test_whoever_hears_of_an_assignment_and_raises_does_not_lose_where_it_is_read_from() -> None:
+def test_a_hook_that_raises_at_an_assignment_does_not_lose_where_it_is_read_from() -> None:
     hand = Hand(MemoryStore())
     unheard(hand, "assigned")
     # Without these the consumer would go on where the group has committed, and not where the region has read.
@@ -102,7 +102,7 @@ def test_whoever_hears_of_an_assignment_and_raises_does_not_lose_where_it_is_rea
 
 
 @pytest.mark.proves("CR-85")
-def test_whoever_hears_of_the_end_and_raises_does_not_keep_the_member_from_saying_goodbye() -> None:
+def test_a_hook_that_raises_at_the_end_does_not_keep_the_member_from_leaving() -> None:
     hand = Hand(MemoryStore())
     unheard(hand, "state")
     hand.conductor.stop()

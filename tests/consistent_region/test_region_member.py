@@ -95,7 +95,7 @@ def test_a_revocation_with_nothing_read_needs_no_reset(after_reset: bool) -> Non
 
 
 @pytest.mark.proves("CR-22", "CR-56", "I11")
-def test_a_revocation_after_records_asks_for_one_reset_and_drops_what_is_queued() -> None:
+def test_a_revocation_after_records_requests_one_reset_and_drops_what_is_queued() -> None:
     rig = Rig().reading()
     ready = rig.step(ev.PartitionsRevoked(5))
     assert ready.state is S.CR_RESET_PENDING
@@ -107,7 +107,7 @@ def test_a_revocation_after_records_asks_for_one_reset_and_drops_what_is_queued(
 
 
 @pytest.mark.proves("CR-23")
-def test_who_learns_that_the_reset_is_granted_already_asks_for_none() -> None:
+def test_a_member_that_learns_that_the_reset_is_granted_already_requests_none() -> None:
     rig = Rig().reading()
     rig.sees(epoch=1)
     assert rig.step(ev.PartitionsRevoked(5)).ask == GoBack()
@@ -141,7 +141,7 @@ def test_a_pending_reset_takes_the_new_assignment_and_seeks_at_its_end() -> None
 
 @pytest.mark.proves("CR-27", "B-33")
 @pytest.mark.parametrize("read", [False, True])
-def test_a_loss_asks_for_a_reset_in_every_state_and_commits_nothing(read: bool) -> None:
+def test_a_loss_requests_a_reset_in_every_state_and_commits_nothing(read: bool) -> None:
     rig = Rig().subscribed()
     rig.assigned({P0: 0})
     if read:
@@ -198,7 +198,7 @@ def test_a_record_that_the_state_holds_already_is_never_handed_out() -> None:
 
 
 @pytest.mark.proves("CR-29")
-def test_a_coordinator_that_fails_is_asked_again_later_and_later_and_then_it_is_fatal() -> None:
+def test_requests_to_a_failing_coordinator_come_ever_later_and_then_it_is_fatal() -> None:
     rig = Rig().reading()
     rig.step(ev.PartitionsRevoked(5))
     waits = []
@@ -219,7 +219,7 @@ def test_a_coordinator_that_fails_is_asked_again_later_and_later_and_then_it_is_
 
 
 @pytest.mark.proves("CR-29")
-def test_a_reset_that_was_not_answered_is_asked_for_until_it_is() -> None:
+def test_a_reset_without_a_response_is_requested_until_it_has_one() -> None:
     rig = Rig().reading()
     asks = [rig.step(ev.PartitionsRevoked(5)).ask, rig.ready().ask, rig.ready().ask]
     assert all(isinstance(ask, RequestReset) for ask in asks)
@@ -498,7 +498,7 @@ def test_offset_zero_is_a_start() -> None:
 
 
 @pytest.mark.proves("CR-28")
-def test_rebalances_ask_for_forced_resets_again_and_again() -> None:
+def test_rebalances_request_forced_resets_again_and_again() -> None:
     rig = Rig()
     rig.reading()
     for generation in range(5, 15):

@@ -230,7 +230,7 @@ def test_members_on_many_connections_are_fenced_and_none_loses_what_another_wrot
         coordinators[0].look(old)
 
 
-def test_a_look_asks_the_server_only_when_there_is_news(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_look_queries_the_server_only_after_a_change(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     writer, reader = region(opened()), region(opened())
     ticket = writer.register("a").ticket
     reader.look()
@@ -310,7 +310,7 @@ def test_a_child_after_a_fork_opens_its_own(opened: Opened) -> None:
     assert coordinator.register("b").ticket.incarnation == 3
 
 
-def test_urls_that_cannot_be_are_refused_and_passwords_are_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_invalid_urls_are_refused_and_passwords_are_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigurationError, match="not a PostgreSQL URL"):
         open_store("postgresql://x?nonsense=1")
     store = PostgresStore("postgresql://me:secret@127.0.0.1:1/none", timeout_s=0.5)

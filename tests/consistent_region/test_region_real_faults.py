@@ -151,7 +151,7 @@ def test_a_topic_that_a_pattern_matches_later_is_read_whole_and_missed_when_it_g
 
 @pytest.mark.broker
 @pytest.mark.proves("CR-74", "B-39")
-def test_a_topic_made_anew_is_named_at_the_next_start(several: Several) -> None:
+def test_a_topic_created_again_is_named_at_the_next_start(several: Several) -> None:
     several.produce(100)
     with several.member("one"):
         several.wait(lambda: several.totals()[1] == {"0": 50, "1": 50}, "counted")

@@ -210,7 +210,7 @@ def test_assignors_are_named_as_a_consumer_takes_them() -> None:
 
 
 @pytest.mark.proves("CR-08")
-def test_settings_that_consistency_asks_for(caplog: pytest.LogCaptureFixture) -> None:
+def test_settings_that_consistency_requests(caplog: pytest.LogCaptureFixture) -> None:
     made = settings(enable_auto_commit=True)
     assert "enable_auto_commit" in caplog.text
     assert made["enable_auto_commit"] is False
@@ -263,7 +263,7 @@ class Logs:
         (StartPosition("time", time_ms=5, otherwise="latest"), (70, 100)),
     ],
 )
-def test_whoever_sees_a_topic_first_decides_for_all_of_its_partitions(
+def test_the_first_member_that_sees_a_topic_decides_for_all_of_its_partitions(
     start: StartPosition, expected: tuple[int, int]
 ) -> None:
     found = beginnings([P0], {}, start, Logs())

@@ -127,7 +127,7 @@ def test_a_state_of_ones_own_is_tried_in_the_same_world() -> None:
         Simulation(1, state=DictState)
 
 
-def test_the_runner_goes_on_where_it_stopped_and_tells_what_it_found(
+def test_the_runner_goes_on_where_it_stopped_and_reports_what_it_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(runner, "CHUNK_SEEDS", 2)

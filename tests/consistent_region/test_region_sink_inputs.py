@@ -32,7 +32,7 @@ T0 = TaskId("", 0)
         "postgresql://me:{}@[127.0.0.1:1/db",
     ],
 )
-def test_a_mistyped_url_does_not_tell_its_password(url: str, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_mistyped_url_does_not_show_its_password(url: str, caplog: pytest.LogCaptureFixture) -> None:
     def sink() -> None:
         SqlSink(url.format(SECRET)).open(SinkPlace("r", "g", lambda: ConsumerGroupMetadata("g")))
 

@@ -607,7 +607,7 @@ def test_a_schema_may_hold_semicolons(tmp_path: Path, postgres: RealPostgres) ->
 # --- the frame, and what is refused
 
 
-def test_an_operator_who_goes_back_has_what_comes_then_committed(tmp_path: Path) -> None:
+def test_after_an_operators_reset_what_comes_then_is_committed(tmp_path: Path) -> None:
     books, state = Books(), DictState()
     url = f"sqlite:///{tmp_path}/out.db"
     for number in range(3):
@@ -627,7 +627,7 @@ def test_an_operator_who_goes_back_has_what_comes_then_committed(tmp_path: Path)
     database.close()
 
 
-def test_an_operator_who_goes_back_twice_has_that_checkpoints_effects_once(tmp_path: Path) -> None:
+def test_two_resets_of_an_operator_have_that_checkpoints_effects_once(tmp_path: Path) -> None:
     books, state = Books(), DictState()
     for number in range(4):
         del books.complete[1:]  # back to the first
@@ -772,7 +772,7 @@ def test_what_cannot_work_is_refused_at_once() -> None:
         sink.pre_commit(T0)
 
 
-def test_whatever_ends_the_stopping_of_a_member_its_sinks_and_its_store_are_closed(
+def test_after_any_end_of_the_stop_of_a_member_its_sinks_and_its_store_are_closed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A second Ctrl-C ends the stopping in this way."""

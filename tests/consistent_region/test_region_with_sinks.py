@@ -25,7 +25,7 @@ class Spilled(Exception):
 
 @pytest.mark.broker
 @pytest.mark.proves("CR-83", "I1")
-def test_whatever_ends_a_member_its_output_has_every_record_once(
+def test_after_any_end_of_a_member_its_output_has_every_record_once(
     broker: SelectedBroker, make_topic: Callable[..., str], unique: Callable[[str], str], tmp_path: Path
 ) -> None:
     source, target = make_topic(3), make_topic(2)

@@ -115,7 +115,7 @@ def test_another_store_ends_the_members_that_run() -> None:
         hand.turn(5)
 
 
-def test_an_operator_who_goes_back_is_followed_by_members_that_run_and_that_start() -> None:
+def test_an_operators_reset_is_followed_by_members_that_run_and_that_start() -> None:
     store = MemoryStore()
     hand = with_checkpoints(store)
     assert hand.coordinator.rewind(1) == (2,)

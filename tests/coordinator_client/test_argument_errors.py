@@ -85,7 +85,7 @@ def by_name(slips: list[tuple[str, Call, type[Exception], str]]) -> pytest.MarkD
 
 
 @by_name(SLIPS + WAITING)
-def test_a_slip_is_told_at_the_call_and_the_consumer_goes_on(call: Call, kind: type[Exception], says: str) -> None:
+def test_a_slip_is_raised_at_the_call_and_the_consumer_goes_on(call: Call, kind: type[Exception], says: str) -> None:
     with FakeBroker(topics={"t": 1}) as fake, Consumer(fake.bootstrap, group="g") as consumer:
         with pytest.raises(kind, match=says):
             call(consumer)
@@ -180,7 +180,7 @@ def test_a_poll_of_nothing_is_refused_and_iteration_too(unsaid: Call) -> None:
 
 
 @pytest.mark.parametrize("said", [lambda c: c.assign([]), lambda c: c.subscribe([])])
-def test_nothing_that_was_asked_for_is_polled(said: Call) -> None:
+def test_nothing_that_was_requested_is_polled(said: Call) -> None:
     with FakeBroker(topics={"t": 1}) as fake, Consumer(fake.bootstrap, group="g") as consumer:
         said(consumer)
         assert consumer.poll(0.01) == []
@@ -275,7 +275,7 @@ ADMIN: list[tuple[str, Call, type[Exception], str]] = [
 
 
 @by_name(ADMIN)
-def test_admin_refuses_before_anything_is_asked(call: Call, kind: type[Exception], says: str) -> None:
+def test_admin_refuses_before_any_request(call: Call, kind: type[Exception], says: str) -> None:
     with FakeBroker(topics={"t": 1}) as fake, Admin(fake.bootstrap) as admin:
         with pytest.raises(kind, match=says) as raised:
             call(admin)

@@ -11,7 +11,7 @@ from tests.support.broker_selection import SelectedBroker
 pytestmark = pytest.mark.broker
 
 
-def test_a_partition_that_is_assigned_again_begins_where_it_is_told_to(
+def test_a_partition_that_is_assigned_again_begins_at_its_new_start(
     broker: SelectedBroker, make_topic: Callable[..., str]
 ) -> None:
     topic = make_topic(1)

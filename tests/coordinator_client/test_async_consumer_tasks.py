@@ -25,7 +25,7 @@ def test_without_a_loop_there_is_no_consumer_and_nothing_is_left_of_it() -> None
     assert set(threading.enumerate()) <= before
 
 
-def test_who_gives_up_waiting_for_the_groups_members_does_no_harm() -> None:
+def test_a_caller_that_gives_up_waiting_for_the_groups_members_does_no_harm() -> None:
     async def main() -> None:
         with FakeBroker(topics={"topic": 1}) as fake:
             held = Hold()
@@ -41,7 +41,7 @@ def test_who_gives_up_waiting_for_the_groups_members_does_no_harm() -> None:
 
 
 @pytest.mark.parametrize("turns", range(5))
-def test_a_poll_that_is_cancelled_as_news_arrives_is_cancelled(turns: int) -> None:
+def test_a_poll_that_is_cancelled_as_records_arrive_is_cancelled(turns: int) -> None:
     async def main() -> None:
         with FakeBroker(topics={"topic": 1}) as fake:
             async with AsyncConsumer(fake.bootstrap) as consumer:
@@ -111,7 +111,7 @@ class Slow(RebalanceHooks):
 
 @pytest.mark.proves("B-36")
 @pytest.mark.parametrize("part", [AsyncConsumer.close, AsyncConsumer.unsubscribe])
-def test_who_parts_while_a_hook_of_another_task_runs_waits_for_its_end(
+def test_a_leave_while_a_hook_of_another_task_runs_waits_for_its_end(
     part: Callable[[AsyncConsumer], Coroutine[Any, Any, None]],
 ) -> None:
     async def main() -> None:

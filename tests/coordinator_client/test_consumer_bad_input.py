@@ -93,7 +93,7 @@ def test_a_closed_port_is_an_error_that_says_where() -> None:
 
 
 @pytest.mark.proves("B-24")
-def test_a_listener_that_never_answers_is_left_after_its_timeout() -> None:
+def test_a_listener_that_never_responds_is_left_after_its_timeout() -> None:
     with server(lambda caller: time.sleep(3)) as address, Consumer(address, **HASTY) as consumer:
         consumer.assign([TopicPartition("t", 0)])
         error = poll_until_error(consumer)
@@ -129,7 +129,7 @@ def test_a_broker_too_old_for_static_members_is_named_to_one(api: str, first: in
     assert "2.3" in str(error)
 
 
-def test_something_else_than_kafka_is_told_apart() -> None:
+def test_something_else_than_kafka_is_distinguished() -> None:
     def http(caller: socket.socket) -> None:
         caller.recv(1000)
         caller.sendall(b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n")
@@ -156,7 +156,7 @@ def test_a_frame_of_impossible_length_ends_the_connection(length: bytes) -> None
 
 
 @pytest.mark.proves("B-29")
-def test_a_plaintext_client_on_a_tls_port_is_told_so() -> None:
+def test_a_plaintext_client_on_a_tls_port_gets_that_error() -> None:
     def alert(caller: socket.socket) -> None:
         caller.recv(1000)
         caller.sendall(b"\x15\x03\x03\x00\x02\x02\x46")

@@ -107,7 +107,7 @@ def test_a_record_larger_than_every_limit_still_comes(broker: SelectedBroker, ma
 
 @pytest.mark.broker
 @pytest.mark.proves("B-01")
-def test_an_answer_longer_than_the_limit_is_an_error_in_poll_and_a_higher_limit_reads_it(
+def test_a_response_longer_than_the_limit_is_an_error_in_poll_and_a_higher_limit_reads_it(
     broker: SelectedBroker, make_topic: MakeTopic
 ) -> None:
     topic = make_topic(1)
@@ -203,7 +203,9 @@ def _until_recreated(consumer: Consumer) -> tuple[list[Any], TopicRecreated]:
 
 @pytest.mark.broker
 @pytest.mark.proves("B-39")
-def test_a_topic_deleted_and_made_anew_is_an_error_and_not_a_continuation(broker: SelectedBroker, unique: Name) -> None:
+def test_a_topic_deleted_and_created_again_is_an_error_and_not_a_continuation(
+    broker: SelectedBroker, unique: Name
+) -> None:
     topic = unique("again")
     tp = TopicPartition(topic, 0)
     create_topic(broker.bootstrap, topic)

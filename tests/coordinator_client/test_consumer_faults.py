@@ -135,7 +135,7 @@ def test_a_member_cut_off_longer_than_its_session_emits_and_commits_nothing_more
         *((api, "consumer") for api in ("ConsumerGroupHeartbeat", "OffsetCommit", "OffsetFetch") if EPOCHS),
     ],
 )
-def test_an_answer_lost_to_a_reset_is_asked_for_again(
+def test_a_response_lost_to_a_reset_is_requested_again(
     api: str, protocol: GroupProtocol, unique: Name, proxied: ProxiedCluster
 ) -> None:
     group, topic = unique("group"), unique("topic")

@@ -196,7 +196,7 @@ def test_a_member_its_hooks_and_commits(capsys: pytest.CaptureFixture[str]) -> N
         told(every_point(script, stride=STRIDE), capsys)
 
 
-def test_a_reset_is_told_and_an_error_is_raised(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_reset_is_reported_and_an_error_is_raised(capsys: pytest.CaptureFixture[str]) -> None:
     with FakeBroker(topics={"t": 3}) as fake:
         fake.produce("t", 0, [(b"k", b"v")] * RECORDS)
 

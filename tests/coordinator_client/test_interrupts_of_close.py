@@ -299,7 +299,7 @@ def test_a_close_has_no_more_time_than_it_was_given(fake: FakeBroker) -> None:
     consumer.close()
 
 
-def test_a_hook_whose_answer_is_wrong_is_raised_once_the_group_is_left(fake: FakeBroker) -> None:
+def test_a_wrong_result_of_a_hook_is_raised_once_the_group_is_left(fake: FakeBroker) -> None:
     group = f"g{next(_numbers)}"
     consumer, hooks = member(fake, group)
     hooks.on_revoked = lambda event: "no offsets"  # type: ignore[method-assign, assignment]

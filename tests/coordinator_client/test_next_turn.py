@@ -70,7 +70,7 @@ def test_a_commit_that_waits_for_a_coordinator_is_ended_at_its_deadline() -> Non
     assert isinstance(asked.exception(0), OperationTimeout)
 
 
-def test_a_reset_that_is_to_be_told_wakes_the_caller() -> None:
+def test_a_reset_that_is_to_be_reported_wakes_the_caller() -> None:
     """Its callback runs in the caller's thread, which may wait for records that do not come."""
     place = TopicPartition("t", 0)
     rig = Rig()

@@ -154,7 +154,7 @@ def test_other_partitions_go_on_and_the_error_comes_with_the_next_poll(consumer:
         consumer.poll(0)
 
 
-def test_large_slices_are_decoded_side_by_side_and_told_of_in_order(
+def test_large_slices_are_decoded_side_by_side_and_reported_in_order(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads: set[str] = set()
@@ -203,7 +203,7 @@ def test_what_is_in_hand_when_poll_is_interrupted_comes_with_the_next(
 
 
 @pytest.mark.proves("I12", "B-36")
-def test_what_reached_nobody_comes_with_the_next_poll(consumer: Consumer) -> None:
+def test_what_reached_no_caller_comes_with_the_next_poll(consumer: Consumer) -> None:
     class Watcher:
         def poll_began(self, now: float) -> None: ...
         def poll_failed(self, error: Exception) -> None: ...
@@ -277,7 +277,7 @@ def test_paused_slices_come_after_resume_none_skipped_none_doubled(consumer: Con
 
 
 @pytest.mark.proves("I12")
-def test_whoever_stops_iterating_has_seen_all_that_the_positions_say() -> None:
+def test_a_reader_that_stops_iterating_has_seen_all_that_the_positions_say() -> None:
     with Consumer("127.0.0.1:1", bootstrap_timeout_ms=600_000, max_poll_records=2) as consumer:
         consumer.assign({P0: 100, P1: 100})
         park(consumer, P0, batch(100))

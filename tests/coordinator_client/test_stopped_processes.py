@@ -59,7 +59,7 @@ def told(out: IO[str]) -> list[object]:
 
 @pytest.mark.broker
 @pytest.mark.proves("B-33", "S-12", "F-04")
-def test_a_member_that_was_stopped_past_its_session_is_told_of_its_loss_before_anything_else(
+def test_a_member_that_was_stopped_past_its_session_gets_its_loss_before_anything_else(
     broker: SelectedBroker, make_topic: Callable[..., str], unique: Name
 ) -> None:
     topic, group = make_topic(1), unique("stopped")

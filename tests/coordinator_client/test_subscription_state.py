@@ -333,7 +333,7 @@ def test_topic_marks_go_with_the_subscription() -> None:
 
 
 @pytest.mark.proves("X-04")
-def test_a_paused_consumer_returns_nothing_whatever_happens(caller: Caller) -> None:
+def test_a_paused_consumer_returns_nothing_under_any_events(caller: Caller) -> None:
     caller.marks = caller.marks.pause_all()
     assert caller.fetched() == frozenset()
     caller.rebalance(P, Q, generation=2)

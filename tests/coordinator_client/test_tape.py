@@ -37,7 +37,7 @@ def tape_of_a_member(bootstrap: str, topic: str, path: Path, assignor: str) -> l
 
 @pytest.mark.broker
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_a_member_given_the_same_answers_asks_the_same(
+def test_a_member_with_the_same_responses_sends_the_same_requests(
     broker: RealBroker, topic: str, tmp_path: Path, assignor: str
 ) -> None:
     walk = list(replay(tape_of_a_member(broker.bootstrap, topic, tmp_path / "life.tape", assignor)))
@@ -46,7 +46,7 @@ def test_a_member_given_the_same_answers_asks_the_same(
 
 
 @pytest.mark.parametrize("assignor", ["range", "cooperative-sticky"])
-def test_a_member_given_a_fake_brokers_answers_asks_the_same(tmp_path: Path, assignor: str) -> None:
+def test_a_member_with_a_fake_brokers_responses_sends_the_same_requests(tmp_path: Path, assignor: str) -> None:
     with FakeBroker(topics={"topic": 3}) as fake:
         frames = tape_of_a_member(fake.bootstrap, "topic", tmp_path / "life.tape", assignor)
     walk = list(replay(frames))
@@ -59,7 +59,7 @@ def test_a_member_given_a_fake_brokers_answers_asks_the_same(tmp_path: Path, ass
     assert ended[0].started_at == frames[0].time_s
 
 
-def test_a_replay_shows_where_the_member_would_ask_otherwise(tmp_path: Path) -> None:
+def test_a_replay_shows_the_first_request_that_differs(tmp_path: Path) -> None:
     with pytest.raises(NoMember):
         list(replay([]))
     join = {

@@ -158,7 +158,7 @@ def test_each_step_costs_in_proportion_to_the_partitions() -> None:
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_a_turn_without_news_looks_at_no_partition(paused: bool) -> None:
+def test_a_turn_without_changes_looks_at_no_partition(paused: bool) -> None:
     counts = []
     for count in (FEW, 10 * FEW):
         wide = Wide(count, group="g", enable_auto_commit=True, auto_commit_interval_ms=600_000)
@@ -184,7 +184,7 @@ def test_a_turn_without_news_looks_at_no_partition(paused: bool) -> None:
     assert many["one record was returned"] - few["one record was returned"] <= by_topic, counts
 
 
-def test_committed_offsets_that_are_asked_for_again_are_sorted_out_in_proportion() -> None:
+def test_committed_offsets_that_are_requested_again_are_sorted_out_in_proportion() -> None:
     counts = []
     for count in (FEW, MANY):
         wide = Wide(count, group="g")

@@ -73,7 +73,7 @@ def test_a_slice_copies_nothing() -> None:
     assert pa.py_buffer(columns[10:].offsets).address == whole + 80
 
 
-def test_columns_are_memoryviews_that_nobody_can_write(columns: RecordColumns) -> None:
+def test_columns_are_readonly_memoryviews(columns: RecordColumns) -> None:
     for view, kind in ((columns.offsets, "q"), (columns.timestamps_ms, "q"), (columns.timestamp_types, "b")):
         assert view.readonly
         assert view.format == kind
@@ -300,7 +300,7 @@ class TestArrow:
     codec=st.sampled_from(["none", "lz4"]),
     cut=st.tuples(st.integers(0, 30), st.integers(0, 30)),
 )
-def test_arrow_pickles_and_records_tell_the_same(new: list[Any], codec: str, cut: tuple[int, int]) -> None:
+def test_arrow_pickles_and_records_have_the_same(new: list[Any], codec: str, cut: tuple[int, int]) -> None:
     columns = decode(encode(new, codec=codec))[slice(*cut)]
     expected = new[slice(*cut)]
     for read in (columns, pickle.loads(pickle.dumps(columns)), columns.compact()):

@@ -90,7 +90,7 @@ for _codec in (1, 2, 3, 4):
 
 @pytest.mark.proves("B-07", "B-08", "B-09", "B-10", "B-11", "B-14")
 @pytest.mark.parametrize("lie", LIES)
-def test_a_lie_is_refused_with_its_place(decode: Callable[..., Any], lie: str) -> None:
+def test_a_false_length_is_refused_with_its_place(decode: Callable[..., Any], lie: str) -> None:
     with pytest.raises(CorruptRecord) as raised:
         decode(LIES[lie], topic="t", partition=3)
     offset = int.from_bytes(LIES[lie][:8], "big")
@@ -131,7 +131,7 @@ LEGACY_LIES = {
 
 @pytest.mark.proves("B-09", "B-12", "B-14")
 @pytest.mark.parametrize("lie", LEGACY_LIES)
-def test_a_lie_in_an_old_message_is_refused_with_its_place(decode: Callable[..., Any], lie: str) -> None:
+def test_a_false_length_in_an_old_message_is_refused_with_its_place(decode: Callable[..., Any], lie: str) -> None:
     with pytest.raises(CorruptRecord) as raised:
         decode(LEGACY_LIES[lie], topic="t", partition=3)
     assert raised.value.place == {"topic": "t", "partition": 3, "offset": int.from_bytes(LEGACY_LIES[lie][:8], "big")}
@@ -271,7 +271,7 @@ class TestSkipBatch:
             read = decode(bad, on_corrupt="skip_batch", high_watermark=high_watermark)
             assert (read.next_offset, len(read.corrupt)) == (1, 1)
 
-    def test_a_sound_batch_behind_it_decides_whatever_it_claims(self, decode: Callable[..., Any]) -> None:
+    def test_a_sound_batch_behind_it_decides_against_any_claim(self, decode: Callable[..., Any]) -> None:
         bad = (1 << 62).to_bytes(8, "big") + GOOD[8:-1] + b"?"
         following = wire.encode([(b"k", b"v", 1)], base_offset=7)
         read = decode(bad + following, from_offset=5, on_corrupt="skip_batch", high_watermark=8)

@@ -11,7 +11,7 @@ CAP_BYTES = 64 * MIB
 
 @pytest.mark.proves("B-13")
 @pytest.mark.parametrize("name", HOSTILE)
-def test_no_hostile_answer_costs_more_than_the_cap_and_16_mib(name: str) -> None:
+def test_no_hostile_response_costs_more_than_the_cap_and_16_mib(name: str) -> None:
     data = HOSTILE[name]()
     peak, outcome = measured(data)
     assert peak < CAP_BYTES + 16 * MIB, f"{peak / MIB:.0f} MiB for {len(data) / MIB:.2f} MiB: {outcome}"

@@ -90,7 +90,7 @@ def test_the_index_spares_the_walk(path: Path) -> None:
     ],
     ids=["inside a batch", "past the end", "negative", "past its offset", "backwards"],
 )
-def test_an_index_that_lies_is_worse_than_none_and_treated_so(path: Path, lie: list[tuple[int, int]]) -> None:
+def test_a_false_index_is_worse_than_none_and_treated_so(path: Path, lie: list[tuple[int, int]]) -> None:
     write_index(path, lie)
     with open_segment(path) as segment:
         for offset in (BASE, BASE + 15, BASE + 399):

@@ -332,7 +332,7 @@ def test_an_address_with_a_password_in_it_is_refused_without_it(address: str) ->
 
 
 @pytest.mark.parametrize("typed", ["sasl.password:{}", "sasl.password: {}", "sasl.password {}"])
-def test_a_mistyped_property_is_told_without_its_value(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_mistyped_property_is_reported_without_its_value(typed: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["group", "list", "-b", "127.0.0.1:1", "-X", typed.format(CANARY)]) == 1
     said = capsys.readouterr().err
     assert "not a property: 'sasl.password'" in said

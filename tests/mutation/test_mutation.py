@@ -290,7 +290,7 @@ def test_code_that_no_function_runs_needs_a_process_of_its_own(tree: Path, warm:
         warm.run(tree / "coordinator_client/x.py", SOURCE, f"{SOURCE}x = 1\n", [], [])
 
 
-def test_the_map_is_made_anew_for_changed_tests_only(tree: Path, tmp_path: Path) -> None:
+def test_the_map_is_made_again_for_changed_tests_only(tree: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()
     first = killer_map(tree, out)

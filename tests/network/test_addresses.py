@@ -16,7 +16,7 @@ from tests.coordinator_client.consumer_helpers import read
 A, B = Endpoint("a", 1), Endpoint("b", 1)
 
 
-def test_the_others_go_first_until_an_address_that_was_late_answers() -> None:
+def test_the_others_go_first_until_an_address_that_was_late_responds() -> None:
     known = ConnectionStates((A, B), Backoff(50, 1000), lambda: 0.5)
     known.answered(A, {})
     assert known.pick([A, B], 0.0) == A  # a connection is open there

@@ -47,7 +47,7 @@ def test_attempts_are_values() -> None:
         ("by_duration:P1DT1M0.5S", True, 0),
     ],
 )
-def test_what_each_policy_asks_for(policy: str, below_start: bool | None, timestamp: int | None) -> None:
+def test_what_each_policy_requests(policy: str, below_start: bool | None, timestamp: int | None) -> None:
     assert ResetPolicy.of(policy).timestamp(10_000_000, below_start=below_start) == timestamp
 
 

@@ -53,7 +53,7 @@ class Rig:
         self.answer("ApiVersions", version, correlation_id, ApiVersionsResponse(error_code=code, api_keys=keys))
 
 
-def test_versions_are_asked_first_and_everything_else_waits() -> None:
+def test_versions_are_requested_first_and_everything_else_waits() -> None:
     rig = Rig()
     rig.ask()
     assert rig.sent() == []
@@ -68,7 +68,7 @@ def test_versions_are_asked_first_and_everything_else_waits() -> None:
     assert (outcome.value.error_code, outcome.version) == (27, version)
 
 
-def test_known_ranges_spare_the_question() -> None:
+def test_known_ranges_spare_the_request() -> None:
     rig = Rig(ALL)
     rig.ask(at_most=2)
     rig.connection.opened(0.0)
@@ -76,7 +76,7 @@ def test_known_ranges_spare_the_question() -> None:
 
 
 @pytest.mark.proves("E-08")
-def test_a_broker_that_does_not_know_our_version_of_the_question_is_asked_in_version_0() -> None:
+def test_a_broker_that_does_not_know_our_version_of_api_versions_gets_version_0() -> None:
     rig = Rig()
     rig.connection.opened(0.0)
     ((_, _, correlation_id),) = rig.sent()
@@ -102,7 +102,7 @@ def test_a_broker_that_is_too_old_refuses_one_request_and_serves_others() -> Non
     assert rig.connection.stage is Stage.READY
 
 
-def test_an_error_in_the_version_answer_ends_the_connection() -> None:
+def test_an_error_in_the_version_response_ends_the_connection() -> None:
     rig = Rig()
     rig.connection.opened(0.0)
     ((_, version, correlation_id),) = rig.sent()
@@ -112,7 +112,7 @@ def test_an_error_in_the_version_answer_ends_the_connection() -> None:
 
 @pytest.mark.proves("B-03")
 @pytest.mark.parametrize("shift", [1, -1, 1000])
-def test_an_answer_to_another_question_reaches_nobody(shift: int) -> None:
+def test_a_response_to_another_request_reaches_no_caller(shift: int) -> None:
     rig = Rig(ALL)
     rig.ask()
     rig.connection.opened(0.0)
@@ -123,7 +123,7 @@ def test_an_answer_to_another_question_reaches_nobody(shift: int) -> None:
 
 
 @pytest.mark.proves("B-24")
-def test_a_request_without_an_answer_is_overdue_at_its_time_and_everyone_is_told() -> None:
+def test_a_request_without_a_response_is_overdue_at_its_time_and_every_waiter_gets_the_error() -> None:
     rig = Rig(ALL)
     slow, quick = rig.ask(timeout_s=9.0), rig.ask(timeout_s=5.0)
     rig.connection.opened(0.0)
@@ -210,7 +210,7 @@ def test_a_response_leads_to_the_next_request_until_it_is_left_to_the_connection
         assert frame[:4] == (len(frame) - 4).to_bytes(4, "big")
         assert frame[4:8] == (12).to_bytes(2, "big") + version.to_bytes(2, "big")
         assert frame[8:12] == correlation_id.to_bytes(4, "big")
-        assert frame.endswith(b"\x00\x04test\x00" + body)
+        assert bytes(frame).endswith(b"\x00\x04test\x00" + body)
     ((ask, outcome),) = rig.answer("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=27))
     assert ask is follower.ask
     assert isinstance(outcome, ResponseReceived)

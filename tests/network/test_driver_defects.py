@@ -32,7 +32,7 @@ def lists(bootstrap: str) -> tuple[Any, Callable[[], object]]:
 
 
 @pytest.mark.parametrize("face", [polls, sends, lists])
-def test_a_driver_that_has_ended_is_told_of_and_so_it_is_again(
+def test_a_driver_that_has_ended_is_reported_and_so_it_is_again(
     face: Callable[[str], tuple[Any, Callable[[], object]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
@@ -79,7 +79,7 @@ def test_a_member_whose_driver_has_ended_closes_at_once(monkeypatch: pytest.Monk
         asyncio.run(asynchronous())
 
 
-def test_a_wakeup_that_nobody_heard_is_for_polls_only() -> None:
+def test_a_wakeup_without_a_waiting_poll_is_for_polls_only() -> None:
     with FakeBroker(topics={"topic": 1}) as fake, Consumer(fake.bootstrap) as consumer:
         consumer.wakeup()
         session, waits = consumer._session, 0

@@ -28,7 +28,7 @@ def test_a_topic_that_an_empty_broker_does_not_know_is_there_all_the_same() -> N
 
 
 @pytest.mark.proves("B-18")
-def test_all_topics_are_not_none_because_an_empty_broker_was_asked() -> None:
+def test_all_topics_are_not_none_because_of_an_empty_broker() -> None:
     rig = Rig()
     rig.turn(0.0)
     rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 2}), 12), 0.0)

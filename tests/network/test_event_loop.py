@@ -58,7 +58,7 @@ def test_the_first_have_a_thread_each_and_more_share_them(made: Callable[[int], 
     assert threads() == before
 
 
-def test_who_shares_a_thread_notices_neither_a_defect_nor_an_end_of_a_neighbour(
+def test_a_client_that_shares_a_thread_notices_neither_a_defect_nor_an_end_of_a_neighbour(
     made: Callable[[int], list[Consumer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_loop, "MOST_LOOPS", 1)
@@ -78,7 +78,7 @@ def test_who_shares_a_thread_notices_neither_a_defect_nor_an_end_of_a_neighbour(
     assert len(staying.assignment) == 2
 
 
-def test_a_thread_that_ends_by_a_defect_takes_its_drivers_along_and_nobody_after_them(
+def test_a_thread_that_ends_by_a_defect_takes_its_drivers_along_and_no_later_ones(
     made: Callable[[int], list[Consumer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(event_loop, "MOST_LOOPS", 1)

@@ -78,7 +78,7 @@ def test_a_guard_refuses_its_owner_and_stays_held() -> None:
     assert not guard.owned
 
 
-def test_who_is_interrupted_while_waiting_for_a_guard_does_not_release_it(alarm: None) -> None:
+def test_a_thread_that_is_interrupted_while_waiting_for_a_guard_does_not_release_it(alarm: None) -> None:
     guard, held, go = Guard(Refused), threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -133,7 +133,7 @@ def test_a_bell_wakes_all_that_wait() -> None:
         thread.join(120)
 
 
-def test_a_wait_is_interrupted_and_the_next_ring_is_heard(alarm: None) -> None:
+def test_a_wait_is_interrupted_and_the_next_ring_is_noticed(alarm: None) -> None:
     bell = Bell()
     threading.Timer(0.05, interrupt).start()
     with pytest.raises(Alarm):

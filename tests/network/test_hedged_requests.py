@@ -51,7 +51,7 @@ def answered(value: Any) -> ResponseReceived:
     return ResponseReceived(value, version=1)
 
 
-def test_one_that_answers_in_time_is_asked_alone() -> None:
+def test_one_that_responds_in_time_gets_the_only_request() -> None:
     table = Table(FIRST, SECOND)
     table.ask()
     assert table.turn(1.9) == [FIRST]
@@ -83,7 +83,7 @@ def test_who_was_waited_for_in_vain_is_asked_last_from_then_on() -> None:
     assert [endpoint for endpoint, _ in table.sent] == [FIRST, SECOND, SECOND]
 
 
-def test_what_fails_is_told_when_nobody_is_waited_for() -> None:
+def test_what_fails_is_reported_without_a_waiter() -> None:
     table = Table(FIRST, SECOND)
     table.ask()
     table.turn(2.0)
@@ -112,7 +112,7 @@ def test_after_its_time_a_request_goes_to_no_other_broker() -> None:
     assert len(table.sent) == 1
 
 
-def test_what_cannot_be_sent_is_told_at_once() -> None:
+def test_what_cannot_be_sent_is_an_error_at_once() -> None:
     table = Table(FIRST, SECOND)
     table.ask()
     table.turn(2.0)

@@ -61,7 +61,7 @@ def test_lines_of_a_rebalance_name_group_member_and_generation(
             assert vars(record)["client_id"]
 
 
-def test_a_lost_membership_is_told_of_as_the_one_it_was(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_lost_membership_is_reported_as_the_one_it_was(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kohort")
     with FakeBroker(topics={"topic": 2}) as fake:
         with Consumer(fake.bootstrap, group="g", heartbeat_interval_ms=50) as consumer:
@@ -90,7 +90,7 @@ def test_a_position_that_is_chosen_names_its_partition(
     assert {(one["member"], one["generation"]) for one in resets} == {(me.member_id, me.generation)}
 
 
-def test_a_connection_that_ends_tells_of_its_client(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_connection_that_ends_reports_its_client(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "kohort")
     with FakeBroker(topics={"topic": 1}, versions={"InitProducerId": None}) as fake:
         with Consumer(fake.bootstrap, client_id="reader", group="g") as consumer:
@@ -130,7 +130,7 @@ def test_a_record_that_is_handled_again_stays_as_it_is(caplog: pytest.LogCapture
     assert caplog.messages == [before, before] == ["odd [client_id=c group=g]"] * 2
 
 
-def test_a_line_that_cannot_be_written_ends_nobody(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_line_that_cannot_be_written_ends_no_process(capsys: pytest.CaptureFixture[str]) -> None:
     logger = logging.Logger("kohort.alone")
     logger.addFilter(WhoFilter())
     logger.addHandler(logging.StreamHandler())

@@ -60,7 +60,7 @@ def test_a_partition_of_a_number_that_cannot_be_is_not_planned_for() -> None:
 
 
 @pytest.mark.proves("B-18")
-def test_an_answer_without_brokers_or_partitions_keeps_the_old_view() -> None:
+def test_a_response_without_brokers_or_partitions_keeps_the_old_view() -> None:
     after = VIEW.updated(answer(topic("t", {}), nodes=()), asked={"t"})
     assert after.brokers == VIEW.brokers
     assert after.topics == VIEW.topics
@@ -81,7 +81,7 @@ def test_an_answer_from_a_broker_that_has_not_heard_of_the_election_is_not_belie
     assert leader.node == 1
 
 
-def test_a_topic_made_anew_starts_over_with_its_epochs() -> None:
+def test_a_topic_created_again_starts_over_with_its_epochs() -> None:
     after = VIEW.updated(answer(topic("t", {0: (2, 0)}, topic_id=uuid.UUID(int=8))), asked={"t"})
     found = after.partition(TopicPartition("t", 0))
     assert found is not None
@@ -101,7 +101,7 @@ def test_all_topics_replace_what_was_known_and_some_do_not() -> None:
     assert "t" not in VIEW.updated(answer(topic("u", {0: (1, 0)})), asked=None).topics
 
 
-def test_a_newer_leader_told_by_a_fetch_is_believed_an_older_one_is_not() -> None:
+def test_a_newer_leader_from_a_fetch_is_believed_an_older_one_is_not() -> None:
     partition = TopicPartition("t", 0)
     assert VIEW.with_leaders([]) is VIEW
     assert VIEW.with_leaders([(partition, 2, 5), (partition, -1, 9), (TopicPartition("x", 0), 1, 9)]) is VIEW
@@ -138,7 +138,7 @@ def ask(one: MetadataRefresher, now: float) -> list[str] | None:
     return None if request.topics is None else [str(each.name) for each in request.topics]
 
 
-def test_what_was_never_asked_for_is_asked_at_once_and_then_kept_fresh() -> None:
+def test_what_was_never_requested_is_requested_at_once_and_then_kept_fresh() -> None:
     one = keeper()
     assert ask(one, 0.0) == []  # brokers, to begin with
     assert one.next_request(0.0) is None  # one at a time
@@ -170,7 +170,7 @@ def test_the_setting_says_whether_a_client_creates_topics(allowed: bool) -> None
     assert ask.request.allow_auto_topic_creation is allowed
 
 
-def test_a_missing_topic_is_asked_for_ever_more_slowly() -> None:
+def test_a_missing_topic_is_requested_ever_more_slowly() -> None:
     one = keeper()
     one.set_topics(WantedTopics(frozenset({"t"})))
     now, waits = 0.0, []
@@ -220,7 +220,7 @@ def test_only_missing_topics_of_other_members_slow_the_requests(mine: frozenset[
     assert least <= requests <= most
 
 
-def test_stale_asks_again_but_no_faster_than_the_backoff() -> None:
+def test_stale_is_retried_but_no_faster_than_the_backoff() -> None:
     one = keeper()
     one.set_topics(WantedTopics(frozenset({"t"})))
     ask(one, 0.0)
@@ -255,7 +255,7 @@ def test_what_nobody_wanted_for_a_while_is_asked_for_anew(under_way: bool) -> No
     assert ask(one, 1.0) == ["t"]
 
 
-def test_a_topic_that_was_not_among_all_is_asked_for_when_it_is_wanted() -> None:
+def test_a_topic_that_was_not_among_all_is_requested_when_it_is_wanted() -> None:
     one = keeper()
     one.add_all_topics()
     assert ask(one, 0.0) is None
@@ -279,7 +279,7 @@ def test_needs_of_look_ups_count() -> None:
     assert one.names == frozenset()
 
 
-def test_a_view_forgets_what_nobody_asks_about() -> None:
+def test_a_view_forgets_what_is_not_requested() -> None:
     assert VIEW.forgetting([]).topics == {}
     assert isinstance(VIEW.forgetting(["t"]), ClusterView)
     assert "t" in VIEW.forgetting(["t"]).topics

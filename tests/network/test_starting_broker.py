@@ -13,7 +13,7 @@ UNKNOWN_TOPIC = 3
 
 @pytest.mark.proves("B-18")
 @pytest.mark.parametrize("subscription", [{"topics": ["topic"]}, {"pattern": "top.*"}], ids=["by name", "by pattern"])
-def test_an_answer_without_brokers_takes_no_topic_away(subscription: dict[str, Any]) -> None:
+def test_a_response_without_brokers_takes_no_topic_away(subscription: dict[str, Any]) -> None:
     asked: list[Call] = []
 
     def know_nothing(answer: Any) -> Any:

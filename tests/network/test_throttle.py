@@ -71,7 +71,7 @@ def test_silence_for_ever_is_believed_for_a_while_and_said_once(caplog: pytest.L
     assert "broker:9092 requested a throttle time of 2147484 s" in said
 
 
-def test_what_asks_for_nothing_changes_nothing() -> None:
+def test_what_requests_nothing_changes_nothing() -> None:
     throttle = Throttle()
     for answer in (FetchResponse(), FetchResponse(throttle_time_ms=-5), None):
         throttle.on_response(answer, 1.0, "b")

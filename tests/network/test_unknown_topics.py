@@ -30,7 +30,7 @@ def test_a_topic_that_brokers_keep_calling_unknown_is_given_up_long_before_the_t
 
 
 @pytest.mark.proves("B-27")
-def test_it_takes_one_more_answer_to_give_a_topic_up() -> None:
+def test_it_takes_one_more_response_to_give_a_topic_up() -> None:
     """The one that knew of none may be a broker that has just started, and the others silent meanwhile."""
     silence = Hold()
     answered: list[Call] = []

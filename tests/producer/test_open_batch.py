@@ -229,7 +229,7 @@ def test_one_wake_up_is_enough_for_the_timers_of_many_batches() -> None:
         assert not woken
 
 
-def test_a_topic_with_more_partitions_has_its_keys_spread_anew() -> None:
+def test_a_topic_with_more_partitions_has_its_keys_spread_again() -> None:
     with FakeBroker(topics={"t": 1}) as fake, Producer(fake.bootstrap, metadata_max_age_ms=50) as producer:
         assert producer.send("t", b"x", key=b"k").result(PATIENCE_S).partition == 0
         fake.add_partitions("t", 40)

@@ -192,7 +192,7 @@ def test_send_arrow(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> Non
     told(every_point(script, stride=STRIDE), capsys)
 
 
-def test_a_failure_is_told_by_flush_once_at_least(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_failure_is_raised_by_flush_once_at_least(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
     """`flush` forgets what it raises, and raises it though an interrupt ended the first call."""
 
     def script() -> None:

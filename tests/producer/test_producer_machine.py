@@ -30,7 +30,7 @@ def ready(**settings: Any) -> World:
 
 
 @pytest.mark.parametrize("first", range(0, 120, 20))
-def test_every_record_is_in_the_log_once_and_in_order_whatever_breaks(first: int) -> None:
+def test_every_record_is_in_the_log_once_and_in_order_under_any_faults(first: int) -> None:
     resent = 0
     for seed in range(first, first + 20):
         world = World(seed)
@@ -70,7 +70,7 @@ def _values(records: bytes) -> list[bytes]:
 
 
 @pytest.mark.parametrize("code", [45, 59, 47])
-def test_a_broker_that_lost_count_is_counted_for_anew_under_the_next_epoch(code: int) -> None:
+def test_a_broker_that_lost_count_is_counted_for_again_under_the_next_epoch(code: int) -> None:
     world = ready()
     world.send(b"first", 0)
     world.calm()
@@ -165,7 +165,7 @@ def test_numbers_that_others_took_meanwhile_cost_one_epoch_and_no_record() -> No
     assert world.core.transactions.producer.epoch == 1
 
 
-def test_a_record_that_nobody_takes_is_given_up_and_said_whether_it_left() -> None:
+def test_a_record_that_no_broker_takes_is_given_up_and_said_whether_it_left() -> None:
     world = ready(delivery_timeout_ms=60_000, request_timeout_ms=1_000)
     world.code_of = lambda place: 19
     batch = world.send(b"x", 0)
@@ -285,7 +285,7 @@ def test_a_partition_that_moves_is_followed_only_when_nothing_is_in_flight() -> 
     assert world.logs[P0].values == [b"x" * 120, b"y" * 120]
 
 
-def test_a_request_holds_no_more_than_it_may_and_nobody_starves() -> None:
+def test_a_request_holds_no_more_than_it_may_and_no_partition_starves() -> None:
     world = ready(nodes=1, max_request_bytes=250, batch_bytes=100, max_in_flight=1)
     for _ in range(3):
         for partition in range(3):
@@ -298,7 +298,7 @@ def test_a_request_holds_no_more_than_it_may_and_nobody_starves() -> None:
     assert [len(log.values) for log in world.logs.values()] == [3, 3, 3]
 
 
-def test_errors_of_a_topic_are_for_who_sends_to_it() -> None:
+def test_errors_of_a_topic_are_for_calls_that_send_to_it() -> None:
     world = ready()
     assert world.partitions("secret") is None
     world.core.put_error(AuthorizationFailed("not allowed to read the topic", topic="secret"))
@@ -318,7 +318,7 @@ def test_a_header_without_a_name_is_refused_and_harms_no_record_beside_it() -> N
     assert world.logs[P0].values == [b"before", b"after"]
 
 
-def test_an_error_that_nobody_waited_for_is_over_when_the_topic_is_there() -> None:
+def test_an_error_without_a_waiter_is_over_when_the_topic_is_there() -> None:
     world = ready()
     world.core.put_error(UnknownTopic("no such topic", topic=TOPIC))
     assert world.partitions() == 3
@@ -340,7 +340,7 @@ def test_a_topic_that_is_away_for_a_while_is_asked_about_while_records_wait_for_
 
 
 @pytest.mark.parametrize("topic", [b"t", None, 5, "", "t\udcff"])
-def test_what_is_no_topic_is_refused_before_a_broker_is_asked_about_it(topic: Any) -> None:
+def test_what_is_no_topic_is_refused_before_a_request(topic: Any) -> None:
     world = ready()
     with pytest.raises(IllegalState, match="topic name"):
         world.core.add_topic(topic)
@@ -365,7 +365,7 @@ def test_sequence_numbers_begin_again_after_the_last() -> None:
     assert (first.sequence, second.sequence) == (SEQUENCES - 2, 3)
 
 
-def test_a_used_up_epoch_asks_for_another_id() -> None:
+def test_a_used_up_epoch_requests_another_id() -> None:
     world = ready()
     world.core.transactions.producer = ProducerId(7, 32_767)
     codes = iter([OUT_OF_ORDER])

@@ -10,7 +10,7 @@ SEEDS = int(os.environ.get("KOHORT_TXN_SEEDS", "25"))
 
 
 @pytest.mark.parametrize(("version", "late"), [(1, False), (2, False), (2, True)])
-def test_what_is_committed_is_seen_once_and_in_order_whatever_breaks(version: int, late: bool) -> None:
+def test_what_is_committed_is_seen_once_and_in_order_under_any_faults(version: int, late: bool) -> None:
     committed = aborted = failed = 0
     for seed in range(SEEDS):
         world = TransactionWorld(seed, version, late=late)

@@ -146,7 +146,7 @@ def test_offsets_are_committed_with_the_transaction_or_not_at_all(
 @pytest.mark.broker
 @pytest.mark.proves("S-13", "S-09")
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-def test_offsets_of_a_member_that_lost_its_partitions_are_refused_before_it_hears_of_the_loss(
+def test_offsets_of_a_member_that_lost_its_partitions_are_refused_before_it_knows_the_loss(
     protocol: str, broker: SelectedBroker, make_topic: MakeTopic, unique: Name
 ) -> None:
     """It took too long over what it had read; the heir has read and committed the same, and gone. The zombie's offsets,
@@ -234,7 +234,7 @@ def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.broker
-def test_lost_answers_of_coordinators_cost_nothing(version: int, unique: Name) -> None:
+def test_lost_responses_of_coordinators_cost_nothing(version: int, unique: Name) -> None:
     with ProxiedCluster() as proxied:
         create_topic(proxied.cluster.bootstrap, "t")
         (proxy,) = proxied.proxies

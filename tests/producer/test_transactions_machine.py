@@ -295,7 +295,7 @@ def test_an_abort_that_was_given_up_waiting_for_can_be_asked_about_again() -> No
         world.transactions.abort()
 
 
-def test_a_commit_that_failed_meanwhile_is_not_told_as_one_that_came_about() -> None:
+def test_a_commit_that_failed_meanwhile_is_not_reported_as_one_that_came_about() -> None:
     world = TxnWorld()
     world.send(b"x", 0)
     world.transactions.commit()

@@ -164,7 +164,7 @@ LIES: dict[str, tuple[type[Top], int, str, str, int, str]] = {
 
 @pytest.mark.proves("B-04", "B-05", "B-06")
 @pytest.mark.parametrize("lie", LIES)
-def test_a_lie_is_refused_at_its_field_and_offset(lie: str) -> None:
+def test_a_false_length_is_refused_at_its_field_and_offset(lie: str) -> None:
     struct, version, text, path, offset, reason = LIES[lie]
     data = bytes.fromhex(text)
     for codec in codecs(struct, version):

@@ -75,7 +75,7 @@ def test_a_cut_frame_is_explained_up_to_the_cut() -> None:
     assert last.end <= 50
 
 
-def test_a_response_is_explained_for_what_it_answers() -> None:
+def test_a_response_is_explained_by_its_request() -> None:
     from kohort.protocol.catalogue import API
 
     assignment = build_assignment(Assignment(assigned_partitions=(TopicPartitions(topic="flights", partitions=(0,)),)))
@@ -146,7 +146,7 @@ def test_a_conversation_pairs_answers_with_requests_however_the_bytes_are_cut() 
     assert "matches no captured request" in str(stranger.part.fault)
 
 
-def test_a_stream_that_is_no_kafka_is_one_fault_and_then_silence() -> None:
+def test_a_stream_that_is_no_kafka_is_one_fault_and_then_nothing() -> None:
     seen = Conversation()
     (said,) = seen.response_bytes(b"HTTP/1.1 400 Bad Request\r\n\r\n")
     assert said.part.fault

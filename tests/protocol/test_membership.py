@@ -120,7 +120,7 @@ class TestStickyUserData:
         assert data.hex() == "00000001000174000000010000000100000005"
         assert membership.parse_sticky(data) == self.VALUE
 
-    def test_version_0_is_told_by_its_length(self) -> None:
+    def test_version_0_is_recognised_by_its_length(self) -> None:
         assert membership.parse_sticky(membership.build_sticky(self.VALUE)[:-4]) == self.VALUE._replace(generation=-1)
 
     def test_cooperative_sticky_carries_the_generation_only(self) -> None:

@@ -208,7 +208,7 @@ class TestBuilding:
         self.refusal(codec, OffsetCommitRequest, 8, ("g", 1))
         self.refusal(codec, OffsetCommitRequest, 8, REQUEST)
 
-    def test_whatever_is_an_integer_will_do(self, codec: str) -> None:
+    def test_any_integer_will_do(self, codec: str) -> None:
         value = self.GOOD._replace(generation_id_or_member_epoch=Flavour.CHOSEN)
         both = codecs(OffsetCommitRequest, 8)[codec]
         assert both.write(value) == both.write(self.GOOD._replace(generation_id_or_member_epoch=3))

@@ -59,7 +59,7 @@ def test_answers_find_their_requests_in_order_however_they_are_cut() -> None:
 
 @pytest.mark.proves("B-03")
 @pytest.mark.parametrize("wrong", [-1, 1, 2, 99])
-def test_a_wrong_correlation_id_ends_the_conversation_and_answers_nobody(wrong: int) -> None:
+def test_a_wrong_correlation_id_ends_the_conversation_without_a_result(wrong: int) -> None:
     wire = WireConnection("me")
     right = [wire.send("Heartbeat", 4, HEARTBEAT)[0] for _ in range(3)]
     assert right == [0, 1, 2]
@@ -72,7 +72,7 @@ def test_a_wrong_correlation_id_ends_the_conversation_and_answers_nobody(wrong: 
 
 
 @pytest.mark.proves("B-03")
-def test_an_answer_that_comes_twice_is_refused() -> None:
+def test_a_response_that_comes_twice_is_refused() -> None:
     wire = WireConnection("me")
     wire.send("Heartbeat", 4, HEARTBEAT)
     data = answer(0, "Heartbeat", 4, HeartbeatResponse())
@@ -101,7 +101,7 @@ def test_trailing_bytes_are_an_error_with_their_offset() -> None:
     assert raised.value.place == {"api": "HeartbeatResponse", "version": 0, "offset": len(body)}
 
 
-def test_a_whole_frame_is_answered_without_a_copy() -> None:
+def test_a_whole_frame_is_returned_without_a_copy() -> None:
     wire = WireConnection("me")
     wire.send("Fetch", 4, {"max_wait_ms": 1, "min_bytes": 1, "topics": ()})
     value = FetchResponse(
@@ -115,7 +115,7 @@ def test_a_whole_frame_is_answered_without_a_copy() -> None:
     assert bytes(records) == b"Batches"
 
 
-def test_an_old_broker_answers_api_versions_in_version_0() -> None:
+def test_an_old_broker_responds_to_api_versions_in_version_0() -> None:
     wire = WireConnection("me")
     request = ApiVersionsRequest(client_software_name="kohort", client_software_version="1")
     correlation_id, _ = wire.send("ApiVersions", 4, request)
@@ -125,7 +125,7 @@ def test_an_old_broker_answers_api_versions_in_version_0() -> None:
     ]
 
 
-def test_produce_without_acks_waits_for_nobody() -> None:
+def test_produce_without_acks_does_not_wait() -> None:
     wire = WireConnection("me")
     silent = ProduceRequest(acks=0, timeout_ms=1, topic_data=())
     wire.send("Produce", 3, silent)
@@ -158,7 +158,7 @@ class TestChooseVersion:
         assert choose_version(1, {1: (0, 11)}) == 11
         assert choose_version("Fetch", {1: (0, 99)}) == API["Fetch"].versions[1]
 
-    def test_no_higher_than_asked(self) -> None:
+    def test_no_higher_than_requested(self) -> None:
         assert choose_version("Fetch", {1: (4, 18)}, at_most=12) == 12
 
     @pytest.mark.parametrize(

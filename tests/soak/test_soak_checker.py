@@ -154,7 +154,7 @@ def test_a_frozen_member_may_believe_and_a_killed_one_owns_nothing() -> None:
     assert judge(put(*killed)(without(20, 21, 41)(sound()))) == []
 
 
-def test_generations_begin_again_only_in_a_group_that_everybody_had_left_and_that_moves() -> None:
+def test_generations_begin_again_only_in_a_group_that_all_had_left_and_that_moves() -> None:
     again = changed(22, generation=1)(sound())
     assert [one.rule for one in judge(again)] == ["one owner"]
     moves = put(entry(9, "conductor", "converting", to="classic"))(again)
@@ -214,7 +214,7 @@ def test_a_refused_commit_after_the_broker_is_back_is_not_stored() -> None:
     assert [one.rule for one in judge(put(*back)(refused))] == ["where it stood"]
 
 
-def test_what_others_do_is_told_apart() -> None:
+def test_what_others_do_is_distinguished() -> None:
     theirs = [one._replace(who=PEER) if one.who == ONE else one for one in sound()]
     found = judge(changed(16, slices=[[0, 3, 4]])(theirs))
     assert [(one.rule, one.ours) for one in found if one.rule == "in order"] == [("in order", False)]

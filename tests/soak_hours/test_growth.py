@@ -50,7 +50,7 @@ def test_a_process_that_only_breathes_did_not_grow() -> None:
     [(life(mib=8), "memory from 6"), (life(threads=2), "threads from 4"), (life(fds=12), "descriptors")],
     ids=["memory", "threads", "descriptors"],
 )
-def test_what_grows_is_told(grown: list[Sample], told: str) -> None:
+def test_what_grows_is_reported(grown: list[Sample], told: str) -> None:
     (text,) = of(grown).grew
     assert text.startswith(told)
 

@@ -48,7 +48,7 @@ def test_a_short_turn_finds_nothing_and_every_part_read_everything(cluster3: Rea
     assert html.count("data:image/png") == 1
 
 
-def test_a_page_tells_what_was_found() -> None:
+def test_a_page_shows_what_was_found() -> None:
     html = page([told(findings=["region: 3 effects came twice <&>"])], "the command", "the machine")
     assert "1 findings" in html
     assert "3 effects came twice &lt;&amp;&gt;" in html

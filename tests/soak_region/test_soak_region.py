@@ -45,7 +45,7 @@ def test_parts_add_up_to_the_log_and_survive_a_snapshot() -> None:
     assert differences(states[0], seen()) == []
 
 
-def test_each_way_to_be_wrong_is_told() -> None:
+def test_each_way_to_be_wrong_is_reported() -> None:
     wanted = seen(*LOG)
     once_more = whole([seen(*LOG), seen(LOG[7])])
     assert differences(once_more, wanted) == [

@@ -35,7 +35,7 @@ def idle() -> list[Consumer]:
     return [consumer for _, consumer in consumer_pool._idle]
 
 
-def test_who_asks_for_the_same_gets_the_same() -> None:
+def test_a_client_that_requests_the_same_gets_the_same() -> None:
     with lent(NOWHERE) as first:
         pass
     with lent(dict(NOWHERE)) as second:
@@ -105,7 +105,7 @@ def test_ranges_are_read_by_one_consumer_and_that_of_a_reader_that_stops_early_i
 
 
 @pytest.mark.broker
-def test_a_topic_that_is_made_anew_between_two_tasks_is_read(
+def test_a_topic_that_is_created_again_between_two_tasks_is_read(
     broker: SelectedBroker, topic: str, send: Callable[..., None], delete_topic: Callable[[str], None]
 ) -> None:
     settings: dict[str, Any] = {"bootstrap": broker.bootstrap}

@@ -87,7 +87,7 @@ def test_where_a_group_goes_on_that_has_read_a_plan() -> None:
     assert ReadPlan().stops == {}
 
 
-def test_a_group_whose_log_was_made_anew_reads_what_comes_after_the_first_plan_of_it() -> None:
+def test_a_group_whose_log_was_created_again_reads_what_comes_after_the_first_plan_of_it() -> None:
     with FakeBroker(topics={"t": 1}) as fake, Consumer(fake.bootstrap, group="g") as consumer:
         fake.commit("g", {A: 25})
         found = []

@@ -81,7 +81,7 @@ def test_from_what_a_group_committed(broker: SelectedBroker, thirty: str, unique
     )
 
 
-def test_wishes_about_sizes_reach_the_split(broker: SelectedBroker, thirty: str) -> None:
+def test_settings_of_sizes_reach_the_split(broker: SelectedBroker, thirty: str) -> None:
     assert len(plan(broker.bootstrap, topics=[thirty], min_partitions=7)) == 7
     assert max(len(one) for one in plan(broker.bootstrap, topics=[thirty], max_records_per_partition=4)) == 4
 

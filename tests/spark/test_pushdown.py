@@ -97,9 +97,7 @@ def test_a_plan_is_cut_to_its_bounds(
 
 
 @pytest.mark.broker
-def test_a_reader_that_was_told_of_filters_plans_less(
-    broker: SelectedBroker, topic: str, send: Callable[..., None]
-) -> None:
+def test_a_reader_with_filters_plans_less(broker: SelectedBroker, topic: str, send: Callable[..., None]) -> None:
     send(topic, varied(30))
     options = SourceOptions.of({"kafka.bootstrap.servers": broker.bootstrap, "subscribe": topic}, streaming=False)
     reader = PushingReader(options, SCHEMA)

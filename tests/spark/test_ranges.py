@@ -53,7 +53,7 @@ def test_a_partition_may_have_a_limit_of_its_own() -> None:
 
 
 @given(lengths)
-def test_without_wishes_ranges_stay_whole(sizes: list[int]) -> None:
+def test_without_settings_ranges_stay_whole(sizes: list[int]) -> None:
     whole = [OffsetRange("t", partition, 0, size) for partition, size in enumerate(sizes)]
     assert split(reversed(whole)) == tuple(one for one in whole if len(one))
 
@@ -64,7 +64,7 @@ def test_the_longest_is_cut_first() -> None:
 
 
 @pytest.mark.parametrize("wish", ["min_partitions", "max_records_per_partition"])
-def test_a_wish_for_nothing_is_refused(wish: str) -> None:
+def test_a_request_for_nothing_is_refused(wish: str) -> None:
     wishes: dict[str, Any] = {wish: 0}
     with pytest.raises(PlanError, match=f"{wish} must be at least 1, not 0"):
         split([], **wishes)

@@ -91,7 +91,7 @@ def test_decoders_run_on_executors_and_leave_nulls_alone(spark: Any, broker: Sel
     ]
 
 
-def test_a_decoder_that_raises_is_told_with_its_record(
+def test_a_decoder_that_raises_is_reported_with_its_record(
     spark: Any, broker: SelectedBroker, topic: str, send: Callable[..., None]
 ) -> None:
     send(topic, [Sent(1, None, b"%d" % n, 1, ()) for n in range(5)] + [Sent(1, None, b"six", 1, ())])

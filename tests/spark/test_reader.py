@@ -61,7 +61,7 @@ def test_what_a_consumer_would_do_about_a_loss_is_not_asked(fake: FakeBroker, re
     assert read(whole, auto_offset_reset=reset) == [("t", 0, offset) for offset in range(4, 8)]
 
 
-def test_a_task_commits_nothing_whatever_its_settings_say(fake: FakeBroker) -> None:
+def test_a_task_commits_nothing_under_any_settings(fake: FakeBroker) -> None:
     """That a task has read a record does not say that its job has come to an end."""
     settings = {"bootstrap": fake.bootstrap, "group": "g", "enable_auto_commit": True, "max_poll_records": 2}
     slices = read_ranges([OffsetRange("t", 0, 0, 10)], settings)
@@ -82,7 +82,7 @@ def test_a_log_that_is_shorter_than_where_a_range_begins_may_be_skipped(fake: Fa
 
 @pytest.mark.proves("B-39")
 @pytest.mark.parametrize("records", [4, 20])
-def test_a_topic_that_is_made_anew_under_a_range_is_read_on_where_loss_is_allowed(
+def test_a_topic_that_is_created_again_under_a_range_is_read_on_where_loss_is_allowed(
     fake: FakeBroker, records: int
 ) -> None:
     settings: dict[str, Any] = {"bootstrap": fake.bootstrap, "metadata_max_age_ms": 200}

@@ -190,7 +190,7 @@ def test_a_limit_cuts_a_stream_into_batches(stream: Callable[..., Any], topic: s
     assert stream_progress == ([20, 10] if pyspark.__version__ >= "4.2" else [30])
 
 
-def test_a_stream_tells_its_group_how_far_it_is(
+def test_a_stream_commits_its_position_for_its_group(
     stream: Callable[..., Any],
     broker: SelectedBroker,
     topic: str,
@@ -263,7 +263,7 @@ def eventually(what: Callable[[], bool], timeout_s: float = 120) -> None:
 
 
 @pytest.mark.skipif(pyspark.__version__ < "4.1", reason="PySpark gives sources its filters since 4.1")
-def test_filters_are_told_to_the_plan(read: Callable[..., Any], topic: str, send: Callable[..., None]) -> None:
+def test_filters_reach_the_plan(read: Callable[..., Any], topic: str, send: Callable[..., None]) -> None:
     send(topic, varied(30))
     chosen = read(topic).where("partition = 1 AND offset >= 4 AND timestamp < '2023-11-14 22:13:45'")
     assert chosen.rdd.getNumPartitions() == 1
@@ -272,7 +272,7 @@ def test_filters_are_told_to_the_plan(read: Callable[..., Any], topic: str, send
     assert sorted((row.partition, row.offset) for row in late.collect()) == [(1, 9), (2, 9)]
 
 
-def test_only_columns_that_are_asked_for_are_made(
+def test_only_columns_that_are_requested_are_made(
     kohort_spark: Any, broker: SelectedBroker, topic: str, send: Callable[..., None]
 ) -> None:
     send(topic, varied(30))

@@ -45,7 +45,7 @@ def reader(fake: FakeBroker) -> Iterator[Make]:
 
 
 @pytest.mark.proves("B-39")
-def test_the_group_is_told_of_what_is_still_there(fake: FakeBroker, reader: Make) -> None:
+def test_the_group_gets_what_is_still_there(fake: FakeBroker, reader: Make) -> None:
     group = {"kafka.group.id": "g"}
     stream, tolerant = reader(**group), reader(**group, failOnDataLoss="false")
     before = stream.latestOffset(stream.initialOffset())
@@ -60,7 +60,7 @@ def test_the_group_is_told_of_what_is_still_there(fake: FakeBroker, reader: Make
 
 @pytest.mark.proves("B-39")
 @pytest.mark.parametrize("way", [{}, {"assign": '{"goes":[0],"stays":[0]}'}, {"subscribe": "goes"}])
-def test_a_topic_that_is_gone_stays_gone_until_it_is_made_anew(
+def test_a_topic_that_is_gone_stays_gone_until_it_is_created_again(
     fake: FakeBroker, reader: Make, way: dict[str, str]
 ) -> None:
     stream, again = (reader(**way, failOnDataLoss="false") for _ in range(2))

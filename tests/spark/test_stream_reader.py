@@ -198,7 +198,7 @@ def test_a_log_that_ends_before_what_was_read_is_a_loss_or_a_new_beginning(
 
 
 @pytest.mark.broker
-def test_the_group_is_told_when_spark_asks_for_more(
+def test_the_group_gets_a_commit_when_spark_requests_more(
     broker: SelectedBroker, reader: Make, topic: str, send: Callable[..., None], unique: Callable[[str], str]
 ) -> None:
     group = unique("group")
@@ -244,7 +244,7 @@ def test_a_pyspark_that_does_not_say_where_the_stream_is(
 
 
 @pytest.mark.broker
-def test_latest_is_one_place_also_where_the_end_is_asked_for_first(
+def test_latest_is_one_place_also_where_the_end_is_requested_first(
     reader: Make, topic: str, send: Callable[..., None]
 ) -> None:
     send(topic, varied(30))

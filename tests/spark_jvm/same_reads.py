@@ -48,7 +48,7 @@ def test_kohort_reads_the_same_or_says_better_why_not(
     assert wanted is None or ours.pieces == wanted
 
 
-def test_whatever_differs_is_explained() -> None:
+def test_all_that_differs_is_explained() -> None:
     differs = [case for case in CASES if (case.count is not None and case.ours) or case.our_pieces is not None]
     assert [case.name for case in differs if not case.why] == []
     assert [case.name for case in CASES if case.why and case not in differs] == []

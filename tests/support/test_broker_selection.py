@@ -12,7 +12,7 @@ from tests.support.broker_selection import BrokerSource, any_broker, choose, doc
 from tests.support.container_broker import container_environment
 
 
-def test_named_broker_wins_and_the_engine_is_not_even_asked() -> None:
+def test_named_broker_wins_without_a_call_of_the_engine() -> None:
     def never() -> bool:
         raise AssertionError("called the Docker engine")
 

@@ -26,7 +26,7 @@ def started(folder: Path, program: str = SLEEPS) -> Supervised:
     return process
 
 
-def test_it_is_there_until_it_is_told_to_end(tmp_path: Path) -> None:
+def test_it_is_there_until_it_is_stopped(tmp_path: Path) -> None:
     process = started(tmp_path)
     os.kill(process.pid, 0)
     process.end(signal.SIGTERM, PATIENCE_S)
@@ -43,7 +43,7 @@ def test_what_it_prints_is_in_its_log_and_holds_it_up_never(tmp_path: Path) -> N
     process.end(signal.SIGTERM, PATIENCE_S)
 
 
-def test_a_frozen_one_ends_when_it_is_told_to(tmp_path: Path) -> None:
+def test_a_frozen_one_ends_at_the_signal(tmp_path: Path) -> None:
     process = started(tmp_path)
     process.send(signal.SIGSTOP)
     process.end(signal.SIGTERM, PATIENCE_S)
@@ -56,7 +56,7 @@ def test_one_that_does_not_want_to_is_killed(tmp_path: Path) -> None:
     assert not process.running
 
 
-def test_one_that_not_even_a_kill_ends_is_told_of_without_its_command(
+def test_one_that_not_even_a_kill_ends_is_reported_without_its_command(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     process = started(tmp_path, STUBBORN)

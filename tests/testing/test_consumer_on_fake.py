@@ -45,7 +45,7 @@ NOT_ALWAYS_TOLD = frozenset({"ApiVersions", "OffsetCommit"})
 @pytest.mark.proves("B-02", "B-03", "B-25")
 @pytest.mark.parametrize(("protocol", "api"), ASKED)
 @pytest.mark.parametrize("fault", FAULTS)
-def test_one_lost_answer_costs_time_and_nothing_else(protocol: GroupProtocol, api: str, fault: str) -> None:
+def test_one_lost_response_costs_time_and_nothing_else(protocol: GroupProtocol, api: str, fault: str) -> None:
     with FakeBroker(topics={"topic": 2}) as fake:
         for number in range(RECORDS):
             fake.produce("topic", number % 2, [(None, b"%d" % number)])

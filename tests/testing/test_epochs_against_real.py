@@ -97,7 +97,7 @@ def test_second_member_is_given_what_the_first_gives_back_and_not_before(member:
     assert sorted(map(len, (ada.numbers, ben.numbers))) == [1, 2]
 
 
-def test_who_gives_nothing_back_in_time_is_given_up(member: Cast) -> None:
+def test_a_member_that_gives_nothing_back_in_time_is_given_up(member: Cast) -> None:
     ada, ben = member(rebalance_timeout_ms=700), member()
     settled(ada)
     assert ben.enter().error_code == 0
@@ -117,7 +117,7 @@ def test_a_member_begins_again_under_its_own_id(member: Cast) -> None:
     assert ben.beat().member_epoch == epoch
 
 
-def test_the_answer_to_a_heartbeat_was_lost(member: Cast) -> None:
+def test_the_response_to_a_heartbeat_was_lost(member: Cast) -> None:
     ada, ben = member(), member()
     settled(ada)
     epoch = ada.generation
@@ -161,7 +161,7 @@ def test_an_instance_id_is_not_released_by_a_second_join_not_even_of_its_own_mem
     settled(ada)
 
 
-def test_a_release_of_what_nobody_holds_is_refused(member: Cast) -> None:
+def test_a_release_of_what_is_not_held_is_refused(member: Cast) -> None:
     ada, ben = member(instance_id="a"), member()
     assert ada.beat(member_epoch=LEAVE_FOR_A_WHILE).error_code == NO_GROUP
     settled(ben)
@@ -311,7 +311,7 @@ def test_topics_by_pattern_and_partitions_that_are_added() -> None:
         assert fake.faults == []
 
 
-def test_who_is_silent_for_a_session_is_given_up() -> None:
+def test_a_member_that_is_silent_for_a_session_is_given_up() -> None:
     from kohort.testing.fake_broker import ConsumerGroupState, CoordinatorSettings
 
     settings = CoordinatorSettings(group_consumer_session_timeout_ms=300, group_consumer_max_size=1)

@@ -93,7 +93,7 @@ def test_joins_of_old_versions_need_no_second_round(member: Cast) -> None:
     assert ada.generation == 1
 
 
-def test_second_member_starts_a_rebalance_that_the_first_hears_of_by_heartbeat(member: Cast) -> None:
+def test_second_member_starts_a_rebalance_that_the_first_learns_of_by_heartbeat(member: Cast) -> None:
     ada, ben = member(), member()
     settled(ada)
     ben.start_join()
@@ -146,7 +146,7 @@ def test_member_that_joins_between_join_and_sync_sends_everyone_back(member: Cas
     assert {each.joined().generation_id for each in (ada, ben, cleo)} == {3}
 
 
-def test_rejoin_of_a_follower_without_news_leaves_the_generation_alone(member: Cast) -> None:
+def test_rejoin_of_an_unchanged_follower_leaves_the_generation_alone(member: Cast) -> None:
     ada, ben = member(), member()
     settled(ada, ben)
     leader, follower = (ada, ben) if ada.leader == ada.member_id else (ben, ada)
@@ -339,7 +339,7 @@ def test_static_member_comes_back_to_its_place_and_its_old_self_is_fenced(member
 
 
 @pytest.mark.proves("G-17")
-def test_static_member_that_comes_back_with_other_metadata_moves_nobody(member: Cast) -> None:
+def test_static_member_that_comes_back_with_other_metadata_moves_no_member(member: Cast) -> None:
     ada, ben = member(instance_id="a"), member(instance_id="b")
     settled(ada, ben)
     # As a sticky one's: it sent what it owned, and after its restart it owns nothing.

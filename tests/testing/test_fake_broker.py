@@ -118,7 +118,7 @@ def test_a_control_may_use_the_fake_that_asks_it(fake: FakeBroker, ada: MemberCl
 
 
 @pytest.mark.parametrize("what", [lambda fake: fake.start_node(1), FakeBroker.close])
-def test_a_control_is_told_at_once_what_it_cannot_do(
+def test_a_control_that_cannot_work_is_an_error_at_once(
     fake: FakeBroker, connection: Connection, what: Callable[[FakeBroker], None]
 ) -> None:
     fake.control("Metadata", lambda _call: what(fake))
@@ -128,7 +128,7 @@ def test_a_control_is_told_at_once_what_it_cannot_do(
     assert "the fake's own thread" in fake.faults[0]
 
 
-def test_alter_changes_the_real_answer(fake: FakeBroker, ada: MemberClient) -> None:
+def test_alter_changes_the_real_response(fake: FakeBroker, ada: MemberClient) -> None:
     fake.control("OffsetFetch", lambda call: Alter(lambda answer: answer._replace(throttle_time_ms=2**31 - 1)))
     ada.commit({0: 3})
     answer = ada.ask("OffsetFetch", {"group_id": "group", "topics": None}, at_most=7)
@@ -147,7 +147,7 @@ def test_wrong_correlation_id_and_raw_bytes(fake: FakeBroker) -> None:
 
 @pytest.mark.parametrize(("after_work", "committed"), [(False, -1), (True, 7)])
 @pytest.mark.parametrize("kind", [Drop, Close])
-def test_lost_request_and_lost_answer_differ_in_what_was_done(
+def test_lost_request_and_lost_response_differ_in_what_was_done(
     fake: FakeBroker, ada: MemberClient, kind: type[Drop] | type[Close], after_work: bool, committed: int
 ) -> None:
     fake.control("OffsetCommit", lambda call: kind(after_work=after_work), times=1)
@@ -209,7 +209,7 @@ def test_coordinator_moves_with_all_it_knows() -> None:
             assert other.ask("Heartbeat", beat).error_code == 0
 
 
-def test_leaders_move_stop_and_are_told_wrong() -> None:
+def test_leaders_move_stop_and_are_reported_wrongly() -> None:
     with FakeBroker(topics={"topic": 2}, nodes=2) as fake, Connection(fake.bootstrap) as connection:
         fake.produce("topic", 1, [(b"k", b"v")])
         described = connection.ask("Metadata", {"topics": None, **NO_OPERATIONS})

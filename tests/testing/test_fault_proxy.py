@@ -214,7 +214,7 @@ def test_reset_towards_the_broker_means_it_never_saw_the_request(
     assert laid.hits == 1
 
 
-def test_reset_towards_the_client_loses_the_answer_only(
+def test_reset_towards_the_client_loses_the_response_only(
     client: Client, upstream: EchoBroker, proxy: FaultProxy
 ) -> None:
     proxy.add(Reset(), direction=TO_CLIENT, api=HEARTBEAT)
@@ -225,7 +225,7 @@ def test_reset_towards_the_client_loses_the_answer_only(
 
 
 @pytest.mark.parametrize("after_bytes", [1, 7, 8, 11])
-def test_limit_lets_so_many_bytes_of_the_answer_through_and_closes(
+def test_limit_lets_so_many_bytes_of_the_response_through_and_closes(
     client: Client, proxy: FaultProxy, after_bytes: int
 ) -> None:
     proxy.add(Limit(after_bytes), direction=TO_CLIENT)

@@ -33,7 +33,7 @@ def values(bootstrap: str) -> list[bytes | None]:
 
 @pytest.mark.parametrize("api", ["ApiVersions", "InitProducerId", "Metadata", "Produce"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_lost_answer_loses_and_doubles_no_record(api: str, fault: str) -> None:
+def test_a_lost_response_loses_and_doubles_no_record(api: str, fault: str) -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         laid = fake.control(api, FAULTS[fault], times=3)
         with Producer(
@@ -67,7 +67,9 @@ def test_a_lost_answer_loses_and_doubles_no_record(api: str, fault: str) -> None
     ],
 )
 @pytest.mark.parametrize("fault", FAULTS)
-def test_a_lost_answer_commits_no_aborted_record_and_loses_no_committed_one(version: int, api: str, fault: str) -> None:
+def test_a_lost_response_commits_no_aborted_record_and_loses_no_committed_one(
+    version: int, api: str, fault: str
+) -> None:
     with FakeBroker(topics={"topic": 1, "source": 1}, features={"transaction.version": version}) as fake:
         committed: list[bytes] = []
         with (
@@ -140,7 +142,7 @@ def test_a_forked_child_gets_an_error_and_waits_for_nothing() -> None:
 @pytest.mark.parametrize(
     ("host", "port"), [("127.0.0.1", -1), ("::1", -1), ("a\0b", 9), ("", 9), ("a..b", 9), ("é", 9)]
 )
-def test_an_address_that_nobody_can_have_is_one_that_cannot_be_reached(host: str, port: int) -> None:
+def test_an_impossible_address_is_one_that_cannot_be_reached(host: str, port: int) -> None:
     def elsewhere(answer: Any) -> Any:
         return answer._replace(brokers=tuple(one._replace(host=host, port=port) for one in answer.brokers))
 
@@ -280,7 +282,7 @@ def test_a_broker_that_does_not_know_zstd_is_sent_none(highest: int) -> None:  #
         assert not fake.calls_of("Produce")
 
 
-def test_a_transaction_that_fails_on_a_broker_before_2_5_is_told_of_with_what_failed_it() -> None:
+def test_a_transaction_that_fails_on_a_broker_before_2_5_is_reported_with_what_failed_it() -> None:
     def refused(answer: Any) -> Any:
         (topic,) = answer.responses
         (one,) = topic.partition_responses

@@ -83,7 +83,7 @@ def changed(metrics: ConsumerMetrics, **figures: Any) -> ConsumerMetrics:
 
 
 @pytest.mark.broker
-def test_a_scrape_and_a_reader_tell_what_metrics_tells(
+def test_a_scrape_and_a_reader_have_the_values_of_metrics(
     broker: SelectedBroker, topic: str, unique: Callable[[str], str]
 ) -> None:
     produce(broker.bootstrap, topic, numbers(0, 100))
@@ -130,7 +130,7 @@ def test_a_scrape_and_a_reader_tell_what_metrics_tells(
     assert observed(reader).get("kohort.consumer.records_consumed", []) == []
 
 
-def test_names_are_told_apart_and_in_base_units() -> None:
+def test_names_are_distinct_and_in_base_units() -> None:
     names = [prometheus_name(one) for one in FIGURES.values()]
     assert len(set(names)) == len(names)
     assert len({opentelemetry_name(one) for one in FIGURES.values()}) == len(names)

@@ -256,7 +256,7 @@ def test_a_rebalance_is_a_trace_of_its_own_with_phases_as_events(told: Told) -> 
         assert "for the test" in facts(told.spans("rebalance")[1])["kohort.rebalance.cause"]
 
 
-def test_what_was_before_is_not_told_of_and_the_last_commit_is(told: Told) -> None:
+def test_what_was_before_is_not_reported_and_the_last_commit_is(told: Told) -> None:
     with FakeBroker(topics={"t": 1}) as broker:
         consumer = Consumer(broker.bootstrap, group="g", enable_auto_commit=True, auto_offset_reset="earliest")
         try:
@@ -271,7 +271,7 @@ def test_what_was_before_is_not_told_of_and_the_last_commit_is(told: Told) -> No
         assert facts(told.one("commit"))["messaging.kafka.offset"] == 1
 
 
-def test_the_asynchronous_consumer_is_told_of_too(told: Told) -> None:
+def test_the_asynchronous_consumer_is_reported_too(told: Told) -> None:
     async def read_one(broker: FakeBroker) -> None:
         async with AsyncConsumer(broker.bootstrap, group="g") as consumer:
             ConsumerSpans(told.tracer, consumer)
@@ -293,7 +293,7 @@ def test_the_asynchronous_consumer_is_told_of_too(told: Told) -> None:
 
 @pytest.mark.broker
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_on_a_real_broker_with_headers_of_somebody_elses_producer(
+def test_on_a_real_broker_with_headers_of_another_producer(
     protocol: GroupProtocol, told: Told, broker: SelectedBroker, topic: str, unique: Callable[[str], str]
 ) -> None:
     from confluent_kafka import Producer

@@ -30,7 +30,7 @@ def test_a_session_says_everything_once_and_then_what_changed() -> None:
     assert (third.epoch, third.changed, third.forgotten) == (2, {}, {P0: ID})
 
 
-def test_a_topic_made_anew_is_forgotten_under_its_old_id() -> None:
+def test_a_topic_created_again_is_forgotten_under_its_old_id() -> None:
     session = FetchSession()
     session.next_request({P0: want(1)})
     session.answered(77)
@@ -50,7 +50,7 @@ def test_no_topic_has_the_zero_id() -> None:
 
 @pytest.mark.proves("B-39")
 @pytest.mark.parametrize("version", [7, 12, 13, 18])
-def test_a_topic_made_anew_is_not_forgotten_with_the_old_one_where_only_names_are_said(version: int) -> None:
+def test_a_topic_created_again_is_not_forgotten_with_the_old_one_where_only_names_are_said(version: int) -> None:
     """A broker first adds the topics of the request to its list, then removes the forgotten ones, by name up to
     version 12."""
     rig = Rig()
@@ -104,7 +104,7 @@ def test_a_read_of_many_partitions_has_a_session_wherever_it_ends(monkeypatch: p
     assert (orders[1].request.session_epoch, orders[2].request.session_epoch) == (0, -1)
 
 
-def test_a_session_in_doubt_is_closed_by_who_needs_none_any_more() -> None:
+def test_a_session_in_doubt_is_closed_once_none_is_needed() -> None:
     session = FetchSession()
     session.next_request({P0: want(1)})
     session.answered(77)

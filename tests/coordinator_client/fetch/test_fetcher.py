@@ -417,7 +417,7 @@ def test_a_session_that_the_broker_lost_is_opened_again(code: int) -> None:
 
 @pytest.mark.proves("B-46")
 @pytest.mark.parametrize("code", [70, 71, 106])
-def test_a_broker_that_refuses_every_session_is_not_asked_in_a_spin(code: int) -> None:
+def test_a_broker_that_refuses_every_session_gets_no_requests_in_a_spin(code: int) -> None:
     rig = Rig()
     rig.owed()
     assert not rig.answer(1, code=code).stale
@@ -439,7 +439,7 @@ def test_a_lost_connection_opens_a_new_session_after_a_while() -> None:
     assert rig.owed()[1].request.session_epoch == 0
 
 
-def test_leaders_that_moved_are_told() -> None:  # KIP-951
+def test_leaders_that_moved_are_reported() -> None:  # KIP-951
     rig = Rig()
     rig.owed()
     outcome = rig.answer(
@@ -598,7 +598,7 @@ def test_out_of_range_from_a_broker_that_names_a_newer_leader_is_not_the_leaders
 
 
 @pytest.mark.proves("B-25")
-def test_a_follower_that_does_not_answer_is_left_for_the_leader() -> None:
+def test_a_follower_that_does_not_respond_is_left_for_the_leader() -> None:
     rig = Rig()
     rig.owed()
     rig.answer(1, data(0, preferred_read_replica=2), data(1))
@@ -658,7 +658,7 @@ def test_a_follower_that_came_back_unseen_is_asked_about_and_waited_for(known: s
     assert P0 in asked(rig.owed()[2])
 
 
-def test_a_diverging_epoch_in_the_answer_is_truncation() -> None:
+def test_a_diverging_epoch_in_the_response_is_truncation() -> None:
     rig = Rig()
     rig.owed()
     rig.answer(1, data(0, diverging_epoch=EpochEndOffset(epoch=3, end_offset=60)))
@@ -689,7 +689,7 @@ def test_what_was_given_up_costs_no_other_partition_of_the_same_response() -> No
     assert rig.fetcher.parked.bytes_of(P1) == len(batch(100))
 
 
-def test_a_session_whose_response_never_came_is_opened_anew() -> None:
+def test_a_session_whose_response_never_came_is_opened_again() -> None:
     rig = Rig()
     opening = rig.owed()[1].request
     rig.answer(1, data(0))

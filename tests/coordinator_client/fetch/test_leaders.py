@@ -31,7 +31,7 @@ def reader(fake: FakeBroker, *, on_reset: object = None, **settings: object) -> 
 
 
 @pytest.mark.proves("E-07")
-def test_a_leader_named_in_the_answer_is_fetched_from_before_any_metadata_says_so() -> None:
+def test_a_leader_named_in_the_response_is_fetched_from_before_any_metadata_says_so() -> None:
     told: list[int] = []
 
     def lagging(answer: Any) -> Any:
@@ -228,7 +228,7 @@ def test_brokers_before_2_3_are_not_asked_where_an_epoch_ends(newest: int) -> No
 
 
 @pytest.mark.proves("E-07")
-def test_epochs_that_brokers_before_2_4_tell_are_not_believed() -> None:
+def test_epochs_of_brokers_before_2_4_are_not_believed() -> None:
     """While such a cluster moves replicas its Metadata may name an old epoch; a fetch under it is fenced."""
 
     def lagging(answer: Any) -> Any:

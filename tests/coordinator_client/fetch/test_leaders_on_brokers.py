@@ -171,9 +171,7 @@ def test_an_unclean_election_is_found_out_and_read_on_where_both_logs_agree(clus
 
 @pytest.mark.broker
 @pytest.mark.proves("B-38", "E-08")
-def test_an_unclean_election_after_a_seek_to_the_end_skips_nothing_in_silence(
-    cluster: RealCluster, unique: Name
-) -> None:
+def test_an_unclean_election_after_a_seek_to_the_end_skips_nothing_silently(cluster: RealCluster, unique: Name) -> None:
     """No record has been read, so the only epoch to find the truncation by is that of the ListOffsets response."""
     topic = unique("end")
     tp = TopicPartition(topic, 0)

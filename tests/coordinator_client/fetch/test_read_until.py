@@ -23,7 +23,7 @@ def offsets(consumer: Consumer, count: int) -> list[int]:
     return [record.offset for record in read(consumer, count)]
 
 
-def test_no_fetch_is_asked_for_behind_the_end() -> None:
+def test_no_fetch_is_requested_behind_the_end() -> None:
     rig = Rig()
     rig.fetcher.until = {P0: 105, P1: 100}
     assert asked(rig.owed()[1]) == {P0: 100}

@@ -90,7 +90,7 @@ def test_subscribe_read_commit_and_go_on_where_it_ended(
 
 @pytest.mark.broker
 @pytest.mark.proves("CR-11")
-def test_what_hooks_answer_is_committed_and_read_from(
+def test_what_hooks_return_is_committed_and_read_from(
     join: Join, broker: SelectedBroker, topic: str, unique: Name
 ) -> None:
     group = unique("group")

@@ -215,7 +215,7 @@ def test_an_assignment_that_comes_while_a_hook_runs_is_acknowledged_when_it_is_s
 
 @pytest.mark.proves("G-16")
 @pytest.mark.parametrize("code", [14, 15, None])
-def test_an_acknowledgement_that_is_not_answered_well_is_sent_again(code: int | None) -> None:
+def test_an_acknowledgement_without_a_good_response_is_sent_again(code: int | None) -> None:
     rig = stable()
     rig.assign(tps("t-0..1"), epoch=2)
     rig.run_hook()
@@ -266,7 +266,7 @@ def test_a_member_that_is_fenced_owes_nothing_of_its_old_epoch() -> None:
 
 @pytest.mark.proves("G-15", "G-16")
 @pytest.mark.parametrize("seed", range(150))
-def test_whatever_happened_the_last_assignment_is_followed_by_a_report_of_what_is_owned(seed: int) -> None:
+def test_after_any_events_the_last_assignment_is_followed_by_a_report_of_what_is_owned(seed: int) -> None:
     chance = random.Random(seed)
     rig = EpochRig(instance_id=chance.choice([None, "i"]))
     rig.topics(t=8, u=8)
@@ -355,7 +355,7 @@ def test_a_topic_that_metadata_lacks_for_a_while_stays_until_the_coordinator_tak
 
 
 @pytest.mark.proves("B-39")
-def test_a_topic_made_anew_is_let_go_under_its_old_id_before_it_is_taken_under_the_new_one() -> None:
+def test_a_topic_created_again_is_let_go_under_its_old_id_before_it_is_taken_under_the_new_one() -> None:
     rig = stable(tps("t-0..1"))
     rig.topics(t=2, lives={"t": 1})
     rig.next_report()
@@ -374,7 +374,7 @@ def test_a_topic_made_anew_is_let_go_under_its_old_id_before_it_is_taken_under_t
 
 
 @pytest.mark.proves("G-11")
-def test_another_subscription_is_told_at_once_and_what_it_drops_is_let_go_at_once() -> None:
+def test_another_subscription_is_sent_at_once_and_what_it_drops_is_let_go_at_once() -> None:
     rig = stable(tps("t-0", "u-0"), "t", "u")
     rig.subscribe("u", "v")
     assert rig.report.subscribed_topic_names == ("u", "v")
@@ -382,7 +382,7 @@ def test_another_subscription_is_told_at_once_and_what_it_drops_is_let_go_at_onc
 
 
 @pytest.mark.proves("F-16")
-def test_a_pattern_of_ours_is_told_as_names() -> None:
+def test_a_pattern_of_ours_is_sent_as_names() -> None:
     rig = EpochRig()
     rig.tell(ev.Subscribed(Subscription.matching("t.*", "tx")))
     assert rig.ready.wanted.all_topics
@@ -393,7 +393,7 @@ def test_a_pattern_of_ours_is_told_as_names() -> None:
     assert rig.report.subscribed_topic_regex is None
 
 
-def test_a_pattern_of_the_brokers_is_told_as_it_is_and_taken_back_by_name() -> None:
+def test_a_pattern_of_the_brokers_is_sent_as_it_is_and_taken_back_by_name() -> None:
     rig = EpochRig()
     rig.subscribe_on_broker("t.*")
     rig.found()
@@ -409,7 +409,7 @@ def test_a_pattern_of_the_brokers_is_told_as_it_is_and_taken_back_by_name() -> N
 
 @pytest.mark.proves("E-09", "G-16")
 @pytest.mark.parametrize("code", [14, 16, None])
-def test_a_pattern_of_the_brokers_is_taken_back_also_if_that_is_not_answered_well_at_first(code: int | None) -> None:
+def test_a_pattern_of_the_brokers_is_taken_back_also_if_the_first_response_is_an_error(code: int | None) -> None:
     rig = EpochRig()
     rig.subscribe_on_broker("t.*")
     rig.found()
@@ -472,7 +472,7 @@ def test_a_fenced_member_that_had_a_pattern_removes_it_when_it_joins_again_with_
 
 @pytest.mark.proves("E-09")
 @pytest.mark.parametrize("code", [25, 69, 110])
-def test_who_is_fenced_loses_all_and_joins_again_with_the_same_id(code: int) -> None:
+def test_a_fenced_member_loses_all_and_joins_again_with_the_same_id(code: int) -> None:
     rig = stable()
     rig.next_report()
     rig.told_us(code)
@@ -487,7 +487,7 @@ def test_who_is_fenced_loses_all_and_joins_again_with_the_same_id(code: int) -> 
 
 @pytest.mark.proves("E-09")
 @pytest.mark.parametrize("code", [23, 29, 30, 35, 42, 81, 82, 112, 128])
-def test_what_no_retry_cures_is_raised_and_told_as_a_loss(code: int) -> None:
+def test_what_no_retry_cures_is_raised_and_reported_as_a_loss(code: int) -> None:
     rig = stable()
     rig.next_report()
     rig.told_us(code)
@@ -501,7 +501,7 @@ def test_what_no_retry_cures_is_raised_and_told_as_a_loss(code: int) -> None:
 
 
 @pytest.mark.proves("E-09")
-def test_a_coordinator_that_loads_is_asked_again_and_takes_nothing() -> None:
+def test_a_coordinator_that_loads_gets_another_request_and_takes_nothing() -> None:
     rig = stable()
     rig.next_report()
     rig.told_us(14)
@@ -513,7 +513,7 @@ def test_a_coordinator_that_loads_is_asked_again_and_takes_nothing() -> None:
 
 @pytest.mark.proves("E-09", "G-16")
 @pytest.mark.parametrize("code", [15, 16])
-def test_another_coordinator_is_looked_for_and_told_everything(code: int) -> None:
+def test_another_coordinator_is_looked_for_and_gets_everything(code: int) -> None:
     rig = stable()
     rig.next_report()
     rig.told_us(code)
@@ -525,7 +525,7 @@ def test_another_coordinator_is_looked_for_and_told_everything(code: int) -> Non
 
 
 @pytest.mark.proves("G-16")
-def test_after_a_lost_answer_everything_is_said_again() -> None:
+def test_after_a_lost_response_everything_is_said_again() -> None:
     rig = stable()
     rig.next_report()
     rig.cut(API)
@@ -551,7 +551,7 @@ def test_an_epoch_that_cannot_be_is_a_protocol_error() -> None:
     assert rig.report.member_epoch == -1, "a group that has not refused us is left"
 
 
-def test_an_answer_about_an_epoch_that_we_have_left_changes_nothing() -> None:
+def test_a_response_about_an_epoch_that_we_have_left_changes_nothing() -> None:
     rig = stable()
     rig.next_report()
     stale = rig.waiting(API).serial
@@ -658,7 +658,7 @@ def test_a_member_that_waited_for_its_instance_id_releases_it_when_it_is_its_own
 
 
 @pytest.mark.parametrize("code", [14, 16, None])
-def test_a_release_that_is_not_answered_well_is_sent_again(code: int | None) -> None:
+def test_a_release_without_a_good_response_is_sent_again(code: int | None) -> None:
     rig = refused_111()
     if code is None:
         rig.cut(API)
@@ -706,7 +706,7 @@ def test_another_subscription_after_a_release_begins_without_one() -> None:
 
 
 @pytest.mark.proves("E-05")
-def test_a_commit_of_an_old_epoch_is_sent_again_under_the_new_one_which_is_asked_for_at_once() -> None:
+def test_a_commit_of_an_old_epoch_is_sent_again_under_the_new_one_which_is_requested_at_once() -> None:
     rig = stable()
     before = len(rig.asked(API))
     sent = rig.ready.view.identity
@@ -764,7 +764,7 @@ def test_leaving_lets_go_commits_and_says_minus_one() -> None:
 
 @pytest.mark.proves("G-17")
 @pytest.mark.parametrize(("leave_on_close", "epoch"), [(None, -2), (False, -2), (True, -1)])
-def test_a_static_member_leaves_for_a_while_unless_told_otherwise(leave_on_close: bool | None, epoch: int) -> None:
+def test_a_static_member_leaves_for_a_while_by_default(leave_on_close: bool | None, epoch: int) -> None:
     rig = stable(instance_id="i-1", leave_on_close=leave_on_close)
     assert all(request.instance_id == "i-1" for request in rig.asked(API))
     rig.tell(ev.CloseRequested(rig.now + 30))
@@ -803,7 +803,7 @@ def test_a_rebalance_cannot_be_enforced_where_the_coordinator_assigns() -> None:
     assert "rebalance_not_enforced" in rig.kinds
 
 
-def test_silence_for_a_session_is_a_dead_coordinator_and_ends_showing_but_not_owning() -> None:
+def test_no_response_for_a_session_is_a_dead_coordinator_and_ends_showing_but_not_owning() -> None:
     rig = stable(session_timeout_ms=10_000)
     rig.after(11)
     assert rig.ready.view.ownership_deadline < rig.now
@@ -831,7 +831,7 @@ def test_every_request_can_be_built_in_every_version_that_can_say_it() -> None:
 
 @pytest.mark.proves("F-08")
 @pytest.mark.parametrize("seed", range(100))
-def test_whatever_happens_no_walk_leaves_the_table(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_under_any_events_no_walk_leaves_the_table(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     taken: set[tuple[MemberState, Trigger]] = set()
 
     def recorded(state: MemberState, trigger: Trigger, table: object) -> MemberState:

@@ -93,7 +93,7 @@ def test_a_subscription_that_changes_while_the_first_assignment_is_on_its_way(fa
 
 @pytest.mark.proves("B-39", "G-15")
 @pytest.mark.parametrize("waits", [False, True], ids=["at once", "once it is missed"])
-def test_a_topic_that_is_deleted_and_made_anew_costs_nothing_else(fake: FakeBroker, waits: bool) -> None:
+def test_a_topic_that_is_deleted_and_created_again_costs_nothing_else(fake: FakeBroker, waits: bool) -> None:
     hooks = Witness()
     with member(fake.bootstrap, metadata_max_age_ms=100) as consumer:
         consumer.subscribe(["a", "b"], hooks=hooks)
@@ -112,7 +112,7 @@ def test_a_topic_that_is_deleted_and_made_anew_costs_nothing_else(fake: FakeBrok
 
 
 @pytest.mark.proves("B-39")
-def test_a_topic_made_anew_that_metadata_shows_before_the_coordinator_is_let_go_without_an_error(
+def test_a_topic_created_again_that_metadata_shows_before_the_coordinator_is_let_go_without_an_error(
     fake: FakeBroker,
 ) -> None:
     for partition in range(2):
@@ -246,7 +246,7 @@ class TestOnABroker:
     @pytest.mark.proves("B-39", "G-15")
     @pytest.mark.parametrize("attempt", range(2))
     @pytest.mark.parametrize("missed", [False, True], ids=["at once", "once it is missed"])
-    def test_a_topic_that_is_deleted_and_made_anew(
+    def test_a_topic_that_is_deleted_and_created_again(
         self, missed: bool, attempt: int, broker: SelectedBroker, make_topic: MakeTopic, unique: Name
     ) -> None:
         from confluent_kafka.admin import AdminClient
@@ -284,7 +284,7 @@ class TestOnABroker:
             )
 
     @pytest.mark.proves("G-17", "E-09")
-    def test_a_static_member_with_a_join_that_was_never_answered(
+    def test_a_static_member_with_a_join_that_was_never_responded_to(
         self, broker: SelectedBroker, topic: str, unique: Name
     ) -> None:
         group = unique("group")

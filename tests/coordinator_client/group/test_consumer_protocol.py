@@ -149,7 +149,7 @@ def test_a_member_that_is_killed_is_missed_and_its_partitions_go_on(quick: RealB
 
 
 @pytest.mark.proves("B-33", "G-14")
-def test_a_member_that_slept_through_its_session_shows_nothing_and_is_told_of_the_loss(
+def test_a_member_that_slept_through_its_session_shows_nothing_and_gets_the_loss(
     quick: RealBroker, unique: Name
 ) -> None:
     topic, group = unique("topic"), unique("group")

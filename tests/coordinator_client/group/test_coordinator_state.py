@@ -82,7 +82,7 @@ def _offsets_topic(cluster: RealCluster) -> MetadataResponse:
 
 
 @pytest.mark.proves("F-05", "B-27")
-def test_the_first_search_after_good_times_starts_at_once_and_only_an_answer_from_it_ends_bad_ones() -> None:
+def test_the_first_search_after_good_times_starts_at_once_and_only_a_response_from_it_ends_bad_ones() -> None:
     search = CoordinatorSearch(MemberSettings(group_id="g", retry_backoff_ms=100, retry_backoff_ms_max=1_000))
     search.asked()
     search.found(ONE)

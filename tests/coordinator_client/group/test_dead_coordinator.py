@@ -21,7 +21,7 @@ def test_a_closed_connection_is_a_dead_coordinator_and_nothing_else() -> None:
 
 
 @pytest.mark.proves("F-05")
-def test_another_nodes_connection_is_no_news() -> None:
+def test_another_nodes_connection_changes_nothing() -> None:
     rig = Rig()
     rig.reach_stable(T)
     rig.tell(ev.Disconnected(None, 7, "closed by peer"))
@@ -29,7 +29,7 @@ def test_another_nodes_connection_is_no_news() -> None:
 
 
 @pytest.mark.proves("F-05", "B-24", "B-25")
-def test_silence_for_a_session_is_a_dead_coordinator() -> None:
+def test_no_response_for_a_session_is_a_dead_coordinator() -> None:
     rig = Rig(session_timeout_ms=10_000, request_timeout_ms=30_000)
     rig.reach_stable(T)
     rig.after(3)

@@ -49,7 +49,7 @@ def test_the_lease_moves_while_a_join_waits_and_the_coordinator_says_so() -> Non
 
 
 @pytest.mark.proves("B-25", "B-26", "B-33")
-def test_the_lease_ends_where_nobody_says_so() -> None:
+def test_the_lease_ends_where_no_response_says_so() -> None:
     rig = joining()
     lease = rig.ready.view.ownership_deadline
     for _ in range(3):
@@ -59,7 +59,7 @@ def test_the_lease_ends_where_nobody_says_so() -> None:
 
 
 @pytest.mark.proves("F-14")
-def test_who_holds_nothing_asks_nothing() -> None:
+def test_a_member_that_holds_nothing_sends_no_request() -> None:
     rig = Rig(**PATIENT)
     rig.reach_stable(())
     rig.tell(ev.RebalanceEnforced())
@@ -71,7 +71,7 @@ def test_who_holds_nothing_asks_nothing() -> None:
 
 
 @pytest.mark.proves("B-25", "F-06")
-def test_an_answer_that_was_given_and_lost_is_asked_for_by_another_connection() -> None:
+def test_a_response_that_was_given_and_lost_is_requested_by_another_connection() -> None:
     rig = joining()
     probe(rig, 22)
     probe(rig, 27)  # so that one was of an earlier rebalance
@@ -133,7 +133,7 @@ def test_a_coordinator_that_moved_is_found_before_the_join_is_overdue(code: int)
 
 
 @pytest.mark.proves("B-25", "G-12", "G-08")
-def test_a_lost_answer_costs_seconds_and_no_partition() -> None:
+def test_a_lost_response_costs_seconds_and_no_partition() -> None:
     with (
         FakeBroker(topics={"topic": 2}) as fake,
         Consumer(

@@ -212,7 +212,7 @@ def test_a_commit_that_is_not_settled_in_time_does_not_hold_the_group_up() -> No
 
 
 @pytest.mark.proves("G-08")
-def test_what_a_commit_was_refused_for_is_told_and_the_group_goes_on() -> None:
+def test_what_a_commit_was_refused_for_is_reported_and_the_group_goes_on() -> None:
     rig = cooperative()
     stable(rig, "t-0..1")
     rig.heartbeat(27)
@@ -225,7 +225,7 @@ def test_what_a_commit_was_refused_for_is_told_and_the_group_goes_on() -> None:
 
 
 @pytest.mark.proves("G-08")
-def test_an_answer_for_partitions_that_are_not_owned_is_left_out() -> None:
+def test_a_response_for_partitions_that_are_not_owned_is_left_out() -> None:
     rig = cooperative()
     stable(rig, "t-0..1")
     rig.heartbeat(27)
@@ -278,7 +278,7 @@ def test_second_restart_makes_the_member_cooperative_in_a_group_that_is_still_mi
 
 
 @pytest.mark.proves("G-07", "G-16")
-def test_an_eager_assignor_is_told_what_was_held_last_as_a_memory() -> None:
+def test_an_eager_assignor_gets_what_was_held_last_as_a_memory() -> None:
     seen: list[tuple[tuple[TopicPartition, ...], int]] = []
 
     class Remembering(Cooperative):

@@ -14,7 +14,7 @@ T = tps("t-0..2")
 
 
 @pytest.mark.proves("F-08")
-def test_a_member_without_a_subscription_asks_nobody_anything() -> None:
+def test_a_member_without_a_subscription_sends_no_request() -> None:
     rig = Rig()
     assert rig.state == "OUT"
     assert rig.sends == []
@@ -64,7 +64,7 @@ def test_a_follower_syncs_with_nothing_and_takes_its_own() -> None:
 
 
 @pytest.mark.proves("G-03", "G-04", "G-05")
-def test_the_leader_plans_for_everybody() -> None:
+def test_the_leader_plans_for_all_members() -> None:
     rig = Rig()
     rig.topics(t=3)
     rig.reach_joining()
@@ -182,7 +182,7 @@ def test_with_nothing_to_let_go_there_is_no_revocation() -> None:
 
 
 @pytest.mark.proves("F-12")
-def test_the_generation_is_the_coordinators_to_count_and_used_only_after_its_answer() -> None:
+def test_the_generation_is_the_coordinators_to_count_and_used_only_after_its_response() -> None:
     rig = Rig()
     rig.reach_stable(T, generation=4)
     rig.heartbeat(27)
@@ -232,7 +232,7 @@ def test_the_member_id_is_learnt_once_and_sent_in_everything() -> None:
 
 
 @pytest.mark.proves("F-14")
-def test_nobody_is_declared_dead_while_a_join_is_under_way() -> None:
+def test_no_member_is_declared_dead_while_a_join_is_under_way() -> None:
     rig = Rig(session_timeout_ms=6_000, rebalance_timeout_ms=120_000)
     rig.reach_stable(T)
     rig.after(3)

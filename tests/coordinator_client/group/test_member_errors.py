@@ -24,7 +24,7 @@ T = tps("t-0..2")
 
 @pytest.mark.proves("E-01", "F-06")
 @pytest.mark.parametrize("code", [14, 15])
-def test_find_coordinator_not_ready_backs_off_and_asks_again(code: int) -> None:
+def test_find_coordinator_not_ready_backs_off_and_retries(code: int) -> None:
     rig = Rig(retry_backoff_ms=100, retry_backoff_ms_max=1_000)
     rig.subscribe("t")
     waits = []
@@ -41,7 +41,7 @@ def test_find_coordinator_not_ready_backs_off_and_asks_again(code: int) -> None:
     assert rig.asked("JoinGroup")
 
 
-def test_a_search_that_goes_on_is_told_ever_less_often() -> None:
+def test_a_search_that_goes_on_is_reported_ever_less_often() -> None:
     rig = Rig(retry_backoff_ms=100, retry_backoff_ms_max=1_000)
     rig.subscribe("t")
     for _ in range(9):
@@ -100,7 +100,7 @@ def test_a_search_whose_connection_breaks_goes_on_elsewhere() -> None:
 
 
 @pytest.mark.proves("E-01")
-def test_no_permission_on_a_manual_assignments_group_is_told_too() -> None:
+def test_no_permission_on_a_manual_assignments_group_is_reported_too() -> None:
     rig = Rig()
     rig.tell(ev.CoordinatorWanted())
     rig.found(30)
@@ -230,7 +230,7 @@ def test_join_to_another_kind_of_group_is_fatal(answer: dict[str, str]) -> None:
 
 
 @pytest.mark.proves("E-02")
-def test_an_answer_to_a_join_that_nobody_waits_for_any_more_changes_nothing() -> None:
+def test_a_response_to_a_join_that_is_not_waited_for_changes_nothing() -> None:
     """The never-ending rejoin of other clients: a generation reset while a join was under way."""
     rig = Rig()
     rig.reach_joining()
@@ -359,7 +359,7 @@ def test_sync_under_another_protocol_is_fatal(answer: dict[str, str]) -> None:
 
 @pytest.mark.proves("E-06")
 @pytest.mark.parametrize(("code", "member_code"), [(16, 0), (0, 25), (30, 0)])
-def test_any_answer_to_a_leave_ends_it(code: int, member_code: int) -> None:
+def test_any_response_to_a_leave_ends_it(code: int, member_code: int) -> None:
     rig = Rig()
     rig.reach_stable(())
     rig.tell(ev.CloseRequested(rig.now + 5))
@@ -396,7 +396,7 @@ def test_a_leader_that_keeps_giving_what_was_not_asked_for_is_asked_ever_more_sl
     assert rig.hook.event.partitions == T
 
 
-def test_a_leave_that_cannot_be_sent_is_told_and_the_member_is_out() -> None:
+def test_a_leave_that_cannot_be_sent_is_reported_and_the_member_is_out() -> None:
     rig = Rig()
     rig.reach_stable(tps("t-0"))
     rig.tell(ev.CloseRequested(rig.now + 30))

@@ -96,7 +96,7 @@ def test_heartbeat_while_the_group_is_loaded_waits_for_the_next() -> None:
 
 @pytest.mark.proves("E-04", "B-42", "B-31")
 @pytest.mark.parametrize(("code", "error"), [(82, FencedInstance), (30, AuthorizationFailed), (1234, GroupRefused)])
-def test_heartbeat_fatal_tells_of_the_loss_first(code: int, error: type[KohortError]) -> None:
+def test_heartbeat_fatal_reports_the_loss_first(code: int, error: type[KohortError]) -> None:
     rig = Rig(instance_id="i")
     rig.reach_stable(T)
     rig.heartbeat(code)
@@ -145,7 +145,7 @@ def test_a_new_subscription_revives_a_failed_member() -> None:
 
 
 @pytest.mark.proves("E-05", "G-14")
-def test_commit_27_asks_for_a_rejoin_and_keeps_the_generation() -> None:
+def test_commit_27_requests_a_rejoin_and_keeps_the_generation() -> None:
     rig = Rig()
     rig.reach_stable(T, generation=3)
     rig.tell(ev.CommitRefused(27, rig.ready.view.identity, T))

@@ -48,7 +48,7 @@ class Rogue:
     ],
     ids=["raises", "one partition twice", "no such partition", "no such member", "not subscribed", "no plan"],
 )
-def test_a_rogue_assignor_stops_its_leader_and_nobody_else(plan: object) -> None:
+def test_a_rogue_assignor_stops_its_leader_and_no_other(plan: object) -> None:
     rig = Rig(Rogue(plan))
     rig.topics(t=2, u=2)
     rig.reach_joining()

@@ -74,7 +74,7 @@ def test_close_ends_from_every_state(state: str) -> None:
 
 @pytest.mark.proves("E-06", "B-36")
 @pytest.mark.parametrize("state", STATES)
-def test_close_ends_at_its_deadline_though_nobody_answers(state: str) -> None:
+def test_close_ends_at_its_deadline_without_a_response(state: str) -> None:
     rig = walk_to(state)
     rig.tell(ev.CloseRequested(rig.now + 2))
     if rig.state != "CLOSED":
@@ -90,7 +90,7 @@ def test_close_ends_at_its_deadline_though_nobody_answers(state: str) -> None:
 
 @pytest.mark.proves("E-06")
 @pytest.mark.parametrize("state", [state for state in STATES if state != "OUT"])
-def test_unsubscribe_ends_out_of_the_group_from_every_state_and_a_subscription_begins_anew(state: str) -> None:
+def test_unsubscribe_ends_out_of_the_group_from_every_state_and_a_subscription_begins_again(state: str) -> None:
     rig = walk_to(state)
     rig.tell(ev.Unsubscribed())
     play_out(rig)
@@ -139,7 +139,7 @@ def test_close_while_lost_says_so_and_does_not_commit() -> None:
 
 
 @pytest.mark.proves("B-36")
-def test_close_after_a_stall_tells_of_the_loss() -> None:
+def test_close_after_a_stall_reports_the_loss() -> None:
     rig = walk_to("STALLED")
     rig.tell(ev.CloseRequested(rig.now + 10))
     (event,) = play_out(rig)
@@ -194,14 +194,14 @@ def test_a_leave_whose_connection_breaks_is_over() -> None:
 
 
 @pytest.mark.proves("E-06")
-def test_a_leave_that_is_never_answered_is_over_in_time() -> None:
+def test_a_leave_that_is_never_responded_to_is_over_in_time() -> None:
     rig = walk_to("LEAVING")
     rig.after(31)
     assert rig.state == "OUT"
 
 
 @pytest.mark.proves("E-06")
-def test_subscribing_again_while_the_leave_is_under_way_joins_as_somebody_new() -> None:
+def test_subscribing_again_while_the_leave_is_under_way_joins_as_a_new_member() -> None:
     rig = walk_to("LEAVING")
     rig.subscribe("t")
     assert rig.state == "JOINING"
@@ -224,7 +224,7 @@ def test_unsubscribe_and_subscribe_while_a_hook_runs_stays_in_the_group() -> Non
 
 
 @pytest.mark.proves("E-06")
-def test_an_unsubscription_before_the_group_answered_leaves_nothing_behind() -> None:
+def test_an_unsubscription_before_the_groups_response_leaves_nothing_behind() -> None:
     rig = walk_to("JOINING")
     stale: Ready = rig.tell(ev.Unsubscribed())
     assert stale.view.state.name == "OUT"

@@ -53,7 +53,7 @@ def test_the_plan_waits_for_the_backlog_and_goes_by_it() -> None:
     assert rig.kinds.count("backlog_unknown") == 0
 
 
-def test_only_an_assignor_that_asks_for_it_costs_a_measurement() -> None:
+def test_only_an_assignor_that_requests_it_costs_a_measurement() -> None:
     rig = leads(Rig("cooperative-sticky"), "m2")
     assert rig.state == "SYNCING"
     assert rig.measure is None
@@ -173,7 +173,7 @@ def test_a_plan_for_an_earlier_generation_is_dropped() -> None:
 
 
 @pytest.mark.proves("G-13")
-def test_topics_that_change_while_the_assignor_runs_ask_for_another_plan() -> None:
+def test_topics_that_change_while_the_assignor_runs_request_another_plan() -> None:
     rig = Rig()
     rig.plans_by_itself = False
     leads(rig)
@@ -198,7 +198,7 @@ def test_an_assignor_that_never_ends_is_an_error_in_the_end() -> None:
     assert rig.state == "FAILED"
 
 
-def test_an_assignor_that_exits_leaves_nobody_waiting() -> None:
+def test_an_assignor_that_exits_leaves_no_thread_waiting() -> None:
     rig = leads(Rig(Exits()))
     assert isinstance(fatal(rig), AssignorFailed)
     assert "SystemExit: enough" in str(fatal(rig))

@@ -12,7 +12,7 @@ T = tps("t-0..1")
 
 
 @pytest.mark.proves("S-13", "B-34")
-def test_a_handler_that_takes_too_long_leaves_and_hears_of_the_loss_at_its_next_poll() -> None:
+def test_a_handler_that_takes_too_long_leaves_and_learns_of_the_loss_at_its_next_poll() -> None:
     """KIP-62."""
     rig = Rig(max_poll_interval_ms=10_000)
     rig.reach_stable(T, generation=5)
@@ -88,7 +88,7 @@ def test_the_warning_comes_once_and_before_it_strikes() -> None:
 
 @pytest.mark.proves("S-13")
 @pytest.mark.parametrize("wait_in", ["REVOKING", "ASSIGNING", "JOINING", "SYNCING"])
-def test_a_rebalance_does_not_wait_for_ever_for_a_user_who_does_not_poll(wait_in: str) -> None:
+def test_a_rebalance_does_not_wait_for_ever_for_a_user_that_does_not_poll(wait_in: str) -> None:
     rig = Rig(max_poll_interval_ms=10_000)
     rig.reach_joining()
     if wait_in != "JOINING":
@@ -169,7 +169,7 @@ def test_a_hook_that_raises_is_over_all_the_same(hook: str) -> None:
 
 
 @pytest.mark.proves("G-15")
-def test_a_call_that_nobody_took_is_replaced_when_membership_is_lost_first() -> None:
+def test_a_call_that_was_not_taken_is_replaced_when_membership_is_lost_first() -> None:
     rig = Rig()
     rig.reach_stable(T)
     rig.heartbeat(27)
@@ -181,7 +181,7 @@ def test_a_call_that_nobody_took_is_replaced_when_membership_is_lost_first() -> 
 
 
 @pytest.mark.proves("G-15")
-def test_a_call_that_runs_is_not_replaced_and_its_answer_not_committed() -> None:
+def test_a_call_that_runs_is_not_replaced_and_its_response_not_committed() -> None:
     rig = Rig()
     rig.reach_stable(T)
     rig.heartbeat(27)
@@ -195,7 +195,7 @@ def test_a_call_that_runs_is_not_replaced_and_its_answer_not_committed() -> None
 
 
 @pytest.mark.proves("G-15")
-def test_lost_while_on_assigned_runs_is_told_after_it() -> None:
+def test_lost_while_on_assigned_runs_is_reported_after_it() -> None:
     rig = Rig()
     rig.reach_syncing()
     rig.synced(assigned=T)
@@ -244,7 +244,7 @@ def test_the_end_of_a_call_that_is_not_due_changes_nothing() -> None:
 
 
 @pytest.mark.proves("B-33", "B-26")
-def test_the_lease_counts_from_what_was_sent_and_answered_well() -> None:
+def test_the_lease_counts_from_what_was_sent_and_acknowledged() -> None:
     rig = Rig(session_timeout_ms=10_000)
     rig.reach_stable(T)
     rig.after(3)

@@ -74,7 +74,7 @@ def test_the_older_holder_of_an_instance_id_is_fenced_and_stays_so() -> None:
 
 
 @pytest.mark.proves("G-17")
-def test_a_returning_leader_that_is_told_not_to_assign_syncs_with_nothing_but_keeps_watch() -> None:
+def test_a_returning_leader_that_must_not_assign_syncs_with_nothing_but_keeps_watch() -> None:
     """KIP-814: the coordinator has the assignment still; the leader still must look after the group's topics."""
     rig = Rig(instance_id="pod-1")
     rig.topics(t=2)

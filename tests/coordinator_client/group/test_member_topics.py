@@ -30,7 +30,7 @@ def test_a_pattern_waits_for_all_topics_before_it_joins() -> None:
 
 
 @pytest.mark.proves("F-16")
-def test_internal_topics_are_left_out_unless_asked_for() -> None:
+def test_internal_topics_are_left_out_unless_requested() -> None:
     topics = {"__consumer_offsets": TopicInfo(50, internal=True), "a": TopicInfo(1)}
     both = ("__consumer_offsets", "a")
     for setting, allowed, expected in ((True, False, ("a",)), (True, True, both), (False, False, both)):

@@ -15,7 +15,7 @@ def holding() -> OwnedPartitions:
     return one
 
 
-def test_what_may_be_fetched_is_made_anew_for_each_change_only() -> None:
+def test_what_may_be_fetched_is_made_again_for_each_change_only() -> None:
     one = holding()
     whole = one.fetchable(alive=True)
     assert whole == OWNED

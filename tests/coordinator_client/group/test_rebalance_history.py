@@ -12,7 +12,7 @@ from tests.coordinator_client.group.test_member_cooperative import Cooperative
 T = tps("t-0..1")
 
 
-def test_a_rebalance_is_told_from_cause_to_outcome_with_durations() -> None:
+def test_a_rebalance_is_reported_from_cause_to_outcome_with_durations() -> None:
     rig = Rig()
     rig.reach_stable(T, generation=4)
     rig.heartbeat(27)
@@ -44,7 +44,7 @@ def test_a_rebalance_is_told_from_cause_to_outcome_with_durations() -> None:
     assert "rebalance_ended" in rig.kinds
 
 
-def test_a_leader_tells_who_came_and_who_left() -> None:
+def test_a_leader_reports_members_that_came_and_left() -> None:
     rig = Rig()
     rig.topics(t=2)
     rig.reach_joining()
@@ -74,7 +74,7 @@ def test_a_cooperative_rebalance_is_two_stories_of_which_the_second_says_it_foll
     assert rig.member.timeline.current is second
 
 
-def test_a_loss_is_told_with_what_was_lost() -> None:
+def test_a_loss_is_reported_with_what_was_lost() -> None:
     rig = Rig()
     rig.reach_stable(T)
     rig.heartbeat(25)
@@ -97,7 +97,7 @@ def test_a_loss_in_the_middle_is_a_trouble_of_the_same_story() -> None:
 
 
 @pytest.mark.proves("E-05")
-def test_refused_commits_are_told_with_their_codes() -> None:
+def test_refused_commits_are_reported_with_their_codes() -> None:
     rig = Rig()
     rig.reach_stable(T)
     rig.tell(ev.CommitRefused(27, rig.ready.view.identity, T))

@@ -146,7 +146,7 @@ def topic_free() -> ConsumerMetrics:
         consumer.close(0.1)
 
 
-def test_who_does_not_look_loads_no_table() -> None:
+def test_a_command_that_does_not_look_loads_no_table() -> None:
     code = (
         "import sys; from kohort import Consumer; c = Consumer('127.0.0.1:1', group='g'); c.subscribe(['t']);"
         "c.close(0); print([m for m in sys.modules if m.endswith('coordinator_client.metrics.metrics_table')])"

@@ -102,7 +102,7 @@ def told_codes() -> list[str]:
 
 
 @pytest.mark.parametrize("name", told_codes())
-def test_a_changed_subscription_is_asked_for_at_once_and_pushed_at_its_interval(name: str) -> None:
+def test_a_changed_subscription_is_requested_at_once_and_pushed_at_its_interval(name: str) -> None:
     machine = subscribed("*")
     assert machine.next_request(110.0) is not None
     assert not machine.pushed(ErrorCode[name], 110.5)
@@ -113,7 +113,7 @@ def test_a_changed_subscription_is_asked_for_at_once_and_pushed_at_its_interval(
 
 
 @pytest.mark.parametrize("name", ["TELEMETRY_TOO_LARGE", "THROTTLING_QUOTA_EXCEEDED"])
-def test_what_is_too_much_waits_for_the_interval_and_asks_again(name: str) -> None:
+def test_what_is_too_much_waits_for_the_interval_and_is_sent_again(name: str) -> None:
     machine = subscribed("*")
     assert machine.next_request(110.0) is not None
     machine.pushed(ErrorCode[name], 110.5)
@@ -135,7 +135,7 @@ def test_an_error_that_would_come_again_ends_it(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["THROTTLING_QUOTA_EXCEEDED", *told_codes()])
-def test_a_broker_that_will_not_say_is_not_asked_in_a_spin(name: str) -> None:
+def test_a_broker_without_a_result_gets_no_requests_in_a_spin(name: str) -> None:
     machine = Telemetry(lambda: 0.0)
     assert machine.next_request(100.0) == TelemetryRequest(NO_CLIENT_INSTANCE_ID)
     machine.subscription(subscription(error=ErrorCode[name]), 100.0)
@@ -143,7 +143,7 @@ def test_a_broker_that_will_not_say_is_not_asked_in_a_spin(name: str) -> None:
     assert machine.next_request(100.0 + DEFAULT_INTERVAL_S) == TelemetryRequest(NO_CLIENT_INSTANCE_ID)
 
 
-def test_no_answer_is_no_reason_to_hurry() -> None:
+def test_no_response_is_no_reason_to_hurry() -> None:
     machine = subscribed("*")
     assert machine.next_request(110.0) is not None
     machine.unanswered(140.0)
@@ -361,7 +361,7 @@ def test_a_subscription_is_followed_through_changes_to_the_close() -> None:
         assert fake.faults == []
 
 
-def test_a_broker_that_never_answers_holds_up_neither_member_nor_close() -> None:
+def test_a_broker_that_never_responds_holds_up_neither_member_nor_close() -> None:
     with FakeBroker(topics={"topic": 1}, versions=OFFERED) as fake:
         fake.control("GetTelemetrySubscriptions", wanting("*"))
         fake.control("PushTelemetry", lambda _call: Drop())
@@ -441,7 +441,7 @@ def is_idle(core: ConsumerCore) -> bool:
     return machine is not None and machine.next_poll_at() is not None
 
 
-def test_a_close_that_waits_for_its_last_push_ends_with_its_answer() -> None:
+def test_a_close_that_waits_for_its_last_push_ends_with_its_response() -> None:
     with FakeBroker(topics={"topic": 1}, versions=OFFERED) as fake:
         fake.control("GetTelemetrySubscriptions", wanting("*", interval_ms=3_600_000))
         consumer = Consumer(fake.bootstrap)

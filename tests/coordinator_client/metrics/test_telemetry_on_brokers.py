@@ -21,7 +21,7 @@ ZSTD = bytes.fromhex("28b52ffd")
 
 
 @pytest.mark.broker
-def test_a_broker_without_a_plugin_is_asked_nothing(broker: SelectedBroker, topic: str, tmp_path: Path) -> None:
+def test_a_broker_without_a_plugin_gets_no_request(broker: SelectedBroker, topic: str, tmp_path: Path) -> None:
     produce(broker.bootstrap, topic, numbers(0, 3))
     tape = tmp_path / "tape.jsonl"
     with Consumer(broker.bootstrap, group=f"g-{topic}", auto_offset_reset="earliest", tape=str(tape)) as consumer:
@@ -92,7 +92,7 @@ def values(data: MetricsData) -> dict[str, float]:
 
 
 @pytest.mark.broker
-def test_a_broker_that_asks_gets_what_it_asks_for(taking: RealBroker, received: Path) -> None:
+def test_a_broker_that_requests_metrics_gets_them(taking: RealBroker, received: Path) -> None:
     create_topic(taking.bootstrap, "watched", partitions=2)
     produce(taking.bootstrap, "watched", numbers(0, 10))
     settings: dict[str, Any] = {"client_id": "watched-client", "rack": "r1", "auto_offset_reset": "earliest"}
@@ -139,7 +139,7 @@ def test_a_broker_that_asks_gets_what_it_asks_for(taking: RealBroker, received: 
 
 
 @pytest.mark.broker
-def test_who_does_not_want_to_be_watched_is_not(taking: RealBroker, received: Path) -> None:
+def test_a_program_that_does_not_want_to_be_watched_is_not(taking: RealBroker, received: Path) -> None:
     create_topic(taking.bootstrap, "private", partitions=1)
     settings: dict[str, Any] = {"auto_offset_reset": "earliest"}
     with (

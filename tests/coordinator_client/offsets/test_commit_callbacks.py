@@ -25,7 +25,7 @@ def test_iteration_ends_when_a_callback_closes_the_consumer() -> None:
 
 
 @pytest.mark.proves("G-11")
-def test_a_reset_is_told_of_though_the_function_raised_for_another() -> None:
+def test_a_reset_is_reported_though_the_function_raised_for_another() -> None:
     told: list[TopicPartition] = []
 
     def on_reset(gap: OffsetReset) -> None:

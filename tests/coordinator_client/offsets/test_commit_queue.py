@@ -129,7 +129,7 @@ class Rig:
         return told
 
 
-def test_a_commit_carries_who_commits_and_ends_well() -> None:
+def test_a_commit_carries_its_member_and_ends_well() -> None:
     rig = Rig()
     rig.put("one", {P0: 7})
     request = rig.owed()
@@ -208,7 +208,7 @@ def test_what_a_retry_cures_is_retried(code: int) -> None:
 
 
 @pytest.mark.proves("B-23")
-def test_a_lost_answer_is_asked_for_again_and_at_the_deadline_is_unknown_not_success() -> None:
+def test_a_lost_response_is_requested_again_and_at_the_deadline_is_unknown_not_success() -> None:
     rig = Rig()
     rig.put("one", {P0: 1})
     rig.sent()
@@ -298,7 +298,7 @@ def test_what_was_never_ours_was_not_given_away() -> None:
     assert "the partition is not this member's (topic=tt, partition=0)" in str(error)
 
 
-def test_who_passed_a_held_commit_does_not_stay_before_it() -> None:
+def test_a_commit_that_passed_a_held_one_does_not_stay_before_it() -> None:
     rig = Rig()
     rig.put("one", {P0: 1})
     rig.sent()
@@ -315,7 +315,7 @@ def test_who_passed_a_held_commit_does_not_stay_before_it() -> None:
 
 
 @pytest.mark.proves("E-05")
-def test_whoever_waits_for_a_commit_is_not_held_up_by_a_rebalance() -> None:
+def test_a_wait_for_a_commit_is_not_held_up_by_a_rebalance() -> None:
     rig = Rig()
     rig.put("one", {P0: 1}, blocking=True)
     rig.sent()
@@ -421,7 +421,7 @@ def test_an_order_of_the_machine_goes_first_under_its_own_identity() -> None:
         (ConsumerGroupMetadata("g", 9, "m"), MemberState.STABLE),  # lost, and in the group again by the id it had
     ],
 )
-def test_an_order_is_not_sent_again_as_somebody_who_owns_nothing_of_it(
+def test_an_order_is_not_sent_again_by_a_member_that_owns_nothing_of_it(
     code: int, now: ConsumerGroupMetadata, state: MemberState
 ) -> None:
     rig = Rig()

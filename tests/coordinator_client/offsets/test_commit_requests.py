@@ -350,7 +350,7 @@ def test_no_auto_commit_is_put_between_a_close_and_the_next_poll() -> None:
 
 
 @pytest.mark.proves("E-05")
-def test_a_refused_commit_tells_the_member_that_it_is_unknown_long_before_its_heartbeat() -> None:
+def test_a_refused_commit_shows_the_member_that_it_is_unknown_long_before_its_heartbeat() -> None:
     with (
         FakeBroker(topics={"t": 1}) as fake,
         Consumer(fake.bootstrap, group="g", heartbeat_interval_ms=60_000, session_timeout_ms=180_000) as consumer,

@@ -24,7 +24,7 @@ INVALID_COMMIT_OFFSET_SIZE = 28
 
 
 @pytest.mark.proves("B-23", "S-08")
-def test_the_late_answer_of_a_commit_that_was_given_up_is_not_that_of_the_next() -> None:
+def test_the_late_response_of_a_commit_that_was_given_up_is_not_that_of_the_next() -> None:
     refusal = OffsetCommitResponse(
         topics=(
             OffsetCommitResponseTopic(
@@ -48,7 +48,7 @@ def test_the_late_answer_of_a_commit_that_was_given_up_is_not_that_of_the_next()
 
 
 @pytest.mark.proves("B-23")
-def test_a_partition_that_an_answer_leaves_out_was_not_committed() -> None:
+def test_a_partition_that_a_response_leaves_out_was_not_committed() -> None:
     with FakeBroker(topics={"topic": 2}) as fake, Consumer(fake.bootstrap, group="group") as consumer:
         consumer.assign([P0, P1])
         fake.control("OffsetCommit", lambda call: Alter(lambda answer: answer._replace(topics=())), times=1)
@@ -84,7 +84,9 @@ def assigns(consumer: Consumer) -> None:
 @pytest.mark.proves("S-04")
 @pytest.mark.parametrize("reads", [subscribes, assigns])
 @pytest.mark.parametrize("interval_ms", [50, 3_600_000])
-def test_who_has_sought_back_is_committed_there_by_itself(reads: Callable[[Consumer], None], interval_ms: int) -> None:
+def test_a_consumer_that_has_sought_back_is_committed_there_by_itself(
+    reads: Callable[[Consumer], None], interval_ms: int
+) -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         fake.produce("topic", 0, [(None, b"%d" % number) for number in range(20)])
         fake.commit("group", {P0: 15})
@@ -101,7 +103,7 @@ def test_who_has_sought_back_is_committed_there_by_itself(reads: Callable[[Consu
 
 
 @pytest.mark.proves("S-04")
-def test_a_close_that_commits_ends_with_the_answer_to_that() -> None:
+def test_a_close_that_commits_ends_with_the_response_to_that() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         fake.produce("topic", 0, [(None, b"value")])
         consumer = Consumer(

@@ -82,7 +82,9 @@ def test_a_batch_whose_first_timestamp_is_none_was_written_at_its_last_one(attri
 
 @pytest.mark.broker
 @pytest.mark.proves("B-39")
-def test_a_topic_made_anew_is_told_by_its_position(broker: SelectedBroker, unique: Callable[[str], str]) -> None:
+def test_a_topic_created_again_is_recognised_by_its_position(
+    broker: SelectedBroker, unique: Callable[[str], str]
+) -> None:
     topic = unique("again")
     create_topic(broker.bootstrap, topic)
     tp = TopicPartition(topic, 0)

@@ -14,7 +14,7 @@ from tests.coordinator_client.core_rig import Rig, metadata
 
 
 @pytest.mark.parametrize("told", ["nothing", "of another group"])
-def test_an_answer_without_the_group_is_none(told: str) -> None:
+def test_a_response_without_the_group_is_none(told: str) -> None:
     def bend(answer: Any) -> Any:
         others = tuple(one._replace(group_id="another") for one in answer.groups)
         return answer._replace(groups=() if told == "nothing" else others)

@@ -160,7 +160,7 @@ class Model:
 
 @pytest.mark.proves("B-38", "E-08")
 @pytest.mark.parametrize("first", range(0, 400, 100))
-def test_a_cut_log_is_never_read_on_in_silence(first: int) -> None:
+def test_a_cut_log_is_never_read_on_silently(first: int) -> None:
     models = []
     for seed in range(first, first + 100):
         models.append(Model(seed))

@@ -57,7 +57,7 @@ class Core:
         ("latest", {LATEST}, {T0: 60, T1: 0, U0: 7}),  # where nothing is committed nothing waits
     ],
 )
-def test_the_member_is_told_once_when_the_last_response_has_come(
+def test_the_member_gets_one_event_when_the_last_response_has_come(
     policy: str, asked: set[int], lag: dict[TopicPartition, int]
 ) -> None:
     places: list[tuple[str, int] | None] = [None, *((topic, time) for topic in "tu" for time in asked)]
@@ -74,7 +74,7 @@ def test_the_member_is_told_once_when_the_last_response_has_come(
         assert core.told == [LagKnown(7, lag, 0, "")]
 
 
-def test_the_first_reason_is_told_and_how_many_partitions_it_leaves_unknown() -> None:
+def test_the_first_reason_is_reported_and_how_many_partitions_it_leaves_unknown() -> None:
     core = Core("earliest")
     core.measure()
     core.list_ends(("t", LATEST), KohortError("no leader"))

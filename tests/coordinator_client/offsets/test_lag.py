@@ -30,7 +30,7 @@ def test_what_is_written_behind_a_paused_position_counts() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 1], ids=["less", "another"])
-def test_an_end_that_an_answer_leaves_out_is_asked_for_again(others: int) -> None:
+def test_an_end_that_a_response_leaves_out_is_requested_again(others: int) -> None:
     """And an end that was not requested does not stand in for it."""
     ends = [TopicPartition("topic", number) for number in range(2)]
 

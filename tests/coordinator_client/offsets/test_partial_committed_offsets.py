@@ -44,7 +44,7 @@ def refuse(fake: FakeBroker, code: int, times: int) -> Any:
 
 
 @pytest.mark.proves("E-06")
-def test_one_that_a_transaction_holds_is_asked_for_again_alone() -> None:
+def test_one_that_a_transaction_holds_is_requested_again_alone() -> None:
     with filled() as fake, Consumer(fake.bootstrap, group="group", auto_offset_reset="earliest") as consumer:
         laid = refuse(fake, UNSTABLE, times=1_000_000)
         consumer.assign([P0, P1])

@@ -67,7 +67,7 @@ def test_a_member_starts_where_the_group_committed() -> None:
 @pytest.mark.parametrize(
     ("policy", "timestamp"), [("earliest", EARLIEST), ("latest", LATEST), ("by_duration:PT1S", WALL - 1000)]
 )
-def test_nothing_committed_goes_by_policy_and_is_told(policy: str, timestamp: int) -> None:
+def test_nothing_committed_goes_by_policy_and_is_reported(policy: str, timestamp: int) -> None:
     one = positions(policy)
     one.assign(P0, start=None, has_group=True, wall_ms=WALL)
     one.owed_committed(0.0)
@@ -179,7 +179,7 @@ def test_out_of_range_without_policy_is_an_error_with_its_offset() -> None:
     assert error.place["offset"] == 10
 
 
-def test_what_was_asked_before_a_seek_is_void() -> None:
+def test_what_was_requested_before_a_seek_is_void() -> None:
     one = positions("earliest")
     one.assign(P0, start=None, has_group=False, wall_ms=WALL)
     ask = only_list(one)
@@ -241,7 +241,7 @@ def only_epoch(one: Positions, view: ClusterView) -> EpochAsk:
 
 
 @pytest.mark.proves("B-38", "E-08")
-def test_a_new_leader_is_asked_and_agreement_reads_on() -> None:
+def test_a_new_leader_gets_the_request_and_agreement_reads_on() -> None:
     one = fetching(offset=10, epoch=3)
     assert one.owed_validations(cluster(epoch=3), 0.0) == {}
     ask = only_epoch(one, cluster(epoch=4, leader=2))
@@ -283,7 +283,7 @@ def test_what_was_committed_behind_a_truncation_counts_no_more(policy: str) -> N
 
 @pytest.mark.proves("B-38", "E-08")
 @pytest.mark.parametrize("answer", [(12, 3), (-1, -1)])
-def test_an_answer_about_an_epoch_that_was_left_meanwhile_is_no_truncation(answer: tuple[int, int]) -> None:
+def test_a_response_about_an_epoch_that_was_left_meanwhile_is_no_truncation(answer: tuple[int, int]) -> None:
     one = fetching("none", offset=10, epoch=3)
     first = only_epoch(one, cluster(epoch=5))
     assert first.epoch == 3
@@ -300,7 +300,7 @@ def test_an_answer_about_an_epoch_that_was_left_meanwhile_is_no_truncation(answe
 
 
 @pytest.mark.proves("B-38", "E-08")
-def test_what_is_read_on_into_the_new_leaders_epoch_needs_no_answer() -> None:
+def test_what_is_read_on_into_the_new_leaders_epoch_needs_no_response() -> None:
     one = fetching("none", offset=10, epoch=3)
     ask = only_epoch(one, cluster(epoch=5))
     assert one.consumed(P0, one.state(P0).serial, 16, 5)
@@ -482,7 +482,7 @@ def test_a_list_offsets_response_for_an_earlier_seek_leaves_the_later_one_in_fli
 
 
 @pytest.mark.proves("B-38", "I11")
-def test_a_validation_that_is_answered_while_a_reset_is_in_flight_changes_nothing() -> None:
+def test_a_validation_whose_response_comes_while_a_reset_is_in_flight_changes_nothing() -> None:
     one = fetching("earliest", offset=10)
     ask = only_epoch(one, cluster(epoch=4))
     one.seek_by_time(P0, LATEST)
@@ -499,7 +499,7 @@ def test_a_broker_too_old_to_be_asked_is_read_from_all_the_same() -> None:
     assert one.point(P0) is not None
 
 
-def test_a_committed_offset_of_this_very_epoch_needs_no_question() -> None:
+def test_a_committed_offset_of_this_very_epoch_needs_no_request() -> None:
     one = positions()
     one.assign(P0, start=None, has_group=True, wall_ms=WALL)
     one.owed_committed(0.0)
@@ -512,7 +512,7 @@ def test_a_committed_offset_of_this_very_epoch_needs_no_question() -> None:
 
 
 @pytest.mark.parametrize(("timestamp", "least"), [(LATEST, 1), (EARLIEST, 1), (1_000, 1), (-3, 7), (-4, 8), (-5, 9)])
-def test_offsets_are_asked_for_in_versions_that_know_what_is_meant(timestamp: int, least: int) -> None:
+def test_offsets_are_requested_in_versions_that_know_what_is_meant(timestamp: int, least: int) -> None:
     build = list_offsets_request([(P0, timestamp, -1)], read_committed=False, timeout_ms=1)
     assert build(least).topics[0].partitions[0].timestamp == timestamp
     with pytest.raises(UnsupportedVersion, match="does not support this special timestamp"):

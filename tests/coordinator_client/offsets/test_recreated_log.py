@@ -47,7 +47,7 @@ def made_anew(fake: FakeBroker, consumer: Consumer, records: int) -> None:
 
 
 @pytest.mark.proves("G-11")
-def test_what_is_read_after_a_reset_can_be_committed_though_it_lies_behind() -> None:
+def test_what_is_read_after_a_reset_can_be_committed_though_it_is_behind() -> None:
     gaps: list[OffsetReset] = []
     with FakeBroker(topics={"topic": 1}) as fake:
         fake.produce("topic", 0, [(None, b"v")] * 3)
@@ -62,7 +62,7 @@ def test_what_is_read_after_a_reset_can_be_committed_though_it_lies_behind() -> 
 
 
 @pytest.mark.proves("B-39")
-def test_what_is_read_of_a_topic_made_anew_can_be_committed() -> None:
+def test_what_is_read_of_a_topic_created_again_can_be_committed() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         fake.produce("topic", 0, [(None, b"v")] * 5)
         with Consumer(fake.bootstrap, **NOTICES) as consumer:

@@ -30,7 +30,7 @@ def asked(rig: Rig, api: str, version: int) -> list[Any]:
 @pytest.mark.proves("S-02")
 @pytest.mark.parametrize("level", ["read_uncommitted", "read_committed"])
 @pytest.mark.parametrize("stable", [None, True, False])
-def test_the_end_of_a_log_is_that_of_its_isolation_unless_another_is_asked_for(level: str, stable: bool | None) -> None:
+def test_the_end_of_a_log_is_that_of_its_isolation_unless_another_is_requested(level: str, stable: bool | None) -> None:
     rig = ready(isolation_level=level)
     given = {} if stable is None else {"stable": stable}
     rig.core.lookups.look_up({P0: LATEST}, 60.0, **given)
@@ -42,7 +42,7 @@ def test_the_end_of_a_log_is_that_of_its_isolation_unless_another_is_asked_for(l
 
 @pytest.mark.proves("S-02")
 @pytest.mark.parametrize("stable", [None, True, False])
-def test_committed_offsets_are_stable_ones_unless_others_are_asked_for(stable: bool | None) -> None:
+def test_committed_offsets_are_stable_ones_unless_others_are_requested(stable: bool | None) -> None:
     rig = ready()
     given = {} if stable is None else {"stable": stable}
     rig.core.lookups.look_up_committed([P0], 60.0, **given)

@@ -9,7 +9,7 @@ from tests.coordinator_client.core_rig import Rig, metadata
 
 
 @pytest.mark.parametrize("everything", [True, False], ids=["all topics", "one"])
-def test_an_answer_that_was_under_way_is_not_how_it_is_now(everything: bool) -> None:
+def test_a_response_that_was_under_way_is_not_how_it_is_now(everything: bool) -> None:
     rig = Rig()
     lookups = rig.core.lookups
     if everything:

@@ -43,7 +43,7 @@ def written(bootstrap: str, group: str, topic: str) -> TopicPartition:
 
 @pytest.mark.proves("B-38", "G-11")
 @pytest.mark.parametrize("policy", ["earliest", "nearest", "latest"])
-def test_with_a_policy_the_position_is_reset_and_told(place: tuple[str, str, TopicPartition], policy: str) -> None:
+def test_with_a_policy_the_position_is_reset_and_reported(place: tuple[str, str, TopicPartition], policy: str) -> None:
     bootstrap, group, tp = place
     gaps: list[OffsetReset] = []
     with Consumer(bootstrap, group=group, auto_offset_reset=policy, on_reset=gaps.append) as consumer:

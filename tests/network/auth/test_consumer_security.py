@@ -137,7 +137,7 @@ def test_a_topic_without_permission_is_an_error_that_names_it_and_others_go_on(g
 
 @pytest.mark.broker
 @pytest.mark.proves("B-31")
-def test_a_permission_that_is_taken_away_while_reading_is_told(guarded: RealBroker, unique: Name) -> None:
+def test_a_permission_that_is_taken_away_while_reading_is_reported(guarded: RealBroker, unique: Name) -> None:
     topic = unique("taken")
     create_topic(guarded.bootstrap, topic)
     allow(guarded, "TOPIC", topic)
@@ -236,7 +236,7 @@ def test_nothing_is_proved_to_a_server_that_wants_it_weaker() -> None:
 
 
 @pytest.mark.broker
-def test_a_port_with_a_login_and_one_without_are_told_apart(guarded: RealBroker) -> None:
+def test_a_port_with_a_login_and_one_without_are_distinguished(guarded: RealBroker) -> None:
     with Consumer(guarded.bootstrap_sasl, **HASTY) as consumer:
         consumer.assign([TopicPartition("open", 0)])
         with pytest.raises(ConnectionFailed) as caught:

@@ -172,7 +172,7 @@ def test_where_a_later_question_may_help_it_is_asked_ever_more_rarely() -> None:
     assert window.take(now + 20, now + 20) is kit.answer
 
 
-def test_who_was_refused_by_the_kdc_does_not_ask_again() -> None:
+def test_a_client_that_the_kdc_refused_sends_no_second_request() -> None:
     kit = Desk()
     kit.answer = AuthenticationFailed("the KDC refused the key")
     window = kit.desk.window("host")
@@ -199,7 +199,7 @@ def test_a_session_that_is_renewed_waits_without_errors() -> None:
     assert window.take(200, 0, session_s=60) is kit.answer
 
 
-def test_a_ticket_that_is_refused_is_fetched_anew_once_if_it_was_made_of_what_we_kept() -> None:
+def test_a_ticket_that_is_refused_is_fetched_again_once_if_it_was_made_of_what_we_kept() -> None:
     kit = Desk()
     window = kit.desk.window("host")
     for now in (0.0, 10.0):
@@ -264,10 +264,10 @@ def stage(made: BrokerConnection) -> Stage:
 
 
 def answered(
-    made: BrokerConnection, asked: bytes, api: str, version: int, now: float = 0.0, **values: Any
+    made: BrokerConnection, asked: bytes | memoryview, api: str, version: int, now: float = 0.0, **values: Any
 ) -> list[Any]:
     body = API[api].response.build(values, version)
-    frame = asked[8:12] + (b"\0" if api == "SaslAuthenticate" and version >= 2 else b"") + body
+    frame = bytes(asked[8:12]) + (b"\0" if api == "SaslAuthenticate" and version >= 2 else b"") + body
     return made.received(memoryview(len(frame).to_bytes(4, "big") + frame), now)
 
 
@@ -342,7 +342,7 @@ def test_a_conversation_that_is_refused_says_what_the_broker_said() -> None:
 # --- settings, and the library's words
 
 
-def test_settings_go_by_kafkas_names_and_ask_for_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_settings_go_by_kafkas_names_and_request_no_password(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: name)
     config = ConsumerConfig.from_kafka(
         {

@@ -47,7 +47,7 @@ def opened(tokens: TokenRefresher) -> BrokerConnection:
 def answered(made: BrokerConnection, api: str, version: int, **values: Any) -> None:
     (asked,) = made.outgoing()
     body = API[api].response.build(values, version)
-    frame = asked[8:12] + (b"\0" if api == "SaslAuthenticate" else b"") + body
+    frame = bytes(asked[8:12]) + (b"\0" if api == "SaslAuthenticate" else b"") + body
     made.received(memoryview(len(frame).to_bytes(4, "big") + frame), 0.0)
 
 
@@ -66,7 +66,7 @@ def test_a_token_that_a_broker_took_is_worth_another_once_it_is_refused() -> Non
     assert not isinstance(caught.value, AuthenticationFailed)
 
 
-def test_no_token_is_asked_for_before_a_broker_is_reached() -> None:
+def test_no_token_is_requested_before_a_broker_is_reached() -> None:
     calls: list[str] = []
 
     def token() -> str:

@@ -43,7 +43,7 @@ def keeper(timeout_s: float = 5.0) -> TokenRefresher:
 # --- the keeper
 
 
-def test_a_token_is_asked_for_when_somebody_wants_one_and_once() -> None:
+def test_a_token_is_requested_when_a_client_wants_one_and_once() -> None:
     tokens = keeper()
     assert not tokens.next_request(10)
     assert tokens.next_poll_at(10) is None
@@ -94,7 +94,7 @@ def test_it_is_renewed_before_it_expires_and_serves_new_connections_until_then()
     assert tokens.take(111, since=81, session_s=100) is new
 
 
-def test_a_token_whose_end_nobody_knows_serves_those_who_waited_for_it() -> None:
+def test_a_token_without_a_known_end_serves_the_waiting_callers() -> None:
     tokens = keeper()
     tokens.take(5, since=5)
     tokens.asked(5)
@@ -273,7 +273,7 @@ def ask(url: str, **more: object) -> Token | KohortError:
     return fetch(ConsumerConfig.of(**ISSUER | at | more), lambda: NOW_S * 1000)
 
 
-def test_an_issuer_is_asked_with_the_clients_credentials() -> None:
+def test_an_issuer_gets_the_clients_credentials() -> None:
     with endpoint((200, {"access_token": "abc", "expires_in": 300, "token_type": "bearer"})) as (url, asked):
         assert ask(url, sasl_oauth_scope="kafka read", sasl_oauth_extensions=("pool=1",)) == Token(
             "abc", 300, {"pool": "1"}
@@ -467,7 +467,7 @@ def test_a_token_is_shown_as_the_rfc_has_it() -> None:
         talk.send(b"")
 
 
-def test_a_refusal_is_acknowledged_and_its_reasons_told() -> None:
+def test_a_refusal_is_acknowledged_and_its_reasons_reported() -> None:
     challenge = json.dumps({"status": "invalid_token", "scope": "kafka"}).encode()
     for said, reasons in ((challenge, "status invalid_token, scope kafka"), (b"\xff", "no reason given")):
         talk = Credentials("OAUTHBEARER", "", "").conversation("nonce", Token("abc"))
@@ -483,7 +483,7 @@ def test_a_refusal_is_acknowledged_and_its_reasons_told() -> None:
 
 
 @pytest.mark.parametrize("challenge", [b"[" * 100_000, b'{"status":' * 100_000, b"\xff", b"9" * 100_000])
-def test_reasons_that_nobody_can_read_are_none(challenge: bytes) -> None:
+def test_unreadable_reasons_are_none(challenge: bytes) -> None:
     talk = Credentials("OAUTHBEARER", "", "").conversation("nonce", Token("abc"))
     next(talk)
     assert talk.send(challenge) == b"\x01"
