@@ -14,7 +14,7 @@ import kohort
 
 ROOT = Path(__file__).parents[2]
 LINKS = ROOT / "src" / "kohort"
-# The names a user may rely on; they stay where they are, whatever moves inside.
+# The names a user may rely on; they stay where they are when files move inside.
 PUBLIC = {
     "kohort": (
         "Consumer",

@@ -113,7 +113,7 @@ def test_each_word_is_shouted_once_though_its_process_is_killed_in_transactions(
     got = everything(broker.bootstrap, target)
     assert sorted(got, key=str) == sorted((word.upper() for word in WORDS), key=str)
     aborted = len(everything(broker.bootstrap, target, "read_uncommitted")) - len(got)
-    assert aborted >= RECORDS // 2  # each life ended with words in the log that nobody may see
+    assert aborted >= RECORDS // 2  # each life ended with words in the log that no reader may see
 
 
 @pytest.mark.broker
