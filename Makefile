@@ -21,7 +21,8 @@ SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
 # Tests start some hundred Pythons, and each would compile its imports.
 unexport PYTHONDONTWRITEBYTECODE
 LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/network tests/coordinator_client tests/producer \
-  tests/share_consumer tests/admin tests/consistent_region tests/spark tests/testing tests/conformance tests/cli
+  tests/transform tests/share_consumer tests/workers tests/admin tests/consistent_region tests/spark tests/testing \
+  tests/conformance tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
 .PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-newest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim soak-region soak soak-groups mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist sbom release release-check lint-release test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
@@ -59,7 +60,8 @@ test-full: dev  ## tests and sizes that make test leaves out
 test-interrupts: dev  ## raise at every point where a signal handler can run, then a minute of random alarms: an hour
 	@KOHORT_INTERRUPTS=1 KOHORT_ALARM_S=60 $(BIN)/python -m pytest -o timeout=0 tests/coordinator_client/test_interrupts.py \
 	  tests/coordinator_client/test_interrupts_of_close.py \
-	  tests/coordinator_client/test_alarms.py tests/producer/test_producer_interrupts.py tests/admin/test_admin_interrupts.py
+	  tests/coordinator_client/test_alarms.py tests/producer/test_producer_interrupts.py \
+	  tests/producer/test_async_producer_interrupts.py tests/admin/test_admin_interrupts.py
 
 test-width: dev  ## 10,000 partitions, no heartbeat later than a second: minutes, on a quiet machine
 	@KOHORT_WIDTH=1 $(BIN)/python -m pytest -n 0 tests/coordinator_client/test_wide_group.py
@@ -137,7 +139,7 @@ test-brokers: dev  ## broker tests on each of BROKER_VERSIONS
 	  KOHORT_BROKER_VERSION=$$version $(BIN)/python -m pytest -m broker || exit 1; done
 
 test-spark-jvm: dev  ## compare with Spark's own connector, in a second PySpark (450 MB the first time)
-	@$(BIN)/python -m pytest tests/spark_jvm/same_reads.py
+	@$(BIN)/python -m pytest tests/spark_jvm/same_reads.py tests/spark_jvm/checkpoint_moves.py
 
 test-spark-versions: dev  ## Spark tests on each of SPARK_VERSIONS
 	@for version in $(SPARK_VERSIONS); do echo "== PySpark $$version"; \
@@ -148,8 +150,8 @@ test-spark-versions: dev  ## Spark tests on each of SPARK_VERSIONS
 test-spark-group: dev  ## two Spark applications and a consumer in one group, with joins and a kill: some 2 minutes
 	@$(BIN)/python -m pytest tests/spark/apps_of_a_group.py
 
-test-cluster: dev  ## a standalone Spark cluster with kohort from an archive, then kills under jobs: KILLS=60 SEED=1
-	@$(BIN)/python -m pytest tests/spark/on_a_cluster.py
+test-cluster: dev  ## a standalone Spark cluster with kohort from an archive, Spark Connect, kills under jobs: KILLS=60 SEED=1
+	@$(BIN)/python -m pytest tests/spark/on_a_cluster.py tests/spark/connect_on_a_cluster.py
 	@$(BIN)/python -m tests.spark.cluster_kills --kills $(or $(KILLS),60) --seed $(or $(SEED),1)
 
 test-security: dev  ## the clients' tests by TLS, and by TLS with SCRAM: some 25 minutes

@@ -17,9 +17,11 @@ from kohort.fastpath._encode import BatchBuilder, seal
 from kohort.fastpath._memory import Block
 
 SUFFIX = EXTENSION_SUFFIXES[0]
+HOME = Path(kohort.__path__[0])
 EXTENSIONS = sorted(
-    f"kohort.{path.parent.name}.{path.name.removesuffix(SUFFIX)}"
-    for path in Path(kohort.__path__[0]).glob(f"*/*{SUFFIX}")
+    ".".join(("kohort", *path.relative_to(HOME).parent.parts, path.name.removesuffix(SUFFIX)))
+    for depth in ("*", "*/*")
+    for path in HOME.glob(f"{depth}/*{SUFFIX}")
 )
 THREADS, ROUNDS, RECORDS = 4, 50, 500
 CODECS = ("none", *(("gzip", "snappy", "lz4", "zstd") if find_spec("cramjam") else ()))
