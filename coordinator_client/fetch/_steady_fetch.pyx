@@ -20,6 +20,10 @@ from kohort.fastpath._fetch import fetch_request_topics, fetch_response
 cdef object new = tuple.__new__
 cdef long long LONGEST_STEP = INT32_MAX
 
+cdef enum:  # of a `PartitionState`
+    SERIAL = 1
+    OFFSET = 2
+
 
 @cython.final
 cdef class SteadySession:
@@ -74,17 +78,21 @@ cdef class SteadySession:
             partition = new(TopicPartition, (name, number))
             places.append(partition)
             ask, state = asked.get(partition), _of(self.states, partition)
-            if ask is None or state is None or state.serial != ask.serial or partition in seen:
+            if ask is None or state is None or partition in seen:
+                return None
+            serial, offset, _leader_epoch, _leader = <tuple>ask
+            if (<tuple>state)[SERIAL] != serial:
                 return None
             known = ahead.get(partition)
-            if ask.offset != (known.offset if known is not None and known.serial == ask.serial else state.offset):
+            fetched = known is not None and (<tuple>known)[0] == serial
+            if offset != ((<tuple>known)[1] if fetched else (<tuple>state)[OFFSET]):
                 return None
             if records is None:
                 continue
             seen.add(partition)
             size = len(records)
             parked_bytes += size
-            if high_watermark < 0 or not ask.offset < next_offset <= high_watermark + LONGEST_STEP:
+            if high_watermark < 0 or not offset < next_offset <= high_watermark + LONGEST_STEP:
                 return None
             if self.parked.bytes_of(partition) + size > self.max_partition_bytes:
                 return None
