@@ -1,8 +1,8 @@
 """Counting by key in a consistent region: with a handler of records, with one of batches, and beside others.
 
 A bare loop of our consumer with a dict has no state that survives. quixstreams counts in RocksDB with a changelog
-topic. It is measured if `--quix` names a Python that has it. Runs alternate. Each is a process of its own and is timed
-from its first record to the checkpoint or commit with all of them; the median counts.
+topic. It is measured if `--quix` names a Python that has it. Runs alternate, each in a process of its own. The time is
+from the first record to the checkpoint or commit with all of them. The median counts.
 """
 
 import argparse

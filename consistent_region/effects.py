@@ -77,7 +77,7 @@ class TransactionalSink(Protocol):
         """Collect the next effects for this task. No error may be raised."""
 
     def pre_commit(self, task: TaskId) -> bytes:
-        """Return the effects of a task collected since its last `abort`, without any effect. It may be called again.
+        """Return the effects of a task collected since its last `abort`. The region keeps them, and calls `abort` next.
 
         They are bytes that another process can commit, or no bytes if there are none. Raise ConfigurationError for
         effects that no commit could carry out.

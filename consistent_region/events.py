@@ -155,6 +155,16 @@ class WentBack:
 
 
 @dataclass(frozen=True, slots=True)
+class CutTaken:
+    """TakeCut is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotsWritten:
+    """All snapshots of the cut are written."""
+
+
+@dataclass(frozen=True, slots=True)
 class Contributed:
     """Contribute is done."""
 
@@ -219,6 +229,8 @@ Event = (
     | Looked
     | ResetGranted
     | WentBack
+    | CutTaken
+    | SnapshotsWritten
     | Contributed
     | Dispossessed
     | CoordinatorFailed

@@ -15,7 +15,7 @@ from kohort.common.log_context import logger
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
 from kohort.consistent_region import ready as rd
-from kohort.consistent_region.checkpoint_barrier import CheckpointTicket, MembershipView
+from kohort.consistent_region.checkpoint_barrier import Barrier, CheckpointTicket, MembershipView
 from kohort.consistent_region.coordinator import RegionCoordinator, TaskStarts
 from kohort.consistent_region.effects import TaskTerm
 from kohort.consistent_region.errors import (
@@ -36,7 +36,7 @@ from kohort.consistent_region.record_queue import partition_of
 from kohort.consistent_region.region_history import RegionHistory
 from kohort.consistent_region.region_member import NO_GENERATION, RegionMember
 from kohort.consistent_region.start_positions import Lookups, StartPosition, beginnings, check_log
-from kohort.consistent_region.states import ENDED, READING
+from kohort.consistent_region.states import ENDED, READING, RegionPhase
 from kohort.consistent_region.task_states import TaskStates
 from kohort.consistent_region.tasks import TaskId, TaskMap
 from kohort.consistent_region.witness import Witness, check_witnesses, witness_of
@@ -148,6 +148,9 @@ class RegionDriver(RebalanceHooks):
         ready = self._ready()
         if ready.ask is not None:
             self._perform(ready.ask)
+        if self.member.phase is RegionPhase.WRITING:
+            self._write()
+        if ready.ask is not None:
             ready = self._ready()
         self._pause(ready.paused)
         idle_s = self._poll(ready, wait_s)
@@ -342,8 +345,11 @@ class RegionDriver(RebalanceHooks):
                 )
             case rd.GoBack():
                 return self._go_back()
-            case rd.Contribute():
-                return self._contribute(ask)
+            case rd.TakeCut(offsets):
+                self.states.take_cut(self._offsets(offsets))
+                return ev.CutTaken()
+            case rd.Contribute(barrier):
+                return self._contribute(barrier)
 
     def _look(self) -> MembershipView:
         return self.coordinator.look(self._ticket)
@@ -380,16 +386,19 @@ class RegionDriver(RebalanceHooks):
         self.coordinator.report(self._ticket, self.member.generation, len(assigned))
         return ev.WentBack(back.view, starts)
 
-    def _contribute(self, ask: rd.Contribute) -> ev.Event:
-        cuts = self.states.contribution(self._offsets(ask.offsets))
+    def _write(self) -> None:
+        """Write the snapshots of the cut."""
+        self._step(ev.SnapshotsWritten())
+
+    def _contribute(self, barrier: Barrier) -> ev.Event:
         try:
-            return ev.Contributed(self.coordinator.contribute(self._ticket, ask.barrier, cuts))
+            return ev.Contributed(self.coordinator.contribute(self._ticket, barrier, self.states.contribution()))
         except TaskTaken:
             return ev.Dispossessed()
         except BarrierOver:
             return ev.Looked(self._look())
         except InconsistentCheckpointError as error:
-            log.warning("checkpoint %d: %s", ask.barrier.sequence, error)
+            log.warning("checkpoint %d: %s", barrier.sequence, error)
             return ev.Looked(self._look())
 
     def _witnesses(self, partitions: Iterable[TopicPartition]) -> list[Witness]:

@@ -11,7 +11,7 @@ Its invariants:
   grow together, slice by slice (`submitted`). Events that separate them lead to CR_RESET_PENDING. These are moves of
   partitions after records were read, a loss, and an epoch that another member began. In CR_RESET_PENDING no record is
   kept or submitted.
-* *Requests are levels.* A reset is requested while in CR_RESET_PENDING, a contribution is made while DRAINED. A lost
+* *Requests are levels.* A reset is requested while in CR_RESET_PENDING, a contribution is made while WRITING. A lost
   response or a slow handler therefore cannot block a member.
 * *The epoch is the coordinator's.* The machine never increments it. It learns of a newer epoch and goes back.
 """
@@ -44,6 +44,7 @@ from kohort.consistent_region.ready import (
     RegionReady,
     RegionRequest,
     RequestReset,
+    TakeCut,
 )
 from kohort.consistent_region.record_queue import RecordQueue, partition_of
 from kohort.consistent_region.settings import RegionSettings
@@ -51,6 +52,7 @@ from kohort.consistent_region.states import (
     CLEAN,
     ENDED,
     READING,
+    SUBMITTING,
     RegionPhase,
     RegionState,
     RegionTrigger,
@@ -97,6 +99,8 @@ FIGURES: Final = (
     "partitions_handed_over_total",
     "drain_ms_last",
     "drain_ms_max",
+    "checkpoint_ms_last",
+    "checkpoint_ms_max",
     "queue_full_pauses_total",
     "low_memory_pauses_total",
     "failed_control_requests_total",
@@ -149,6 +153,8 @@ class RegionMember:
         self._region_epoch = 0
         self._barrier: Barrier | None = None
         self._draining_since = inf
+        self._cut_positions: Positions = {}
+        self._written = False
         self._since_checkpoint = 0
         self.checkpoint_requested = False
         self._checkpoint_due_at = inf
@@ -234,7 +240,7 @@ class RegionMember:
         None if there are none or they must wait.
         """
         self._now = max(now, self._now)
-        if self._state is not RegionState.RECORDS_FETCHED or self._phase is not RegionPhase.OPEN or self._must_wait():
+        if self._state is not RegionState.RECORDS_FETCHED or self._phase not in SUBMITTING or self._must_wait():
             return None
         if self._permit is not None or not self._queue:
             return None
@@ -263,7 +269,7 @@ class RegionMember:
             )
             return
         if done < len(records):
-            (self._queue if self._phase is RegionPhase.OPEN else self._drained).put_back(records[done:])
+            (self._queue if self._phase in SUBMITTING else self._drained).put_back(records[done:])
         self.offsets.advance(partition, records[:done].next_offset)
         self._since_checkpoint += done
         self.metrics["records_submitted_total"] += done
@@ -291,7 +297,7 @@ class RegionMember:
         if self._phase is RegionPhase.DRAINING and self._permit is None:
             self._go_phase(Step.EMPTIED)
             if self.settings.commit_point == "drain":
-                self._owe_commit()
+                self._commit = self.offsets.positions() or None
         if self._phase is not RegionPhase.OPEN and self._now >= self._draining_since + self.settings.drain_timeout_s:
             self._void("a checkpoint took longer than drain_timeout_s", forced=False, rebalance=False)
 
@@ -302,12 +308,11 @@ class RegionMember:
             if self._reset is not None and self._region_epoch <= self._epoch:
                 return self._reset
             return GoBack() if self._permit is None else self._look()
-        if (
-            self._phase is RegionPhase.DRAINED
-            and self._barrier is not None
-            and self._barrier.generation == self._generation
-        ):
-            return Contribute(self._barrier, self.offsets.positions())
+        if self._barrier is not None and self._barrier.generation == self._generation:
+            if self._phase is RegionPhase.DRAINED:
+                return TakeCut(self.offsets.positions())
+            if self._phase is RegionPhase.WRITING and self._written:
+                return Contribute(self._barrier)
         if self._wants_checkpoint() and self._now >= self._begin_not_before:
             return BeginCheckpoint(self._epoch)
         return self._look()
@@ -326,7 +331,7 @@ class RegionMember:
         return counted or self.checkpoint_requested
 
     def _polling(self) -> Polling:
-        if self._state in ENDED or self._phase is not RegionPhase.OPEN:
+        if self._state in ENDED or self._phase not in SUBMITTING:
             return Polling.STOPPED
         if self._state in (RegionState.INITIALIZED, RegionState.EVENT_THREAD_STARTED):
             return Polling.STOPPED
@@ -341,6 +346,8 @@ class RegionMember:
         if self._state in READING and self._phase is RegionPhase.OPEN and self._generation != NO_GENERATION:
             due_at = -inf if self._must_wait() else self._checkpoint_due_at
             asks.append(max(due_at, self._begin_not_before))
+        if self._phase is RegionPhase.WRITING:
+            asks.append(-inf)
         times = [max(min(asks), self._ask_not_before)]
         if self._phase is not RegionPhase.OPEN:
             times.append(self._draining_since + self.settings.drain_timeout_s)
@@ -448,9 +455,20 @@ class RegionMember:
         if self.offsets.unplaced:
             self._void("a partition has no start", forced=True)
 
+    def _on_cut_taken(self, _event: ev.CutTaken) -> None:
+        self._answered()
+        self._cut_positions = self.offsets.positions()
+        self._written = False
+        self._measured("drain")
+        self._go_phase(Step.CUT)
+        self._put_drained_back()
+
+    def _on_written(self, _event: ev.SnapshotsWritten) -> None:
+        self._written = True
+
     def _on_contributed(self, event: ev.Contributed) -> None:
         self._answered()
-        if self._phase is RegionPhase.DRAINED:
+        if self._phase is RegionPhase.WRITING:
             self._go_phase(Step.CONTRIBUTED)
         self._saw(event.view)
 
@@ -566,23 +584,30 @@ class RegionMember:
 
     def _completed(self, sequence: int) -> None:
         self._base = sequence
+        self._measured("checkpoint")
         self.metrics["checkpoints_total"] += 1
         if self.settings.commit_point == "checkpoint_complete":
-            self._owe_commit()
+            self._commit = self._cut_positions or None
         self._since_checkpoint = 0
         self.checkpoint_requested = False
         self._throttled = True
         self._end_phase()
 
+    def _measured(self, what: str) -> None:
+        """Keep the time since the barrier, as the last one and the longest."""
+        took_ms = round((self._now - self._draining_since) * 1000)
+        self.metrics[f"{what}_ms_last"] = took_ms
+        self.metrics[f"{what}_ms_max"] = max(took_ms, self.metrics[f"{what}_ms_max"])
+
     def _end_phase(self) -> None:
         if self._phase is RegionPhase.OPEN:
             return
-        took_ms = round((self._now - self._draining_since) * 1000)
-        self.metrics["drain_ms_last"] = took_ms
-        self.metrics["drain_ms_max"] = max(took_ms, self.metrics["drain_ms_max"])
         self._barrier = None
         self._draining_since = inf
         self._go_phase(Step.ENDED)
+        self._put_drained_back()
+
+    def _put_drained_back(self) -> None:
         if len(self._drained) + len(self._queue) > self.settings.queue_records + self.settings.max_poll_records:
             self._give_up(RegionError("what was drained does not fit back into the queue", records=self.queued))
             return
@@ -641,10 +666,6 @@ class RegionMember:
         self.metrics["consumed_topics"] = len({one.topic for one in partitions})
         self.metrics["partition_rebalances_total"] += 1
 
-    def _owe_commit(self) -> None:
-        if positions := self.offsets.positions():
-            self._commit = positions
-
     def _answered(self) -> None:
         self._ask_failures = 0
         self._ask_not_before = -inf
@@ -679,6 +700,8 @@ _HANDLERS: Final[dict[type, Callable[[RegionMember, Any], None]]] = {
     ev.Looked: RegionMember._on_looked,
     ev.ResetGranted: RegionMember._on_reset_granted,
     ev.WentBack: RegionMember._on_went_back,
+    ev.CutTaken: RegionMember._on_cut_taken,
+    ev.SnapshotsWritten: RegionMember._on_written,
     ev.Contributed: RegionMember._on_contributed,
     ev.Dispossessed: RegionMember._on_dispossessed,
     ev.CoordinatorFailed: RegionMember._on_coordinator_failed,

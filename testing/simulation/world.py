@@ -27,7 +27,7 @@ from kohort.consistent_region.region_record import decode_record
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.start_positions import StartPosition
 from kohort.consistent_region.state import StateHandle
-from kohort.consistent_region.states import RegionPhase, RegionState
+from kohort.consistent_region.states import SUBMITTING, RegionState
 from kohort.consistent_region.store import Key
 from kohort.consistent_region.task_states import TaskStates
 from kohort.consistent_region.tasks import TaskId
@@ -151,7 +151,7 @@ class Node:
         partition = TopicPartition(record.topic, record.partition)
         at = f"{self.name} {partition.partition}@{record.offset}"
         holds(member.state is RegionState.RECORDS_FETCHED, "I4", f"{at} in {member.state.name}")
-        holds(member.phase is RegionPhase.OPEN, "I4", f"{at} in {member.phase.name}")
+        holds(member.phase in SUBMITTING, "I4", f"{at} in {member.phase.name}")
         position = member.offsets.next_of(partition)
         holds(position is not None, "I11", f"{at} is of a partition that is not counted for")
         assert position is not None

@@ -89,6 +89,15 @@ class Rig:
     def barrier(self, sequence: int = 1, *, generation: int = 5, members: tuple[str, ...] = ("a", "b")) -> RegionReady:
         return self.sees(barrier=Barrier(sequence, self.view.epoch, generation, members))
 
+    def cut(self) -> RegionReady:
+        """The states are cut and their snapshots written."""
+        self.step(ev.CutTaken())
+        return self.step(ev.SnapshotsWritten())
+
+    def contributed(self) -> RegionReady:
+        self.cut()
+        return self.step(ev.Contributed(self.view))
+
     def went_back(self, starts: dict[TopicPartition, int], **changes: object) -> RegionReady:
         values = {name: getattr(self.view, name) for name in ("epoch", "newest", "barrier", "age_s", "stopped")}
         self.view = MembershipView(**(values | changes))

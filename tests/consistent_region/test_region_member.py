@@ -13,6 +13,7 @@ from kohort.consistent_region.ready import (
     GoBack,
     Polling,
     RequestReset,
+    TakeCut,
 )
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.states import RegionPhase, RegionState
@@ -63,7 +64,7 @@ def test_an_assignment_places_every_partition_and_is_counted() -> None:
     assert rig.member.metrics["partitions_assigned"] == 0
     assert rig.member.metrics["partition_rebalances_total"] == 2
     ready = rig.barrier(generation=6)
-    assert isinstance(ready.ask, Contribute)
+    assert isinstance(ready.ask, TakeCut)
     assert dict(ready.ask.offsets) == {}
 
 
@@ -193,7 +194,7 @@ def test_a_record_that_the_state_holds_already_is_never_handed_out() -> None:
     assert isinstance(rig.ready().ask, RequestReset)
 
 
-# --- asking
+# --- requests
 
 
 @pytest.mark.proves("CR-29")
@@ -245,23 +246,29 @@ def test_a_periodic_drain_sets_the_queue_aside_and_brings_it_back_in_order() -> 
     ready = rig.ready()
     assert ready.phase is RegionPhase.DRAINED
     assert dict(ready.commit or {}) == {P0: RegionPosition(1), P1: RegionPosition(0)}
-    assert isinstance(ready.ask, Contribute)
+    assert isinstance(ready.ask, TakeCut)
     assert dict(ready.ask.offsets) == {P0: RegionPosition(1), P1: RegionPosition(0)}
     assert rig.ready().commit is None  # once
-    assert rig.step(ev.Contributed(rig.view)).phase is RegionPhase.AWAITING
     assert rig.handle() == []
-    assert rig.ready().polling is Polling.STOPPED
+    ready = rig.step(ev.CutTaken())
+    assert (ready.phase, ready.polling) == (RegionPhase.WRITING, Polling.FULL)
+    assert not isinstance(ready.ask, Contribute)  # the snapshots are not written yet
+    assert ready.wake_at == rig.now
+    assert rig.handle() == recs(P0, 1)
+    assert isinstance(rig.step(ev.SnapshotsWritten()).ask, Contribute)
+    assert rig.handle() == recs(P0, 2)
+    assert rig.step(ev.Contributed(rig.view)).phase is RegionPhase.AWAITING
     ready = rig.sees(barrier=None, newest=1)
     assert (ready.phase, ready.polling) == (RegionPhase.OPEN, Polling.THROTTLED)
     assert ready.commit is None
-    assert rig.handle(9) == recs(P0, 1, 2, 3)
+    assert rig.handle(9) == recs(P0, 3)
 
 
 @pytest.mark.proves("CR-48", "CR-79")
 def test_full_speed_comes_back_with_the_first_permit() -> None:
     rig = Rig().reading()
     rig.barrier()
-    rig.step(ev.Contributed(rig.view))
+    rig.contributed()
     assert rig.sees(barrier=None, newest=1).polling is Polling.THROTTLED
     rig.handle()
     assert rig.ready().polling is Polling.FULL
@@ -272,7 +279,8 @@ def test_offsets_are_committed_when_the_checkpoint_is_complete_and_not_before() 
     rig = Rig().reading()
     rig.handle(2)
     assert rig.barrier().commit is None
-    assert rig.step(ev.Contributed(rig.view)).commit is None
+    assert rig.contributed().commit is None
+    assert rig.handle() == recs(P0, 2)  # is in the next checkpoint
     assert dict(rig.sees(barrier=None, newest=1).commit or {}) == {P0: RegionPosition(2), P1: RegionPosition(0)}
 
 
@@ -280,7 +288,7 @@ def test_a_checkpoint_that_others_gave_up_costs_nothing() -> None:
     rig = Rig().reading()
     rig.handle(1)
     rig.barrier()
-    rig.step(ev.Contributed(rig.view))
+    rig.contributed()
     ready = rig.sees(barrier=None)
     assert ready.state is S.RECORDS_FETCHED
     assert ready.commit is None
@@ -295,7 +303,7 @@ def test_an_operator_driven_member_waits_with_its_queue_where_it_is() -> None:
     assert not rig.consistent()
     rig.barrier()
     assert rig.member.queued == 3
-    rig.step(ev.Contributed(rig.view))
+    rig.contributed()
     rig.sees(barrier=None, newest=1)
     assert rig.consistent()
     assert rig.handle(9) == recs(P0, 2, 3)
@@ -325,7 +333,7 @@ def test_a_manual_region_takes_checkpoints_when_told_and_never_else() -> None:
     assert rig.ready().ask == BeginCheckpoint(0)
     assert rig.handle() == []
     rig.barrier()
-    rig.step(ev.Contributed(rig.view))
+    rig.contributed()
     rig.sees(barrier=None, newest=1)
     assert rig.consistent()
 
@@ -336,7 +344,7 @@ def test_a_period_begins_where_the_last_checkpoint_ended() -> None:
     assert not isinstance(rig.ready().ask, BeginCheckpoint)
     rig.now += 2.0
     assert rig.ready().ask == BeginCheckpoint(0)
-    rig.sees(age_s=5.0)  # nobody gave a barrier: asked again, but not at once
+    rig.sees(age_s=5.0)  # there was no barrier: requested again, but not at once
     assert not isinstance(rig.ready().ask, BeginCheckpoint)
     rig.now += 0.1
     assert rig.ready().ask == BeginCheckpoint(0)
@@ -346,7 +354,7 @@ def test_a_period_begins_where_the_last_checkpoint_ended() -> None:
 def test_a_drain_that_takes_too_long_resets_the_region_and_counts() -> None:
     rig = Rig(RegionSettings(drain_timeout_s=30.0)).reading()
     rig.barrier()
-    rig.step(ev.Contributed(rig.view))
+    rig.contributed()
     rig.now += 30.0
     ready = rig.ready()
     assert ready.state is S.CR_RESET_PENDING
@@ -361,10 +369,13 @@ def test_drain_times_are_kept_in_milliseconds() -> None:
     rig = Rig().reading()
     for sequence, took_s in ((1, 0.25), (2, 0.1)):
         rig.barrier(sequence)
-        rig.step(ev.Contributed(rig.view))
         rig.now += took_s
+        rig.contributed()
+        rig.now += 1.0
         rig.sees(barrier=None, newest=sequence)
-    assert (rig.member.metrics["drain_ms_last"], rig.member.metrics["drain_ms_max"]) == (100, 250)
+    metrics = rig.member.metrics
+    assert (metrics["drain_ms_last"], metrics["drain_ms_max"]) == (100, 250)
+    assert (metrics["checkpoint_ms_last"], metrics["checkpoint_ms_max"]) == (1_100, 1_250)
 
 
 @pytest.mark.proves("CR-41")
@@ -373,7 +384,7 @@ def test_nothing_owned_commits_nothing_and_still_contributes() -> None:
     rig.assigned({})
     ready = rig.barrier()
     assert ready.commit is None
-    assert isinstance(ready.ask, Contribute)
+    assert isinstance(ready.ask, TakeCut)
 
 
 @pytest.mark.proves("CR-43")
@@ -411,7 +422,7 @@ def test_a_checkpoint_without_us_voids_what_we_have() -> None:
 def test_a_newer_epoch_is_followed_in_the_middle_of_a_drain() -> None:
     rig = Rig().reading()
     rig.barrier()
-    rig.step(ev.Contributed(rig.view))
+    rig.contributed()
     ready = rig.sees(epoch=1, barrier=None)
     assert (ready.state, ready.phase, ready.ask) == (S.CR_RESET_PENDING, RegionPhase.OPEN, GoBack())
 
@@ -443,7 +454,7 @@ def test_short_memory_pauses_too() -> None:
 def test_what_does_not_fit_back_is_fatal() -> None:
     rig = Rig(SMALL).reading(*recs(P0, *range(10)))
     rig.barrier()
-    rig.step(polled(*recs(P1, 0, 1)))  # a driver that polls though told to stop
+    rig.step(polled(*recs(P1, 0, 1)))  # a driver that polls though it is to stop
     ready = rig.sees(barrier=None)
     assert isinstance(ready.fatal, RegionError)
 

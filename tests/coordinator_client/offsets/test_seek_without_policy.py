@@ -27,7 +27,7 @@ def test_a_seek_after_assign_is_a_place_to_begin(group: str | None) -> None:
         consumer.assign([P0, P1])
         consumer.seek(P0, 3)
         records: list[Record] = []
-        with pytest.raises(NoOffset) as caught:  # the other one has none, which is told before or after these
+        with pytest.raises(NoOffset) as caught:  # the other one has none, which is raised before or after these
             records.extend(record for columns in consumer for record in columns)
         assert caught.value.place["partition"] == 1
         records += read(consumer, 2 - len(records))
