@@ -14,8 +14,12 @@ from kohort.conformance import (
     offset_commit,
     offset_fetch,
     offset_retention,
+    share_group_members,
+    share_group_offsets,
     share_groups,
+    share_records,
     static_membership,
+    streams_groups,
     sync_group,
     txn_offset_commit,
 )
@@ -39,6 +43,10 @@ SECTIONS: tuple[Section, ...] = (
     txn_offset_commit.SECTION,
     kip848.SECTION,
     share_groups.SECTION,
+    share_group_members.SECTION,
+    share_records.SECTION,
+    share_group_offsets.SECTION,
+    streams_groups.SECTION,
     malformed.SECTION,
     coordinator_restart.FAILOVER_SECTION,
 )

@@ -17,7 +17,8 @@ from kohort.testing.fake_broker import Call, FakeBroker
 from tests.conformance.bending import Fault, altered, answered, bent
 
 RENEW = 4
-COUNTS = ("R9a", "R10a", "R10b", "R11a")  # checks of delivery counts
+COUNTS = ("R9a", "R10a", "R10b", "R11a", "R9o", "R11b")  # checks of delivery counts
+FIRST_COUNTS = ("R8d", "R8e", "R8f", "R8g", "R11c")  # checks of first deliveries
 Install = Callable[[FakeBroker], None]
 
 
@@ -211,7 +212,7 @@ FAULTS: tuple[Fault, ...] = (
         ("R3a",),
     ),
     Fault("the share assignment comes once", altered("ShareGroupHeartbeat", no_assignment), ("R3b", "R4a")),
-    Fault("a share partition has one owner", only_one_owner, ("R4a",)),
+    Fault("a share partition has one owner", only_one_owner, ("R4a", "R4b")),
     Fault(
         "a share member leaves with epoch 0",
         altered(
@@ -234,7 +235,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "a missing share session is a wrong epoch",
         code_becomes("ShareFetch", ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH),
-        ("R7b",),
+        ("R7b", "R7e"),
     ),
     Fault(
         "acknowledgements open a session",
@@ -246,12 +247,12 @@ FAULTS: tuple[Fault, ...] = (
         code_becomes("ShareAcknowledge", ErrorCode.INVALID_SHARE_SESSION_EPOCH, ErrorCode.NONE),
         ("R7d",),
     ),
-    Fault("delivery counts begin at 0", deliveries(lambda count: count - 1), ("R8a", *COUNTS, "R8c")),
-    Fault("locks are not exclusive", locks_are_not_exclusive, ("R8b", "R9c")),
+    Fault("delivery counts begin at 0", deliveries(lambda count: count - 1), ("R8a", *COUNTS, "R8c", *FIRST_COUNTS)),
+    Fault("locks are not exclusive", locks_are_not_exclusive, ("R8b", "R9c", "R7h", "R8e", "R9o")),
     Fault(
         "the record limit overshoots",
         bent("ShareFetch", lambda request: request._replace(share_acquire_mode=0)),
-        ("R8c",),
+        ("R8c", "R8e"),
     ),
     Fault("delivery counts stay at 1", deliveries(lambda _count: 1), COUNTS),
     Fault(
@@ -289,7 +290,7 @@ FAULTS: tuple[Fault, ...] = (
         accepts_ranges(lambda ranges: any(RENEW in one.acknowledge_types for one in ranges)),
         ("R9j",),
     ),
-    Fault("closing releases nothing", close_releases_nothing, ("R10a", "R10b")),
+    Fault("closing releases nothing", close_releases_nothing, ("R10a", "R10b", "R7e")),
     Fault("disconnecting releases nothing", disconnect_releases_nothing, ("R10b",)),
     Fault("no delivery limit", no_delivery_limit, ("R11a",)),
 )
