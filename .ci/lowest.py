@@ -1,4 +1,4 @@
-"""The lower bounds of everything that the core and the extras of the fast tests need, as pins for pip.
+"""The lower bounds of everything that the core and the extras of users need, as pins for pip.
 
 python .ci/lowest.py DIST_INFO_METADATA > out/lowest.txt
 
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-EXTRAS = ("arrow", "fast", "cli", "prometheus", "opentelemetry", "postgres")
+EXTRAS = ("arrow", "fast", "spark", "postgres", "prometheus", "opentelemetry", "msk", "kerberos", "cli", "demo")
 TOOLS = (
     "pytest",
     "pytest-timeout",

@@ -3,14 +3,24 @@
     python .ci/wheels.py OUT [PYTHON...]
 
 Runs in an environment with `.ci/wheel-tools.txt`. Without PYTHON it takes every 3.11 to 3.14 and 3.14t on PATH and of
-pyenv. Wheels and sdist stay in OUT. Each wheel is installed into an empty environment. There it must pass
-`.ci/smoke.py` with nothing on PATH, and the tests of TRIED that need no broker. `src` is not on the path.
+pyenv. Wheels and sdist stay in OUT. Each wheel is installed into an empty environment. `src` is not on the path.
+There it must pass the following:
+
+- `.ci/smoke.py` and README's first program with nothing on PATH;
+- `.ci/smoke.py` on a real broker, and `kohort demo` on another, if there is a JDK;
+- the tests of TRIED that need no broker;
+- mypy and pyright, strict, on TYPED.
+
+Much that the demo and the tests import has no wheel for a free-threaded Python. There the tests of THREADS take their
+place.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 import tomllib
@@ -21,6 +31,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.14t")
 TRIED = ("tests/protocol", "tests/fastpath", "tests/assignors")
+THREADS = "tests/*/test*threads*.py"
+TYPED = ("tests/house/users_program.py", "tests/house/wrong_settings.py")
+PYRIGHT = {"typeCheckingMode": "strict", "reportUnnecessaryTypeIgnoreComment": "error"}
+DEMO_RECORDS = 100_000
 WHEEL_BYTES_MOST = 2_500_000
 NO_PLACE_IN_A_WHEEL = (".c", ".pyx", ".pxd", ".h")
 
@@ -63,17 +77,59 @@ def check(wheel: Path) -> None:
 
 
 def try_out(python: str, wheel: Path, scratch: Path) -> None:
-    """Install `wheel` into an empty environment, run the smoke test, then the fast tests against it."""
+    """Install `wheel` into an empty environment, then run what the head of this file lists."""
     run(python, "-m", "venv", "--clear", scratch / "venv")
     own = scratch / "venv" / "bin" / "python"
     clean = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    run(own, "-m", "pip", "install", "-q", "--only-binary", ":all:", wheel, env=clean)
-    smoke = (own, "-I", ROOT / ".ci" / "smoke.py")
-    run(*smoke, env=clean | {"PATH": str(scratch / "empty")}, cwd=scratch)
+    bare = clean | {"PATH": str(scratch / "empty")}
+    pip = (own, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--prefer-binary")
+    run(*pip, "--only-binary", ":all:", wheel, env=clean)
+    run(own, "-I", ROOT / ".ci" / "smoke.py", env=bare, cwd=scratch)
+    run(*pip, "--only-binary", ":all:", f"{wheel}[cli]", env=clean)
+    run(own, "-I", ROOT / ".ci" / "first_program.py", env=bare, cwd=scratch)
+    has_gil = "t-" not in wheel.name.split("-", 3)[3]
     if shutil.which("java"):
-        run(*smoke, "--broker", env=clean, cwd=scratch)
-    run(own, "-m", "pip", "install", "-q", "--prefer-binary", "-r", ROOT / ".ci" / "fast-tests.txt", env=clean)
-    run(own, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not broker", *TRIED, env=clean)
+        run(own, "-I", ROOT / ".ci" / "smoke.py", "--broker", env=clean, cwd=scratch)
+    tests = (own, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not broker")
+    if not has_gil:
+        run(*pip, "hypothesis", "pytest", "pytest-timeout", "pytest-xdist", env=clean)
+        run(*tests, *sorted(ROOT.glob(THREADS)), env=clean)
+        return
+    if shutil.which("java"):
+        run(*pip, f"{wheel}[demo]", env=clean)
+        demo(own.with_name("kohort"), scratch, clean)
+    run(*pip, "-r", ROOT / ".ci" / "fast-tests.txt", env=clean)
+    run(*tests, *TRIED, env=clean)
+    run(*pip, "mypy", "pyright[nodejs]", env=clean)
+    check_types(own, scratch, clean)
+
+
+def demo(kohort: Path, scratch: Path, env: Mapping[str, str]) -> None:
+    """Run `kohort demo --bootstrap` on a broker that `kohort broker` starts and stops."""
+    broker, port = (kohort, "broker"), str(free_port())
+    run(*broker, "start", "--name", scratch.name, "--port", port, env=env, cwd=scratch)
+    try:
+        small = ("--records", DEMO_RECORDS, "--folder", scratch / "demo")
+        run(kohort, "demo", "--bootstrap", f"127.0.0.1:{port}", *small, env=env, cwd=scratch)
+    finally:
+        run(*broker, "stop", "--name", scratch.name, env=env, cwd=scratch)
+
+
+def free_port() -> int:
+    """A port of the loopback interface that was free a moment ago."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+def check_types(own: Path, scratch: Path, env: Mapping[str, str]) -> None:
+    """Check TYPED as a user's project is checked, with kohort installed and no settings of this repository."""
+    folder = scratch / "typed"
+    folder.mkdir()
+    for program in TYPED:
+        shutil.copy(ROOT / program, folder)
+    (folder / "pyrightconfig.json").write_text(json.dumps(PYRIGHT))
+    run(own, "-m", "mypy", "--strict", ".", env=env, cwd=folder)
+    run(own, "-m", "pyright", "--pythonpath", own, env=env, cwd=folder)
 
 
 def main(out: Path, chosen: list[str]) -> None:

@@ -67,11 +67,12 @@ class Assignor(Protocol):
         """This member's subscription for the leader.
 
         `topics`: the subscribed topics, sorted. `owned`: the partitions of its last completed generation, also if an
-        eager member has revoked them already; empty after they were lost. `generation`: that generation, or -1.
+        eager member has revoked them already; empty after they were lost. `generation`: that generation, or -1. An
+        exception is raised as AssignorFailed in this member's `poll`.
         """
 
     def assign(self, group: GroupView) -> Plan:
         """Assign each partition of the subscribed topics to one subscriber.
 
-        Called by the group's leader only.
+        Called by the group's leader only. An exception or an invalid plan is raised as AssignorFailed in its `poll`.
         """

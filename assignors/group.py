@@ -183,12 +183,12 @@ class GroupView(Frozen):
         return [rows[tuple(row)] for row in kinds]
 
     def partition(self, index: int) -> TopicPartition:
-        """The name of a partition index."""
+        """The name of a partition index. Raises IndexError for an index behind the last topic."""
         topic = bisect_right(self.topic_offsets, index) - 1
         return TopicPartition(self.topics[topic], index - self.topic_offsets[topic])
 
     def index(self, topic: str, partition: int) -> int | None:
-        """The index of a named partition; None if it is not of the subscribed topics."""
+        """The index of a named partition; None if it is not of the subscribed topics. Raises no error."""
         number = self.number_of_topic.get(topic)
         if number is None or not 0 <= partition < self.topic_offsets[number + 1] - self.topic_offsets[number]:
             return None

@@ -125,12 +125,12 @@ class Plan(Mapping[str, Partitions]):
         return len(self.group.members)
 
     def row(self, member: int) -> Partitions:
-        """The partitions of the member at this index of `group.members`."""
+        """The partitions of the member at this index of `group.members`. Raises IndexError behind the last one."""
         stops, rows = self._grouped()
         return Partitions(self.group, rows[stops[member - 1] if member else 0 : stops[member]])
 
     def count(self, member: int) -> int:
-        """The number of partitions of the member at this index."""
+        """The number of partitions of the member at this index. Raises IndexError behind the last one."""
         stops, _ = self._grouped()
         return stops[member] - (stops[member - 1] if member else 0)
 
@@ -140,7 +140,7 @@ class Plan(Mapping[str, Partitions]):
         return [self.count(member) for member in range(len(self.group.members))]
 
     def encode(self, member_id: str, version: int = 3, user_data: bytes | None = None) -> bytes:
-        """The member's `Assignment` of the embedded consumer protocol, encoded from the arrays."""
+        """The member's `Assignment` of the embedded consumer protocol. Raises KeyError for an unknown member."""
         rows = core.encode_rows(self.group.topics_on_wire, self.group.starts_row, self[member_id].indexes)
         tail = _NO_BYTES if user_data is None else struct.pack(">i", len(user_data)) + user_data
         return b"".join((struct.pack(">h", version), rows, tail))

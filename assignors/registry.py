@@ -31,7 +31,7 @@ BUILT_IN: Mapping[str, tuple[str, str]] = {
 
 
 def names() -> list[str]:
-    """Every name that `get` accepts, sorted: built-in assignors and those of installed packages."""
+    """Every name that `get` accepts, sorted: built-in assignors and those of installed packages. Raises no error."""
     return sorted({*BUILT_IN, *_registered()})
 
 

@@ -21,6 +21,7 @@ RECORDS = 2_000_000
 VALUE_BYTES = 100
 SIZES = {VALUE_BYTES: RECORDS, 1000: 400_000}  # value bytes -> records
 TIMES = 3
+DISTINCT = 20_000  # values of words
 SLOW = 10  # the part of the records that kafka-python is given; its rate does not depend on how many there are
 
 
@@ -105,18 +106,23 @@ def words(bootstrap: str, codec: CompressionType, records: int, size: int) -> st
 
     topic = f"bench-{codec}-{size}-{uuid.uuid4().hex[:8]}"
     create_topic(bootstrap, topic, partitions=PARTITIONS)
-    dice = random.Random(1)
-    some = [dice.randbytes(dice.randint(2, 6)).hex().encode() for _ in range(400)]
     each = records // PARTITIONS
-    text = b" ".join(dice.choices(some, k=20_000 * size // 8 + size))
-    values = pa.array([text[at : at + size] for at in range(0, 20_000 * size, size)], pa.binary())
-    keys = pa.array([b"key-%06d" % (number % 1000) for number in range(20_000)], pa.binary())
+    values = pa.array(texts(size), pa.binary())
+    keys = pa.array([b"key-%06d" % (number % 1000) for number in range(DISTINCT)], pa.binary())
     table = pa.table({"key": keys, "value": values})
     with Producer(bootstrap, compression=codec) as producer:
         for number in range(PARTITIONS):
             for at in range(0, each, len(table)):
                 producer.send_arrow(topic, table.slice(0, each - at), partition=number)
     return topic
+
+
+def texts(size: int) -> list[bytes]:
+    """Values of so many bytes, made of words."""
+    dice = random.Random(1)
+    some = [dice.randbytes(dice.randint(2, 6)).hex().encode() for _ in range(400)]
+    text = b" ".join(dice.choices(some, k=DISTINCT * size // 8 + size))
+    return [text[at : at + size] for at in range(0, DISTINCT * size, size)]
 
 
 def _fastest(

@@ -115,6 +115,8 @@ def _shown(value: float) -> str:
         return f"{value / 1e6:.2f} M"
     if value >= 1e4:
         return f"{value / 1e3:.0f} k"
+    if value >= 1e3:
+        return f"{value:,.0f}"
     return f"{value:.3g}"
 
 

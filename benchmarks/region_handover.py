@@ -22,7 +22,7 @@ from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.states import RegionState
 from kohort.coordinator_client.hooks import Assigned, RebalanceCause, RebalanceReason, Revoked
 from kohort.testing import RealPostgres
-from kohort.testing.simulation import SimRecord
+from kohort.testing.simulation.kafka import SimColumns
 
 MOVES = 100
 CAUSE = RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS)
@@ -36,7 +36,7 @@ class HookedConsumer(InstantConsumer):
         super().__init__(partitions)
         self.due: SimpleQueue[Callable[[], None]] = SimpleQueue()
 
-    def poll(self, timeout_s: float) -> list[list[SimRecord]]:
+    def poll(self, timeout_s: float) -> list[SimColumns]:
         while not self.due.empty():
             self.due.get()()
         return super().poll(timeout_s)

@@ -28,6 +28,7 @@ from kohort.consistent_region.task_states import TaskStates
 from kohort.coordinator_client.hooks import Assigned, RebalanceCause, RebalanceReason
 from kohort.testing import RealPostgres
 from kohort.testing.simulation import SimRecord
+from kohort.testing.simulation.kafka import SimColumns
 
 MEMBERS, PARTITIONS, KEYS, RESETS = 8, 64, 10_000, 150
 PATIENCE_S = 30.0
@@ -48,15 +49,15 @@ class InstantConsumer:
         self.wanted = threading.Event()
         self.wake = threading.Event()
 
-    def poll(self, timeout_s: float) -> list[list[SimRecord]]:
+    def poll(self, timeout_s: float) -> list[SimColumns]:
         if not self.wanted.is_set():
             self.wake.wait(timeout_s)
             self.wake.clear()
             return []
         self.wanted.clear()
-        batch = [SimRecord(*one, offset) for one, offset in self.positions.items()]
+        slices = [SimColumns(one, [SimRecord(*one, at)], at + 1) for one, at in self.positions.items()]
         self.positions = {one: offset + 1 for one, offset in self.positions.items()}
-        return [batch]
+        return slices
 
     def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None:
         self.positions[partition] = offset

@@ -32,6 +32,7 @@ COMMANDS = {
     "conformance": CommandEntry("kohort.cli.conformance", "Check a broker's group APIs, with the frames."),
     "group": CommandEntry("kohort.cli.group", "Consumer groups: list, describe, lag, reset offsets, delete."),
     "plan": CommandEntry("kohort.cli.plan", "Show the offsets that Spark would read, and missing records."),
+    "produce": CommandEntry("kohort.cli.produce", "Send records to a topic: lines, JSON lines, Parquet, Arrow."),
     "region": CommandEntry("kohort.cli.region", "Show and change a consistent region and its checkpoints."),
     "segment": CommandEntry("kohort.cli.segment", "Read a broker's log segments from disk: dump, stats, Parquet."),
     "topic": CommandEntry("kohort.cli.topic", "Topics: list, describe, create, delete."),

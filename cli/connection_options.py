@@ -18,6 +18,7 @@ from kohort.admin.admin_config import AdminConfig
 from kohort.cli.properties_file import from_environment, from_file, usual_file
 from kohort.common.errors import KohortError
 from kohort.coordinator_client.consumer_config import ConsumerConfig
+from kohort.network.client_config import ClientConfig
 from kohort.network.settings_table import by_our_names
 
 Bootstrap = Annotated[
@@ -66,7 +67,11 @@ class ConnectionOptions:
     @property
     def properties(self) -> dict[str, str]:
         """The settings by Kafka's names. Raises KohortError as `properties()` does."""
-        return properties(self.bootstrap, self.config, self.x, self.profile)
+        return self.properties_of(ConsumerConfig)
+
+    def properties_of(self, client: type[ClientConfig]) -> dict[str, str]:
+        """The settings of another client by Kafka's names. Raises KohortError as `properties()` does."""
+        return properties(self.bootstrap, self.config, self.x, self.profile, client)
 
     @property
     def named(self) -> bool:
@@ -126,13 +131,14 @@ def properties(
     config: Path | None,
     settings: Sequence[str],
     profile: str | None = None,
+    client: type[ClientConfig] = ConsumerConfig,
     *,
     environment: Mapping[str, str] = os.environ,
 ) -> dict[str, str]:
     """Merge the settings of options, file and environment.
 
     Precedence: -b, -X, a file or profile that was typed, KOHORT_ variables, a file that was not typed. Properties of a
-    file that are no consumer's (serializers, ...) are left out. In `-X` they are errors. Raises KohortError for an
+    file that are not the client's (serializers, ...) are left out. In `-X` they are errors. Raises KohortError for an
     invalid property, a profile without a file, and if no broker is named.
     """
     named = config or _path(environment.get("KOHORT_CONFIG"))
@@ -142,8 +148,8 @@ def properties(
         raise KohortError(
             f"profile {chosen!r} without a file", hint="use --config FILE, or create ~/.config/kohort/config"
         )
-    of_file = {} if path is None else _ours(from_file(path, chosen))
-    of_environment = from_environment(environment)
+    of_file = {} if path is None else _ours(from_file(path, chosen), client)
+    of_environment = from_environment(environment, client.table.values())
     typed = config is not None or profile is not None
     found = of_environment | of_file if typed else of_file | of_environment
     for text in settings:
@@ -151,7 +157,7 @@ def properties(
         if not equals:
             shown = re.split(r"[:\s]", name, maxsplit=1)[0]  # the rest may be a password
             raise KohortError(f"not a property: {shown!r}", hint="use -X NAME=VALUE")
-        found[_kafkas(name.strip())] = value.strip()
+        found[_kafkas(name.strip(), client)] = value.strip()
     found = _translated(found)
     if bootstrap:
         found["bootstrap.servers"] = bootstrap
@@ -162,20 +168,18 @@ def properties(
     return found
 
 
-def _kafkas(name: str) -> str:
+def _kafkas(name: str, client: type[ClientConfig]) -> str:
     """Return Kafka's name of a property, also for librdkafka's name."""
-    return ConsumerConfig.by_kafka_name[name].kafka if name in ConsumerConfig.by_kafka_name else name
+    return client.by_kafka_name[name].kafka if name in client.by_kafka_name else name
 
 
 def _path(text: str | None) -> Path | None:
     return Path(text) if text else None
 
 
-def _ours(found: Mapping[str, str]) -> dict[str, str]:
-    known = {
-        name: value for name, value in found.items() if name in ConsumerConfig.by_kafka_name or name.startswith(OF_JAVA)
-    }
-    return {_kafkas(name): value for name, value in _translated(known).items()}
+def _ours(found: Mapping[str, str], client: type[ClientConfig]) -> dict[str, str]:
+    known = {name: value for name, value in found.items() if name in client.by_kafka_name or name.startswith(OF_JAVA)}
+    return {_kafkas(name, client): value for name, value in _translated(known).items()}
 
 
 def _translated(found: dict[str, str]) -> dict[str, str]:

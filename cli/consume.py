@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text as Cell
 
 from kohort.admin import Admin
 from kohort.cli.connection_options import ConnectionOptions, connected, console
 from kohort.cli.partitions import partitions_of
+from kohort.cli.record_progress import RecordProgress
 from kohort.cli.terminal import cell
 from kohort.cli.timestamps import moment, time_ms
 from kohort.common import TopicPartition
@@ -125,13 +125,14 @@ def consume(
     Example: kohort consume payments --from PT1H --format json -b localhost:9092 | jq .value
     """
     form = Form.JSON if as_json else form
+    shown = not quiet and not sys.stdout.isatty()  # else it would be between the records
     with ExitStack() as stack:
         # A Parquet file needs its footer, and printed lines are buffered.
         stack.enter_context(on_sigterm(lambda: sys.exit(TERMINATED)))
         if share is not None:
             if start != "earliest" or to != "latest" or partition:
                 raise KohortError("--share excludes --from, --to and --partition", hint="the broker selects records")
-            tick = stack.enter_context(_progress(limit, quiet))
+            tick = stack.enter_context(RecordProgress(limit, shown=shown))
             write = stack.enter_context(_writer(parquet, form, SHOWN[key], SHOWN[value]))
             _consume_share(cluster, topic, share, limit, write, tick)
             return
@@ -143,7 +144,7 @@ def consume(
             print("no records in these partitions", file=sys.stderr)
         total = None if to == "never" else sum(span.stop - span.first for span in ranges.values())
         total = limit if total is None else min(total, limit or total)
-        tick = stack.enter_context(_progress(total, quiet))
+        tick = stack.enter_context(RecordProgress(total, shown=shown))
         write = stack.enter_context(_writer(parquet, form, SHOWN[key], SHOWN[value]))
         for columns in _read(consumer, ranges, limit):
             write(columns, {})
@@ -267,32 +268,6 @@ def _below(columns: RecordColumns, stop: int) -> int:
 
 
 # ----------------------------------------------------------------------------------------------------------- writing
-
-
-class _progress:
-    """A progress bar on stderr, advanced by the function that `with` gives. No bar if it would not be seen."""
-
-    def __init__(self, total: int | None, quiet: bool) -> None:
-        self._bar: Progress | None = None
-        if not quiet and sys.stderr.isatty() and not sys.stdout.isatty():
-            words = (TextColumn("{task.completed} records"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-            from rich.console import Console
-
-            self._bar = Progress(*words, console=Console(stderr=True), transient=True)
-            self._task = self._bar.add_task("", total=total)
-
-    def __enter__(self) -> Callable[[int], None]:
-        if self._bar is not None:
-            self._bar.start()
-        return self._tick
-
-    def _tick(self, count: int) -> None:
-        if self._bar is not None:
-            self._bar.advance(self._task, count)
-
-    def __exit__(self, *error: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
 
 Write = Callable[[RecordColumns, Mapping[str, Any]], None]

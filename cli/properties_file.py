@@ -2,13 +2,13 @@
 
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from kohort.cli.terminal import say
 from kohort.common.errors import KohortError
 from kohort.common.private_files import is_open_to_others
-from kohort.coordinator_client.consumer_config import SETTINGS
+from kohort.network.settings_table import Setting
 
 PREFIX = "KOHORT_"
 SECRETS = ("password", "secret", "jaas.config", "ssl.keystore.key", "oauth.token")
@@ -42,9 +42,9 @@ def from_file(path: Path, profile: str | None) -> dict[str, str]:
     return found
 
 
-def from_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the consumer settings of variables, such as sasl.username of KOHORT_SASL_USERNAME."""
-    names = {f"{PREFIX}{setting.name.upper()}": setting.kafka for setting in SETTINGS.values()}
+def from_environment(environment: Mapping[str, str], settings: Iterable[Setting]) -> dict[str, str]:
+    """Return the settings of variables, such as sasl.username of KOHORT_SASL_USERNAME."""
+    names = {f"{PREFIX}{setting.name.upper()}": setting.kafka for setting in settings}
     return {kafka: environment[name] for name, kafka in names.items() if environment.get(name)}
 
 

@@ -60,30 +60,42 @@ class TransactionalSink(Protocol):
     """The interface of a sink. All calls come on the thread of `run`, never while the handler runs.
 
     The methods with which the handler collects effects are the sink's own.
-
-    `open`, before all other calls: connect to the target. `close` comes at the end, also after errors.
-
-    `take`: this process owns these tasks from now on. Older owners, which have another lineage or lower terms, must be
-    able to commit nothing more of them. Returns the last commit of each task that has one, as far as it is known.
-
-    `select`: the effects collected from now on are of this task.
-
-    `pre_commit`: return the effects of a task collected since its last `abort`. They are bytes that another process can
-    commit, or no bytes if there are none. It has no effect by itself, and may be called again.
-
-    `commit`: commit the effects of tasks, each in one transaction with a note of the checkpoint `at`. If the note has
-    this lineage with this sequence or a higher one, do nothing. Tasks with a later owner are left out: it commits them.
-
-    `abort`: forget the collected effects of a task.
     """
 
-    def open(self, place: SinkPlace) -> None: ...
-    def take(self, tasks: Collection[TaskId], term: TaskTerm) -> Mapping[TaskId, Witness]: ...
-    def select(self, task: TaskId) -> None: ...
-    def pre_commit(self, task: TaskId) -> bytes: ...
-    def commit(self, due: Sequence[DueEffects], at: Witness) -> None: ...
-    def abort(self, task: TaskId) -> None: ...
-    def close(self) -> None: ...
+    def open(self, place: SinkPlace) -> None:
+        """Connect to the target, before all other calls. An error raised here ends the member."""
+
+    def take(self, tasks: Collection[TaskId], term: TaskTerm) -> Mapping[TaskId, Witness]:
+        """Make this process the owner of tasks from now on, under `term`.
+
+        Older owners have another lineage or lower terms. They must be able to commit nothing more of these tasks.
+        Returns the last commit of each task that has one, as far as it is known. An error raised here ends the
+        member.
+        """
+
+    def select(self, task: TaskId) -> None:
+        """Collect the next effects for this task. No error may be raised."""
+
+    def pre_commit(self, task: TaskId) -> bytes:
+        """Return the effects of a task collected since its last `abort`. The region keeps them, and calls `abort` next.
+
+        They are bytes that another process can commit, or no bytes if there are none. Raise ConfigurationError for
+        effects that no commit could carry out.
+        """
+
+    def commit(self, due: Sequence[DueEffects], at: Witness) -> None:
+        """Commit the effects of tasks, each in one transaction with a note of the checkpoint `at`.
+
+        If the note has this lineage with this sequence or a higher one, do nothing. Leave out tasks with a later owner,
+        which commits them. Raise RegionError if the target rejects a commit: the member ends, and the next owner
+        commits.
+        """
+
+    def abort(self, task: TaskId) -> None:
+        """Forget the collected effects of a task. No error may be raised."""
+
+    def close(self) -> None:
+        """Disconnect from the target. It is called at the end, also after errors."""
 
 
 def packed(state: bytes, parts: Parts) -> bytes:

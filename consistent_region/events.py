@@ -1,9 +1,9 @@
 """Events of a region member, as frozen values: the only input of `RegionMember.step`."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, SupportsIndex, overload
 
 from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
@@ -20,6 +20,26 @@ class RecordLike(Protocol):
     def partition(self) -> int: ...
     @property
     def offset(self) -> int: ...
+
+
+class RecordSlice(Protocol):
+    """Records of one partition, in log order: the parts of `kohort.RecordColumns` that a region needs.
+
+    `next_offset` is behind all that the slice covers.
+    """
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def partition(self) -> int: ...
+    @property
+    def next_offset(self) -> int: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[RecordLike]: ...
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> RecordLike: ...
+    @overload
+    def __getitem__(self, place: slice) -> "RecordSlice": ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,9 +110,9 @@ class PartitionsLost:
 
 @dataclass(frozen=True, slots=True)
 class RecordsPolled:
-    """A poll ended, with these records, in log order for each partition."""
+    """A poll ended, with these records, in log order for each partition. No slice is empty."""
 
-    records: Sequence[RecordLike]
+    slices: Sequence[RecordSlice]
 
 
 class PollTrouble(Enum):
@@ -132,6 +152,16 @@ class WentBack:
 
     view: MembershipView
     starts: Positions
+
+
+@dataclass(frozen=True, slots=True)
+class CutTaken:
+    """TakeCut is done."""
+
+
+@dataclass(frozen=True, slots=True)
+class SnapshotsWritten:
+    """All snapshots of the cut are written."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +229,8 @@ Event = (
     | Looked
     | ResetGranted
     | WentBack
+    | CutTaken
+    | SnapshotsWritten
     | Contributed
     | Dispossessed
     | CoordinatorFailed

@@ -43,6 +43,7 @@ class FileState:
         return self._folder / "files"
 
     def snapshot(self, offsets: Positions) -> bytes:
+        """Copy the files. Returns the name of the copy with the listing of its files. Raises OSError."""
         copy = self._copied(self.files, self._folder / "copying")
         listing = listed(copy)
         name = hashlib.sha256(canonical(listing)).hexdigest()
@@ -57,6 +58,7 @@ class FileState:
         return MAGIC + canonical({"files": listing, "name": name})
 
     def restore(self, snapshot: bytes, offsets: Positions) -> None:
+        """Put a copy in place of the files. Raises ResetFailedError if the copy is gone or changed, and OSError."""
         try:
             value = parsed_json(snapshot.removeprefix(MAGIC))
             name, listing = str(value["name"]), dict(value["files"])
@@ -75,13 +77,14 @@ class FileState:
         self.completed()
 
     def reset_initial(self) -> None:
+        """Remove all files. Raises OSError."""
         empty = self._folder / "restoring"
         shutil.rmtree(empty, ignore_errors=True)
         empty.mkdir()
         self._put(empty)
 
     def completed(self) -> None:
-        """The last snapshot is in a complete checkpoint: older ones than those that are kept go."""
+        """Remove copies that are older than those to keep. Raises OSError."""
         if self._last is None:
             return
         if self._last in self._complete:

@@ -5,16 +5,18 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import quote
 
+from kohort.common.errors import KohortError
 from kohort.common.log_context import logger
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
-from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
+from kohort.consistent_region.errors import ConfigurationError, RegionError, ResetFailedError
+from kohort.consistent_region.refusals import refused_alone, refused_record
 from kohort.consistent_region.tasks import TaskId
 from kohort.consistent_region.witness import NO_COMMIT, Witness
 from kohort.coordinator_client import SETTINGS, Consumer, OffsetAndMetadata
 from kohort.network.errors import CommitFailed
 from kohort.network.group_types import ConsumerGroupMetadata
-from kohort.producer import Producer
+from kohort.producer import Delivery, Producer, RecordTooLarge, TransactionAborted
 from kohort.producer.producer_config import ProducerConfig
 
 log = logger("kohort.region")
@@ -42,18 +44,26 @@ class KafkaSink:
     Brokers delete that offset if nothing was written for `offsets.retention.minutes` (a week). The owner of a task that
     rested for longer writes the records of its last checkpoint again.
 
+    `dead_letter_topic`: for records that the broker refuses because they are too large or invalid. They go there in the
+    same transaction, with the cause and their place in headers, and the others are written. Without it, such a record
+    ends the member, and each next owner of the task. Give that topic a higher `max.message.bytes`. `refused_total`
+    counts such records.
+
     `settings`: those of the `Producer`. Its connection settings are also used to read the offset.
 
-    Raises the errors of `kohort.Producer`. The member ends, and the next owner commits the pending records.
+    Raises RegionError with the cause, and the errors of `kohort.Producer`. The member ends, and the next owner commits
+    the pending records.
     """
 
-    def __init__(self, bootstrap: str, topic: str, **settings: Any) -> None:
+    def __init__(self, bootstrap: str, topic: str, *, dead_letter_topic: str | None = None, **settings: Any) -> None:
         if "transactional_id" in settings:
             raise ConfigurationError("a sink's transactional id is its own", setting="transactional_id")
         if not topic:
             raise ConfigurationError("a sink writes to a topic", setting="topic")
         self._bootstrap = bootstrap
         self._topic = topic
+        self._dead_letter_topic = dead_letter_topic
+        self.refused_total = 0
         self._settings = settings
         self._collected: dict[TaskId, list[bytes]] = {}
         self._selected: list[bytes] = []
@@ -74,6 +84,7 @@ class KafkaSink:
         self._selected.append(packed(value, key, headers, partition, timestamp_ms))
 
     def open(self, place: SinkPlace) -> None:
+        """Keep the names under which the sink writes. Raises no error."""
         self._place = place
 
     def take(self, tasks: Collection[TaskId], term: TaskTerm) -> Mapping[TaskId, Witness]:
@@ -83,12 +94,15 @@ class KafkaSink:
         return {}
 
     def select(self, task: TaskId) -> None:
+        """Collect the next records for this task. Raises no error."""
         self._selected = self._collected.setdefault(task, [])
 
     def pre_commit(self, task: TaskId) -> bytes:
+        """The collected records of a task in binary form. Raises no error."""
         return b"".join(self._collected.get(task, ()))
 
     def commit(self, due: Sequence[DueEffects], at: Witness) -> None:
+        """Write the records of each task in one transaction, unless it is done. Raises the errors of `Producer`."""
         for one in due:
             if one.task not in self._producers:
                 self._producers[one.task] = self._fencing(one.task)
@@ -98,10 +112,12 @@ class KafkaSink:
                 self._noted[one.task] = at
 
     def abort(self, task: TaskId) -> None:
+        """Forget the collected records of a task. Raises no error."""
         if (collected := self._collected.get(task)) is not None:
             collected.clear()
 
     def close(self) -> None:
+        """Close the producers of all tasks. Raises the errors of `Producer.close`."""
         for task in tuple(self._producers):
             self._drop(task)
 
@@ -136,21 +152,68 @@ class KafkaSink:
         return NO_COMMIT if found is None else Witness(found.metadata, found.offset)
 
     def _write(self, due: DueEffects, at: Witness) -> None:
-        assert self._place is not None
-        try:
-            self._transact(due, at, self._place.group_metadata())
-        except CommitFailed as refused:
-            # The group has a new generation, but the checkpoint is complete, so its records must be written. Offsets
-            # are only advice.
-            log.warning("the group's offsets are left out of checkpoint %d: %s", at.sequence, refused)
-            self._transact(due, at, None)
+        """Write a task's records. Those that are refused are found out one transaction after the other."""
+        refused: dict[int, KohortError] = {}
+        suspects: set[int] = set()
+        while found := self._written(due, at, refused, suspects):
+            alone = {place: error for place, error in found.items() if len(found) == 1 or refused_alone(error)}
+            if self._dead_letter_topic is None or alone.keys() & refused.keys():
+                raise self._failed(next(iter(found.values())), due.task, at)
+            refused |= alone
+            suspects |= found.keys() - alone.keys()
+        self.refused_total += len(refused)
+        for error in (*refused.values(),)[:1]:
+            log.warning("%d records are now in %s: %s", len(refused), self._dead_letter_topic, error)
 
-    def _transact(self, due: DueEffects, at: Witness, member: ConsumerGroupMetadata | None) -> None:
+    def _written(
+        self, due: DueEffects, at: Witness, refused: Mapping[int, KohortError], suspects: Collection[int]
+    ) -> dict[int, KohortError]:
+        """Commit a task's records. Returns the records that made the transaction fail, none if it is committed."""
+        assert self._place is not None
+        deliveries: dict[int, Delivery] = {}
+        try:
+            try:
+                self._transact(due, at, self._place.group_metadata(), refused, suspects, deliveries)
+            except CommitFailed as error:
+                # The group has a new generation, but the checkpoint is complete, so its records must be written.
+                # Offsets are only advice.
+                log.warning("the group's offsets are left out of checkpoint %d: %s", at.sequence, error)
+                deliveries.clear()
+                self._transact(due, at, None, refused, suspects, deliveries)
+        except RecordTooLarge as error:
+            return {len(deliveries): error}
+        except TransactionAborted as error:
+            errors = {place: one.exception(0.0) for place, one in deliveries.items() if one.done()}
+            found = {place: one for place, one in errors.items() if one is not None and refused_record(one)}
+            if not found:
+                raise self._failed(error.__cause__ or error, due.task, at) from error
+            return found
+        return {}
+
+    def _transact(
+        self,
+        due: DueEffects,
+        at: Witness,
+        member: ConsumerGroupMetadata | None,
+        refused: Mapping[int, KohortError],
+        suspects: Collection[int],
+        deliveries: dict[int, Delivery],
+    ) -> None:
+        """Write records and offsets in one transaction. `suspects` are sent in batches of their own."""
         with self._producers[due.task].transaction() as producer:
-            for value, key, headers, partition, timestamp_ms in (
-                one for part in due.prepared for one in unpacked(part)
-            ):
-                producer.send(self._topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms)
+            for place, record in enumerate(one for part in due.prepared for one in unpacked(part)):
+                value, key, headers, partition, timestamp_ms = record
+                if (error := refused.get(place)) is None:
+                    delivery = producer.send(
+                        self._topic, value, key, headers=headers, partition=partition, timestamp_ms=timestamp_ms
+                    )
+                else:
+                    assert self._dead_letter_topic is not None
+                    told = [*headers, *self._told(error, due.task, at)]
+                    delivery = producer.send(self._dead_letter_topic, value, key, headers=told)
+                deliveries[place] = delivery  # before the wait, so that its error is found
+                if place in suspects:
+                    delivery.exception()
             producer.send_offsets(
                 {self._note: OffsetAndMetadata(at.sequence, metadata=at.lineage)},
                 ConsumerGroupMetadata(self._marker(due.task)),
@@ -160,6 +223,29 @@ class KafkaSink:
             }
             if offsets and member is not None and member.generation >= 0:
                 producer.send_offsets(offsets, member)
+
+    def _told(self, error: KohortError, task: TaskId, at: Witness) -> Headers:
+        """The headers of a dead letter."""
+        assert self._place is not None
+        found = {
+            "error": str(error),
+            "topic": self._topic,
+            "region": self._place.region,
+            "sink": self._place.sink,
+            "task": str(task),
+            "checkpoint": str(at.sequence),
+        }
+        return [(f"kohort.{name}", text.encode()) for name, text in found.items()]
+
+    def _failed(self, cause: BaseException, task: TaskId, at: Witness) -> RegionError:
+        """The error of a transaction, with its cause in the text."""
+        return RegionError(
+            f"the sink's records were not written: {cause}",
+            hint="dead_letter_topic= puts such records aside and goes on" if refused_record(cause) else None,
+            topic=self._topic,
+            task=str(task),
+            sequence=at.sequence,
+        )
 
 
 Packed = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int | None, int | None]

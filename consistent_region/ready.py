@@ -10,7 +10,8 @@ The duties of a driver
 
 `ask` is a level: it is given until its response was stepped or the state changed, one at a time. A request with a lost
 response is therefore repeated. Responses: Look, BeginCheckpoint -> `Looked`; RequestReset -> `ResetGranted`;
-GoBack -> `WentBack`; Contribute -> `Contributed`. Each may end in `CoordinatorFailed`, or in `Broke` for a fatal error.
+GoBack -> `WentBack`; TakeCut -> `CutTaken`, and later `SnapshotsWritten`; Contribute -> `Contributed`. Each may end in
+`CoordinatorFailed`, or in `Broke` for a fatal error.
 """
 
 from dataclasses import dataclass
@@ -62,14 +63,20 @@ class GoBack:
 
 
 @dataclass(frozen=True, slots=True)
-class Contribute:
-    """Snapshot the states (nothing is being handled) and contribute them with these offsets."""
+class TakeCut:
+    """Cut the states (nothing is being handled) at these offsets. Their snapshots are written afterwards."""
 
-    barrier: Barrier
     offsets: Positions
 
 
-RegionRequest = CheckGroup | BeginCheckpoint | RequestReset | GoBack | Contribute
+@dataclass(frozen=True, slots=True)
+class Contribute:
+    """Contribute the written snapshots of the cut."""
+
+    barrier: Barrier
+
+
+RegionRequest = CheckGroup | BeginCheckpoint | RequestReset | GoBack | TakeCut | Contribute
 
 
 @dataclass(frozen=True, slots=True)

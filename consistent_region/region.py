@@ -23,6 +23,7 @@ from kohort.consistent_region.region_history import HistoryEntry, RegionHistory
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.settings import (
     CHECKPOINT_TIMEOUT_S,
+    MAX_POLL_RECORDS,
     CommitPoint,
     OnCommitFailure,
     RegionSettings,
@@ -69,8 +70,9 @@ class ConsistentRegion:
     have equal numbers of partitions. With "topic", the default for `pattern`, it is one partition of one topic.
     `{"sales": ["orders", "payments"]}` names sets of topics. `state`: makes the state of one task: a class without
     arguments, or a function that may take the task. `handler(record, state)` is called once for each record with the
-    state of its task, and must change only that. Its other effects are repeated after a reset. `sinks`, by name: the
-    handler's effects through them become visible with the checkpoints, exactly once. None removes a former sink.
+    state of its task, and must change only that. Its other effects are repeated after a reset. With `batch_records`,
+    `handler(columns, state)` is called with RecordColumns of up to so many records of one partition. `sinks`, by name:
+    the handler's effects through them become visible with the checkpoints, exactly once. None removes a former sink.
 
     `state_version`, `migrate`: the version of the states' form, and a function `(old_version, state)` that changes a
     state of an older one. `hand_over`: True selects COOPERATIVE assignment. A moving task is then continued by its new
@@ -101,6 +103,7 @@ class ConsistentRegion:
         state: Callable[..., StateHandle] = DictState,
         state_version: int = 1,
         migrate: Migrate | None = None,
+        batch_records: int | None = None,
         sinks: Mapping[str, TransactionalSink | None] | None = None,
         hand_over: bool = False,
         start_position: StartPosition | str = "default",
@@ -133,6 +136,8 @@ class ConsistentRegion:
         rule = tasks if tasks is not None else "number" if pattern is None else "topic"
         task_map = TaskMap.of(rule)
         check_positive("state_version", state_version)
+        if batch_records is not None:
+            check_positive("batch_records", batch_records)
         with _refused():
             if pattern is not None:
                 Subscription.matching(pattern)
@@ -165,6 +170,7 @@ class ConsistentRegion:
         made = maker(state, kept_checkpoints)
         self._states = TaskStates(made, sinks, version=state_version, migrate=migrate)
         self._handler = handler
+        self._batch_records = batch_records
         self._on_data_loss = on_data_loss
         self._member = RegionMember(name, self.settings)
         self._owns_store = isinstance(coordinator, str)
@@ -215,6 +221,7 @@ class ConsistentRegion:
                 time.monotonic,
                 task_map=self._task_map,
                 start=self._start,
+                batch_records=self._batch_records,
                 matched=None if self._pattern is None else lambda: _matched(consumer),
                 on_data_loss=self._on_data_loss,
                 memory_low=memory_low,
@@ -323,7 +330,7 @@ def consumer_settings(
     # rejected (`on_gap`).
     settings["auto_offset_reset"] = "earliest"
     settings.setdefault("isolation_level", "read_committed")
-    settings.setdefault("max_poll_records", 500)
+    settings.setdefault("max_poll_records", MAX_POLL_RECORDS)
     bounds = {
         "drain_timeout_s": drain_timeout_s,
         "reset_timeout_s": reset_timeout_s,

@@ -6,7 +6,6 @@ coordinator, the state and the clock are arguments, so the seeded simulation of 
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from itertools import chain
 from math import inf
 from typing import Any, Protocol
 from uuid import UUID
@@ -16,7 +15,7 @@ from kohort.common.log_context import logger
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
 from kohort.consistent_region import ready as rd
-from kohort.consistent_region.checkpoint_barrier import CheckpointTicket, MembershipView
+from kohort.consistent_region.checkpoint_barrier import Barrier, CheckpointTicket, MembershipView
 from kohort.consistent_region.coordinator import RegionCoordinator, TaskStarts
 from kohort.consistent_region.effects import TaskTerm
 from kohort.consistent_region.errors import (
@@ -33,10 +32,11 @@ from kohort.consistent_region.errors import (
 from kohort.consistent_region.group_check import GroupCheck, GroupMemberInfo
 from kohort.consistent_region.log_lineage import Lineage, Whereabouts
 from kohort.consistent_region.offsets import Positions, RegionPosition
+from kohort.consistent_region.record_queue import partition_of
 from kohort.consistent_region.region_history import RegionHistory
-from kohort.consistent_region.region_member import NO_GENERATION, RegionMember, partition_of
+from kohort.consistent_region.region_member import NO_GENERATION, RegionMember
 from kohort.consistent_region.start_positions import Lookups, StartPosition, beginnings, check_log
-from kohort.consistent_region.states import ENDED, READING
+from kohort.consistent_region.states import ENDED, READING, RegionPhase
 from kohort.consistent_region.task_states import TaskStates
 from kohort.consistent_region.tasks import TaskId, TaskMap
 from kohort.consistent_region.witness import Witness, check_witnesses, witness_of
@@ -49,7 +49,7 @@ log = logger("kohort.region")
 
 THROTTLE_S = 0.1
 MEMORY_LOOK_S = 1.0
-RECORDS_A_TURN = 1_000
+RECORDS_A_TURN = 10_000
 HAND_OVER_ATTEMPTS = 3
 ALL_TOGETHER = TaskMap()
 Handler = Callable[[Any, Any], object]
@@ -60,7 +60,7 @@ class GroupConsumer(Lookups, Protocol):
 
     @property
     def assignment(self) -> frozenset[TopicPartition]: ...
-    def poll(self, timeout_s: float) -> Iterable[Iterable[ev.RecordLike]]: ...
+    def poll(self, timeout_s: float) -> Iterable[ev.RecordSlice]: ...
     def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None: ...
     def pause(self) -> None: ...
     def resume(self) -> None: ...
@@ -74,8 +74,9 @@ class RegionDriver(RebalanceHooks):
     """Drives one member.
 
     `clock` returns monotonic seconds. `turn` never sleeps longer than in `poll`. `matched`: as in `beginnings`.
-    `handler(record, state)` is called once for each record, with the state of its task. An exception in it ends the
-    member. The next owner of the task handles the record again, from the state before it.
+    `handler(record, state)` is called once for each record, with the state of its task. With `batch_records`,
+    `handler(columns, state)` is called with up to so many records of one partition. An exception in it ends the member.
+    The next owner of the task handles these records again, from the state before them.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class RegionDriver(RebalanceHooks):
         start: StartPosition | None = None,
         matched: Callable[[], Iterable[TopicPartition]] | None = None,
         on_data_loss: str = "raise",
+        batch_records: int | None = None,
         records_a_turn: int = RECORDS_A_TURN,
         diary: RegionHistory | None = None,
         memory_low: Callable[[], bool] | None = None,
@@ -106,6 +108,7 @@ class RegionDriver(RebalanceHooks):
         self.matched = matched
         self.on_data_loss = on_data_loss
         self.ticket: CheckpointTicket | None = None
+        self.batch_records = batch_records
         self.records_a_turn = records_a_turn
         self.gaps: dict[TopicPartition, int] = {}
         self.diary = diary or RegionHistory()
@@ -145,6 +148,9 @@ class RegionDriver(RebalanceHooks):
         ready = self._ready()
         if ready.ask is not None:
             self._perform(ready.ask)
+        if self.member.phase is RegionPhase.WRITING:
+            self._write()
+        if ready.ask is not None:
             ready = self._ready()
         self._pause(ready.paused)
         idle_s = self._poll(ready, wait_s)
@@ -339,8 +345,11 @@ class RegionDriver(RebalanceHooks):
                 )
             case rd.GoBack():
                 return self._go_back()
-            case rd.Contribute():
-                return self._contribute(ask)
+            case rd.TakeCut(offsets):
+                self.states.take_cut(self._offsets(offsets))
+                return ev.CutTaken()
+            case rd.Contribute(barrier):
+                return self._contribute(barrier)
 
     def _look(self) -> MembershipView:
         return self.coordinator.look(self._ticket)
@@ -377,16 +386,19 @@ class RegionDriver(RebalanceHooks):
         self.coordinator.report(self._ticket, self.member.generation, len(assigned))
         return ev.WentBack(back.view, starts)
 
-    def _contribute(self, ask: rd.Contribute) -> ev.Event:
-        cuts = self.states.contribution(self._offsets(ask.offsets))
+    def _write(self) -> None:
+        """Write the snapshots of the cut."""
+        self._step(ev.SnapshotsWritten())
+
+    def _contribute(self, barrier: Barrier) -> ev.Event:
         try:
-            return ev.Contributed(self.coordinator.contribute(self._ticket, ask.barrier, cuts))
+            return ev.Contributed(self.coordinator.contribute(self._ticket, barrier, self.states.contribution()))
         except TaskTaken:
             return ev.Dispossessed()
         except BarrierOver:
             return ev.Looked(self._look())
         except InconsistentCheckpointError as error:
-            log.warning("checkpoint %d: %s", ask.barrier.sequence, error)
+            log.warning("checkpoint %d: %s", barrier.sequence, error)
             return ev.Looked(self._look())
 
     def _witnesses(self, partitions: Iterable[TopicPartition]) -> list[Witness]:
@@ -463,37 +475,52 @@ class RegionDriver(RebalanceHooks):
         busy = self.member.queued > 0 and self.member.state in READING and self.member.consistent
         full = ready.polling is rd.Polling.FULL and not busy
         try:
-            columns = self.consumer.poll(due_s if full else 0.0)
+            slices = [one for one in self.consumer.poll(due_s if full else 0.0) if len(one)]
         except KohortError as problem:
             error = self._lineage.typed(problem)
             self._step(ev.PollFailed(_trouble(error), error))
             return min(due_s, THROTTLE_S)
-        slices = [list(one) for one in columns]
-        self._lineage.polled(partition_of(one[-1]) for one in slices if one)
-        records = list(chain.from_iterable(slices))
-        self._step(ev.RecordsPolled(records))
-        return 0.0 if full or busy or records else min(due_s, THROTTLE_S)
+        self._lineage.polled(map(partition_of, slices))
+        self._step(ev.RecordsPolled(slices))
+        return 0.0 if full or busy or slices else min(due_s, THROTTLE_S)
 
     def _process(self) -> bool:
         """Handle records while there are permits, up to a turn's worth."""
         # Limits the time of a turn, so that with a slow handler a barrier waits for one record and not for a whole
         # turn.
         until = self.clock() + self.member.settings.look_interval_s
-        for done in range(self.records_a_turn):
+        left = self.records_a_turn
+        while left > 0:
             now = self.clock()
-            record = self.member.take(now) if now < until or not done else None
-            if record is None:
-                return done > 0
-            try:
-                self.handler(record, self.states.select(self.task_map.task_of(partition_of(record))))
-            except BaseException as problem:
-                error = problem if isinstance(problem, KohortError) else _handler_error(record, problem)
-                self.member.failed(record, error, self.clock())
-                if not isinstance(problem, Exception):
-                    raise
-                raise error from problem
-            self.member.submitted(record, self.clock())
+            begun = left < self.records_a_turn
+            records = None if begun and now >= until else self.member.take(now, min(left, self.batch_records or left))
+            if records is None:
+                return begun
+            left -= self._handle(records, until)
         return True
+
+    def _handle(self, records: ev.RecordSlice, until: float) -> int:
+        """Handle records under one permit, until `until` or a request for a checkpoint. Returns how many."""
+        member, clock, handler, done = self.member, self.clock, self.handler, 0
+        state = self.states.select(self.task_map.task_of(partition_of(records)))
+        try:
+            if self.batch_records is not None:
+                handler(records, state)
+                done = len(records)
+            else:
+                for record in records:
+                    handler(record, state)
+                    done += 1
+                    if member.checkpoint_requested or clock() >= until:
+                        break
+        except BaseException as problem:
+            error = problem if isinstance(problem, KohortError) else _handler_error(records[done:], problem)
+            member.failed(records, error, clock())
+            if not isinstance(problem, Exception):
+                raise
+            raise error from problem
+        member.submitted(records, done, clock())
+        return done
 
 
 def _trouble(error: KohortError) -> ev.PollTrouble:
@@ -503,11 +530,11 @@ def _trouble(error: KohortError) -> ev.PollTrouble:
     return ev.PollTrouble.RETRIABLE if getattr(error, "retriable", False) else ev.PollTrouble.OTHER
 
 
-def _handler_error(record: ev.RecordLike, problem: BaseException) -> RegionError:
+def _handler_error(records: ev.RecordSlice, problem: BaseException) -> RegionError:
+    """`records` begin with the one that was being handled."""
     return RegionError(
         f"the handler raised {type(problem).__name__}: {problem}",
         hint="mended, the member handles this record again",
-        topic=record.topic,
-        partition=record.partition,
-        offset=record.offset,
+        **partition_of(records)._asdict(),
+        offset=records[0].offset if len(records) else records.next_offset,
     )

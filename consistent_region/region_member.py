@@ -1,17 +1,17 @@
 """One member of one consistent region, as a pure machine on top of a group member's hooks.
 
 It has two sides. The *event side* is `step` and `ready`, as in the group client: events in, one frozen value out. The
-*processing side* is `take` and `submitted`: a record under a permit, and the return of the permit. A driver may run
-both
-on one thread, in turns, or on two threads under one lock. The machine has no socket, thread, clock or store.
+*processing side* is `take` and `submitted`: records of one partition under a permit, and the return of the permit. A
+driver may run both on one thread, in turns, or on two threads under one lock. The machine has no socket, thread, clock
+or store.
 
 Its invariants:
 
 * *State and positions belong together.* Both come from one checkpoint (`WentBack`) or one start (`Assigned`), and then
-  grow together, record by record (`submitted`). Events that separate them lead to CR_RESET_PENDING. These are moves of
+  grow together, slice by slice (`submitted`). Events that separate them lead to CR_RESET_PENDING. These are moves of
   partitions after records were read, a loss, and an epoch that another member began. In CR_RESET_PENDING no record is
   kept or submitted.
-* *Requests are levels.* A reset is requested while in CR_RESET_PENDING, a contribution is made while DRAINED. A lost
+* *Requests are levels.* A reset is requested while in CR_RESET_PENDING, a contribution is made while WRITING. A lost
   response or a slow handler therefore cannot block a member.
 * *The epoch is the coordinator's.* The machine never increments it. It learns of a newer epoch and goes back.
 """
@@ -44,12 +44,15 @@ from kohort.consistent_region.ready import (
     RegionReady,
     RegionRequest,
     RequestReset,
+    TakeCut,
 )
+from kohort.consistent_region.record_queue import RecordQueue, partition_of
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.states import (
     CLEAN,
     ENDED,
     READING,
+    SUBMITTING,
     RegionPhase,
     RegionState,
     RegionTrigger,
@@ -67,9 +70,8 @@ def handed_over(member: "RegionMember", event: ev.HandedOver) -> None:
     member._generation = NO_GENERATION
     member.metrics["partitions_handed_over_total"] += len(event.partitions) if event.view is not None else 0
     member.offsets.register(member.offsets.partitions - event.partitions)
-    for name in ("_queue", "_drained"):
-        kept = (one for one in getattr(member, name) if TopicPartition(one.topic, one.partition) in member.offsets)
-        setattr(member, name, deque(kept))
+    for queue in (member._queue, member._drained):
+        queue.keep(member.offsets.partitions)
     if event.view is not None:
         member._saw(event.view)
     member._check_room()
@@ -97,6 +99,8 @@ FIGURES: Final = (
     "partitions_handed_over_total",
     "drain_ms_last",
     "drain_ms_max",
+    "checkpoint_ms_last",
+    "checkpoint_ms_max",
     "queue_full_pauses_total",
     "low_memory_pauses_total",
     "failed_control_requests_total",
@@ -118,6 +122,8 @@ NO_GENERATION: Final = -1
 class RegionMember:
     """The machine. `name`: the label of this process. States belong to tasks, and the next process has another name.
 
+    `checkpoint_requested`: by `make_consistent`, until that checkpoint is over.
+
     Raises `IllegalTransition` (a defect of kohort) but no other error. Other errors are in `Ready.fatal`.
     """
 
@@ -136,9 +142,9 @@ class RegionMember:
         self._past = NO_PAST
         self._newest_seen = 0
 
-        self._queue: deque[ev.RecordLike] = deque()
-        self._drained: deque[ev.RecordLike] = deque()
-        self._permit: ev.RecordLike | None = None
+        self._queue = RecordQueue()
+        self._drained = RecordQueue()
+        self._permit: ev.RecordSlice | None = None
         self._throttled = False
         self._paused = False
         self._memory_low = False
@@ -147,8 +153,10 @@ class RegionMember:
         self._region_epoch = 0
         self._barrier: Barrier | None = None
         self._draining_since = inf
+        self._cut_positions: Positions = {}
+        self._written = False
         self._since_checkpoint = 0
-        self._consistency_wanted = False
+        self.checkpoint_requested = False
         self._checkpoint_due_at = inf
         self._begin_not_before = -inf
 
@@ -221,52 +229,60 @@ class RegionMember:
 
     @property
     def permit_out(self) -> bool:
-        """True while a record is being handled."""
+        """True while records are being handled."""
         return self._permit is not None
 
     # -------------------------------------------------------------------------------------------- the processing side
 
-    def take(self, now: float) -> ev.RecordLike | None:
-        """Return the next record, under a permit that `submitted` returns; None if there is none or it must wait."""
+    def take(self, now: float, most: int) -> ev.RecordSlice | None:
+        """Return up to `most` records of one partition, under a permit that `submitted` returns.
+
+        None if there are none or they must wait.
+        """
         self._now = max(now, self._now)
-        if self._state is not RegionState.RECORDS_FETCHED or self._phase is not RegionPhase.OPEN or self._must_wait():
+        if self._state is not RegionState.RECORDS_FETCHED or self._phase not in SUBMITTING or self._must_wait():
             return None
         if self._permit is not None or not self._queue:
             return None
-        record = self._queue.popleft()
-        position = self.offsets.next_of(partition_of(record))
-        if position is None or record.offset < position.offset:
+        trigger = self.settings.trigger
+        if isinstance(trigger, OperatorDriven):
+            most = min(most, trigger.records - self._since_checkpoint)
+        records = self._queue.take(most)
+        position = self.offsets.next_of(partition_of(records))
+        if position is None or records[0].offset < position.offset:
             self._void("a record was read that the state holds already", forced=True)
             return None
-        self._permit = record
+        self._permit = records
         self._throttled = False
         self._check_room()
-        return record
+        return records
 
-    def submitted(self, record: ev.RecordLike, now: float) -> None:
-        """`record` took effect: the permit is back."""
-        self._give_back(record, now)
-        partition = partition_of(record)
+    def submitted(self, records: ev.RecordSlice, done: int, now: float) -> None:
+        """The first `done` of `records` took effect: the permit is back, and the others wait again."""
+        self._give_back(records, now)
+        partition = partition_of(records)
         if self._state is not RegionState.RECORDS_FETCHED or partition not in self.offsets:
             self._notice(
                 "late_submission",
-                f"{partition.topic}-{partition.partition} offset {record.offset} took effect after a revocation; "
+                f"{partition.topic}-{partition.partition} offset {records[0].offset} took effect after a revocation; "
                 "the reset undoes it",
             )
             return
-        self.offsets.advance(partition, record.offset + 1)
-        self._since_checkpoint += 1
-        self.metrics["records_submitted_total"] += 1
+        if done < len(records):
+            (self._queue if self._phase in SUBMITTING else self._drained).put_back(records[done:])
+        self.offsets.advance(partition, records[:done].next_offset)
+        self._since_checkpoint += done
+        self.metrics["records_submitted_total"] += done
 
-    def failed(self, record: ev.RecordLike, error: KohortError, now: float) -> None:
+    def failed(self, records: ev.RecordSlice, error: KohortError, now: float) -> None:
         """The handler raised: the permit is back, and the region cannot go on here (CR-83)."""
-        self._give_back(record, now)
+        self._give_back(records, now)
         self._give_up(error)
 
     def make_consistent(self, now: float) -> None:
         """Have the region take a checkpoint. Nothing is submitted here until it is over."""
         self._now = max(now, self._now)
-        self._consistency_wanted = True
+        self.checkpoint_requested = True
 
     @property
     def consistent(self) -> bool:
@@ -281,7 +297,7 @@ class RegionMember:
         if self._phase is RegionPhase.DRAINING and self._permit is None:
             self._go_phase(Step.EMPTIED)
             if self.settings.commit_point == "drain":
-                self._owe_commit()
+                self._commit = self.offsets.positions() or None
         if self._phase is not RegionPhase.OPEN and self._now >= self._draining_since + self.settings.drain_timeout_s:
             self._void("a checkpoint took longer than drain_timeout_s", forced=False, rebalance=False)
 
@@ -292,12 +308,11 @@ class RegionMember:
             if self._reset is not None and self._region_epoch <= self._epoch:
                 return self._reset
             return GoBack() if self._permit is None else self._look()
-        if (
-            self._phase is RegionPhase.DRAINED
-            and self._barrier is not None
-            and self._barrier.generation == self._generation
-        ):
-            return Contribute(self._barrier, self.offsets.positions())
+        if self._barrier is not None and self._barrier.generation == self._generation:
+            if self._phase is RegionPhase.DRAINED:
+                return TakeCut(self.offsets.positions())
+            if self._phase is RegionPhase.WRITING and self._written:
+                return Contribute(self._barrier)
         if self._wants_checkpoint() and self._now >= self._begin_not_before:
             return BeginCheckpoint(self._epoch)
         return self._look()
@@ -313,10 +328,10 @@ class RegionMember:
     def _must_wait(self) -> bool:
         trigger = self.settings.trigger
         counted = isinstance(trigger, OperatorDriven) and self._since_checkpoint >= trigger.records
-        return counted or self._consistency_wanted
+        return counted or self.checkpoint_requested
 
     def _polling(self) -> Polling:
-        if self._state in ENDED or self._phase is not RegionPhase.OPEN:
+        if self._state in ENDED or self._phase not in SUBMITTING:
             return Polling.STOPPED
         if self._state in (RegionState.INITIALIZED, RegionState.EVENT_THREAD_STARTED):
             return Polling.STOPPED
@@ -331,6 +346,8 @@ class RegionMember:
         if self._state in READING and self._phase is RegionPhase.OPEN and self._generation != NO_GENERATION:
             due_at = -inf if self._must_wait() else self._checkpoint_due_at
             asks.append(max(due_at, self._begin_not_before))
+        if self._phase is RegionPhase.WRITING:
+            asks.append(-inf)
         times = [max(min(asks), self._ask_not_before)]
         if self._phase is not RegionPhase.OPEN:
             times.append(self._draining_since + self.settings.drain_timeout_s)
@@ -387,12 +404,12 @@ class RegionMember:
         # Between generations only what stays is read on: nothing but where partitions are handed over (`handed_over`,
         # `taken`).
         between = self._generation == NO_GENERATION
-        records = [one for one in event.records if not between or partition_of(one) in self.offsets]
-        if not records:
+        slices = [one for one in event.slices if not between or partition_of(one) in self.offsets]
+        if not slices:
             return
         if self._state is not RegionState.RECORDS_FETCHED:
             self._go(RegionTrigger.FETCHED)
-        self._queue.extend(records)
+        self._queue.extend(slices)
         self._check_room()
 
     def _on_poll_failed(self, event: ev.PollFailed) -> None:
@@ -438,9 +455,20 @@ class RegionMember:
         if self.offsets.unplaced:
             self._void("a partition has no start", forced=True)
 
+    def _on_cut_taken(self, _event: ev.CutTaken) -> None:
+        self._answered()
+        self._cut_positions = self.offsets.positions()
+        self._written = False
+        self._measured("drain")
+        self._go_phase(Step.CUT)
+        self._put_drained_back()
+
+    def _on_written(self, _event: ev.SnapshotsWritten) -> None:
+        self._written = True
+
     def _on_contributed(self, event: ev.Contributed) -> None:
         self._answered()
-        if self._phase is RegionPhase.DRAINED:
+        if self._phase is RegionPhase.WRITING:
             self._go_phase(Step.CONTRIBUTED)
         self._saw(event.view)
 
@@ -541,7 +569,7 @@ class RegionMember:
         self._draining_since = self._now
         self._go_phase(Step.BARRIER)
         if not isinstance(self.settings.trigger, OperatorDriven):
-            self._drained, self._queue = self._queue, deque()
+            self._drained, self._queue = self._queue, RecordQueue()
 
     def _watch(self, view: MembershipView) -> None:
         assert self._barrier is not None
@@ -556,28 +584,35 @@ class RegionMember:
 
     def _completed(self, sequence: int) -> None:
         self._base = sequence
+        self._measured("checkpoint")
         self.metrics["checkpoints_total"] += 1
         if self.settings.commit_point == "checkpoint_complete":
-            self._owe_commit()
+            self._commit = self._cut_positions or None
         self._since_checkpoint = 0
-        self._consistency_wanted = False
+        self.checkpoint_requested = False
         self._throttled = True
         self._end_phase()
+
+    def _measured(self, what: str) -> None:
+        """Keep the time since the barrier, as the last one and the longest."""
+        took_ms = round((self._now - self._draining_since) * 1000)
+        self.metrics[f"{what}_ms_last"] = took_ms
+        self.metrics[f"{what}_ms_max"] = max(took_ms, self.metrics[f"{what}_ms_max"])
 
     def _end_phase(self) -> None:
         if self._phase is RegionPhase.OPEN:
             return
-        took_ms = round((self._now - self._draining_since) * 1000)
-        self.metrics["drain_ms_last"] = took_ms
-        self.metrics["drain_ms_max"] = max(took_ms, self.metrics["drain_ms_max"])
         self._barrier = None
         self._draining_since = inf
         self._go_phase(Step.ENDED)
+        self._put_drained_back()
+
+    def _put_drained_back(self) -> None:
         if len(self._drained) + len(self._queue) > self.settings.queue_records + self.settings.max_poll_records:
             self._give_up(RegionError("what was drained does not fit back into the queue", records=self.queued))
             return
-        self._drained.extend(self._queue)
-        self._queue, self._drained = self._drained, deque()
+        self._queue.move_to(self._drained)
+        self._queue, self._drained = self._drained, self._queue
 
     def _void(self, reason: str, *, forced: bool, generation: int = NO_GENERATION, rebalance: bool = True) -> None:
         """Request a reset of the region, since state and positions no longer match here."""
@@ -620,20 +655,16 @@ class RegionMember:
             self.metrics["queue_full_pauses_total" if full else "low_memory_pauses_total"] += 1
         self._paused = wanted
 
-    def _give_back(self, record: ev.RecordLike, now: float) -> None:
+    def _give_back(self, records: ev.RecordSlice, now: float) -> None:
         self._now = max(now, self._now)
-        if record is not self._permit:
-            raise RegionError("this record is under no permit", topic=record.topic, offset=record.offset)
+        if records is not self._permit:
+            raise RegionError("these records are under no permit", topic=records.topic, offset=records[0].offset)
         self._permit = None
 
     def _count_assignment(self, partitions: frozenset[TopicPartition]) -> None:
         self.metrics["partitions_assigned"] = len(partitions)
         self.metrics["consumed_topics"] = len({one.topic for one in partitions})
         self.metrics["partition_rebalances_total"] += 1
-
-    def _owe_commit(self) -> None:
-        if positions := self.offsets.positions():
-            self._commit = positions
 
     def _answered(self) -> None:
         self._ask_failures = 0
@@ -656,11 +687,6 @@ class RegionMember:
         self._phase = phase_after(self._phase, step)
 
 
-def partition_of(record: ev.RecordLike) -> TopicPartition:
-    """The partition that a record is of."""
-    return TopicPartition(record.topic, record.partition)
-
-
 _HANDLERS: Final[dict[type, Callable[[RegionMember, Any], None]]] = {
     ev.Registered: RegionMember._on_registered,
     ev.RegionSubscribed: RegionMember._on_subscribed,
@@ -674,6 +700,8 @@ _HANDLERS: Final[dict[type, Callable[[RegionMember, Any], None]]] = {
     ev.Looked: RegionMember._on_looked,
     ev.ResetGranted: RegionMember._on_reset_granted,
     ev.WentBack: RegionMember._on_went_back,
+    ev.CutTaken: RegionMember._on_cut_taken,
+    ev.SnapshotsWritten: RegionMember._on_written,
     ev.Contributed: RegionMember._on_contributed,
     ev.Dispossessed: RegionMember._on_dispossessed,
     ev.CoordinatorFailed: RegionMember._on_coordinator_failed,

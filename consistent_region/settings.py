@@ -9,7 +9,8 @@ from kohort.consistent_region.triggers import Periodic, Trigger
 
 CommitPoint = Literal["checkpoint_complete", "drain"]
 OnCommitFailure = Literal["warn", "reset"]
-QUEUE_POLLS = 100
+MAX_POLL_RECORDS = 5_000
+QUEUE_POLLS = 10
 CHECKPOINT_TIMEOUT_S = 60.0
 EVERY_FIVE_SECONDS = Periodic(5.0)
 
@@ -34,7 +35,7 @@ class RegionSettings:
     trigger: Trigger = EVERY_FIVE_SECONDS
     commit_point: CommitPoint = "checkpoint_complete"
     on_commit_failure: OnCommitFailure = "warn"
-    max_poll_records: int = 500
+    max_poll_records: int = MAX_POLL_RECORDS
     max_poll_interval_s: float = 540.0
     drain_timeout_s: float = 180.0
     reset_timeout_s: float = 180.0

@@ -11,6 +11,8 @@ _WAIT_S: Final = 30
 # Lost connections, too many connections, a server that stops or starts, and transactions that lost against others.
 _PASSING: Final = ("08", "53300", "57P01", "57P02", "57P03", "40001", "40P01")
 
+_OF_DATA: Final = ("22", "23")  # data exceptions, and violated constraints
+
 
 class Dialect(Protocol):
     """One kind of database, and its driver."""
@@ -34,6 +36,10 @@ class Dialect(Protocol):
 
     def passes(self, error: Exception) -> bool:
         """True for an error of a database that restarts or is away: the same transaction may succeed later."""
+        ...
+
+    def refuses(self, error: Exception) -> bool:
+        """True for an error of a statement's data: a constraint, or a value that its column cannot hold."""
         ...
 
     def statements(self, script: str) -> list[str]:
@@ -62,6 +68,9 @@ class _Sqlite:
 
     def passes(self, error: Exception) -> bool:
         return False  # the driver waits for locks by itself, and a file has no server that restarts
+
+    def refuses(self, error: Exception) -> bool:
+        return isinstance(error, sqlite3.IntegrityError | sqlite3.DataError)
 
     def statements(self, script: str) -> list[str]:
         statements, begun = [], ""
@@ -99,6 +108,9 @@ class _Postgres:
         if state is None:  # no server responded
             return isinstance(error, _psycopg().OperationalError)
         return str(state).startswith(_PASSING)
+
+    def refuses(self, error: Exception) -> bool:
+        return str(getattr(error, "sqlstate", None)).startswith(_OF_DATA)
 
     def statements(self, script: str) -> list[str]:
         return [script] if script.strip() else []

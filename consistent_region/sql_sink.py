@@ -4,12 +4,14 @@ import json
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final
 
 from kohort.common.foreign_text import parsed_json
 from kohort.common.log_context import logger
 from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
 from kohort.consistent_region.errors import ConfigurationError, RegionError
+from kohort.consistent_region.refusals import HINT, OnRefused, check_policy
 from kohort.consistent_region.settings import check_positive
 from kohort.consistent_region.sql_dialects import dialect_of
 from kohort.consistent_region.tasks import TaskId
@@ -21,6 +23,11 @@ _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_task (
     region TEXT NOT NULL, consumer_group TEXT NOT NULL, task TEXT NOT NULL, sink TEXT NOT NULL,
     owner TEXT NOT NULL, term BIGINT NOT NULL, lineage TEXT NOT NULL, sequence BIGINT NOT NULL,
     PRIMARY KEY (region, consumer_group, task, sink))"""
+_DEAD: Final = """CREATE TABLE IF NOT EXISTS kohort_dead_letters (
+    region TEXT NOT NULL, consumer_group TEXT NOT NULL, task TEXT NOT NULL, sink TEXT NOT NULL,
+    lineage TEXT NOT NULL, sequence BIGINT NOT NULL, statement TEXT NOT NULL, statement_values TEXT NOT NULL,
+    cause TEXT NOT NULL)"""
+_DEAD_COLUMNS: Final = 9
 _KEY: Final = ("region", "consumer_group", "task", "sink")
 RETRY_TIMEOUT_S: Final = 60.0
 RETRIED_AFTER_S: Final = 0.2
@@ -40,13 +47,29 @@ class SqlSink:
     makes commits idempotent, and the last owner, which fences older ones. Connecting times out after 10 s and a lock
     after 30 s, unless `url` has other values. A commit waits up to `retry_timeout_s` for a database that restarts.
 
+    `on_refused`: the reaction to a statement that the database refuses for its data, such as a violated constraint.
+    With "raise" the member ends, and so does each next owner of the task, until the database accepts the statement.
+    With "dead_letters" the statement becomes a row of `kohort_dead_letters` in the same transaction, with its values
+    and the cause, and the others are carried out. A constraint that is checked at the end of a transaction always
+    raises. `refused_total` counts such rows.
+
     Raises ConfigurationError for another URL and for invalid values. If the database rejects a commit, it raises
     RegionError from the driver's error: the member ends, and the next owner commits the pending statements.
     """
 
-    def __init__(self, url: str, *, schema: str = "", retry_timeout_s: float = RETRY_TIMEOUT_S) -> None:
+    def __init__(
+        self,
+        url: str,
+        *,
+        schema: str = "",
+        retry_timeout_s: float = RETRY_TIMEOUT_S,
+        on_refused: OnRefused = "raise",
+    ) -> None:
         check_positive("retry_timeout_s", retry_timeout_s)
+        check_policy(on_refused)
+        self.refused_total = 0
         self._retry_timeout_s = retry_timeout_s
+        self._on_refused = on_refused
         self._url = url
         self._dialect = dialect_of(url)
         self._schema = schema
@@ -55,6 +78,7 @@ class SqlSink:
         self._connection: Any = None
         self._place: SinkPlace | None = None
         self._terms: dict[TaskId, TaskTerm] = {}
+        self._statement = ""  # the last one that a commit executed
 
     def execute(self, statement: str, values: Sequence[Any] = ()) -> None:
         """Have a statement run when the checkpoint that this record comes into is complete."""
@@ -65,11 +89,14 @@ class SqlSink:
         self._selected.append((statement, list(values)))
 
     def open(self, place: SinkPlace) -> None:
+        """Connect, and run `schema`. Raises RegionError from the driver's error."""
         self._place = place
-        tables = (*self._dialect.setup, _NOTES, *self._dialect.statements(self._schema))
+        notes = (_NOTES,) if self._on_refused == "raise" else (_NOTES, _DEAD)
+        tables = (*self._dialect.setup, *notes, *self._dialect.statements(self._schema))
         self._transact(lambda cursor: [cursor.execute(one) for one in tables])
 
     def take(self, tasks: Collection[TaskId], term: TaskTerm) -> Mapping[TaskId, Witness]:
+        """Write this owner into the row of each task, which fences older owners. Raises RegionError."""
         columns = (*_KEY, "owner", "term", "lineage", "sequence")
         marks = ", ".join([self._dialect.mark] * len(columns))
         taking = (
@@ -91,9 +118,11 @@ class SqlSink:
         return found
 
     def select(self, task: TaskId) -> None:
+        """Collect the next statements for this task. Raises no error."""
         self._selected = self._collected.setdefault(task, [])
 
     def pre_commit(self, task: TaskId) -> bytes:
+        """The collected statements of a task as JSON. Raises ConfigurationError for a value that no column holds."""
         if not (collected := self._collected.get(task)):
             return b""
         try:
@@ -107,30 +136,75 @@ class SqlSink:
             ) from problem
 
     def commit(self, due: Sequence[DueEffects], at: Witness) -> None:
+        """Run the statements of all tasks in one transaction, unless they are done. Raises RegionError."""
+        try:
+            self._retried(lambda cursor: self._carry_out(cursor, due, at, self._execute))
+        except RegionError as error:
+            cause = error.__cause__
+            if self._on_refused == "raise" or not isinstance(cause, Exception) or not self._dialect.refuses(cause):
+                raise
+        else:
+            return
+        put_aside: list[str] = []
+
         def carry_out(cursor: Any) -> None:
-            for task, prepared, _offsets in due:
-                owner, note = self._noted(cursor, task)
-                if owner != self._terms.get(task):
-                    log.info("task %s has another owner, which commits checkpoint %d", task, at.sequence)
-                elif not note.covers(at):
-                    for text, values in (one for segment in prepared for one in parsed_json(segment)):
-                        cursor.execute(
-                            text, *([tuple(values)] if values else [])
-                        )  # without values, % is a per cent sign
-                    self._note(cursor, task, at)
+            put_aside.clear()
+            self._carry_out(cursor, due, at, partial(self._execute_or_put_aside, put_aside, at))
 
         self._retried(carry_out)
+        self.refused_total += len(put_aside)
+        if put_aside:
+            log.warning("%d statements are now dead letters: %s", len(put_aside), put_aside[0])
 
     def abort(self, task: TaskId) -> None:
+        """Forget the collected statements of a task. Raises no error."""
         if (collected := self._collected.get(task)) is not None:
             collected.clear()
 
     def close(self) -> None:
+        """Close the connection to the database."""
         if self._connection is not None:
             self._connection.close()
             self._connection = None
 
     # --- inner
+
+    def _carry_out(
+        self,
+        cursor: Any,
+        due: Sequence[DueEffects],
+        at: Witness,
+        execute: Callable[[Any, TaskId, str, list[Any]], object],
+    ) -> None:
+        for task, prepared, _offsets in due:
+            owner, note = self._noted(cursor, task)
+            if owner != self._terms.get(task):
+                log.info("task %s has another owner, which commits checkpoint %d", task, at.sequence)
+            elif not note.covers(at):
+                for text, values in (one for segment in prepared for one in parsed_json(segment)):
+                    execute(cursor, task, text, values)
+                self._note(cursor, task, at)
+
+    def _execute(self, cursor: Any, _task: TaskId, text: str, values: list[Any]) -> None:
+        self._statement = text
+        cursor.execute(text, *([tuple(values)] if values else []))  # without values, % is a per cent sign
+
+    def _execute_or_put_aside(
+        self, put_aside: list[str], at: Witness, cursor: Any, task: TaskId, text: str, values: list[Any]
+    ) -> None:
+        """Execute a statement. One that is refused becomes a dead letter, and takes no other with it."""
+        cursor.execute("SAVEPOINT kohort")
+        try:
+            self._execute(cursor, task, text, values)
+        except self._dialect.errors() as problem:
+            if not self._dialect.refuses(problem):
+                raise
+            cursor.execute("ROLLBACK TO SAVEPOINT kohort")
+            marks = ", ".join([self._dialect.mark] * _DEAD_COLUMNS)
+            row = (*self._key(task), *at, text, json.dumps(values), str(problem))
+            cursor.execute(f"INSERT INTO kohort_dead_letters VALUES ({marks})", row)
+            put_aside.append(str(problem))
+        cursor.execute("RELEASE SAVEPOINT kohort")
 
     def _check(self, value: Any) -> None:
         """Raise ValueError or TypeError for values that no commit could write. They would end every process of the
@@ -156,6 +230,7 @@ class SqlSink:
 
     def _transact(self, work: Callable[[Any], object]) -> None:
         """Run `work` with a cursor in one transaction. Raises RegionError from the driver's error."""
+        self._statement = ""
         try:
             cursor = self._opened().cursor()
             try:
@@ -172,12 +247,14 @@ class SqlSink:
         except self._dialect.errors() as problem:
             self.close()  # in an unknown state, so the next call opens another connection
             assert self._place is not None, "open() comes first"
+            again = "start the member again: the next owner commits the pending statements"
             raise RegionError(
                 f"the sink's database rejected the commit: {problem}",
-                hint="start the member again: the next owner commits the pending statements",
+                hint=HINT if self._dialect.refuses(problem) else again,
                 region=self._place.region,
                 consumer_group=self._place.group,
                 sink=self._place.sink,
+                statement=self._statement or None,
             ) from problem
 
     def _key(self, task: TaskId) -> tuple[str, str, str, str]:

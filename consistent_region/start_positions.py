@@ -44,13 +44,20 @@ class StartPosition:
 class Lookups(Protocol):
     """The lookups of a consumer about logs; see `kohort.Consumer`."""
 
-    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Any]: ...
-    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]: ...
-    def end_offsets(
-        self, partitions: Iterable[TopicPartition], *, stable: bool = True
-    ) -> Mapping[TopicPartition, int]: ...
-    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]: ...
-    def partitions_for(self, topic: str) -> Sequence[TopicPartition]: ...
+    def committed(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, Any]:
+        """The group's committed offset of each partition, or None."""
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> Mapping[TopicPartition, int]:
+        """The first offset of each partition's log."""
+
+    def end_offsets(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> Mapping[TopicPartition, int]:
+        """The offset behind the last record of each partition. `stable`: behind the last stable one."""
+
+    def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> Mapping[TopicPartition, Any]:
+        """The first offset at or after a time (ms since 1970) in each partition, or None."""
+
+    def partitions_for(self, topic: str) -> Sequence[TopicPartition]:
+        """The partitions of a topic."""
 
 
 def beginnings(

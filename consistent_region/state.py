@@ -17,9 +17,14 @@ class StateHandle(Protocol):
     `restore` of it, the state is the same.
     """
 
-    def snapshot(self, offsets: Positions) -> bytes: ...
-    def restore(self, snapshot: bytes, offsets: Positions) -> None: ...
-    def reset_initial(self) -> None: ...
+    def snapshot(self, offsets: Positions) -> bytes:
+        """Return the whole state as bytes. An exception raised here ends the member."""
+
+    def restore(self, snapshot: bytes, offsets: Positions) -> None:
+        """Replace the state by that of a snapshot. Raise ResetFailedError for bytes that are no snapshot of it."""
+
+    def reset_initial(self) -> None:
+        """Make the state that of a task without records."""
 
 
 @runtime_checkable
@@ -30,7 +35,8 @@ class CheckpointListener(Protocol):
     infer the completion. A KohortError in the callback ends the member.
     """
 
-    def completed(self) -> None: ...
+    def completed(self) -> None:
+        """The checkpoint with the last snapshot is complete."""
 
 
 class DictState(dict[str, Any]):
@@ -41,6 +47,7 @@ class DictState(dict[str, Any]):
     """
 
     def snapshot(self, offsets: Positions) -> bytes:
+        """The dict as JSON. Raises ConfigurationError for a key that is no text, or a value that JSON cannot hold."""
         try:
             data = canonical(self)
             # JSON writes a number that is a key as text, so that 5 and "5" would be two keys after a restore.
@@ -52,6 +59,7 @@ class DictState(dict[str, Any]):
         return data
 
     def restore(self, snapshot: bytes, offsets: Positions) -> None:
+        """Replace the contents by those of a snapshot. Raises ResetFailedError if it is no JSON object."""
         try:
             value = parsed_json(snapshot)
         except ValueError as problem:
@@ -62,6 +70,7 @@ class DictState(dict[str, Any]):
         self.update(value)
 
     def reset_initial(self) -> None:
+        """Remove all keys."""
         self.clear()
 
 
@@ -90,12 +99,14 @@ class SqliteState:
         self.connection = self._new()
 
     def snapshot(self, offsets: Positions) -> bytes:
+        """Commit, and return the whole database in SQLite's file format. Raises sqlite3.Error."""
         self.connection.execute("DELETE FROM kohort_offsets")
         self.connection.execute("INSERT INTO kohort_offsets VALUES (?)", (_text(offsets),))
         self.connection.commit()
         return self.connection.serialize()
 
     def restore(self, snapshot: bytes, offsets: Positions) -> None:
+        """Replace the database by a snapshot. Raises ResetFailedError for an invalid one, or for other offsets."""
         if not snapshot:
             raise ResetFailedError("the snapshot is empty")
         connection = sqlite3.connect(":memory:", check_same_thread=False)  # made on one thread, run on another
@@ -112,6 +123,7 @@ class SqliteState:
         self.connection = connection
 
     def reset_initial(self) -> None:
+        """Replace the database by an empty one with `schema`. Raises sqlite3.Error."""
         self.connection.close()
         self.connection = self._new()
 

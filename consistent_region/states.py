@@ -68,11 +68,14 @@ class RegionPhase(Enum):
     DRAINING = "a barrier names this member, and a record is still being handled"
     """Polling is stopped and no permit is given."""
 
-    DRAINED = "no record is being handled, and the state is being contributed"
-    """Snapshot, offsets and state go to the coordinator."""
+    DRAINED = "no record is being handled, and the states are being cut"
+    """States, offsets and effects are those of one moment between two records."""
+
+    WRITING = "the snapshots of the cut are being written"
+    """Records are submitted again. Their effects belong to the next checkpoint."""
 
     AWAITING = "contributed, and other members have not yet"
-    """Nothing is submitted before the barrier ends, in a manifest or without one."""
+    """Records are submitted. The barrier ends in a manifest or without one."""
 
 
 class Step(Enum):
@@ -80,6 +83,7 @@ class Step(Enum):
 
     BARRIER = "a barrier names this member"
     EMPTIED = "the record under way is done"
+    CUT = "the states are cut"
     CONTRIBUTED = "the coordinator has this member's contribution"
     ENDED = "the barrier is over, in a manifest or without"
     RESET = "a reset made it void"
@@ -129,7 +133,8 @@ TRANSITIONS: Final[Mapping[RegionState, Mapping[RegionTrigger, RegionState]]] = 
 PHASES: Final[Mapping[RegionPhase, Mapping[Step, RegionPhase]]] = {
     _P.OPEN: {_S.BARRIER: _P.DRAINING},
     _P.DRAINING: {_S.EMPTIED: _P.DRAINED, _S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
-    _P.DRAINED: {_S.CONTRIBUTED: _P.AWAITING, _S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
+    _P.DRAINED: {_S.CUT: _P.WRITING, _S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
+    _P.WRITING: {_S.CONTRIBUTED: _P.AWAITING, _S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
     _P.AWAITING: {_S.ENDED: _P.OPEN, _S.RESET: _P.OPEN},
 }
 """phase -> step -> phase."""
@@ -139,6 +144,9 @@ CLEAN: Final = frozenset({_R.SUBSCRIBED, _R.RESET_COMPLETE})
 
 READING: Final = CLEAN | {_R.RECORDS_FETCHED}
 """States in which what a poll brings is kept, records are submitted, and a checkpoint can be contributed to."""
+
+SUBMITTING: Final = frozenset({_P.OPEN, _P.WRITING, _P.AWAITING})
+"""Phases in which records are submitted, unless the member requested the checkpoint."""
 
 ENDED: Final = frozenset({_R.FAILED, _R.CLOSED})
 

@@ -29,19 +29,33 @@ class Key(NamedTuple):
 class StoreTransaction(Protocol):
     """A store from inside a transaction."""
 
-    def get(self, key: Key) -> bytes | None: ...
-    def put(self, key: Key, value: bytes) -> None: ...
-    def delete(self, key: Key) -> None: ...
-    def names(self, kind: str, group: str) -> list[str]: ...
-    def groups(self) -> list[str]: ...
+    def get(self, key: Key) -> bytes | None:
+        """The value of a key, or None."""
+
+    def put(self, key: Key, value: bytes) -> None:
+        """Set the value of a key."""
+
+    def delete(self, key: Key) -> None:
+        """Remove a key, if it is there."""
+
+    def names(self, kind: str, group: str) -> list[str]:
+        """The names of all keys of this kind in a group, sorted."""
+
+    def groups(self) -> list[str]:
+        """The groups that have a region, sorted."""
 
 
 class Store(Protocol):
     """Opens transactions. Those of `read` may run in parallel. Raises CoordinatorUnavailable."""
 
-    def transaction(self) -> AbstractContextManager[StoreTransaction]: ...
-    def read(self) -> AbstractContextManager[StoreTransaction]: ...
-    def close(self) -> None: ...
+    def transaction(self) -> AbstractContextManager[StoreTransaction]:
+        """Open a transaction that reads and writes. An exception within rolls it back."""
+
+    def read(self) -> AbstractContextManager[StoreTransaction]:
+        """Open a transaction that reads."""
+
+    def close(self) -> None:
+        """Release connections and files."""
 
     def clock(self) -> float:
         """Return seconds of a clock that all users of the store share. It never goes back while in use."""
@@ -59,6 +73,7 @@ class MemoryStore:
 
     @contextmanager
     def transaction(self) -> Iterator["MemoryStore"]:
+        """A transaction under the store's lock. An exception within rolls it back."""
         with self._lock:
             before = dict(self._values)
             try:
@@ -69,28 +84,36 @@ class MemoryStore:
 
     @contextmanager
     def read(self) -> Iterator["MemoryStore"]:
+        """A view under the store's lock."""
         with self._lock:
             yield self
 
     def get(self, key: Key) -> bytes | None:
+        """The value of a key, or None. Raises no error."""
         return self._values.get(key)
 
     def put(self, key: Key, value: bytes) -> None:
+        """Set the value of a key. Raises no error."""
         self._values[key] = value
 
     def delete(self, key: Key) -> None:
+        """Remove a key, if it is there. Raises no error."""
         self._values.pop(key, None)
 
     def names(self, kind: str, group: str) -> list[str]:
+        """The names of all keys of this kind in a group, sorted. Raises no error."""
         return sorted(key.name for key in self._values if (key.kind, key.group) == (kind, group))
 
     def groups(self) -> list[str]:
+        """The groups that have a region, sorted."""
         return sorted(key.group for key in self._values if key.kind == "region")
 
     def clock(self) -> float:
+        """The monotonic clock of the process (s)."""
         return time.monotonic()
 
     def changed(self, group: str, known: bytes) -> bool:
+        """Always true. Raises no error."""
         return True  # a look costs no more than a check
 
     def close(self) -> None:
@@ -124,15 +147,18 @@ class SqliteStore:
 
     @contextmanager
     def transaction(self) -> Iterator["SqliteStore"]:
+        """A transaction that holds the file's write lock. Raises CoordinatorUnavailable and StoreLost."""
         with self._used("BEGIN IMMEDIATE"):
             yield self
 
     @contextmanager
     def read(self) -> Iterator["SqliteStore"]:
+        """A transaction that reads one state of the file. Raises CoordinatorUnavailable and StoreLost."""
         with self._used("BEGIN"):
             yield self
 
     def get(self, key: Key) -> bytes | None:
+        """The value of a key, or None."""
         row = (
             self._open()
             .execute('SELECT value FROM kohort_region WHERE kind = ? AND "group" = ? AND name = ?', key)
@@ -141,30 +167,37 @@ class SqliteStore:
         return None if row is None else bytes(row[0])
 
     def put(self, key: Key, value: bytes) -> None:
+        """Set the value of a key."""
         self._open().execute(
             'INSERT OR REPLACE INTO kohort_region (kind, "group", name, value) VALUES (?, ?, ?, ?)', (*key, value)
         )
 
     def delete(self, key: Key) -> None:
+        """Remove a key, if it is there."""
         self._open().execute('DELETE FROM kohort_region WHERE kind = ? AND "group" = ? AND name = ?', key)
 
     def names(self, kind: str, group: str) -> list[str]:
+        """The names of all keys of this kind in a group, sorted."""
         rows = self._open().execute(
             'SELECT name FROM kohort_region WHERE kind = ? AND "group" = ? ORDER BY name', (kind, group)
         )
         return [row[0] for row in rows]
 
     def groups(self) -> list[str]:
+        """The groups that have a region, sorted."""
         rows = self._open().execute("SELECT \"group\" FROM kohort_region WHERE kind = 'region' ORDER BY 1")
         return [row[0] for row in rows]
 
     def clock(self) -> float:
+        """The monotonic clock of the host (s)."""
         return time.monotonic()  # one for all processes of a host
 
     def changed(self, group: str, known: bytes) -> bool:
+        """Always true."""
         return True  # a look costs no more than a check
 
     def close(self) -> None:
+        """Close the connection, if this process opened it."""
         with self._lock:
             if self._connection is not None and self._pid == os.getpid():
                 self._connection.close()

@@ -42,8 +42,8 @@ class TaskStates:
         self._sinks = {name: sink for name, sink in given.items() if sink is not None}
         self._given_up = given.keys() - self._sinks.keys()
         self._selected: TaskId | None = None
-        self._carried: dict[TaskId, Parts] = {}  # collected by an earlier owner, and in no complete checkpoint yet
-        self._prepared: dict[TaskId, tuple[Parts, Positions]] = {}
+        self._carried: dict[TaskId, Parts] = {}  # in a cut, and in no complete checkpoint yet
+        self._cuts: dict[TaskId, tuple[TaskState, Parts]] = {}
 
     def open(self, place: SinkPlace) -> None:
         for name, sink in self._sinks.items():
@@ -98,26 +98,25 @@ class TaskStates:
         """Return a cut of each of these tasks for another owner."""
         return {task: self._cut(task, at)[0] for task, at in offsets.items()}
 
-    def contribution(self, offsets: Mapping[TaskId, Positions]) -> dict[TaskId, TaskState]:
-        """Return a cut of each of these tasks for a checkpoint. `completed` commits its effects."""
-        self._prepared.clear()
-        cuts = {}
-        for task, at in offsets.items():
-            cuts[task], parts = self._cut(task, at)
-            self._prepared[task] = parts, at
-        return cuts
+    def take_cut(self, offsets: Mapping[TaskId, Positions]) -> None:
+        """Take a cut of each of these tasks for a checkpoint. What the handler does from now on is not in it."""
+        self._cuts = {task: self._cut(task, at) for task, at in offsets.items()}
+
+    def contribution(self) -> dict[TaskId, TaskState]:
+        """The last cut, for its checkpoint. `completed` commits its effects."""
+        return {task: cut for task, (cut, _) in self._cuts.items()}
 
     def completed(self, at: Witness) -> None:
-        """The checkpoint that holds the last contribution is complete: its effects are carried out."""
-        prepared, self._prepared = self._prepared, {}
+        """The checkpoint that has the last cut is complete: its effects are carried out."""
+        cuts, self._cuts = self._cuts, {}
         due: dict[str, list[DueEffects]] = {name: [] for name in self._sinks}
-        for task, (parts, offsets) in prepared.items():
+        for task, (cut, parts) in cuts.items():
             for name, segments in parts.items():
                 if any(segments):
-                    due[name].append(DueEffects(task, segments, offsets))
+                    due[name].append(DueEffects(task, segments, cut.offsets))
         self._commit(due, at)
-        for task in prepared:
-            self._forget(task)
+        for task in cuts:
+            del self._carried[task]
             state = self.states[task]
             if isinstance(state, CheckpointListener):
                 state.completed()
@@ -149,6 +148,9 @@ class TaskStates:
         parts = {
             name: [*carried.get(name, ()), *filter(None, [sink.pre_commit(task)])] for name, sink in self._sinks.items()
         }
+        self._carried[task] = parts
+        for sink in self._sinks.values():
+            sink.abort(task)
         return TaskState(offsets, packed(state, parts), self.version), parts
 
     def _check_names(self, parts: Parts) -> None:
@@ -161,7 +163,7 @@ class TaskStates:
 
     def _forget(self, task: TaskId) -> None:
         self._carried.pop(task, None)
-        self._prepared.pop(task, None)
+        self._cuts.pop(task, None)
         for sink in self._sinks.values():
             sink.abort(task)
 

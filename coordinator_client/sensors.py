@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from kohort.coordinator_client.group.states import MemberState
-from kohort.network.client_metrics import SampledWindow
+from kohort.network._sampled_window import SampledWindow
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
@@ -51,6 +51,12 @@ class Sensors:
         if since is not None and self.polled_at is not None and now > since:
             self.idle_ratio.add((now - self.polled_at) / (now - since), now)
         self._poll_ended_at = now
+
+    def fetched(self, took_ms: float, throttle_ms: int, parked_bytes: int, now: float) -> None:
+        """Record a Fetch response. `parked_bytes`: bytes of records that were buffered."""
+        self.fetch_ms.add(took_ms, now)
+        self.fetch_throttle_ms.add(throttle_ms, now)
+        self.fetch_bytes.add(parked_bytes, now)
 
     def hook_began(self, now: float) -> None:
         self._hook_began_at = now

@@ -79,6 +79,7 @@ class Subscription(_RequestedStart):
 
     @property
     def by_pattern(self) -> bool:
+        """True if topics are chosen by a pattern of Python."""
         return self.include is not None
 
     @_once
@@ -155,6 +156,7 @@ class AssignedPartitions(Frozen, Mapping[TopicPartition, Owned]):
 
     @_once
     def partitions(self) -> frozenset[TopicPartition]:
+        """All partitions of the assignment."""
         return frozenset(self.owned)
 
     def brought(self, partitions: Iterable[TopicPartition]) -> "AssignedPartitions":
@@ -245,6 +247,7 @@ class PauseMarks(NamedTuple):
         return self._replace(topics=self.topics | wanted)
 
     def resume_topics(self, topics: Iterable[str]) -> "PauseMarks":
+        """Remove the marks of these topics. Raises no error."""
         return self._replace(topics=self.topics - frozenset([topics] if isinstance(topics, str) else topics))
 
     def pause_pattern(self, pattern: str, subscription: Subscription | None) -> "PauseMarks":
@@ -264,12 +267,15 @@ class PauseMarks(NamedTuple):
     # -- outside the assignment, and everything
 
     def hold(self, partitions: Iterable[TopicPartition]) -> "PauseMarks":
+        """Pause partitions outside the assignment. Raises no error."""
         return self._replace(held=self.held | frozenset(partitions))
 
     def release(self, partitions: Iterable[TopicPartition]) -> "PauseMarks":
+        """Remove the marks of `hold`. Raises no error."""
         return self._replace(held=self.held - frozenset(partitions))
 
     def pause_all(self) -> "PauseMarks":
+        """Pause the whole consumer."""
         return self._replace(whole=True)
 
     def resume_all(self) -> "PauseMarks":

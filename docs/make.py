@@ -23,11 +23,13 @@ from kohort.coordinator_client.group.states import (
     CoordinatorState,
     MemberState,
 )
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, MetricKind, MetricSpec
+from kohort.coordinator_client.metrics.metrics_table import FIGURES
 from kohort.network.auth.security_config import SecurityConfig
 from kohort.network.client_config import ClientConfig
+from kohort.network.metric_spec import MetricKind, MetricSpec
 from kohort.network.settings_table import Setting, Settings
 from kohort.producer.producer_config import ProducerConfig
+from kohort.producer.producer_metrics import PRODUCER_FIGURES
 from kohort.share_consumer import states as share
 from kohort.share_consumer.share_config import ShareConsumerConfig
 
@@ -72,6 +74,14 @@ def _aside(state: str, trigger: str) -> bool:
     return trigger in {"CLOSED", "STALLED", "GAVE_UP"}
 
 
+INTERRUPTIONS = frozenset({"LOST", "LOST_NOTHING", "MUST_JOIN", "MUST_LEAVE", "MUST_REVOKE"})
+
+
+def _of_member(state: str, trigger: str) -> bool:
+    """True for triggers of nearly every state of a member. Those that interrupt it are drawn for STABLE only."""
+    return _aside(state, trigger) or (trigger in INTERRUPTIONS and state != "STABLE")
+
+
 def states_page() -> str:
     """docs/states.md."""
     described = paragraphs(MemberState)
@@ -80,11 +90,13 @@ def states_page() -> str:
         "# The states of a group member",
         "Made by `docs/make.py` from `coordinator_client/group/states.py`; change the table there and run `make docs`.",
         "A member is two small state machines. *Membership* is the state of the member in its group:",
-        diagram(TRANSITIONS, "OUT", _aside),
+        diagram(TRANSITIONS, "OUT", _of_member),
         "The picture leaves out three transitions of nearly every state. A fatal error leads to FAILED, a handler "
-        "that does not poll to STALLED, and the deadline of close to CLOSED. The table has all transitions.",
+        "that does not poll to STALLED, and the deadline of close to CLOSED. A loss of partitions, and an order to "
+        "revoke or to leave, interrupts nearly every state. Of these the picture has those of STABLE. The table has "
+        "all transitions.",
         "In a [KIP-848](kip848.md) group the coordinator assigns. There is no planning and no sync:",
-        diagram(CONSUMER_GROUP_TRANSITIONS, "OUT", _aside),
+        diagram(CONSUMER_GROUP_TRANSITIONS, "OUT", _of_member),
         "*The coordinator* is the search for the group's broker. Its loss does not end the membership:",
         diagram(COORDINATOR_TRANSITIONS, "UNKNOWN"),
         "## States",
@@ -152,14 +164,15 @@ def _table(table: Mapping[State, Mapping[When, State]]) -> str:
 def metrics_page() -> str:
     """docs/metrics.md."""
     parts = [
-        "# The metrics of a consumer",
-        "Made by `docs/make.py` from `coordinator_client/metrics/metrics_table.py`; change the table there and run "
-        "`make docs`.",
-        "`Consumer.metrics()` returns all metrics of one moment. [watching.md](watching.md) describes it, and the "
-        "exporters.",
+        "# Metrics",
+        "Made by `docs/make.py` from `coordinator_client/metrics/metrics_table.py` and `producer/producer_metrics.py`; "
+        "change the tables there and run `make docs`.",
+        "`Consumer.metrics()` and `Producer.metrics()` return all metrics of one moment. [watching.md](watching.md) "
+        "describes them, and the exporters of a consumer's.",
         "Latencies are in ms as in Java's client; ages are in s. A metric without a measurement is None, where Java "
         "has NaN or -1. Averages and maxima are over the last 30 to 60 s. Those of rebalances are over the last 100. "
         "There are no rates that a monitoring system computes from a counter.",
+        "## Consumer",
         "\n".join(
             [
                 "| kohort | Java | Prometheus | unit | meaning |",
@@ -167,14 +180,25 @@ def metrics_page() -> str:
                 *(_figure_row(one) for one in FIGURES.values()),
             ]
         ),
+        "## Producer",
+        "\n".join(
+            [
+                "| kohort | Java | unit | meaning |",
+                "| --- | --- | --- | --- |",
+                *(f"| `{one.name}` | {_javas(one)} | {one.unit} | {one.about} |" for one in PRODUCER_FIGURES.values()),
+            ]
+        ),
     ]
     return "\n\n".join(parts) + "\n"
 
 
+def _javas(one: MetricSpec) -> str:
+    return f"{one.java[1]} ({one.java[0]}-metrics)" if one.java is not None else ""
+
+
 def _figure_row(one: MetricSpec) -> str:
-    java = f"{one.java[1]} ({one.java[0]}-metrics)" if one.java is not None else ""
     name = prometheus_name(one).removeprefix("kohort_consumer_") + ("_total" if one.kind is MetricKind.COUNTER else "")
-    return f"| `{one.name}` | {java} | {name} | {one.unit} | {one.about} |"
+    return f"| `{one.name}` | {_javas(one)} | {name} | {one.unit} | {one.about} |"
 
 
 def settings_page() -> str:

@@ -67,7 +67,9 @@ def choices_of(setting: Setting) -> tuple[str | int, ...]:
 
 def type_of(setting: Setting) -> str:
     """The type of a setting's value, as source."""
-    return (alias_of(setting) if choices_of(setting) else TYPES[setting.kind]) + (" | None" if setting.optional else "")
+    named = alias_of(setting) if choices_of(setting) else ""
+    free = "" if named and setting.kind != "callable" else TYPES[setting.kind]
+    return " | ".join(part for part in (named, free, "None" if setting.optional else "") if part)
 
 
 def source(file: TypedSettings) -> str:

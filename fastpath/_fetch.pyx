@@ -26,6 +26,8 @@ FetchedPartition.__doc__ = """One partition of a response. `topic_id` is in byte
 `records`: None without any. `next_offset` and `leader_epoch` are those of the last complete batch.
 """
 
+cdef object new = tuple.__new__
+
 cdef enum:
     LENGTH_FIELD_END = 12
     BATCH_HEAD = 17  # base offset, length of the rest, leader epoch (magic 2 only), magic
@@ -145,8 +147,18 @@ cdef object _partition(Cursor *c, object frame, const uint8_t *start, bytes topi
     _no_tags(c)
     if c.unusual:
         return None
-    return FetchedPartition(
-        topic_id, be32(head), be64(head + 6), be64(head + 14), be64(head + 22), records, next_offset, last.leader_epoch
+    return new(
+        FetchedPartition,
+        (
+            topic_id,
+            be32(head),
+            be64(head + 6),
+            be64(head + 14),
+            be64(head + 22),
+            records,
+            next_offset,
+            last.leader_epoch,
+        ),
     )
 
 

@@ -1,4 +1,5 @@
-# Block is pooled memory, Source holds another object's buffer, and view_of lends bytes to a library for one call.
+# Block is pooled memory, Source holds another object's buffer, Window is the rest of one, and view_of lends bytes to a
+# library for one call.
 
 cimport cython
 from cpython.memoryview cimport PyMemoryView_FromMemory
@@ -19,6 +20,13 @@ cdef class Block:
 cdef class Source:
     cdef Py_buffer view
     cdef bint held
+
+
+@cython.final
+cdef class Window:
+    cdef Py_buffer view
+    cdef bint held
+    cdef Py_ssize_t start
 
 
 cdef inline object view_of(const uint8_t *p, Py_ssize_t size):

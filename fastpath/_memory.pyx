@@ -6,7 +6,7 @@ Blocks return to a small pool when their last reader releases them. A poll loop 
 are already mapped.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 cimport cython
 
@@ -36,10 +36,10 @@ cdef extern from *:
 cdef enum:
     SMALLEST_CLASS = 12  # 4 KiB: malloc is as fast for smaller blocks
     CLASSES = 31
-    POOL_DEPTH = 8
+    POOL_DEPTH = 64
 
 cdef Py_ssize_t POOL_BYTES_MAX = 32 << 20
-cdef char *_pool[31][8]
+cdef char *_pool[31][64]
 cdef int _pooled[31]
 cdef Py_ssize_t _pool_bytes = 0
 
@@ -139,3 +139,26 @@ cdef class Source:
     def __dealloc__(self):
         if self.held:
             PyBuffer_Release(&self.view)
+
+
+@cython.final
+cdef class Window:
+    """The rest of a writable buffer from `start` on, with the buffer protocol. cramjam needs it: without a GIL it writes
+    into no memoryview, since another thread could write there too."""
+
+    def __cinit__(self, buffer, Py_ssize_t start):
+        PyObject_GetBuffer(buffer, &self.view, PyBUF_WRITABLE)
+        self.held = True
+        if not 0 <= start <= self.view.len:
+            raise ValueError(f"no byte {start} in a buffer of {self.view.len}")
+        self.start = start
+
+    def __dealloc__(self):
+        if self.held:
+            PyBuffer_Release(&self.view)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, <char *>self.view.buf + self.start, self.view.len - self.start, 0, flags)
+
+    def __len__(self):
+        return self.view.len - self.start

@@ -15,25 +15,12 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.math cimport INFINITY
 
 cdef extern from "pythread.h":
-    ctypedef void *PyThread_type_lock
     ctypedef enum PyLockStatus:
         PY_LOCK_ACQUIRED
     PyThread_type_lock PyThread_allocate_lock() noexcept
     void PyThread_free_lock(PyThread_type_lock lock) noexcept
     PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long us, int interruptible) noexcept nogil
-    void PyThread_release_lock(PyThread_type_lock lock) noexcept nogil
     unsigned long PyThread_get_thread_ident() noexcept nogil
-
-cdef extern from *:
-    """
-    // A word that one thread writes while others read it.
-    #ifdef _MSC_VER
-    typedef volatile unsigned long kohort_shared_word;
-    #else
-    typedef _Atomic unsigned long kohort_shared_word;
-    #endif
-    """
-    ctypedef unsigned long shared_word "kohort_shared_word"
 
 cdef double LONGEST_WAIT_S = 0.1 if platform == "win32" else 1.0
 """The longest wait for a lock without a look for signals. No signal ends such a wait on Windows. Elsewhere a signal ends
@@ -66,10 +53,6 @@ cdef class Guard:
 
     Such a thread runs a signal handler that has interrupted the owner.
     """
-
-    cdef PyThread_type_lock lock
-    cdef shared_word owner
-    cdef object reentered
 
     def __cinit__(self, reentered):
         self.lock = PyThread_allocate_lock()
@@ -115,9 +98,8 @@ cdef class Guard:
 
 
 @cython.final
-cdef class _Waiter:
-    cdef PyThread_type_lock lock
-    cdef bint woken
+cdef class Waiter:
+    """A thread that waits for a ring."""
 
     def __cinit__(self):
         self.lock = PyThread_allocate_lock()
@@ -128,19 +110,11 @@ cdef class _Waiter:
     def __dealloc__(self):
         PyThread_free_lock(self.lock)
 
-    cdef void wake(self) noexcept:
-        if not self.woken:
-            self.woken = True
-            PyThread_release_lock(self.lock)
-
 
 @cython.final
 cdef class Bell:
     """Wakes threads that wait outside of any lock. Read `rings`, look whether there is anything to do, then `wait`:
     a ring in between ends the wait at once."""
-
-    cdef shared_word _rings
-    cdef list waiters
 
     def __cinit__(self):
         self.waiters = []
@@ -149,18 +123,23 @@ cdef class Bell:
     def rings(self):
         return <unsigned long>self._rings
 
-    @cython.critical_section
     def ring(self):
         """Wake all waiting threads. It may be called from any thread, and from a signal handler."""
-        cdef _Waiter waiter
-        cdef list none = []
-        self._rings = self._rings + 1
-        woken, self.waiters = self.waiters, none
-        for waiter in woken:
-            waiter.wake()
+        cdef Waiter waiter
+        for waiter in self.rung():
+            PyThread_release_lock(waiter.lock)
 
     @cython.critical_section
-    cdef bint _join(self, _Waiter waiter, unsigned long seen) except -1:
+    cdef list rung(self):
+        """Count a ring. The caller must release the lock of each waiter that is returned, once."""
+        cdef list none = []
+        cdef list woken = self.waiters
+        self._rings = self._rings + 1
+        self.waiters = none
+        return woken
+
+    @cython.critical_section
+    cdef bint _join(self, Waiter waiter, unsigned long seen) except -1:
         """Let `waiter` be woken by the next ring; False if there was one since `seen`."""
         if self._rings != seen:
             return False
@@ -168,7 +147,7 @@ cdef class Bell:
         return True
 
     @cython.critical_section
-    cdef int _part(self, _Waiter waiter) except -1:
+    cdef int _part(self, Waiter waiter) except -1:
         if waiter in self.waiters:
             self.waiters.remove(waiter)  # without an allocation, which may run another thread that joins
         return 0
@@ -176,12 +155,12 @@ cdef class Bell:
     def wait(self, unsigned long seen, double timeout_s):
         """Sleep until `rings` differs from `seen`; False after `timeout_s` seconds. Raises the exception of a signal
         handler."""
-        cdef _Waiter waiter
+        cdef Waiter waiter
         if self._rings != seen:
             return True
         if timeout_s <= 0:
             return False
-        waiter = _Waiter()
+        waiter = Waiter()
         if not self._join(waiter, seen):
             return True
         try:

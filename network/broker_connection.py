@@ -119,7 +119,7 @@ class BrokerConnection:
         self._throttle = Throttle()
         self._in_flight: dict[int, _InFlight] = {}
         self._settled: list[tuple[PendingRequest, RequestResult]] = []
-        self._out: list[bytes] = []
+        self._out: list[bytes | memoryview] = []
         self._unwritten: deque[_InFlight | None] = deque()  # of each frame: its request, if it has no response
         self._conversation: Conversation
         self._authentications = 0
@@ -148,7 +148,7 @@ class BrokerConnection:
         else:
             self._authenticate(now)
 
-    def outgoing(self) -> list[bytes]:
+    def outgoing(self) -> list[bytes | memoryview]:
         """Return the frames to write, in order. Each is returned once."""
         out, self._out = self._out, []
         return out
@@ -172,7 +172,9 @@ class BrokerConnection:
     def received(self, frame: memoryview, now: float) -> list[tuple[PendingRequest, RequestResult]]:
         """The outcomes that a frame brings. WireError: the stream is broken, and the connection must be closed."""
         outcomes: list[tuple[PendingRequest, RequestResult]] = []
-        if self._followed_up(frame, now):
+        request = self.follow_up(frame, now)
+        if request is not None:
+            self.write(request)
             return outcomes
         self._keep_answer(frame, now)
         answer = self._wire.receive_frame(frame[LENGTH_BYTES:], self._budget(len(frame)))
@@ -188,22 +190,21 @@ class BrokerConnection:
             self._continue_authentication(answer.value, now)
         return outcomes
 
-    def _followed_up(self, frame: memoryview, now: float) -> bool:
-        """True if the request in flight has handled its response, and the next one is on its way."""
+    def follow_up(self, frame: memoryview, now: float) -> bytes | None:
+        """The next request to write, if the only request in flight has handled its response. None: nothing changed."""
         if len(self._in_flight) != 1 or self._waiting or self._held or self.tape is not None:
-            return False
+            return None
         ((correlation_id, sent),) = self._in_flight.items()
         follow_up = sent.request.follow_up
         if follow_up is None or self.stage is not Stage.READY or correlation_id_of(frame) != correlation_id:
-            return False
+            return None
         body = self._run(follow_up, frame, sent.version, now)
         if body is None:
-            return False
+            return None
         del self._in_flight[correlation_id]
         correlation_id, request = self._wire.follow_up(body)
         self._in_flight[correlation_id] = _InFlight(sent.request, sent.version, now + sent.request.timeout_s)
-        self._write(request)
-        return True
+        return request
 
     @property
     def frame_limit(self) -> int:
@@ -232,16 +233,22 @@ class BrokerConnection:
 
     def deadline(self) -> float | None:
         """The time (monotonic s) at which `overdue` must be called."""
-        waits = [sent.deadline for sent in self._in_flight.values()] + [limit for _ask, limit in self._waiting]
-        waits += [sent.deadline for sent in self._unwritten if sent is not None]
-        if self.stage in (Stage.OPENING, Stage.AUTHENTICATING, Stage.CHECKING_API_VERSIONS):
+        limit = inf
+        for sent in self._in_flight.values():
+            limit = min(limit, sent.deadline)
+        for _ask, until in self._waiting:
+            limit = min(limit, until)
+        for unanswered in self._unwritten:
+            if unanswered is not None:
+                limit = min(limit, unanswered.deadline)
+        if self.stage is not Stage.READY and self.stage is not Stage.ENDED:
             if self._token_since is None:  # otherwise the token source wakes the connection and limits the wait
-                waits.append(self._ready_by)
-        elif self._may_prove_again:
-            waits.append(self._reauthenticate_at)
+                limit = min(limit, self._ready_by)
+        elif self._reauthenticate_at < limit and self._may_prove_again:
+            limit = self._reauthenticate_at
         if self._held:
-            waits.append(self._throttle.until)
-        return min(waits, default=None)
+            limit = min(limit, self._throttle.until)
+        return limit if limit < inf else None
 
     def overdue(self, now: float) -> KohortError | None:
         """The error to close the connection with, if something has waited too long. What was held back goes out."""
@@ -249,7 +256,7 @@ class BrokerConnection:
             self._waiting.extend((ask, now + ask.timeout_s) for ask in self._held)
             self._held.clear()
             self._flush(now)
-        if self.stage is Stage.READY and self._may_prove_again and now >= self._reauthenticate_at:
+        if self.stage is Stage.READY and now >= self._reauthenticate_at and self._may_prove_again:
             self._reauthenticate_at, self._ready_by = inf, now + self.setup_timeout_s
             self._authenticate(now)
         if self._token_since is not None and (tokenless := self._seek_token(now)) is not None:
@@ -411,7 +418,7 @@ class BrokerConnection:
         correlation_id, frame = self._wire.send(api, version, request)
         ask = PendingRequest(api, request, _nobody, -1.0)
         self._in_flight[correlation_id] = _InFlight(ask, version, self._ready_by)
-        self._write(frame)  # never on the tape, nor is its response
+        self.write(frame)  # never on the tape, nor is its response
 
     def _flush(self, now: float) -> None:
         while self._waiting:
@@ -432,11 +439,12 @@ class BrokerConnection:
     def _put(
         self, api: str, version: int, correlation_id: int, frame: bytes, now: float, unanswered: _InFlight | None = None
     ) -> None:
-        self._write(frame, unanswered)
+        self.write(frame, unanswered)
         if self.tape is not None:
             self.tape("request", api, version, correlation_id, frame, now)
 
-    def _write(self, frame: bytes, unanswered: _InFlight | None = None) -> None:
+    def write(self, frame: bytes | memoryview, unanswered: _InFlight | None = None) -> None:
+        """Put a frame, or the rest of one, behind those to write."""
         self._out.append(frame)
         self._unwritten.append(unanswered)
 

@@ -14,9 +14,11 @@ import time
 from collections import deque
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
+from math import inf
 from typing import Any, Final, Protocol
 
 from kohort.common.log_context import logger, speaks_for
+from kohort.network._poller import Poller
 from kohort.network.promise import Flag
 
 log = logger("kohort.driver")
@@ -30,7 +32,7 @@ Ready = list[tuple[Any, int]]
 
 
 class Turned(Protocol):
-    """A driver to which a loop gives turns. Its sockets are registered with `selector`, with `(self, anything)`."""
+    """A driver to which a loop gives turns. Its sockets are registered with `poller`, with `(self, anything)`."""
 
     stopping: bool
     ended: Flag
@@ -49,10 +51,10 @@ class Turned(Protocol):
 
 
 class EventLoop:
-    """One thread and one selector. From other threads: `ring` and `join`."""
+    """One thread and one poller. From other threads: `ring` and `join`."""
 
     def __init__(self) -> None:
-        self.selector = selectors.DefaultSelector()
+        self.poller = Poller()
         self.load = 0  # number of drivers; changes under _placing
         self._due: dict[Turned, float] = {}
         self._times: list[tuple[float, int, Turned]] = []  # a heap; entries that differ from `_due` are void
@@ -62,7 +64,7 @@ class EventLoop:
         self._bell_in, self._bell_out = socket.socketpair()
         self._bell_in.setblocking(False)
         self._bell_out.setblocking(False)
-        self.selector.register(self._bell_out, selectors.EVENT_READ, None)
+        self.poller.register(self._bell_out, selectors.EVENT_READ, None)
         self._thread = threading.Thread(target=self._run, name=f"kohort-driver-{next(_numbers)}", daemon=True)
 
     def start(self) -> None:
@@ -101,7 +103,7 @@ class EventLoop:
             for driver in {*self._due, *self._rung}:
                 if not driver.ended.is_set():
                     self._end(driver, defect)
-        self.selector.close()
+        self.poller.close()
         self._bell_in.close()
         self._bell_out.close()
 
@@ -109,17 +111,16 @@ class EventLoop:
         """Sleep until a driver is due. Returns the drivers to give a turn, and what their sockets are ready for."""
         while self._times and self._is_void(self._times[0]):
             heappop(self._times)
-        earliest_s = self._times[0][0] - time.monotonic() if self._times else LONGEST_SLEEP_S
         self._asleep = True
-        ready = self.selector.select(0.0 if self._rung else max(earliest_s, 0.0))
+        ready = self.poller.wait(self._rung, self._times[0][0] if self._times else inf)
         self._asleep = False
         turns: dict[Turned, Ready] = {}
-        for key, mask in ready:
-            if key.data is None:
+        for owner, mask in ready:
+            if owner is None:
                 with contextlib.suppress(BlockingIOError):
                     self._bell_out.recv(4096)
             else:
-                driver, what = key.data
+                driver, what = owner
                 turns.setdefault(driver, []).append((what, mask))
         while self._rung:
             driver = self._rung.popleft()

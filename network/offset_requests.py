@@ -57,8 +57,11 @@ class ListedOffset(NamedTuple):
     timestamp_ms: int
     leader_epoch: int
 
-    def answers(self, timestamp: int) -> bool:
-        """True if an offset was found. Every log has a start and an end, but not a record as late as any time."""
+    def is_found(self, timestamp: int) -> bool:
+        """True if an offset was found. Raises no error.
+
+        Every log has a start and an end, but not a record as late as any time.
+        """
         return self.offset >= 0 or timestamp not in (EARLIEST, LATEST)
 
 

@@ -219,6 +219,9 @@ def _check_list(setting: Setting, value: Any) -> tuple[str, ...]:
 
 
 def _check_callable(setting: Setting, value: Any) -> Any:
+    """A function, or the name of one if the setting has choices."""
+    if setting.choices and isinstance(value, str):
+        return _check_str(setting, value)
     if not callable(value):
         raise wrong_type(setting, value)
     return value

@@ -76,8 +76,10 @@ class Channel:
         self.events = 0
         self.watched_events = 0
         self.address_deadline = float("inf")
+        self.due_at = float("-inf")  # the time (monotonic s) at which the driver has to look after it
         self._address_s = 0.0
         self._shaking_hands = False
+        self.failure: OSError | None = None  # of a read outside of a turn
         self._to_write: deque[memoryview] = deque()
 
     @property
@@ -221,29 +223,47 @@ class Channel:
     def _read(self, now: float) -> list[tuple[PendingRequest, RequestResult]]:
         assert self.sock is not None
         outcomes: list[tuple[PendingRequest, RequestResult]] = []
-        left = READS_AT_ONCE
-        self.reader.limit = self.connection.frame_limit
-        while left > 0 or self._withheld:
-            left -= 1
-            try:
-                count = self.sock.recv_into(self.reader.target())
-            except BlockingIOError:
-                break
-            except OSError as problem:
-                if is_secure(self.sock) and must_wait(problem):
-                    break
-                raise Ended(self._failed(problem), outcomes) from problem
-            if count == 0:
-                raise Ended(self._hung_up(), outcomes)
+        left, count = READS_AT_ONCE, 0  # first the bytes that were read outside of a turn
+        while True:
+            self.reader.limit = self.connection.frame_limit
             try:
                 whole = self._take(count, now, outcomes)
             except KohortError as error:
                 _clear_locals(error)
                 first = self.reader.first_bytes()
                 raise Ended(explained(error, first, self.endpoint, answered=self.answered), outcomes) from error
-            if whole and not self._withheld:
-                break
-        return outcomes
+            if (whole or not left) and not self.withholds:
+                return outcomes
+            left = max(left - 1, 0)
+            count = self.receive()
+            if self.failure is not None:
+                raise Ended(self._failed(self.failure), outcomes) from self.failure
+            if count < 0:
+                return outcomes
+            if count == 0:
+                raise Ended(self._hung_up(), outcomes)
+
+    def receive(self) -> int:
+        """Read bytes into the reader's target. Returns their number, 0 at the end or with a `failure`, -1 if there are
+        none yet."""
+        assert self.sock is not None
+        try:
+            return self.sock.recv_into(self.reader.target())
+        except BlockingIOError:
+            return -1
+        except OSError as problem:
+            if is_secure(self.sock) and must_wait(problem):
+                return -1
+            self.failure = problem
+            return 0
+
+    def send(self, request: bytes) -> int:
+        """Send the first bytes of a request, and return their number. An error is that of the next `write`, too."""
+        assert self.sock is not None
+        try:
+            return self.sock.send(request)
+        except OSError:
+            return 0
 
     def _take(self, count: int, now: float, outcomes: list[tuple[PendingRequest, RequestResult]]) -> bool:
         """True if a frame is complete."""
@@ -255,7 +275,7 @@ class Channel:
         return whole
 
     @property
-    def _withheld(self) -> bool:
+    def withholds(self) -> bool:
         """True if a TLS socket holds decrypted bytes, which no selector sees. It is read until it has none."""
         return self.tls is not None and is_secure(self.sock) and self.sock.pending() > 0
 

@@ -9,6 +9,7 @@ from kohort.producer._open_batch import Delivery
 from kohort.producer.errors import (
     BufferFull,
     DeliveryTimeout,
+    PartitionerError,
     ProducerClosed,
     ProducerFenced,
     RecordTooLarge,
@@ -36,6 +37,7 @@ __all__ = [
     "Delivered",
     "Delivery",
     "DeliveryTimeout",
+    "PartitionerError",
     "Producer",
     "ProducerClosed",
     "ProducerConfig",

@@ -41,9 +41,13 @@ cdef extern from *:
 cdef enum:
     FULL = -1
     STICKY = -1
+    BY_MURMUR2 = 0
+    BY_CRC32 = 1
+    BY_NOTHING = 2
     FIRST_BLOCK_BYTES = 4096
     OVERHEAD_BYTES = 31  # a record's varints and attributes at their longest, without its number of headers
 
+cdef dict _HASHES = {"murmur2": BY_MURMUR2, "crc32": BY_CRC32, "uniform_sticky": BY_NOTHING}
 cdef int _forks = 0
 
 
@@ -403,20 +407,20 @@ cdef class TopicBatches:
 
     cdef readonly int partitions
     cdef readonly int sticky
-    cdef bint java
+    cdef int hashing
     cdef list batches
 
     def __init__(self, int partitions, str hashing):
         self.partitions = partitions
         self.sticky = STICKY
-        self.java = hashing == "murmur2"
+        self.hashing = _HASHES[hashing]
         self.batches = [None] * partitions
 
     cdef int chosen(self, const Py_buffer *key) noexcept nogil:
         """The partition of a record with this key; STICKY if any will do."""
-        if key.len < 0 or (key.len == 0 and not self.java):
+        if key.len < 0 or self.hashing == BY_NOTHING or (key.len == 0 and self.hashing == BY_CRC32):
             return STICKY
-        if self.java:
+        if self.hashing == BY_MURMUR2:
             return (murmur2_of(<const uint8_t *>key.buf, key.len) & 0x7FFFFFFF) % <uint32_t>self.partitions
         return crc32_of(<const uint8_t *>key.buf, key.len) % <uint32_t>self.partitions
 

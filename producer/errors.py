@@ -29,6 +29,14 @@ class RecordTooLarge(KohortError):
     """
 
 
+class PartitionerError(KohortError):
+    """The function `partitioner` raised (`__cause__`), or returned no partition of the topic. The record is not sent.
+
+    Cure:
+        Correct the function. It gets topic, key, value and the number of partitions, and returns a partition or None.
+    """
+
+
 class DeliveryTimeout(KohortError):
     """A record was not acknowledged within `delivery_timeout_ms`.
 

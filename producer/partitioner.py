@@ -4,15 +4,25 @@
 |---|---|---|---|
 | murmur2 | Java's clients, librdkafka's murmur2_random | sticky | as others |
 | crc32 | librdkafka's consistent_random (the default of librdkafka and confluent-kafka) | sticky | sticky |
+| uniform_sticky | sticky (Java's UniformStickyPartitioner, partitioner.ignore.keys) | sticky | sticky |
 
 Sticky (KIP-480): records go to one partition until its batch is closed, or is due and cannot be sent. Then another is
-selected at random, so that batches are full.
+selected at random, so that batches are full. A partition with fewer queued batches is selected more often (KIP-794).
+
+A function takes the place of a name: topic, key, value and number of partitions -> partition, or None for sticky.
 """
 
+from bisect import bisect_right
 from collections.abc import Callable, Sequence
+from itertools import accumulate
+from typing import SupportsIndex
 from zlib import crc32 as _crc32
 
 from kohort.fastpath._rows import murmur2 as _murmur2
+from kohort.producer.errors import PartitionerError
+
+NAMES = ("murmur2", "crc32", "uniform_sticky")
+Partitioner = Callable[[str, bytes | None, bytes | None, int], SupportsIndex | None]
 
 
 def murmur2(key: bytes, partitions: int) -> int:
@@ -25,6 +35,25 @@ def crc32(key: bytes, partitions: int) -> int:
     return _crc32(key) % partitions
 
 
-def drawn(partitions: Sequence[int], chance: Callable[[], float]) -> int:
-    """One of the partitions, at random."""
-    return partitions[int(chance() * len(partitions))]
+def drawn(partitions: Sequence[int], queued: Sequence[int], chance: Callable[[], float]) -> int:
+    """One of the partitions, at random. The fewer batches are queued for it, the more likely it is."""
+    most = max(queued)
+    upto = list(accumulate(most - one + 1 for one in queued))
+    return partitions[bisect_right(upto, chance() * upto[-1])]
+
+
+def called(partitioner: Partitioner, topic: str, key: bytes | None, value: bytes | None, partitions: int) -> int | None:
+    """The partition that a function chooses for a record; None if any will do. Raises PartitionerError."""
+    try:
+        number = partitioner(topic, key, value, partitions)
+    except Exception as error:
+        raise PartitionerError(f"the partitioner raised {type(error).__name__}: {error}", topic=topic) from error
+    if number is None:
+        return None
+    if isinstance(number, bool) or not hasattr(number, "__index__") or not 0 <= number.__index__() < partitions:
+        raise PartitionerError(
+            f"the partitioner returned {number!r}, and the topic has {partitions} partitions",
+            hint="return the number of a partition, or None if any will do",
+            topic=topic,
+        )
+    return number.__index__()

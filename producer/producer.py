@@ -7,18 +7,18 @@ the next call is assigned last.
 
 import contextlib
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import repeat
 from math import inf
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from kohort.common import KohortError, TopicPartition
 from kohort.fastpath._encode import Body
-from kohort.fastpath._rows import grouped, lay_out, spread
 from kohort.network.arguments import seconds_given
 from kohort.network.client_handle import ClientHandle
-from kohort.network.errors import OperationTimeout, UnknownTopic
+from kohort.network.errors import OperationTimeout
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.network_client import Driver
 from kohort.network.offset_requests import plain
@@ -26,27 +26,26 @@ from kohort.network.process_exit import OPEN, warn_unclosed
 from kohort.producer._open_batch import Delivery, encoded_headers
 from kohort.producer.arrow_rows import Rows, rows_of
 from kohort.producer.callback_queue import CallbackQueue
+from kohort.producer.delivery_waiter import Waiter
 from kohort.producer.errors import BufferFull, ProducerClosed, TransactionAborted
+from kohort.producer.partitioner import called
+from kohort.producer.producer_base import ProducerBase
 from kohort.producer.producer_batch import Deliveries, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
+from kohort.producer.row_batches import bodies, column, headers_of
 from kohort.producer.transaction_states import UNSETTLED, TxnState
-from kohort.producer.waiter import Waiter
 
 if TYPE_CHECKING:
-    from typing import Unpack
-
     import pyarrow as pa
 
     from kohort.producer._open_batch import OnDelivery
-    from kohort.producer.producer_settings import ProducerSettings
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Producer")
-ROWS_AT_ONCE = 1 << 16  # rows that are partitioned together
 
 
-class Producer:
+class Producer(ProducerBase):
     """Sends records. Each acknowledged record is in the log once and in order.
 
     Records are acknowledged by all in-sync replicas (acks=all, KIP-98), unless `acks` is 1 or 0.
@@ -73,19 +72,6 @@ class Producer:
     a call that holds the producer's lock.
     """
 
-    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: "Unpack[ProducerSettings]") -> None:
-        self._begin(ProducerConfig.of(bootstrap=bootstrap, **settings))
-
-    @classmethod
-    def from_config(cls, properties: Mapping[str, Any]) -> Self:
-        """Create a producer from Kafka's dotted names; values may be strings.
-
-        Unknown names raise ConfigError with the nearest known name.
-        """
-        producer = cls.__new__(cls)
-        producer._begin(ProducerConfig.from_kafka(properties))
-        return producer
-
     def _begin(self, config: ProducerConfig) -> None:
         self._config = config
         self._closed = self._shut = False
@@ -96,6 +82,8 @@ class Producer:
         self._wait = Waiter(self._handle)
         self._callbacks = CallbackQueue(driver.core.accumulator.callbacks, driver.bell.ring)
         self._open_batches = driver.core.accumulator.open
+        self._partitioner = None if isinstance(config.partitioner, str) else config.partitioner
+        self._special = self._partitioner is not None
         driver.core.wake, driver.core.stop = driver.wakeup, driver.stop_soon
         driver.core.sender.run_aside, driver.core.accumulator.wait = driver.run_aside, self._wait
         driver.start()
@@ -116,20 +104,41 @@ class Producer:
     ) -> Delivery:
         """Send one record; the Delivery has its result.
 
-        `partition`: by default the key decides (see `kohort.producer.partitioner`). `timestamp_ms`: by default now.
+        `partition`: by default that of the `partitioner`. `timestamp_ms`: by default now.
         `on_delivery(delivery)` is called once the record is acknowledged or has failed, see `poll`.
 
         Waits at most `max_block_ms` for room or for the topic; then raises BufferFull or OperationTimeout. Raises
-        UnknownTopic, RecordTooLarge, IllegalState outside a transaction, TransactionAborted after its failure.
+        UnknownTopic, RecordTooLarge, PartitionerError, IllegalState outside a transaction, TransactionAborted after its
+        failure.
         """
+        if self._special:
+            return self._send_specially(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         encoded = encoded_headers(headers) if headers is not None else None
         delivery = self._open_batches.append(topic, key, value, encoded, partition, timestamp_ms, on_delivery)
         if delivery is not None:
             return delivery
+        return self._send_slowly(topic, key, value, encoded, partition, timestamp_ms, on_delivery)
+
+    def _send_slowly(self, topic: str, *record: Any) -> Delivery:
+        """Send a record that found no open batch."""
         core, now = self._driver.core, self._driver.now
-        return self._when_there_is_room(
-            lambda: core.append(topic, key, value, encoded, partition, timestamp_ms, on_delivery, now()), topic
-        )
+        return self._when_there_is_room(lambda: core.append(now(), topic, *record), topic)
+
+    def _send_specially(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        partition: int | None,
+        *rest: Any,
+    ) -> Delivery:
+        """Send a record of a producer with a partitioner of its own, or with spans."""
+        with self._observed(topic, value, headers) as (headers, note):
+            if partition is None and self._partitioner is not None:
+                partition = called(self._partitioner, topic, key, value, self._count(topic))
+            record = (key, value, encoded_headers(headers) if headers is not None else None, partition, *rest)
+            return note(self._open_batches.append(topic, *record) or self._send_slowly(topic, *record))
 
     def send_arrow(self, topic: str, data: "pa.Table | pa.RecordBatch", *, partition: int | None = None) -> Deliveries:
         """Send the rows of Arrow data.
@@ -142,78 +151,31 @@ class Producer:
             if rows.headers is not None:
                 batches += self._send_each(topic, rows, partition)
             else:
-                for place, body in self._bodies(topic, rows, partition):
+                for place, body in bodies(self._driver, self._partitions, topic, rows, partition):
                     batches.append(self._lay(place, body))
         return Deliveries(batches, self._wait)
 
     def _send_each(self, topic: str, rows: Rows, partition: int | None) -> list[ProducerBatch]:
-        names = rows.source.schema.names
-        columns = {name: rows.source.column(name).to_pylist() for name in ("value", "key", "headers") if name in names}
+        values = column(rows, "value")
+        keys = column(rows, "key") if rows.keys is not None else repeat(None)
+        places = repeat(partition) if partition is not None or rows.partitions is None else rows.partitions
+        times = repeat(None) if rows.timestamps_ms is None else rows.timestamps_ms.cast("q")
         batches: dict[ProducerBatch, None] = {}
-        for i, value in enumerate(columns["value"]):
-            pairs = columns["headers"][i]
-            if any(pair is None or pair["key"] is None for pair in pairs or ()):
-                raise KohortError(
-                    "a header has no name", hint="filter them out of column 'headers'", topic=topic, row=i
-                )
-            delivery = self.send(
-                topic,
-                _bytes(value),
-                _bytes(columns["key"][i]) if "key" in columns else None,
-                headers=[(pair["key"], _bytes(pair["value"])) for pair in pairs] if pairs else None,
-                partition=partition if partition is not None or rows.partitions is None else rows.partitions[i],
-                timestamp_ms=None if rows.timestamps_ms is None else rows.timestamps_ms.cast("B").cast("q")[i],
-            )
+        for value, key, headers, place, time_ms in zip(
+            values, keys, headers_of(rows, topic), places, times, strict=False
+        ):
+            delivery = self.send(topic, value, key, headers=headers, partition=place, timestamp_ms=time_ms)
             batches[delivery.batch] = None
         return list(batches)
-
-    def _bodies(self, topic: str, rows: Rows, partition: int | None) -> Iterator[tuple[TopicPartition, Body]]:
-        """Encoded batches of rows, one by one."""
-        config = self._config
-        now_ms = self._driver.wall_ms()
-
-        def lay(places: memoryview | None, start: int, stop: int) -> tuple[Body, int]:
-            return lay_out(
-                rows.keys,
-                rows.values,
-                rows.timestamps_ms,
-                now_ms,
-                places,
-                start,
-                stop,
-                config.batch_bytes,
-            )
-
-        at = 0
-        while at < rows.size:
-            count = self._partitions(topic)
-            if partition is not None or (rows.keys is None and rows.partitions is None):
-                chosen = self._driver.lock.run(self._driver.core.accumulator.chosen, topic, count, None, partition)
-                body, at = lay(None, at, rows.size)
-                yield TopicPartition(topic, chosen), body
-                continue
-            otherwise = self._driver.lock.run(self._driver.core.accumulator.sticky, topic, count)
-            stop = min(at + ROWS_AT_ONCE, rows.size)
-            if rows.partitions is not None:
-                over = rows.partitions[at:stop]
-            else:
-                assert rows.keys is not None
-                over = spread(rows.keys, count, config.partitioner, otherwise, at, stop)
-            try:
-                places, bounds = grouped(over, count, at)
-            except ValueError as error:
-                strange = next(one for one in over if not 0 <= one < count)
-                raise UnknownTopic(str(error), topic=topic, partition=strange) from None
-            for number in range(count):
-                row = bounds[number]
-                while row < bounds[number + 1]:
-                    body, row = lay(places, row, bounds[number + 1])
-                    yield TopicPartition(topic, number), body
-            at = stop
 
     def _lay(self, place: TopicPartition, body: Body) -> ProducerBatch:
         driver = self._driver
         return self._when_there_is_room(lambda: driver.core.append_batch(place, body, driver.now()), place.topic)
+
+    def _count(self, topic: str) -> int:
+        """The number of partitions of a topic, as of the last record that found no open batch."""
+        batches = self._open_batches.topic(topic)
+        return self._partitions(topic) if batches is None else batches.partitions
 
     def _partitions(self, topic: str) -> int:
         core = self._driver.core
@@ -232,6 +194,12 @@ class Producer:
         self._check()
         with contextlib.suppress(OperationTimeout):
             self._wait(lambda: self._callbacks.ready, timeout_s)
+        return self._call_back()
+
+    def _call_back(self) -> int:
+        """Call due callbacks, and let the observer see outcomes."""
+        if self._observer is not None:
+            self._observer.look()
         return self._callbacks.call()
 
     def _wait_calling(self, reached: Callable[[], bool], timeout_s: float | None) -> None:
@@ -246,7 +214,7 @@ class Producer:
 
         while not over:
             self._wait(look, max(0.0, until - self._driver.now()))
-            self._callbacks.call()
+            self._call_back()
 
     # --- flush and close
 
@@ -278,7 +246,7 @@ class Producer:
         """
         timeout_s = seconds_given(timeout_s)
         if self._shut:
-            self._callbacks.call()
+            self._call_back()
             return
         driver = self._driver
         fatal = self._handle.read(lambda core: core.fatal)  # raises at once in a handler that interrupted a lock holder
@@ -290,14 +258,14 @@ class Producer:
                 self._flush(timeout_s)
         except KohortError:
             self._shut_down(timeout_s)
-            self._callbacks.call()
+            self._call_back()
             raise
         except BaseException:
             self._refuse()
             _retire(driver)
             raise
         self._shut_down(timeout_s)
-        self._callbacks.call()
+        self._call_back()
 
     def _shut_down(self, timeout_s: float) -> None:
         driver = self._driver
@@ -314,15 +282,6 @@ class Producer:
         """Let all calls but `close` raise ProducerClosed."""
         self._closed = True
         self._open_batches.clear()
-
-    @property
-    def buffered_bytes(self) -> int:
-        """Bytes of records that are neither acknowledged nor failed."""
-        return self._handle.read(lambda core: core.accumulator.buffered)
-
-    def metrics(self) -> dict[str, int]:
-        """Counters of requests and connections, and the buffered bytes."""
-        return self._handle.read(ProducerCore.metrics)
 
     # --- transactions
 
@@ -539,7 +498,3 @@ def _retire(driver: Driver[ProducerCore]) -> None:
     """
     driver.core.retired = True
     driver.wakeup()
-
-
-def _bytes(value: Any) -> bytes | None:
-    return value.encode() if isinstance(value, str) else value

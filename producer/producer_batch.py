@@ -160,6 +160,7 @@ class PartitionQueue:
     failing: bool = False
     rewrite: bool = False  # the broker lost the sequence: renumber all batches under a newer epoch (KIP-360)
     attempts: Attempts = FRESH
+    waits_since: float = inf  # the time (monotonic s) since which a batch is due and cannot be sent
     settled: list[ProducerBatch] = field(default_factory=list)  # with callbacks, which earlier batches precede
 
     @property

@@ -6,10 +6,18 @@ from typing import Any, Self
 
 from kohort.network.client_config import ALLOW_AUTO_CREATE_TOPICS, ClientConfig
 from kohort.network.errors import ConfigError
-from kohort.network.settings_table import INT32_MAX, KIB, MIB, Setting, row
+from kohort.network.settings_table import INT32_MAX, KIB, MIB, Setting, checked, from_text, row
+from kohort.producer.partitioner import NAMES, Partitioner
 
-# Java's and librdkafka's names of partitioners.
-_PARTITIONERS = {"murmur2_random": "murmur2", "consistent_random": "crc32"}
+# Java's and librdkafka's names of partitioners, and Java's partitioner.ignore.keys.
+_JAVAS = "org.apache.kafka.clients.producer."
+_PARTITIONERS = {
+    "murmur2_random": "murmur2",
+    "consistent_random": "crc32",
+    f"{_JAVAS}internals.DefaultPartitioner": "murmur2",
+    f"{_JAVAS}UniformStickyPartitioner": "uniform_sticky",
+}
+_IGNORE_KEYS = Setting("ignore_keys", "partitioner.ignore.keys", "bool", False, "")
 _IDEMPOTENCE = "enable.idempotence"
 _ACKS = {"-1": "all"}
 
@@ -30,13 +38,15 @@ class ProducerConfig(ClientConfig):
     """A checked set of settings."""
 
     # fmt: off
-    allow_auto_create_topics: bool = ALLOW_AUTO_CREATE_TOPICS
+    allow_auto_create_topics: bool = ALLOW_AUTO_CREATE_TOPICS._replace(default=True)
     transactional_id: str | None = row("transactional.id", "sent", None, "Makes the producer transactional. A newer producer with the same id fences the older.", optional=True)
     transaction_timeout_ms: int = row("transaction.timeout.ms", "int", 60_000, "The coordinator aborts a transaction that is open for longer.", low=1, high=INT32_MAX)
     acks: str = row("acks", "any", "all", "The replicas that acknowledge a record: all in sync, 1 (the leader), or 0 (none: a record is lost silently). Only all is idempotent.", check=_acks, aliases=("request.required.acks",))
     compression: str = row("compression.type", "str", "none", "The compression type of batches.", choices=("none", "gzip", "snappy", "lz4", "zstd"))
     compression_level: int | None = row("kohort.compression.level", "int", None, "The codec's own level.", low=-(1 << 17), high=22, optional=True)
-    partitioner: str = row("partitioner", "str", "murmur2", "The hash that maps keys to partitions: murmur2 (Java's clients) or crc32 (librdkafka).", choices=("murmur2", "crc32"), read=_partitioner)
+    partitioner: str | Partitioner = row("partitioner", "callable", "murmur2", "Chooses partitions by the key's hash: murmur2 (Java's clients) or crc32 (librdkafka). uniform_sticky ignores keys. A function gets topic, key, value and the number of partitions.", choices=NAMES, read=_partitioner, aliases=("partitioner.class",))
+    adaptive_partitioning: bool = row("partitioner.adaptive.partitioning.enable", "bool", True, "Records without a key go less often to partitions with more queued batches (KIP-794).")
+    availability_timeout_ms: int = row("partitioner.availability.timeout.ms", "int", 0, "Records without a key avoid brokers for which a batch has waited longer; 0 for never.", low=0, high=INT32_MAX)
     linger_ms: int = row("linger.ms", "int", 5, "Minimum time that a batch that is not full waits for more records. It accepts records until it can be sent.", low=0, high=INT32_MAX, aliases=("queue.buffering.max.ms",))
     batch_bytes: int = row("batch.size", "int", 256 * KIB, "Size of a full batch, before compression.", low=1, high=INT32_MAX)
     buffer_bytes: int = row("buffer.memory", "int", 64 * MIB, "Maximum bytes of unacknowledged records. send() waits while there are more.", low=1)
@@ -51,9 +61,14 @@ class ProducerConfig(ClientConfig):
     def from_kafka(cls, properties: Mapping[str, Any]) -> Self:
         """Check settings by Kafka's dotted names; values may be strings.
 
-        enable.idempotence must be true with acks=all, and false with others.
+        enable.idempotence must be true with acks=all, and false with others. partitioner.ignore.keys stands for
+        uniform_sticky.
         """
-        config = super().from_kafka({name: value for name, value in properties.items() if name != _IDEMPOTENCE})
+        ours = {name: value for name, value in properties.items() if name not in (_IDEMPOTENCE, _IGNORE_KEYS.kafka)}
+        given = properties.get(_IGNORE_KEYS.kafka, False)
+        if checked(_IGNORE_KEYS, from_text(_IGNORE_KEYS, given) if isinstance(given, str) else given):
+            ours = {"partitioner": "uniform_sticky"} | ours  # a function ignores keys, or not, by itself
+        config = super().from_kafka(ours)
         value = properties.get(_IDEMPOTENCE, config.idempotent)
         if str(value).lower() != str(config.idempotent).lower():
             raise ConfigError(

@@ -8,6 +8,7 @@ from kohort.network.backoff import Attempts, Backoff
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.requests import PendingRequest
 from kohort.producer.producer_config import ProducerConfig
+from kohort.producer.producer_sensors import ProducerSensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +28,7 @@ class ProducerContext:
     fail: Callable[[KohortError], None]
     fatal: Callable[[], KohortError | None]
     updated: Callable[[], None]
+    sensors: ProducerSensors
 
     @property
     def request_s(self) -> float:

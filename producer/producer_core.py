@@ -18,7 +18,7 @@ from kohort.common.log_context import logger
 from kohort.fastpath._encode import Body
 from kohort.network.arguments import INT16_MAX, fits_the_wire
 from kohort.network.client_core import ClientCore
-from kohort.network.errors import AuthorizationFailed, IllegalState
+from kohort.network.errors import AuthorizationFailed, IllegalState, UnknownTopic
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.metadata_updater import MetadataUpdater
 from kohort.network.request_manager import earliest, poll_all
@@ -28,6 +28,7 @@ from kohort.producer.errors import ProducerClosed, RecordTooLarge
 from kohort.producer.producer_batch import ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_context import ProducerContext
+from kohort.producer.producer_sensors import ProducerSensors
 from kohort.producer.record_accumulator import RecordAccumulator
 from kohort.producer.sender import Sender
 from kohort.producer.transaction_manager import TransactionManager
@@ -55,6 +56,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
         self.wake: Callable[[], None] = _idle  # makes the driver poll
         self.stop: Callable[[], None] = _idle  # makes the driver end
         self.retired = False  # dropped unclosed: the driver ends when everything is settled
+        self.sensors = ProducerSensors()
         context = ProducerContext(
             config,
             self.metadata,
@@ -65,6 +67,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
             self.fail,
             lambda: self.fatal,
             self._updated,
+            self.sensors,
         )
         self.accumulator = RecordAccumulator(context, lambda error: self.transactions.batch_failed(error))
         self.transactions = TransactionManager(context, self.accumulator)
@@ -118,12 +121,6 @@ class ProducerCore(ClientCore[ProducerConfig]):
             self.accumulator.give_up(error)
         self._fresh = True
 
-    def metrics(self) -> dict[str, int]:
-        """Counters of requests and connections, and the buffered bytes."""
-        counted = ("requests", "request_failures", "connections_opened", "connections_ended")
-        totals = {f"{name}_total": getattr(self.counters, name) for name in counted}
-        return totals | {"buffered_bytes": self.accumulator.buffered}
-
     def put_error(self, error: KohortError) -> None:
         """Handle an error that belongs to no call.
 
@@ -131,12 +128,19 @@ class ProducerCore(ClientCore[ProducerConfig]):
         """
         topic = error.place.get("topic")
         if isinstance(topic, str):
-            if isinstance(error, AuthorizationFailed):
-                error = AuthorizationFailed("not allowed to write to the topic", hint="grant WRITE on it", topic=topic)
-            self._topic_errors[topic] = error
+            self._topic_errors[topic] = self._in_a_producers_words(error, topic)
         else:
             log.warning("%s", error)
         self._fresh = True
+
+    def _in_a_producers_words(self, error: KohortError, topic: str) -> KohortError:
+        if isinstance(error, AuthorizationFailed):
+            hint = "grant WRITE on it, and CREATE if it does not exist"
+            return AuthorizationFailed("not allowed to write to the topic", hint=hint, topic=topic)
+        if isinstance(error, UnknownTopic) and error.hint is not None:  # else the name is invalid
+            refused = ", and the broker creates none at first use" if self.config.allow_auto_create_topics else ""
+            return UnknownTopic(f"no such topic{refused}", hint="check its name, or create it", topic=topic)
+        return error
 
     # ------------------------------------------------------------------ called by the user's thread
 
@@ -186,6 +190,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
 
     def append(
         self,
+        now: float,
         topic: str,
         key: bytes | None,
         value: bytes | None,
@@ -193,7 +198,6 @@ class ProducerCore(ClientCore[ProducerConfig]):
         partition: int | None,
         timestamp_ms: int | None,
         on_delivery: "OnDelivery | None",
-        now: float,
     ) -> Delivery | None:
         """Append a record that the open batch of its partition could not take, and return its delivery.
 
@@ -208,7 +212,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
         self._fits(topic, size)
         accumulator, config = self.accumulator, self.config
         while not accumulator.is_full(size):
-            lane = accumulator.lane(TopicPartition(topic, accumulator.chosen(topic, count, key, partition)))
+            lane = accumulator.lane(TopicPartition(topic, accumulator.chosen(topic, count, key, partition, now)))
             self.transactions.uses(lane.partition)
             batch = lane.open
             if batch is not None:

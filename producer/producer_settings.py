@@ -7,7 +7,7 @@ from kohort.network.client_settings import ClientSettings
 
 Acks = Literal["all", "-1", "0", "1", -1, 0, 1]
 CompressionType = Literal["none", "gzip", "snappy", "lz4", "zstd"]
-Partitioner = Literal["murmur2", "crc32"]
+Partitioner = Literal["murmur2", "crc32", "uniform_sticky"]
 
 
 class ProducerSettings(ClientSettings, total=False):
@@ -32,8 +32,15 @@ class ProducerSettings(ClientSettings, total=False):
     compression_level: int | None
     """The codec's own level."""
 
-    partitioner: Partitioner
-    """The hash that maps keys to partitions: murmur2 (Java's clients) or crc32 (librdkafka)."""
+    partitioner: Partitioner | Callable[..., Any]
+    """Chooses partitions by the key's hash: murmur2 (Java's clients) or crc32 (librdkafka). uniform_sticky ignores
+    keys. A function gets topic, key, value and the number of partitions."""
+
+    adaptive_partitioning: bool
+    """Records without a key go less often to partitions with more queued batches (KIP-794)."""
+
+    availability_timeout_ms: int
+    """Records without a key avoid brokers for which a batch has waited longer; 0 for never."""
 
     linger_ms: int
     """Minimum time that a batch that is not full waits for more records. It accepts records until it can be sent."""

@@ -11,6 +11,7 @@ from typing import Final
 
 from kohort.common import KohortError, TopicPartition
 from kohort.network.errors import UnknownTopic
+from kohort.network.metadata import BrokerNode
 from kohort.producer._open_batch import BufferedBytes, OpenBatches, TopicBatches
 from kohort.producer.partitioner import drawn
 from kohort.producer.producer_batch import PartitionQueue, ProducerBatch, Wait
@@ -54,39 +55,61 @@ class RecordAccumulator:
 
     # --- choice of partitions
 
-    def chosen(self, topic: str, partitions: int, key: bytes | None, partition: int | None) -> int:
+    def chosen(self, topic: str, partitions: int, key: bytes | None, partition: int | None, now: float) -> int:
         """The partition for a record. Raises UnknownTopic if `partition` is not below `partitions`."""
+        batches = self._topic(topic, partitions)
         if partition is not None:
             if not 0 <= partition < partitions:
                 raise UnknownTopic(f"the topic has {partitions} partitions", topic=topic, partition=partition)
             return partition
-        number = self._topic(topic, partitions).choose(key)
-        return self.sticky(topic, partitions) if number < 0 else number
+        number = batches.choose(key)
+        return self.sticky(topic, partitions, now) if number < 0 else number
 
-    def sticky(self, topic: str, partitions: int) -> int:
+    def sticky(self, topic: str, partitions: int, now: float) -> int:
         """The partition for records without a key, until a batch of the topic is closed."""
         batches = self._topic(topic, partitions)
         if batches.sticky < 0:
-            batches.stick_to(drawn(self._led(topic) or range(partitions), self._context.chance))
+            among = self._available(topic, now) or range(partitions)
+            queued = [self._queued(TopicPartition(topic, one)) for one in among]
+            batches.stick_to(drawn(among, queued, self._context.chance))
         return batches.sticky
+
+    def _queued(self, place: TopicPartition) -> int:
+        """The number of batches before a new one of the partition; 0 for all without adaptive partitioning."""
+        lane = self.busy.get(place) if self._context.config.adaptive_partitioning else None
+        return len(lane.queue) if lane is not None else 0
 
     def _topic(self, topic: str, partitions: int) -> TopicBatches:
         """The open batches of a topic with so many partitions."""
         batches = self.open.topic(topic)
         if batches is None or batches.partitions != partitions:
-            batches = TopicBatches(partitions, self._context.config.partitioner)
+            named = self._context.config.partitioner
+            # Records that a function gives no partition are sticky.
+            batches = TopicBatches(partitions, named if isinstance(named, str) else "uniform_sticky")
             self.open.put(topic, batches)
         return batches
 
-    def _led(self, topic: str) -> list[int]:
+    def _available(self, topic: str, now: float) -> list[int]:
+        """The partitions with a leader that takes batches; those with any leader if there are none."""
+        led = self._leaders(topic)
+        late_s = self._context.config.availability_timeout_ms / 1000
+        if not late_s:
+            return list(led)
         view = self._context.metadata.view
-        return [one.partition for one in view.partitions_of(topic) if view.leader(one) is not None]
+        late = {view.leader(lane.partition) for lane in self.busy.values() if now - lane.waits_since > late_s}
+        return [one for one, leader in led.items() if leader not in late] or list(led)
 
-    def skip_for_now(self, lane: PartitionQueue) -> None:
+    def _leaders(self, topic: str) -> dict[int, BrokerNode]:
+        view = self._context.metadata.view
+        leaders = ((one.partition, view.leader(one)) for one in view.partitions_of(topic))
+        return {number: leader for number, leader in leaders if leader is not None}
+
+    def skip_for_now(self, lane: PartitionQueue, now: float) -> None:
         """Choose another partition for records without a key, since this one cannot be sent to now.
 
         Its open batch still takes records.
         """
+        lane.waits_since = min(lane.waits_since, now)
         topic, partition = lane.partition
         batches = self.open.topic(topic)
         if batches is not None and batches.sticky == partition:
@@ -154,6 +177,7 @@ class RecordAccumulator:
         self._context.updated()
         if error is not None:
             batch.error_reported = batch.whole.calls_back_all
+            self._context.sensors.failed_records += batch.count
             self.failures_counted += 1
             self.failures.append((self.failures_counted, batch))  # until `flush` raises it
             self._on_failure(error)

@@ -106,11 +106,16 @@ class Sender:
         self._grows_s = max(context.config.linger_ms, context.config.delivery_timeout_ms * GROWS) / 1000
         self.run_aside: Callable[[Callable[[], Body], Callable[[Body], None]], None] = _at_once
 
+    @property
+    def requests_in_flight(self) -> int:
+        """The number of Produce requests without a response."""
+        return sum(self._in_flight.values())
+
     # --- sending
 
     def poll(self, now: float) -> PollResult:
         """Return the batches that may be sent."""
-        accumulator, config = self._accumulator, self._context.config
+        accumulator, config, sensors = self._accumulator, self._context.config, self._context.sensors
         due = inf if accumulator.pressed else now - config.linger_ms / 1000
         groups: dict[int, list[SentProduce]] = {}
         sizes: dict[int, int] = {}
@@ -120,6 +125,7 @@ class Sender:
                 self._transactions.recount(lane)
             if not lane.busy:
                 del accumulator.busy[place]
+                lane.waits_since = inf
                 continue
             if self._compresses:
                 self._compress(lane)
@@ -129,7 +135,7 @@ class Sender:
                 continue
             node = self._node(lane, now)
             if node is None:
-                accumulator.skip_for_now(lane)
+                accumulator.skip_for_now(lane, now)
                 continue
             if lane.in_flight == closed:
                 accumulator.close_lane(lane)
@@ -141,10 +147,11 @@ class Sender:
             if batch.encoding or (node in groups and sizes[node] + size > config.max_request_bytes):
                 continue
             groups.setdefault(node, []).append(self._take(lane, batch, node))
+            sensors.sent(batch, now)
             sizes[node] = sizes.get(node, 0) + size
             accumulator.busy[place] = accumulator.busy.pop(place)  # to the end, so that others come first
         accumulator.pressed = False
-        requests = tuple(self._request(node, group) for node, group in groups.items())
+        requests = tuple(self._request(node, group, now) for node, group in groups.items())
         return PollResult(requests, earliest(now, self._times()))
 
     def _compress(self, lane: PartitionQueue) -> None:
@@ -185,11 +192,12 @@ class Sender:
         lane.number(batch, self._transactions.producer)
         lane.node = node
         lane.in_flight += 1
+        lane.waits_since = inf
         batch.in_flight = True
         self._transactions.joined(lane.partition)
         return SentProduce(lane, batch, lane.producer)
 
-    def _request(self, node: int, group: list[SentProduce]) -> UnsentRequest:
+    def _request(self, node: int, group: list[SentProduce], now: float) -> UnsentRequest:
         context = self._context
         codec, level = context.config.compression, context.config.compression_level
         transactional_id, acks = context.config.transactional_id, ACKS[context.config.acks]
@@ -229,10 +237,14 @@ class Sender:
 
         def done(outcome: RequestResult, when: float) -> None:
             self._in_flight[node] -= 1
+            if isinstance(outcome, ResponseReceived):
+                sensors.request_ms.add((when - now) * 1000, when)
             self._settle(group, outcome, when)
 
         broker = context.metadata.view.brokers[node]
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
+        sensors = context.sensors
+        sensors.request_records.add(sum(sent.batch.count for sent in group), now)
         limits = self._transactions.limits("Produce")
         ask = PendingRequest("Produce", request, done, context.request_s, *limits, has_response=acks != 0)
         return UnsentRequest(ConnectionPurpose.DATA, broker.endpoint, ask)
@@ -245,6 +257,7 @@ class Sender:
         if isinstance(outcome, ResponseReceived) and outcome.value is None:
             answers = {sent.batch.partition: WRITTEN for sent in group}
         elif isinstance(outcome, ResponseReceived):
+            context.sensors.throttle_ms.add(outcome.value.throttle_time_ms, now)
             answers = self._answers(outcome.value)
         else:
             context.metadata.request_update()
@@ -294,6 +307,7 @@ class Sender:
                 # Brokers look at the size first. So an earlier attempt whose response was lost has been refused, too.
                 log.warning("%s: a batch of %d records is too large, sending it in two", batch.partition, batch.count)
                 lane.split(batch)
+                self._context.sensors.splits += 1
             case BatchVerdict.SPLIT | BatchVerdict.REFUSED:
                 batch.unsure = batch.unsure or answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
                 lane.give_back(batch)
@@ -305,6 +319,7 @@ class Sender:
         if not lane.failing or not lane.in_flight:
             lane.attempts = self._context.failed(lane.attempts, now)
         lane.failing = sent.batch.unsure = True
+        self._context.sensors.retried_records += sent.batch.count
         fatal = self._context.fatal()
         if fatal is not None and not sent.batch.done:
             self._accumulator.settle(lane, sent.batch, fatal)

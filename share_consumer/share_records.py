@@ -119,10 +119,12 @@ class ShareRecords:
 
     @property
     def topic_partition(self) -> TopicPartition:
+        """The partition of the batch."""
         return TopicPartition(self.columns.topic, self.columns.partition)
 
     @property
     def last_offset(self) -> int:
+        """The last offset of the batch."""
         return self.first_offset + len(self._types) - 1
 
     def __len__(self) -> int:
@@ -245,6 +247,7 @@ class AckRange(NamedTuple):
 
     @property
     def renews(self) -> bool:
+        """True if one of the types is RENEW."""
         return AcknowledgeType.RENEW in self.types
 
     @property

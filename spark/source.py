@@ -85,25 +85,30 @@ class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are
 
     @classmethod
     def name(cls) -> str:
+        """The name for `format`."""
         return "kohort"
 
     def schema(self) -> StructType:
+        """The columns of a record, with `headers` if they are included. Raises OptionError."""
         SourceOptions.check(dict(self.options))  # Spark calls `schema` before any other method
         settle()
         headers = str(self.options.get("includeHeaders", "false")).lower() == "true"
         return SCHEMA_WITH_HEADERS if headers else SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of a batch. Raises OptionError."""
         options = SourceOptions.of(dict(self.options), streaming=False)
         _refuse_other(schema, self.schema())
         return BatchReader(options, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """The reader of a stream. Raises OptionError."""
         options = SourceOptions.of(dict(self.options), streaming=True)
         _refuse_other(schema, self.schema())
         return stream_reader(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """The writer of a batch. Raises OptionError."""
         from kohort.spark.sink import BatchWriter, SinkOptions, check_columns
 
         if overwrite:
@@ -117,6 +122,7 @@ class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are
         return BatchWriter(options, schema)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """The writer of a stream. Raises OptionError."""
         from kohort.spark.sink import SinkOptions, check_columns, stream_writer
 
         options = SinkOptions.of(dict(self.options))
@@ -128,6 +134,7 @@ class PushingSource(KohortSource):
     """The source with filter pushdown. Spark refuses such a reader if the session's setting is off."""
 
     def reader(self, schema: StructType) -> DataSourceReader:
+        """The reader of a batch with filters. Raises OptionError."""
         options = SourceOptions.of(dict(self.options), streaming=False)
         _refuse_other(schema, self.schema())
         return PushingReader(options, schema)
@@ -159,6 +166,7 @@ class BatchReader(Shipped, DataSourceReader):  # type: ignore[misc]  # pyspark's
         self._within: Within | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
+        """Plan the scan: one partition of Spark for each range. Raises the errors of `plan`."""
         options = self._options
         ranges = plan(
             topics=options.topics,
@@ -177,6 +185,7 @@ class BatchReader(Shipped, DataSourceReader):  # type: ignore[misc]  # pyspark's
         return [RangePartition(one) for one in ranges]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
+        """The records of a range as batches of Arrow."""
         if isinstance(partition, RangePartition):  # for an empty plan Spark runs a task with a partition of its own
             yield from batches(partition.value, self._options, self._schema)
 
@@ -185,6 +194,7 @@ class PushingReader(BatchReader):
     """A reader that applies pushed filters to the plan."""
 
     def pushFilters(self, filters: "list[Filter]") -> "Iterable[Filter]":
+        """Apply filters to the plan. Returns those that Spark must still apply."""
         self._within, left = narrowed(filters)
         return left
 

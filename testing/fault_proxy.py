@@ -121,7 +121,8 @@ class FaultProxy:
         api: int | str | None = None,
         times: int | None = None,
     ) -> Laid:
-        """Apply `fault` to every frame that begins from now on (or the next `times`), of `api` (key or name) or all."""
+        """Apply `fault` to every frame that begins from now on (or the next `times`), of `api` (key or name) or all.
+        Raises KeyError for an unknown API."""
         key = None if api is None else API[api].key
         laid = Laid(fault, direction, key, times, _list=self._laid)
         self._laid.append(laid)

@@ -122,7 +122,7 @@ class RealCluster:
         return self._addresses(SASL_TLS)
 
     def behind_proxy(self, node: int = 0) -> str:
-        """The address to which a proxy for `node` has to forward."""
+        """The address to which a proxy for `node` has to forward. Raises IndexError for an unknown node."""
         return f"127.0.0.1:{self.nodes[node].layout.ports[PROXIED]}"
 
     @property

@@ -6,6 +6,7 @@ import subprocess
 import time
 from collections.abc import Mapping
 
+from kohort.protocol.errors import ErrorCode
 from kohort.testing import jars
 from kohort.testing.class_archive import archive_options
 from kohort.testing.errors import BrokerStateError
@@ -15,6 +16,7 @@ from kohort.testing.plain_wire import ask, string
 TOOL_TIMEOUT_S = 180.0
 _LIST_OFFSETS, _METADATA, _CREATE_TOPICS = 2, 3, 19
 _LATEST = -1
+_RETRY_S = 0.02
 
 
 def create_topic(
@@ -36,17 +38,25 @@ def create_topic(
         string(name) + struct.pack(">ihi", partitions, replicas, 0) + struct.pack(">i", len(config or {})) + settings
     )
     body = struct.pack(">i", 1) + topic + struct.pack(">i?", int(timeout_s * 1000), False)
-    answer = ask(address, _CREATE_TOPICS, 2, body, timeout_s=timeout_s)
-    name_end = 10 + struct.unpack_from(">h", answer, 8)[0]
-    (code, message_size) = struct.unpack_from(">hh", answer, name_end)
-    if code:
-        said = answer[name_end + 4 : name_end + 4 + max(message_size, 0)].decode()
-        raise BrokerStateError(f"topic not created: {said or f'error {code}'}", topic=name, error_code=code)
     deadline = time.monotonic() + timeout_s
+    while problem := _create(address, body, timeout_s):
+        code, said = problem
+        # One replica is too many only as long as the controller counts no broker among those that serve.
+        if code != ErrorCode.INVALID_REPLICATION_FACTOR or replicas > 1 or time.monotonic() > deadline:
+            raise BrokerStateError(f"topic not created: {said or f'error {code}'}", topic=name, error_code=code)
+        time.sleep(_RETRY_S)
     while not serves(address, name, partitions):
         if time.monotonic() > deadline:
             raise BrokerStateError(f"topic is not served after {timeout_s:g} s: {leaders(address, name)}", topic=name)
-        time.sleep(0.02)
+        time.sleep(_RETRY_S)
+
+
+def _create(address: str, body: bytes, timeout_s: float) -> tuple[int, str] | None:
+    """Send one CreateTopics v2. (error code, message) if the topic of `body` is refused."""
+    answer = ask(address, _CREATE_TOPICS, 2, body, timeout_s=timeout_s)
+    name_end = 10 + struct.unpack_from(">h", answer, 8)[0]
+    code, message_size = struct.unpack_from(">hh", answer, name_end)
+    return (code, answer[name_end + 4 : name_end + 4 + max(message_size, 0)].decode()) if code else None
 
 
 def leaders(address: str, topic: str, *, timeout_s: float = 10.0) -> list[int]:

@@ -188,7 +188,7 @@ def proves(item: pytest.Item) -> set[str]:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    """The slowest tests with their reasons; how many behaviours have a passing test, the gaps by name on request."""
+    """The slowest tests with their reasons, the blocks of pages that ran, and the number of proven behaviours."""
     slowest = sorted(_seconds, key=lambda test: -_seconds[test])[:SLOWEST_SHOWN]
     if shown := [test for test in slowest if _seconds[test] >= LEAST_SHOWN_S]:
         terminalreporter.section("slowest tests and what they wait for")
@@ -196,6 +196,15 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             terminalreporter.line(
                 f"{_seconds[test]:6.1f} s  {test}: {_slow(test).get('waits', 'not in tests/slow.toml')}"
             )
+    pages = [
+        blocks
+        for report in terminalreporter.getreports("passed")
+        if (blocks := dict(report.user_properties).get("blocks"))
+    ]
+    if pages:
+        ran, needing = map(sum, zip(*pages, strict=True))
+        terminalreporter.section("blocks of the documentation")
+        terminalreporter.line(f"{len(pages)} pages: {ran} blocks ran, {needing} need what no test has")
     if not _outcomes:
         return
     proven = {behaviour for behaviour, passed in _outcomes.items() if passed}

@@ -16,7 +16,8 @@ from opentelemetry.metrics import CallbackOptions, Meter, Observation
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client.exporting.readings import BASES, ConsumerRegistry, Watched, opentelemetry_name, samples
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, MetricKind
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics
+from kohort.network.metric_spec import MetricKind
 
 Attributes = dict[str, str | int]
 

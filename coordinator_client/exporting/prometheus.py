@@ -18,7 +18,8 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
 from kohort.coordinator_client.exporting.readings import ConsumerRegistry, Watched, prometheus_name, samples
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, MetricKind, MetricSpec
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics
+from kohort.network.metric_spec import MetricKind, MetricSpec
 
 LABELS = ("client_id", "group", "consumer")
 PARTITION_LABELS = (*LABELS, "topic", "partition")

@@ -7,7 +7,8 @@ from typing import Final, Protocol
 
 from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, MetricSpec
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics
+from kohort.network.metric_spec import MetricSpec
 
 
 class Base(NamedTuple):

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_context import ConsumerContext
+from kohort.coordinator_client.fetch._steady_fetch import SteadyFetch
 from kohort.coordinator_client.fetch.fetcher import Fetcher, FetchOrder
 from kohort.coordinator_client.offsets.positions import Positions
 from kohort.network.request_manager import earliest
@@ -47,6 +48,7 @@ class FetchRequestManager:
 
     def _request(self, order: FetchOrder, now: float) -> tuple[UnsentRequest, ...]:
         context = self._context
+        steady = SteadyFetch(context, self._fetcher, self._positions, order, now)
 
         def done(outcome: RequestResult, when: float) -> None:
             context.counters.fetches += 1
@@ -66,25 +68,13 @@ class FetchRequestManager:
                 wall_ms=context.wall_ms(),
                 chance=context.chance(),
             )
-            self._measure(when - now, outcome.value.throttle_time_ms, result.parked_bytes, when)
+            context.counters.fetched_bytes += result.parked_bytes
+            took_ms = (when - steady.sent_at) * 1000
+            context.sensors.fetched(took_ms, outcome.value.throttle_time_ms, result.parked_bytes, when)
             context.metadata.update_leaders(result.brokers, result.leaders)
             if result.stale:
                 context.metadata.request_update()
             context.notify()
-
-        def follow_up(frame: memoryview, version: int, when: float) -> bytes | None:
-            nonlocal now
-            view = context.metadata.view
-            found = self._fetcher.follow_up(order.node, order.request, frame, version, self._positions, view)
-            if found is None:
-                return None
-            context.counters.requests += 1
-            context.counters.fetches += 1
-            self._measure(when - now, 0, found.parked_bytes, when)
-            if found.parked_bytes:
-                context.notify()
-            now = when
-            return found.body
 
         timeout_s = context.request_s + context.config.fetch_max_wait_ms / 1000
         request = PendingRequest(
@@ -93,13 +83,6 @@ class FetchRequestManager:
             done,
             timeout_s,
             order.at_most,
-            follow_up=follow_up,
+            follow_up=steady,
         )
         return context.to_node(order.node, ConnectionPurpose.DATA, request, now)
-
-    def _measure(self, took_s: float, throttle_ms: int, parked_bytes: int, when: float) -> None:
-        sensors = self._context.sensors
-        self._context.counters.fetched_bytes += parked_bytes
-        sensors.fetch_ms.add(took_s * 1000, when)
-        sensors.fetch_throttle_ms.add(throttle_ms, when)
-        sensors.fetch_bytes.add(parked_bytes, when)

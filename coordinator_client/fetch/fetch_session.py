@@ -10,8 +10,7 @@ from collections.abc import Mapping
 
 from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
-from kohort.fastpath._fetch import FetchedPartition, fetch_request_topics, fetch_response
-from kohort.network.metadata import NO_TOPIC_ID, ClusterView
+from kohort.network.metadata import NO_NODE, NO_TOPIC_ID, ClusterView
 from kohort.protocol.apis.fetch import FetchRequest
 from kohort.protocol.catalogue import API
 
@@ -30,6 +29,27 @@ class Wanted(NamedTuple):
     max_bytes: int
 
 
+class LogOffsets(NamedTuple):
+    """Offsets of a log from the leader's last response; -1 where unknown."""
+
+    high_watermark: int
+    last_stable: int
+    log_start: int
+
+
+class RequestedFetch(NamedTuple):
+    """One partition of an in-flight Fetch. A response is accepted only if serial and offset still match.
+
+    `leader` and `leader_epoch` are those of the view that the request was built from. The request itself may have gone
+    to a follower (KIP-392).
+    """
+
+    serial: int
+    offset: int
+    leader_epoch: int
+    leader: int = NO_NODE
+
+
 class SessionAsk(NamedTuple):
     """The session part of one Fetch request.
 
@@ -42,7 +62,7 @@ class SessionAsk(NamedTuple):
     forgotten: Mapping[TopicPartition, uuid.UUID]
 
 
-class _RequestTemplate(NamedTuple):
+class RequestTemplate(NamedTuple):
     """An encoded request of a session without its epoch and its topics."""
 
     version: int
@@ -51,7 +71,7 @@ class _RequestTemplate(NamedTuple):
     after_topics: bytes
 
     @classmethod
-    def of(cls, request: FetchRequest, version: int) -> "_RequestTemplate":
+    def of(cls, request: FetchRequest, version: int) -> "RequestTemplate":
         encoded = API["Fetch"].request.build(request._replace(topics=(), forgotten_topics_data=()), version)
         epoch_at = _EPOCH_AT if version >= _WITHOUT_REPLICA_ID else _EPOCH_AT + 4
         topics_at = epoch_at + 4
@@ -70,8 +90,8 @@ class FetchSession:
         self.epoch = epoch
         self.session_partitions: dict[TopicPartition, Wanted] = {}
         self.steady_under: tuple[int, int, ClusterView] | None = None
-        self._names: dict[bytes, str] = {}
-        self._template: _RequestTemplate | None = None
+        self.names: dict[bytes, str] = {}
+        self.template: RequestTemplate | None = None
 
     def next_request(self, wanted: Mapping[TopicPartition, Wanted], *, kept: bool = True) -> SessionAsk:
         """The session part of the next request, so that the broker's list becomes `wanted`.
@@ -82,7 +102,7 @@ class FetchSession:
         before, self.session_partitions = self.session_partitions, dict(wanted)
         # By name first: a UUID is hashed in Python, which is affordable for each topic but not for each partition.
         ids = {partition.topic: want.topic_id for partition, want in wanted.items()}
-        self._names = {topic_id.bytes: topic for topic, topic_id in ids.items() if topic_id != NO_TOPIC_ID}
+        self.names = {topic_id.bytes: topic for topic, topic_id in ids.items() if topic_id != NO_TOPIC_ID}
         if self.epoch == OPENING:
             return SessionAsk(self.session_id, OPENING if kept else WITHOUT, self.session_partitions, {})
         # A topic that was recreated under the same name has another id: the old one must be removed by its old id.
@@ -113,43 +133,9 @@ class FetchSession:
 
     def topic_name(self, topic_id: uuid.UUID) -> str | None:
         """The name of the topic that the last request sent with this id; None for the zero id."""
-        return self._names.get(topic_id.bytes)
+        return self.names.get(topic_id.bytes)
 
-    # --- in the steady state
-
-    def fetched(self, frame: memoryview, version: int) -> list[tuple[TopicPartition, FetchedPartition]] | None:
-        """The partitions of a response; None unless the whole response is usual."""
-        if self.epoch in (OPENING, INT32_MAX):
-            return None
-        found = fetch_response(frame, version, self.session_id, len(self.session_partitions))
-        if found is None:
-            return None
-        names = self._names
-        try:
-            return [(TopicPartition(names[one.topic_id], one.number), one) for one in found]
-        except KeyError:
-            return None
-
-    def follow_up(self, request: FetchRequest, version: int, moved: Mapping[TopicPartition, int]) -> bytes:
-        """The encoded request after a usual response, which `moved` partitions to these offsets.
-
-        `request` is an earlier one of the session.
-        """
-        partitions, changed = self.session_partitions, []
-        for partition, offset in moved.items():
-            topic_id, _before, leader_epoch, most_bytes = partitions[partition]
-            partitions[partition] = Wanted(topic_id, offset, leader_epoch, most_bytes)
-            changed.append((topic_id.bytes, partition.partition, leader_epoch, offset, most_bytes))
-        self.epoch += 1
-        template = self._template
-        if template is None or template.version != version or template.session_id != self.session_id:
-            request = request._replace(session_id=self.session_id)
-            self._template = template = _RequestTemplate.of(request, version)
-        return b"".join(
-            (
-                template.before_epoch,
-                self.epoch.to_bytes(4, "big"),
-                fetch_request_topics(changed),
-                template.after_topics,
-            )
-        )
+    def template_of(self, request: FetchRequest, version: int) -> RequestTemplate:
+        """The encoded form of the session's next requests. `request` is an earlier one."""
+        self.template = RequestTemplate.of(request._replace(session_id=self.session_id), version)
+        return self.template

@@ -7,7 +7,7 @@ for `fetch_max_wait_ms`, and the busy partition would run out of records (simila
 """
 
 import uuid
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
 from itertools import count, filterfalse
 from math import inf
 from typing import Any
@@ -16,11 +16,12 @@ from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.errors import FetchFailed, TopicRecreated
-from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch, FetchBuffer
-from kohort.coordinator_client.fetch.fetch_session import OPENING, FetchSession, Wanted
+from kohort.coordinator_client.fetch._fetch_buffer import FetchBuffer
+from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
+from kohort.coordinator_client.fetch.fetch_session import OPENING, FetchSession, LogOffsets, RequestedFetch, Wanted
 from kohort.coordinator_client.offsets.positions import Positions
 from kohort.fastpath import CorruptRecord
-from kohort.fastpath._fetch import FetchedPartition, slice_end
+from kohort.fastpath._fetch import slice_end
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.errors import AuthorizationFailed
 from kohort.network.metadata import NO_NODE, NO_TOPIC_ID, BrokerNode, ClusterView, PartitionView
@@ -83,27 +84,6 @@ class FetchOrder(NamedTuple):
     at_most: int | None
 
 
-class LogOffsets(NamedTuple):
-    """Offsets of a log from the leader's last response; -1 where unknown."""
-
-    high_watermark: int
-    last_stable: int
-    log_start: int
-
-
-class RequestedFetch(NamedTuple):
-    """One partition of an in-flight Fetch. A response is accepted only if serial and offset still match.
-
-    `leader` and `leader_epoch` are those of the view that the request was built from. The request itself may have gone
-    to a follower (KIP-392).
-    """
-
-    serial: int
-    offset: int
-    leader_epoch: int
-    leader: int = NO_NODE
-
-
 class FetchOutcome:
     """Results of a Fetch response for other components.
 
@@ -116,13 +96,6 @@ class FetchOutcome:
         self.leaders: list[tuple[TopicPartition, int, int]] = []
         self.brokers: list[BrokerNode] = []
         self.parked_bytes = 0
-
-
-class FollowUp(NamedTuple):
-    """The next request of a session, encoded. `parked_bytes`: bytes added to the buffer."""
-
-    body: bytes
-    parked_bytes: int
 
 
 class Replica(NamedTuple):
@@ -405,89 +378,9 @@ class Fetcher:
         )
         self._ahead[partition] = ask._replace(offset=next_offset)
 
-    # --- the steady state: a response leads to the next request without a look at anything else
-
     def change_allowed(self) -> None:
         """Other partitions may be fetched than before."""
         self._revision += 1
-
-    def _is_steady(self, session: FetchSession, positions: Positions, view: ClusterView) -> bool:
-        """True if the next request differs from the last only in the offsets that were fetched."""
-        under = session.steady_under
-        return under is not None and under[2] is view and under[:2] == (self._revision, positions.revision)
-
-    def follow_up(
-        self,
-        node: int,
-        request: FetchRequest,
-        frame: memoryview,
-        version: int,
-        positions: Positions,
-        view: ClusterView,
-    ) -> FollowUp | None:
-        """Buffer the records of a response, and return the next request of its session.
-
-        None if anything is unusual. Then nothing was changed, and `on_response` handles the response.
-        """
-        session, asked = self._sessions.get(node), self._in_flight.get(node)
-        if session is None or asked is None or self.held_back:
-            return None
-        found = session.fetched(frame, version) if self._is_steady(session, positions, view) else None
-        if found is None or not self._takes(found, asked, positions):
-            return None
-        moved: dict[TopicPartition, int] = {}
-        parked_bytes = 0
-        for partition, one in found:
-            self.stale_log_offsets.discard(partition)
-            self.ends[partition] = LogOffsets(one.high_watermark, one.last_stable, one.log_start)
-            if one.records is None:
-                continue
-            serial, start, leader_epoch, leader = asked[partition]
-            self.parked.put(
-                CompletedFetch(
-                    partition,
-                    one.records,
-                    start,
-                    one.next_offset,
-                    serial,
-                    one.leader_epoch,
-                    (),
-                    leader_epoch,
-                    one.high_watermark,
-                )
-            )
-            moved[partition] = one.next_offset
-            self._ahead[partition] = asked[partition] = RequestedFetch(serial, one.next_offset, leader_epoch, leader)
-            parked_bytes += len(one.records)
-        self._last_asked[node] = next(self._orders)
-        return FollowUp(session.follow_up(request, version, moved), parked_bytes)
-
-    def _takes(
-        self,
-        found: Sequence[tuple[TopicPartition, FetchedPartition]],
-        asked: Mapping[TopicPartition, RequestedFetch],
-        positions: Positions,
-    ) -> bool:
-        """True if all these records can be buffered, and the next request may be sent at once."""
-        config, seen = self.config, set[TopicPartition]()
-        parked_bytes = 0
-        for partition, one in found:
-            ask, state = asked.get(partition), positions.get(partition)
-            if ask is None or state is None or state.serial != ask.serial or partition in seen:
-                return False
-            if ask.offset != self._next_offset(partition, state.serial, state.offset):
-                return False
-            if one.records is None:
-                continue
-            seen.add(partition)
-            size = len(one.records)
-            parked_bytes += size
-            if not ask.offset < one.next_offset <= one.high_watermark + INT32_MAX or one.high_watermark < 0:
-                return False
-            if self.parked.bytes_of(partition) + size > config.max_partition_fetch_bytes:
-                return False
-        room = config.max_buffered_bytes - self.parked.total_bytes - parked_bytes
-        return room >= len(self._in_flight) * config.fetch_max_bytes
 
     def _refused(
         self,

@@ -5,11 +5,10 @@
 exporter and by docs/metrics.md. It is loaded at first use, so that consumers without monitoring do not pay for it.
 """
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, fields
-from enum import Enum
+from collections.abc import Mapping
+from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
@@ -18,43 +17,14 @@ from kohort.coordinator_client.fetch.fetcher import Fetcher
 from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.offsets.positions import Positions
-from kohort.network.client_metrics import SampledWindow
-
-
-class MetricKind(Enum):
-    """A counter only grows while its consumer lives; a gauge is a current or recent value."""
-
-    COUNTER = "counter"
-    GAUGE = "gauge"
-
-
-class MetricSpec(NamedTuple):
-    """One row of the table.
-
-    `unit`: ms, s, bytes, ratio, or "" for counts. `java`: (group, name) in Java's client, or None. `by_partition`: true
-    if the value is a mapping of TopicPartition.
-    """
-
-    name: str
-    kind: MetricKind
-    unit: str
-    java: tuple[str, str] | None
-    about: str
-    by_partition: bool = False
-
-
-def figure(kind: MetricKind, unit: str, java: str | None, about: str, *, by_partition: bool = False) -> Any:
-    """A field that is a row of the table; `java` is written "group/name", without "-metrics"."""
-    place = None if java is None else tuple(java.split("/"))
-    return field(metadata={"kind": kind, "unit": unit, "java": place, "about": about, "by_partition": by_partition})
-
+from kohort.network.metric_spec import ClientMetrics, MetricKind, figure, figures_of, spread
 
 COUNTER, GAUGE = MetricKind.COUNTER, MetricKind.GAUGE
 CLIENT, GROUP, FETCH = "consumer", "consumer-coordinator", "consumer-fetch-manager"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ConsumerMetrics(Mapping[str, Any]):
+class ConsumerMetrics(ClientMetrics):
     """A consumer's metrics at one time: attributes, and a mapping by the same names.
 
     None: no such event has occurred, or not recently. Averages and maxima are over the last 30 to 60 s. Those of
@@ -142,21 +112,9 @@ class ConsumerMetrics(Mapping[str, Any]):
     throttled_ms_total: int = figure(COUNTER, "ms", None, "Total throttle time of all responses.")
     # fmt: on
 
-    def __getitem__(self, name: str) -> Any:
-        if name not in FIGURES:
-            raise KeyError(name)
-        return getattr(self, name)
 
-    def __iter__(self) -> Iterator[str]:
-        return iter(FIGURES)
-
-    def __len__(self) -> int:
-        return len(FIGURES)
-
-
-FIGURES: Final[Mapping[str, MetricSpec]] = MappingProxyType(
-    {one.name: MetricSpec(name=one.name, **one.metadata) for one in fields(ConsumerMetrics) if one.metadata}
-)
+FIGURES: Final = figures_of(ConsumerMetrics)
+ConsumerMetrics.figures = FIGURES
 
 
 class MetricsSources(NamedTuple):
@@ -194,7 +152,7 @@ def metrics_of(sources: MetricsSources, now: float) -> ConsumerMetrics:
         closed=context.closing(),
         polls_total=counters.polls,
         last_poll_ago_s=_ago(meters.polled_at, now),
-        **_spread("time_between_poll_{}_ms", meters.between_polls_ms, now),
+        **spread("time_between_poll_{}_ms", meters.between_polls_ms, now),
         poll_idle_ratio_avg=meters.idle_ratio.mean(now),
         records_consumed_total=counters.records,
         slices_total=counters.slices,
@@ -210,9 +168,9 @@ def metrics_of(sources: MetricsSources, now: float) -> ConsumerMetrics:
         fetch_total=counters.fetches,
         fetch_failures_total=counters.fetch_failures,
         fetches_in_flight=sources.fetcher.in_flight,
-        **_spread("fetch_latency_{}_ms", meters.fetch_ms, now),
-        **_spread("fetch_size_{}_bytes", meters.fetch_bytes, now),
-        **_spread("fetch_throttle_time_{}_ms", meters.fetch_throttle_ms, now),
+        **spread("fetch_latency_{}_ms", meters.fetch_ms, now),
+        **spread("fetch_size_{}_bytes", meters.fetch_bytes, now),
+        **spread("fetch_throttle_time_{}_ms", meters.fetch_throttle_ms, now),
         assigned_partitions=len(sources.visible),
         rebalance_total=meters.rebalances,
         failed_rebalance_total=meters.failed_rebalances,
@@ -222,21 +180,21 @@ def metrics_of(sources: MetricsSources, now: float) -> ConsumerMetrics:
         last_rebalance_ago_s=_ago(max(ended, default=None), now),
         rebalances_kept=len(history),
         join_total=joins.count,
-        **_spread("join_time_{}_ms", joins, now),
+        **spread("join_time_{}_ms", joins, now),
         sync_total=syncs.count,
-        **_spread("sync_time_{}_ms", syncs, now),
+        **spread("sync_time_{}_ms", syncs, now),
         heartbeat_total=beats.count,
         heartbeat_rate=beats.rate(now),
         heartbeat_response_time_max_ms=beats.most(now),
         last_heartbeat_ago_s=_ago(beat_at, now),
         hooks_total=counters.hooks,
-        **_spread("partition_revoked_latency_{}_ms", revoked, now),
-        **_spread("partition_assigned_latency_{}_ms", assigned, now),
-        **_spread("partition_lost_latency_{}_ms", lost, now),
+        **spread("partition_revoked_latency_{}_ms", revoked, now),
+        **spread("partition_assigned_latency_{}_ms", assigned, now),
+        **spread("partition_lost_latency_{}_ms", lost, now),
         commit_total=counters.commits,
         commits_refused_total=counters.commits_refused,
         commits_waiting=sources.commits_waiting,
-        **_spread("commit_latency_{}_ms", meters.commit_ms, now),
+        **spread("commit_latency_{}_ms", meters.commit_ms, now),
         connection_count=counters.connections_opened - counters.connections_ended,
         connection_creation_total=counters.connections_opened,
         connection_close_total=counters.connections_ended,
@@ -263,7 +221,3 @@ def _lag_and_lead(sources: MetricsSources) -> tuple[dict[TopicPartition, int], d
 
 def _ago(at: float | None, now: float) -> float | None:
     return None if at is None else max(now - at, 0.0)
-
-
-def _spread(name: str, window: SampledWindow, now: float) -> dict[str, Any]:
-    return {name.format("avg"): window.mean(now), name.format("max"): window.most(now)}

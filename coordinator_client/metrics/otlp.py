@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kohort.common import KohortError, TopicPartition
 from kohort.common.named_tuple import NamedTuple
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, MetricKind, MetricSpec
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics
 from kohort.fastpath.compression import CODECS
+from kohort.network.metric_spec import MetricKind, MetricSpec
 
 if TYPE_CHECKING:
     from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData

@@ -114,7 +114,7 @@ class Lookup:
             if partition not in self.wanted:
                 continue  # else `complete` would count it
             self.asking.discard(partition)
-            if isinstance(got, ListedOffset) and got.answers(self.wanted[partition]):
+            if isinstance(got, ListedOffset) and got.is_found(self.wanted[partition]):
                 self.found[partition] = got
             elif isinstance(got, ListedOffset) or may_pass(got.code):
                 retry = True
@@ -418,7 +418,7 @@ class OffsetsRequestManager:
                 ask = by_partition.pop(partition, None)
                 if ask is None:
                     continue
-                if isinstance(got, ListedOffset) and not got.answers(ask.timestamp):
+                if isinstance(got, ListedOffset) and not got.is_found(ask.timestamp):
                     self._positions.ask_failed((partition,), attempts)
                 elif isinstance(got, ListedOffset):
                     self._positions.listed(ask, got, self._context.wall_ms())

@@ -1,4 +1,4 @@
-"""Settings of the fake's coordinators."""
+"""Settings of the fake's coordinators and topics."""
 
 from dataclasses import dataclass
 
@@ -7,6 +7,7 @@ from dataclasses import dataclass
 class CoordinatorSettings:
     """The coordinator's settings, by Kafka's names. Delays are shorter than on a broker."""
 
+    auto_create_topics_enable: bool = False
     group_min_session_timeout_ms: int = 100
     group_max_session_timeout_ms: int = 1_800_000
     group_initial_rebalance_delay_ms: int = 0

@@ -13,7 +13,7 @@ from typing import ClassVar, NamedTuple
 
 from kohort.common.topic_partition import TopicPartition
 from kohort.protocol.apis.streams_group_heartbeat import Endpoint, Topology
-from kohort.testing.fake_broker.group import Committed
+from kohort.testing.fake_broker.classic_group import Committed
 
 FIRST_EPOCH = 1
 """The epoch of a group without members. The first member gets the next one."""

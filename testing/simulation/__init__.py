@@ -56,7 +56,8 @@ class Simulation:
     the check at every complete checkpoint. `verify(states, records)` gets the snapshot of each task, and the records
     that all of them together must have, each exactly once. `steps`: the duration of the faults, some 30 virtual ms
     each, by default 60 to 400 by the seed. `hand_over`: True selects COOPERATIVE assignment, and tasks move without a
-    reset. By default odd seeds do.
+    reset. By default odd seeds do. `batch_records`: the handler gets batches, as in `ConsistentRegion`, with `offsets`,
+    `keys`, `values` and `timestamps_ms` as lists.
 
     The invariants I1 to I18 are checked after every step in any case.
     """
@@ -70,13 +71,14 @@ class Simulation:
         verify: Callable[[Mapping[str, bytes], Sequence[SimRecord]], object] | None = None,
         steps: int | None = None,
         hand_over: bool | None = None,
+        batch_records: int | None = None,
     ) -> None:
         self.seed = seed
         self.hand_over = hand_over
         self.steps = steps
         self._under_test: UnderTest | None = None
         if state is not None and handler is not None and verify is not None:
-            self._under_test = UnderTest(state, handler, verify)
+            self._under_test = UnderTest(state, handler, verify, batch_records)
         elif (state, handler, verify) != (None, None, None):
             raise ConfigurationError("state, handler and verify go together")
 

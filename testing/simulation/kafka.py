@@ -1,10 +1,11 @@
 """Kafka, as a region sees it: logs with gaps, one EAGER group, and a consumer whose hooks run inside poll."""
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from operator import index
 from random import Random
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsIndex, overload
 from uuid import UUID
 
 from kohort.common.named_tuple import NamedTuple
@@ -47,6 +48,48 @@ class SimRecord(NamedTuple):
     @property
     def headers(self) -> tuple[tuple[str, bytes | None], ...]:
         return ()
+
+
+class SimColumns:
+    """Records of one partition, with the parts of `kohort.RecordColumns` that a handler of batches reads."""
+
+    def __init__(self, of: TopicPartition, records: Sequence[SimRecord], next_offset: int) -> None:
+        self.topic, self.partition = self._of = of
+        self._records = records
+        self.next_offset = next_offset
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[SimRecord]:
+        return iter(self._records)
+
+    @overload
+    def __getitem__(self, place: SupportsIndex) -> SimRecord: ...
+    @overload
+    def __getitem__(self, place: slice) -> "SimColumns": ...
+    def __getitem__(self, place: SupportsIndex | slice) -> "SimRecord | SimColumns":
+        if not isinstance(place, slice):
+            return self._records[index(place)]
+        stop = place.indices(len(self))[1]
+        next_offset = self._records[stop].offset if stop < len(self) else self.next_offset
+        return SimColumns(self._of, self._records[place], next_offset)
+
+    @property
+    def offsets(self) -> list[int]:
+        return [one.offset for one in self._records]
+
+    @property
+    def keys(self) -> list[bytes]:
+        return [one.key for one in self._records]
+
+    @property
+    def values(self) -> list[bytes]:
+        return [one.value for one in self._records]
+
+    @property
+    def timestamps_ms(self) -> list[int]:
+        return [one.timestamp_ms for one in self._records]
 
 
 def holds(condition: bool, invariant: str, text: str) -> None:
@@ -173,7 +216,7 @@ class SimConsumer:
     def cut_off(self) -> bool:
         return self.world.now < self.world.cut_until.get(self.member.partition("#")[0], 0.0)
 
-    def poll(self, timeout_s: float) -> list[list[SimRecord]]:
+    def poll(self, timeout_s: float) -> list[SimColumns]:
         group, chance = self.world.group, self.world.chance
         assert self.hooks is not None
         if self.cut_off:
@@ -218,17 +261,19 @@ class SimConsumer:
         self.positions = {one: starts.get(one, committed.get(one, 0)) for one in new} | kept
         self.assignment, self.generation = mine, generation
 
-    def _fetch(self) -> list[list[SimRecord]]:
+    def _fetch(self) -> list[SimColumns]:
         if self.paused:
             return []
-        fetched = []
+        fetched: list[SimColumns] = []
+        left = self.world.settings.max_poll_records
         for partition in sorted(self.assignment):
-            if self.world.chance.random() < 0.3:
+            if self.world.chance.random() < 0.3 or not left:
                 continue
             start = self.positions[partition]
-            stop = min(start + self.world.chance.randint(1, 6), self.world.log.ends[partition])
+            stop = min(start + self.world.chance.randint(1, min(left, 6)), self.world.log.ends[partition])
             if offsets := self.world.log.between(partition, start, stop):
-                fetched.append([SimRecord(*partition, offset) for offset in offsets])
+                left -= len(offsets)
+                fetched.append(SimColumns(partition, [SimRecord(*partition, one) for one in offsets], stop))
             self.positions[partition] = max(start, stop)
         return fetched
 

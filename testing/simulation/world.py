@@ -27,7 +27,7 @@ from kohort.consistent_region.region_record import decode_record
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.start_positions import StartPosition
 from kohort.consistent_region.state import StateHandle
-from kohort.consistent_region.states import RegionPhase, RegionState
+from kohort.consistent_region.states import SUBMITTING, RegionState
 from kohort.consistent_region.store import Key
 from kohort.consistent_region.task_states import TaskStates
 from kohort.consistent_region.tasks import TaskId
@@ -55,6 +55,7 @@ class UnderTest:
     state: Callable[[], StateHandle]
     handler: Callable[[Any, Any], object]
     verify: Callable[[Mapping[str, bytes], Sequence[SimRecord]], object]
+    batch_records: int | None = None
 
 
 _STEPS_S = (0.001, 0.01, 0.02, 0.08)
@@ -100,14 +101,16 @@ class Node:
             coordinator,
             self.consumer,
             self.states,
-            self.handle,
+            self.handle_record if world.batch_records is None else self.handle_batch,
             world.clock,
             start=world.start,
+            batch_records=world.batch_records,
             records_a_turn=world.records_a_turn,
         )
         self.consumer.hooks = self.conductor
         self.stopped_until = 0.0
         self.started = False
+        self._before: tuple[int, ev.RecordLike] | None = None  # the last record, and how many were submitted before it
 
     def turn(self) -> None:
         if not self.started:
@@ -124,7 +127,23 @@ class Node:
         history = SimHistory()
         return history if self.world.under_test is None else Twin(history, self.world.under_test.state())
 
-    def handle(self, record: ev.RecordLike, state: Any) -> None:
+    def handle_record(self, record: ev.RecordLike, state: Any) -> None:
+        history = self._own(record, state)
+        self._handle(record, history)
+
+    def handle_batch(self, records: ev.RecordSlice, state: Any) -> None:
+        history = self._own(records, state)
+        for record in records:
+            self._handle(record, history)
+
+    def _own(self, given: ev.RecordLike | ev.RecordSlice, state: Any) -> Any:
+        """Have the handler under test handle a record, or a batch. Returns the history beside its state."""
+        if self.world.under_test is None:
+            return state
+        self.world.under_test.handler(given, state.state)
+        return state.history
+
+    def _handle(self, record: ev.RecordLike, history: Any) -> None:
         world, member = self.world, self.member
         if world.chance.random() < world.faults.kill_in_handler:
             world.faults_done += 1
@@ -132,19 +151,21 @@ class Node:
         partition = TopicPartition(record.topic, record.partition)
         at = f"{self.name} {partition.partition}@{record.offset}"
         holds(member.state is RegionState.RECORDS_FETCHED, "I4", f"{at} in {member.state.name}")
-        holds(member.phase is RegionPhase.OPEN, "I4", f"{at} in {member.phase.name}")
+        holds(member.phase in SUBMITTING, "I4", f"{at} in {member.phase.name}")
         position = member.offsets.next_of(partition)
         holds(position is not None, "I11", f"{at} is of a partition that is not counted for")
         assert position is not None
-        expected = world.log.between(partition, position.offset, record.offset + 1)
-        holds(expected == [record.offset], "I12", f"{at} after {position.offset}")
+        begin, submitted = position.offset, member.metrics["records_submitted_total"]
+        if self._before is not None and self._before[0] == submitted:  # both are under one permit
+            before = self._before[1]
+            holds(before.partition == record.partition, "I12", f"{at} is under the permit of {before}")
+            begin = before.offset + 1
+        self._before = submitted, record
+        expected = world.log.between(partition, begin, record.offset + 1)
+        holds(expected == [record.offset], "I12", f"{at} after {begin}")
         key = (member.epoch, member.generation, partition)
         if member.generation >= 0:  # between two, what is kept is read on under neither
             holds(world.owners.setdefault(key, self.name) == self.name, "I3", f"{at}: {world.owners[key]} has it too")
-        history = state
-        if world.under_test is not None:
-            history = state.history
-            world.under_test.handler(record, state.state)
         history.applied.setdefault(str(partition.partition), []).append(record.offset)
         self.sink.add(record.partition, record.offset)
         world.note(at)
@@ -177,6 +198,8 @@ class World:
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._trace = hashlib.sha256()
         self.records_a_turn: int = self.chance.choice([1, 3, 100])
+        drawn = self.chance.choice([None, None, 2, 100])
+        self.batch_records: int | None = drawn if under_test is None else under_test.batch_records
         trigger: Trigger = (Periodic(0.5), Periodic(3.0), OperatorDriven(5))[self.chance.randrange(3)]
         self.commit_point = self.chance.choice(["checkpoint_complete", "checkpoint_complete", "drain"])
         self.settings: RegionSettings = RegionSettings(
@@ -497,7 +520,7 @@ class World:
             holds(record.members[ticket.member].incarnation == ticket.incarnation, "I8", f"{ticket} is a zombie")
 
     def _check(self) -> None:
-        most = self.settings.queue_records + 6 * len(self.log.offsets) + self.settings.max_poll_records
+        most = self.settings.queue_records + self.settings.max_poll_records
         for name, node in self.nodes.items():
             if node is not None and node.member.queued > most:
                 raise Violation(f"I13: {name} queues {node.member.queued}")

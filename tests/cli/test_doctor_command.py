@@ -138,7 +138,7 @@ def settled(admin: Admin, group: str, members: int) -> bool:
     """True if so many members are in a group that is Stable."""
     try:
         found = admin.describe_group(group)
-    except GroupMissing:  # nobody has joined yet
+    except GroupMissing:  # no member has joined yet
         return False
     return found.state == "Stable" and len(found.members) == members
 
@@ -302,7 +302,7 @@ def test_who_has_written_to_the_offsets_topic_is_heard(broker: SelectedBroker, t
 @pytest.mark.parametrize("answers", [0, 1])
 def test_a_leader_that_does_not_answer_is_not_taken_for_a_silent_group(answers: int) -> None:
     place = TopicPartition("__consumer_offsets", 0)
-    with FakeBroker(topics={place.topic: 1}) as fake, Admin(fake.bootstrap, default_api_timeout_ms=300) as admin:
+    with FakeBroker(topics={place.topic: 1}) as fake, Admin(fake.bootstrap, default_api_timeout_ms=1000) as admin:
 
         def moved(call: Call) -> Alter | None:
             nobody = ListOffsetsPartitionResponse(partition_index=0, error_code=NOT_LEADER_OR_FOLLOWER)

@@ -51,6 +51,12 @@ class Place:
             consumer.commit({TopicPartition(self.topic, 0): 4})
         return name
 
+    def lines(self) -> str:
+        """A file of two lines."""
+        path = self.folder / "lines.txt"
+        path.write_text("1\n2\n")
+        return str(path)
+
     def member(self, **settings: Any) -> str:
         """A group with a member in it: the group's name, which is the member's instance id too."""
         name = f"live-{self.topic}"
@@ -143,6 +149,10 @@ TABLE: dict[str, Row] = {
     ),
     "group timeline": Row(
         lambda p: (p.tape(),), lambda told, p: [one["cause"] for one in told] == ["FIRST_JOIN", "CLOSED"]
+    ),
+    "produce": Row(
+        lambda p: (p.topic, p.lines(), *p.asks),
+        lambda told, p: (told["delivered"], sum(told["partitions"].values())) == (2, 2),
     ),
     "plan": Row(lambda p: ("--topic", p.topic, *p.asks), lambda told, p: told["offsets"] == RECORDS),
     "region begin": Row(

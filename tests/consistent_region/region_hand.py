@@ -22,6 +22,7 @@ from kohort.coordinator_client.offsets.describe_group import GroupMemberDescript
 from kohort.network.errors import IllegalState, OperationTimeout
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.testing.simulation import SimRecord
+from kohort.testing.simulation.kafka import SimColumns
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 CAUSE = RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS)
@@ -49,7 +50,7 @@ class HandConsumer:
         self.mates: list[GroupMemberDescription] | Exception = []
         self.paused: list[bool] = []
 
-    def poll(self, timeout_s: float) -> list[list[SimRecord]]:
+    def poll(self, timeout_s: float) -> list[SimColumns]:
         self.polls += 1
         self.waited_s += 0.0 if self.batches else timeout_s
         if not self.batches:
@@ -59,7 +60,7 @@ class HandConsumer:
             raise batch
         for record in batch:
             self.positions[TopicPartition(record.topic, record.partition)] = record.offset + 1
-        return [batch]
+        return [SimColumns(TopicPartition(*batch[0][:2]), batch, batch[-1].offset + 1)]
 
     def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None:
         if partition in self.lost_at_seek:
@@ -119,7 +120,7 @@ class HalfStore(MemoryStore):
             yield books
         if self.answers_lost and self._values != before:
             self.answers_lost -= 1
-            raise CoordinatorUnavailable("the answer is lost")
+            raise CoordinatorUnavailable("the response is lost")
 
     @contextmanager
     def read(self) -> Iterator[MemoryStore]:
@@ -137,6 +138,7 @@ class Hand:
         store: MemoryStore,
         name: str = "a",
         sinks: Mapping[str, TransactionalSink] | None = None,
+        batch_records: int | None = None,
         **settings: Any,
     ) -> None:
         self.now = 100.0
@@ -153,6 +155,7 @@ class Hand:
             self.states,
             self.handle,
             lambda: self.now,
+            batch_records=batch_records,
             memory_low=lambda: self.low,
         )
         self.conductor.register()

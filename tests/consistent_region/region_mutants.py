@@ -37,10 +37,10 @@ def nothing(_original: Any) -> Any:
 
 
 def _take_in_any_phase(original: Any) -> Any:
-    def take(self: RegionMember, now: float) -> object:
+    def take(self: RegionMember, now: float, most: int) -> object:
         phase, self._phase = self._phase, RegionPhase.OPEN
         try:
-            return original(self, now)
+            return original(self, now, most)
         finally:
             self._phase = phase
 
@@ -153,7 +153,7 @@ def _first_life_always(original: Any) -> Any:
 
 def _commit_when_contributed(original: Any) -> Any:
     def contributed(self: RegionMember, event: ev.Contributed) -> None:
-        self._owe_commit()
+        self._commit = self.offsets.positions()
         original(self, event)
 
     return contributed
@@ -175,7 +175,7 @@ def _drained_forgotten(original: Any) -> Any:
 
 def _drained_backwards(original: Any) -> Any:
     def end_phase(self: RegionMember) -> None:
-        self._drained.reverse()
+        self._drained._slices.reverse()
         original(self)
 
     return end_phase
@@ -201,11 +201,14 @@ def _never_counted(_original: Any) -> Any:
 
 
 def _queued_twice(original: Any) -> Any:
-    return lambda self, event: original(self, ev.RecordsPolled([*event.records, *event.records]))
+    return lambda self, event: original(self, ev.RecordsPolled([*event.slices, *event.slices]))
 
 
 def _last_dropped(original: Any) -> Any:
-    return lambda self, event: original(self, ev.RecordsPolled(list(event.records)[:-1] or event.records))
+    def polled(self: RegionMember, event: ev.RecordsPolled) -> None:
+        original(self, ev.RecordsPolled([one[:-1] if len(one) > 1 else one for one in event.slices]))
+
+    return polled
 
 
 def _discovered_at_the_end(_original: Any) -> Any:
@@ -240,15 +243,28 @@ def _any_owner(original: Any) -> Any:
 
 
 def _committed_at_once(original: Any) -> Any:
-    def contribution(self: TaskStates, offsets: Any) -> Any:
-        cuts = original(self, offsets)
-        prepared = dict(self._prepared)
-        self._prepared = dict(prepared)
+    def take_cut(self: TaskStates, offsets: Any) -> None:
+        original(self, offsets)
+        cuts, carried = dict(self._cuts), dict(self._carried)
         self.completed(Witness("", 1 << 40))
-        self._prepared = prepared
-        return cuts
+        self._cuts, self._carried = cuts, carried
+
+    return take_cut
+
+
+def _cut_when_contributed(_original: Any) -> Any:
+    def contribution(self: TaskStates) -> Any:
+        return {task: self._cut(task, cut.offsets)[0] for task, (cut, _) in self._cuts.items()}
 
     return contribution
+
+
+def _commit_what_came_since(original: Any) -> Any:
+    def completed(self: RegionMember, sequence: int) -> None:
+        self._cut_positions = self.offsets.positions()
+        original(self, sequence)
+
+    return completed
 
 
 def _held_by_anyone(original: Any) -> Any:
@@ -289,7 +305,7 @@ MUTANTS: dict[str, list[Mutant]] = {
     "the queue is not cleared": [(RegionMember, "_clear", nothing)],
     "a reset does not seek": [(SimConsumer, "seek", nothing)],
     "a reset does not restore": [(world_history.SimHistory, "restore", nothing)],
-    "a reset does not begin the state anew": [(world_history.SimHistory, "reset_initial", nothing)],
+    "a reset does not begin with a new state": [(world_history.SimHistory, "reset_initial", nothing)],
     "a reset seeks to the initial offsets": [(RegionCoordinator, "go_back", _at_the_initial)],
     "an assignment seeks to the initial offsets": [(RegionCoordinator, "take", _at_the_initial)],
     "offsets are one too high": [(OffsetManager, "positions", _shifted(1))],
@@ -305,6 +321,8 @@ MUTANTS: dict[str, list[Mutant]] = {
     "a relaunch is a first life": [(RegionMember, "_on_registered", _first_life_always)],
     "a reset keeps the offsets": [(RegionMember, "_on_went_back", _epoch_of_ours_kept)],
     "committed when contributed": [(RegionMember, "_on_contributed", _commit_when_contributed)],
+    "what came after the cut is in its snapshot": [(TaskStates, "contribution", _cut_when_contributed)],
+    "what came after the cut is committed": [(RegionMember, "_completed", _commit_what_came_since)],
     "committed one more": [(RegionDriver, "_commit", _commit_one_more)],
     "a snapshot lacks the last record": [(world_history.SimHistory, "snapshot", _snapshot_without_the_last)],
     "missing initial offsets are remembered as missing": [
@@ -323,9 +341,12 @@ MUTANTS: dict[str, list[Mutant]] = {
         (coordinator_rules, "report", _keeps_the_barrier),
     ],
     "the first contribution completes": [(coordinator_rules, "contribute", _complete_with_the_first)],
-    "effects are committed whoever owns the task": [(SimSink, "take", _takes_nothing), (SimSink, "commit", _any_owner)],
+    "effects of any owner are committed": [
+        (SimSink, "take", _takes_nothing),
+        (SimSink, "commit", _any_owner),
+    ],
     "effects of a complete checkpoint are dropped": [(TaskStates, "_commit", nothing)],
-    "effects are committed before the checkpoint is complete": [(TaskStates, "contribution", _committed_at_once)],
+    "effects are committed before the checkpoint is complete": [(TaskStates, "take_cut", _committed_at_once)],
     "effects that were collected survive a reset": [(TaskStates, "_forget", nothing)],
     "what another has started is contributed": [(coordinator_rules, "contribute", _held_by_anyone)],
     "a task is started without its state": [(TaskStates, "_restore", nothing)],

@@ -31,7 +31,7 @@ from kohort.testing.simulation.kafka import Violation
 from tests.consistent_region.region_hand import CAUSE, HalfStore, Hand
 from tests.consistent_region.region_rig import P0 as R0
 from tests.consistent_region.region_rig import P1 as R1
-from tests.consistent_region.region_rig import Rig, recs
+from tests.consistent_region.region_rig import Rig, polled, recs
 from tests.consistent_region.task_calls import cuts, offsets, states, task, tasks
 from tests.support.broker_selection import SelectedBroker
 
@@ -212,7 +212,7 @@ def test_what_stays_is_read_on_while_others_move() -> None:
     """A cooperative consumer goes on giving out what it keeps between letting go and the next assignment."""
     rig = Rig(RegionSettings(hand_over=True)).reading(*recs(R0, 0, 1), *recs(R1, 0, 1), starts={R0: 0, R1: 0})
     rig.step(ev.HandedOver(frozenset({R1}), 5, rig.view))
-    rig.step(ev.RecordsPolled([*recs(R0, 2, 3), *recs(R1, 2)]))
+    rig.step(polled(*recs(R0, 2, 3), *recs(R1, 2)))
     assert [(one.partition, one.offset) for one in rig.handle(9)] == [(0, 0), (0, 1), (0, 2), (0, 3)]
     assert rig.member.offsets.next_of(R0) == RegionPosition(4)
 

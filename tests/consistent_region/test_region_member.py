@@ -13,14 +13,15 @@ from kohort.consistent_region.ready import (
     GoBack,
     Polling,
     RequestReset,
+    TakeCut,
 )
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.states import RegionPhase, RegionState
 from kohort.consistent_region.triggers import Manual, OperatorDriven, Periodic
-from tests.consistent_region.region_rig import P0, P1, P2, Rec, Rig, recs
+from tests.consistent_region.region_rig import P0, P1, P2, Rig, columns, polled, recs
 
 S = RegionState
-SMALL = RegionSettings(max_poll_records=1)  # a queue of 100
+SMALL = RegionSettings(max_poll_records=1)  # a queue of 10
 
 
 # --- start and assignment
@@ -39,7 +40,7 @@ def test_a_relaunched_member_takes_nothing_up_before_it_went_back() -> None:
     rig = Rig().subscribed(relaunched=True)
     assert rig.member.state is S.CR_RESET_PENDING
     rig.assigned({P0: 7})
-    rig.step(ev.RecordsPolled(recs(P0, 7, 8)))
+    rig.step(polled(*recs(P0, 7, 8)))
     assert rig.handle() == []
     assert rig.ready().ask == GoBack()
     rig.member = Rig().subscribed(relaunched=True).member
@@ -48,7 +49,7 @@ def test_a_relaunched_member_takes_nothing_up_before_it_went_back() -> None:
     assert rig.member.state is S.RESET_COMPLETE
     rig.assigned({P0: 7})
     assert rig.offsets() == {P0: 7}
-    rig.step(ev.RecordsPolled(recs(P0, 7)))
+    rig.step(polled(*recs(P0, 7)))
     assert rig.handle() == recs(P0, 7)
 
 
@@ -63,7 +64,7 @@ def test_an_assignment_places_every_partition_and_is_counted() -> None:
     assert rig.member.metrics["partitions_assigned"] == 0
     assert rig.member.metrics["partition_rebalances_total"] == 2
     ready = rig.barrier(generation=6)
-    assert isinstance(ready.ask, Contribute)
+    assert isinstance(ready.ask, TakeCut)
     assert dict(ready.ask.offsets) == {}
 
 
@@ -72,7 +73,7 @@ def test_only_a_poll_with_records_leaves_the_clean_states() -> None:
     rig = Rig().subscribed()
     rig.assigned({P0: 0})
     assert rig.step(ev.RecordsPolled(())).state is S.SUBSCRIBED
-    assert rig.step(ev.RecordsPolled(recs(P0, 0))).state is S.RECORDS_FETCHED
+    assert rig.step(polled(*recs(P0, 0))).state is S.RECORDS_FETCHED
 
 
 # --- revocation and loss
@@ -89,7 +90,7 @@ def test_a_revocation_with_nothing_read_needs_no_reset(after_reset: bool) -> Non
     ready = rig.step(ev.PartitionsRevoked(5))
     assert ready.state is before
     assert not isinstance(ready.ask, RequestReset)
-    rig.step(ev.RecordsPolled(recs(P0, 0)))
+    rig.step(polled(*recs(P0, 0)))
     assert rig.member.queued == 0
 
 
@@ -100,7 +101,7 @@ def test_a_revocation_after_records_asks_for_one_reset_and_drops_what_is_queued(
     assert ready.state is S.CR_RESET_PENDING
     assert ready.ask == RequestReset(0, "partitions moved", True, 5)
     assert ready.polling is Polling.THROTTLED  # rebalances must be able to finish
-    rig.step(ev.RecordsPolled(recs(P0, 3)))
+    rig.step(polled(*recs(P0, 3)))
     assert rig.member.queued == 0
     assert rig.handle() == []
 
@@ -134,7 +135,7 @@ def test_a_pending_reset_takes_the_new_assignment_and_seeks_at_its_end() -> None
     ready = rig.went_back({P0: 0, P2: 9}, epoch=1)
     assert ready.state is S.RESET_COMPLETE
     assert rig.offsets() == {P0: 0, P2: 9}
-    rig.step(ev.RecordsPolled(recs(P0, 0, 1)))
+    rig.step(polled(*recs(P0, 0, 1)))
     assert rig.handle(9) == recs(P0, 0, 1)
 
 
@@ -144,7 +145,7 @@ def test_a_loss_asks_for_a_reset_in_every_state_and_commits_nothing(read: bool) 
     rig = Rig().subscribed()
     rig.assigned({P0: 0})
     if read:
-        rig.step(ev.RecordsPolled(recs(P0, 0)))
+        rig.step(polled(*recs(P0, 0)))
     ready = rig.step(ev.PartitionsLost(5))
     assert isinstance(ready.ask, RequestReset)
     assert ready.ask.forced
@@ -174,12 +175,12 @@ def test_partitions_that_come_without_a_revocation_are_a_reason_to_reset() -> No
 @pytest.mark.proves("CR-36", "CR-83")
 def test_what_is_submitted_after_its_partition_went_leaves_no_trace_in_the_offsets() -> None:
     rig = Rig().reading()
-    record = rig.member.take(rig.now)
+    record = rig.member.take(rig.now, 1)
     assert record is not None
     rig.step(ev.PartitionsRevoked(5))
     rig.assigned({P2: 0}, generation=6)
     assert not isinstance(rig.step(ev.ResetGranted(rig.view)).ask, GoBack)  # not while the permit is out
-    rig.member.submitted(record, rig.now)
+    rig.member.submitted(record, 1, rig.now)
     ready = rig.ready()
     assert [one.kind for one in ready.notices] == ["late_submission"]
     assert ready.ask == GoBack()
@@ -193,7 +194,7 @@ def test_a_record_that_the_state_holds_already_is_never_handed_out() -> None:
     assert isinstance(rig.ready().ask, RequestReset)
 
 
-# --- asking
+# --- requests
 
 
 @pytest.mark.proves("CR-29")
@@ -235,33 +236,39 @@ def test_a_stopped_region_stops_its_members() -> None:
 @pytest.mark.proves("CR-37", "CR-38", "I4", "I12")
 def test_a_periodic_drain_sets_the_queue_aside_and_brings_it_back_in_order() -> None:
     rig = Rig(RegionSettings(commit_point="drain")).reading(*recs(P0, 0, 1, 2, 3))
-    record = rig.member.take(rig.now)
+    record = rig.member.take(rig.now, 1)
     assert record is not None
     ready = rig.barrier()
     assert (ready.phase, ready.polling) == (RegionPhase.DRAINING, Polling.STOPPED)
     assert not isinstance(ready.ask, Contribute)  # a record is in flight
     assert ready.commit is None
-    rig.member.submitted(record, rig.now)
+    rig.member.submitted(record, 1, rig.now)
     ready = rig.ready()
     assert ready.phase is RegionPhase.DRAINED
     assert dict(ready.commit or {}) == {P0: RegionPosition(1), P1: RegionPosition(0)}
-    assert isinstance(ready.ask, Contribute)
+    assert isinstance(ready.ask, TakeCut)
     assert dict(ready.ask.offsets) == {P0: RegionPosition(1), P1: RegionPosition(0)}
     assert rig.ready().commit is None  # once
-    assert rig.step(ev.Contributed(rig.view)).phase is RegionPhase.AWAITING
     assert rig.handle() == []
-    assert rig.ready().polling is Polling.STOPPED
+    ready = rig.step(ev.CutTaken())
+    assert (ready.phase, ready.polling) == (RegionPhase.WRITING, Polling.FULL)
+    assert not isinstance(ready.ask, Contribute)  # the snapshots are not written yet
+    assert ready.wake_at == rig.now
+    assert rig.handle() == recs(P0, 1)
+    assert isinstance(rig.step(ev.SnapshotsWritten()).ask, Contribute)
+    assert rig.handle() == recs(P0, 2)
+    assert rig.step(ev.Contributed(rig.view)).phase is RegionPhase.AWAITING
     ready = rig.sees(barrier=None, newest=1)
     assert (ready.phase, ready.polling) == (RegionPhase.OPEN, Polling.THROTTLED)
     assert ready.commit is None
-    assert rig.handle(9) == recs(P0, 1, 2, 3)
+    assert rig.handle(9) == recs(P0, 3)
 
 
 @pytest.mark.proves("CR-48", "CR-79")
 def test_full_speed_comes_back_with_the_first_permit() -> None:
     rig = Rig().reading()
     rig.barrier()
-    rig.step(ev.Contributed(rig.view))
+    rig.contributed()
     assert rig.sees(barrier=None, newest=1).polling is Polling.THROTTLED
     rig.handle()
     assert rig.ready().polling is Polling.FULL
@@ -272,7 +279,8 @@ def test_offsets_are_committed_when_the_checkpoint_is_complete_and_not_before() 
     rig = Rig().reading()
     rig.handle(2)
     assert rig.barrier().commit is None
-    assert rig.step(ev.Contributed(rig.view)).commit is None
+    assert rig.contributed().commit is None
+    assert rig.handle() == recs(P0, 2)  # is in the next checkpoint
     assert dict(rig.sees(barrier=None, newest=1).commit or {}) == {P0: RegionPosition(2), P1: RegionPosition(0)}
 
 
@@ -280,7 +288,7 @@ def test_a_checkpoint_that_others_gave_up_costs_nothing() -> None:
     rig = Rig().reading()
     rig.handle(1)
     rig.barrier()
-    rig.step(ev.Contributed(rig.view))
+    rig.contributed()
     ready = rig.sees(barrier=None)
     assert ready.state is S.RECORDS_FETCHED
     assert ready.commit is None
@@ -295,7 +303,7 @@ def test_an_operator_driven_member_waits_with_its_queue_where_it_is() -> None:
     assert not rig.consistent()
     rig.barrier()
     assert rig.member.queued == 3
-    rig.step(ev.Contributed(rig.view))
+    rig.contributed()
     rig.sees(barrier=None, newest=1)
     assert rig.consistent()
     assert rig.handle(9) == recs(P0, 2, 3)
@@ -303,7 +311,7 @@ def test_an_operator_driven_member_waits_with_its_queue_where_it_is() -> None:
     rig.assigned({P0: 0}, generation=6)
     rig.went_back({P0: 2}, epoch=1)
     assert rig.consistent()
-    rig.step(ev.RecordsPolled(recs(P0, 2, 3, 4)))
+    rig.step(polled(*recs(P0, 2, 3, 4)))
     assert rig.handle(9) == recs(P0, 2, 3)  # counted from 0 again
 
 
@@ -325,7 +333,7 @@ def test_a_manual_region_takes_checkpoints_when_told_and_never_else() -> None:
     assert rig.ready().ask == BeginCheckpoint(0)
     assert rig.handle() == []
     rig.barrier()
-    rig.step(ev.Contributed(rig.view))
+    rig.contributed()
     rig.sees(barrier=None, newest=1)
     assert rig.consistent()
 
@@ -336,7 +344,7 @@ def test_a_period_begins_where_the_last_checkpoint_ended() -> None:
     assert not isinstance(rig.ready().ask, BeginCheckpoint)
     rig.now += 2.0
     assert rig.ready().ask == BeginCheckpoint(0)
-    rig.sees(age_s=5.0)  # nobody gave a barrier: asked again, but not at once
+    rig.sees(age_s=5.0)  # there was no barrier: requested again, but not at once
     assert not isinstance(rig.ready().ask, BeginCheckpoint)
     rig.now += 0.1
     assert rig.ready().ask == BeginCheckpoint(0)
@@ -346,7 +354,7 @@ def test_a_period_begins_where_the_last_checkpoint_ended() -> None:
 def test_a_drain_that_takes_too_long_resets_the_region_and_counts() -> None:
     rig = Rig(RegionSettings(drain_timeout_s=30.0)).reading()
     rig.barrier()
-    rig.step(ev.Contributed(rig.view))
+    rig.contributed()
     rig.now += 30.0
     ready = rig.ready()
     assert ready.state is S.CR_RESET_PENDING
@@ -361,10 +369,13 @@ def test_drain_times_are_kept_in_milliseconds() -> None:
     rig = Rig().reading()
     for sequence, took_s in ((1, 0.25), (2, 0.1)):
         rig.barrier(sequence)
-        rig.step(ev.Contributed(rig.view))
         rig.now += took_s
+        rig.contributed()
+        rig.now += 1.0
         rig.sees(barrier=None, newest=sequence)
-    assert (rig.member.metrics["drain_ms_last"], rig.member.metrics["drain_ms_max"]) == (100, 250)
+    metrics = rig.member.metrics
+    assert (metrics["drain_ms_last"], metrics["drain_ms_max"]) == (100, 250)
+    assert (metrics["checkpoint_ms_last"], metrics["checkpoint_ms_max"]) == (1_100, 1_250)
 
 
 @pytest.mark.proves("CR-41")
@@ -373,7 +384,7 @@ def test_nothing_owned_commits_nothing_and_still_contributes() -> None:
     rig.assigned({})
     ready = rig.barrier()
     assert ready.commit is None
-    assert isinstance(ready.ask, Contribute)
+    assert isinstance(ready.ask, TakeCut)
 
 
 @pytest.mark.proves("CR-43")
@@ -411,7 +422,7 @@ def test_a_checkpoint_without_us_voids_what_we_have() -> None:
 def test_a_newer_epoch_is_followed_in_the_middle_of_a_drain() -> None:
     rig = Rig().reading()
     rig.barrier()
-    rig.step(ev.Contributed(rig.view))
+    rig.contributed()
     ready = rig.sees(epoch=1, barrier=None)
     assert (ready.state, ready.phase, ready.ask) == (S.CR_RESET_PENDING, RegionPhase.OPEN, GoBack())
 
@@ -421,9 +432,9 @@ def test_a_newer_epoch_is_followed_in_the_middle_of_a_drain() -> None:
 
 @pytest.mark.proves("CR-80", "I13")
 def test_a_full_queue_pauses_and_a_half_empty_one_resumes() -> None:
-    rig = Rig(SMALL).reading(*recs(P0, *range(100)))
+    rig = Rig(SMALL).reading(*recs(P0, *range(10)))
     assert rig.ready().paused
-    rig.handle(49)
+    rig.handle(4)
     assert rig.ready().paused
     rig.handle(1)
     assert not rig.ready().paused
@@ -441,9 +452,9 @@ def test_short_memory_pauses_too() -> None:
 
 @pytest.mark.proves("CR-81")
 def test_what_does_not_fit_back_is_fatal() -> None:
-    rig = Rig(SMALL).reading(*recs(P0, *range(100)))
+    rig = Rig(SMALL).reading(*recs(P0, *range(10)))
     rig.barrier()
-    rig.step(ev.RecordsPolled(recs(P1, 0, 1)))  # a driver that polls though told to stop
+    rig.step(polled(*recs(P1, 0, 1)))  # a driver that polls though it is to stop
     ready = rig.sees(barrier=None)
     assert isinstance(ready.fatal, RegionError)
 
@@ -470,11 +481,11 @@ def test_poll_errors_by_kind() -> None:
 @pytest.mark.proves("CR-83")
 def test_one_permit_at_a_time_and_back_on_errors_too() -> None:
     rig = Rig().reading()
-    record = rig.member.take(rig.now)
+    record = rig.member.take(rig.now, 1)
     assert record is not None
-    assert rig.member.take(rig.now) is None
+    assert rig.member.take(rig.now, 1) is None
     with pytest.raises(RegionError, match="no permit"):
-        rig.member.submitted(Rec("t", 0, 1), rig.now)
+        rig.member.submitted(columns(recs(P0, 1)), 1, rig.now)
     rig.member.failed(record, KohortError("handler"), rig.now)
     assert not rig.member.permit_out
     assert rig.ready().fatal is not None
@@ -496,4 +507,4 @@ def test_rebalances_ask_for_forced_resets_again_and_again() -> None:
         assert ready.ask.forced
         rig.assigned({P0: 0}, generation=generation + 1)
         rig.went_back({P0: 0}, epoch=rig.view.epoch + 1)
-        assert rig.step(ev.RecordsPolled(recs(P0, 0))).state is S.RECORDS_FETCHED
+        assert rig.step(polled(*recs(P0, 0))).state is S.RECORDS_FETCHED

@@ -1,4 +1,4 @@
-"""Sinks: whatever dies, and wherever, each record's effect is outside exactly once."""
+"""Sinks: each record's effect is outside exactly once, after any death at any place."""
 
 import itertools
 import sqlite3
@@ -120,13 +120,13 @@ class BurningKafkaSink(KafkaSink):
         super().__init__(bootstrap, topic, linger_ms=0)
         self._fuse = fuse
 
-    def _transact(self, due: DueEffects, at: Witness, member: ConsumerGroupMetadata | None) -> None:
+    def _transact(self, due: DueEffects, *arguments: Any) -> None:
         self._fuse.burn()
         producer = self._producers[due.task]
         send_offsets = producer.send_offsets
         try:
             producer.send_offsets = self._burning(send_offsets)  # type: ignore[method-assign]
-            super()._transact(due, at, member)
+            super()._transact(due, *arguments)
         finally:
             producer.send_offsets = send_offsets  # type: ignore[method-assign]
         self._fuse.burn()
@@ -168,7 +168,8 @@ class Effects:
         self.states.close()
 
     def snapshot(self, at: Positions) -> bytes:
-        return self.states.contribution({T0: at})[T0].state
+        self.states.take_cut({T0: at})
+        return self.states.contribution()[T0].state
 
     def completed(self) -> None:
         self.states.completed(Witness(LINEAGE, self.books.complete[-1][2]))
@@ -749,7 +750,7 @@ def test_records_come_back_as_they_were_and_torn_ones_never(records: list[Any]) 
             found = list(unpacked_records(data[:cut]))
         except ResetFailedError:
             continue
-        assert found == records[: len(found)]  # cut between two records: the frame around it tells
+        assert found == records[: len(found)]  # cut between two records: the frame around it shows it
 
 
 def test_what_cannot_work_is_refused_at_once() -> None:

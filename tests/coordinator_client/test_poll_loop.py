@@ -10,7 +10,7 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.fetch import fetch_collector
-from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch
+from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
 from kohort.fastpath import CorruptRecord, DecompressionLimit, RecordColumns, decode, encode
 from kohort.fastpath._fetch import slice_end
 

@@ -2,9 +2,9 @@
 
 A page is Markdown. A fence of `python` runs in the page's own interpreter, which keeps its names from block to block. A
 fence of `console` holds commands after "$ " and their output. A fence of `text` right below a block of `python` is its
-output, in which "..." stands for any text. An HTML comment above a fence changes how it runs:
+output, in which "..." stands for any text. A fence with title="NAME" is written to NAME in the page's folder. An HTML
+comment above a fence changes how it runs:
 
-    <!-- file: NAME -->     the block is written to NAME in the page's folder
     <!-- endless: -->       the block is interrupted, as by Ctrl-C, once it has printed the output shown
     <!-- needs: NAME -->    the block needs NAME, such as a cloud account: it is compiled and not run
 """
@@ -32,8 +32,8 @@ END = b"\0"
 STDERR = "stderr.txt"
 
 _FENCE = re.compile(
-    r"(?:^<!-- (?P<verb>file|needs|endless):(?P<noun>[^\n]*?) -->\n+)?"
-    r"^```(?P<language>[a-z]+)[^\n]*\n(?P<text>.*?)^```$",
+    r"(?:^<!-- (?P<verb>needs|endless):[^\n]*? -->\n+)?"
+    r'^```(?P<language>[a-z]+)(?: title="(?P<file>[^"\n]+)")?\n(?P<text>.*?)^```$',
     re.DOTALL | re.MULTILINE,
 )
 
@@ -54,13 +54,13 @@ for line in sys.stdin:
 
 
 class Block(NamedTuple):
-    """One fence. `line`: of its first line of text, from 1."""
+    """One fence. `line`: of its first line of text, from 1. `file`: the title, the name of the file to write."""
 
     language: str
     text: str
     line: int
     verb: str | None = None
-    noun: str | None = None
+    file: str | None = None
 
 
 class PageError(AssertionError):
@@ -71,7 +71,7 @@ def blocks_of(page: str) -> list[Block]:
     found = []
     for match in _FENCE.finditer(page):
         line = page.count("\n", 0, match.start("text")) + 1
-        found.append(Block(match["language"], match["text"], line, match["verb"], match["noun"]))
+        found.append(Block(match["language"], match["text"], line, match["verb"], match["file"]))
     return found
 
 
@@ -133,9 +133,8 @@ class PageRun:
                     needing += 1
                     if block.language == "python":
                         compile(block.text, str(self._path), "exec")
-                elif block.verb == "file":
-                    assert block.noun is not None
-                    (self._folder / block.noun.strip()).write_text(self._here(block.text))
+                elif block.file is not None:
+                    (self._folder / block.file).write_text(self._here(block.text))
                 elif block.language == "python":
                     ran += 1
                     self._run_python(block, shown_output(page, blocks, number))

@@ -60,7 +60,7 @@ def test_each_metric_of_the_board_and_of_the_alerts_is_exposed(registry: Collect
 
 def files_of(page: str) -> dict[str, str]:
     """The files that a recipe writes."""
-    return {(one.noun or "").strip(): one.text for one in blocks_of((RECIPES / page).read_text()) if one.verb == "file"}
+    return {one.file: one.text for one in blocks_of((RECIPES / page).read_text()) if one.file is not None}
 
 
 @pytest.fixture

@@ -1,12 +1,14 @@
 """Topics that other clients' producers wrote, in every codec: ours reads from the broker what their own consumers read.
 
-And layouts that none of those here writes but others do (franz-go, Sarama, older librdkafka): frames of the codecs with
-other headers, several blocks, checksums or members, and timestamps that go back.
+Other layouts are those of franz-go, Sarama and older librdkafka. Their frames of codecs have other headers, several
+blocks, checksums or members. Timestamps go back.
 """
 
 import asyncio
 import gzip
 import os
+import random
+import re
 import subprocess
 import time
 from collections.abc import Callable
@@ -21,7 +23,7 @@ import zstandard
 
 from kohort import Consumer, TopicPartition
 from kohort.fastpath import Codec, decode, encode
-from kohort.fastpath.compression import XERIAL_MAGIC
+from kohort.fastpath.compression import CODECS, LEGACY_LZ4, XERIAL_MAGIC, Compression
 from kohort.testing import jars
 from kohort.testing.jdk import java
 from tests.coordinator_client.consumer_helpers import read
@@ -31,6 +33,7 @@ from tests.support.broker_selection import SelectedBroker
 
 MakeTopic = Callable[..., str]
 FIRST_MS = 1_700_000_000_000
+PLAIN = b" ".join(b"value %d" % number for number in range(200))
 HEADERS = [("trace", b"1"), ("empty", b""), ("null", None), ("trace", b"2")]
 
 
@@ -240,3 +243,44 @@ def test_frames_as_yet_other_clients_write_them(layout: str) -> None:
     columns = decode(bytes(data))
     assert [New(one.key, one.value, one.timestamp_ms, list(one.headers)) for one in columns] == NEW
     assert records_jvm().read(bytes(data))[:-9] == expected(columns)
+
+
+def test_zstd_frames_of_a_kept_context_are_whole_and_have_zstds_own_level() -> None:
+    numbers = random.Random(1)
+    for count in (10_000, 1, 100):
+        plain = b" ".join(b"value %d" % numbers.randrange(1000) for _ in range(count))
+        packed = CODECS[Codec.ZSTD].compress(memoryview(plain), None)
+        assert bytes(cramjam.zstd.decompress(packed)) == plain
+        assert packed == CODECS[Codec.ZSTD].compress(plain, None)
+        assert len(packed) - len(CODECS[Codec.ZSTD].compress(plain, 3)) in range(-8, 9)
+
+
+UNCOMMON: dict[str, tuple[Compression, bytes]] = {
+    "lz4, Kafka's clients": (CODECS[Codec.LZ4], CODECS[Codec.LZ4].compress(PLAIN, None)),
+    "lz4, magic 0": (LEGACY_LZ4, lz4_frame(PLAIN)),
+    "gzip, members": (CODECS[Codec.GZIP], b"".join(map(gzip.compress, re.findall(b".{1,50}", PLAIN)))),
+}
+
+
+@pytest.mark.parametrize("layout", [*LAYOUTS, *UNCOMMON])
+def test_cramjam_writes_into_no_memoryview_which_it_refuses_without_a_gil(
+    monkeypatch: pytest.MonkeyPatch, layout: str
+) -> None:
+    def guarded(real: Callable[..., int]) -> Callable[..., int]:
+        def into(source: Any, target: Any, **options: Any) -> int:
+            assert not isinstance(target, memoryview)
+            return real(source, target, **options)
+
+        return into
+
+    for library in (cramjam.gzip, cramjam.snappy, cramjam.lz4, cramjam.zstd):
+        for name in [name for name in dir(library) if name.startswith("decompress") and name.endswith("_into")]:
+            monkeypatch.setattr(library, name, guarded(getattr(library, name)))
+    if layout in LAYOUTS:
+        codec, compress = LAYOUTS[layout]
+        compression, packed = CODECS[codec], compress(PLAIN)
+    else:
+        compression, packed = UNCOMMON[layout]
+    target = bytearray(len(PLAIN))
+    assert compression.decompress_into(memoryview(packed), target) == len(PLAIN)
+    assert target == PLAIN

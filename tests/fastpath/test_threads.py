@@ -5,19 +5,23 @@ import sysconfig
 import threading
 from collections.abc import Callable
 from importlib import import_module
+from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
+import kohort
 from kohort.fastpath import RecordColumns, decode, encode
 from kohort.fastpath._encode import BatchBuilder, seal
 from kohort.fastpath._memory import Block
 
-EXTENSIONS = (
-    *(f"kohort.fastpath._{name}" for name in ("codec", "memory", "store", "bytes_column", "headers", "columns")),
-    *(f"kohort.fastpath._{name}" for name in ("records", "encode", "rows")),
-    "kohort.assignors._balance",
-    "kohort.network._guard",
+SUFFIX = EXTENSION_SUFFIXES[0]
+HOME = Path(kohort.__path__[0])
+EXTENSIONS = sorted(
+    ".".join(("kohort", *path.relative_to(HOME).parent.parts, path.name.removesuffix(SUFFIX)))
+    for depth in ("*", "*/*")
+    for path in HOME.glob(f"{depth}/*{SUFFIX}")
 )
 THREADS, ROUNDS, RECORDS = 4, 50, 500
 CODECS = ("none", *(("gzip", "snappy", "lz4", "zstd") if find_spec("cramjam") else ()))

@@ -71,7 +71,7 @@ def test_many_records_without_acknowledgement_are_all_written() -> None:
             producer.flush(PATIENCE_S)
             assert producer.buffered_bytes == 0
             producer.send("t", b"last").result(PATIENCE_S)
-        assert producer.metrics()["connections_ended_total"] == 0
+        assert producer.metrics()["connection_close_total"] == 0
 
 
 def test_under_acks_1_a_lost_response_doubles_a_record_which_idempotence_prevents() -> None:

@@ -1,8 +1,10 @@
 """Keys go where Java's and librdkafka's producers send them: held against the one's jar and the other's library."""
 
+import asyncio
 import os
 import random
 import subprocess
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,16 +12,19 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from kohort import Producer
+from kohort import AsyncProducer, Producer
 from kohort.fastpath._rows import BytesRows, grouped, spread
+from kohort.network.errors import ConfigError
+from kohort.producer import PartitionerError, ProducerConfig
 from kohort.producer.partitioner import crc32, murmur2
 from kohort.producer.producer_settings import Partitioner
-from kohort.testing import jars
+from kohort.testing import FakeBroker, jars
 from kohort.testing.jdk import java
 from tests.producer.test_producer_machine import ready
 from tests.support.broker_selection import SelectedBroker
 
 MakeTopic = Callable[..., str]
+LIMIT_S = 60.0
 KEYS = 5_000
 
 
@@ -92,7 +97,7 @@ def test_rows_are_grouped_by_partition_in_their_order() -> None:
 def test_without_a_key_one_partition_is_kept_until_its_batch_is_closed() -> None:
     world = ready(partitions=10, batch_bytes=100_000)
     accumulator = world.core.accumulator
-    accumulator._led = lambda topic: [3, 5]  # type: ignore[method-assign]
+    accumulator._available = lambda topic, now: [3, 5]  # type: ignore[method-assign]
 
     def sent() -> int:
         batch = world.send(b"x")
@@ -128,3 +133,152 @@ def test_lying_columns_are_refused() -> None:
         BytesRows(offsets, b"x" * 9, count=4)
     with pytest.raises(ValueError, match="bitmap"):
         BytesRows(offsets[:8], b"xxx", b"", count=1)
+
+
+# --- by name
+
+
+@pytest.mark.parametrize(
+    ("properties", "named"),
+    [
+        ({}, "murmur2"),
+        ({"partitioner": "consistent_random"}, "crc32"),
+        ({"partitioner": "murmur2_random"}, "murmur2"),
+        ({"partitioner.class": "org.apache.kafka.clients.producer.UniformStickyPartitioner"}, "uniform_sticky"),
+        ({"partitioner.ignore.keys": "true"}, "uniform_sticky"),
+        ({"partitioner.ignore.keys": "false"}, "murmur2"),
+        ({"partitioner.ignore.keys": True, "partitioner": max}, max),
+    ],
+)
+def test_other_clients_names_are_known(properties: dict[str, Any], named: object) -> None:
+    assert ProducerConfig.from_kafka({"bootstrap.servers": "b:1", **properties}).partitioner == named
+
+
+@pytest.mark.parametrize(
+    "properties", [{"partitioner": "murmur3"}, {"partitioner": 3}, {"partitioner.ignore.keys": "perhaps"}]
+)
+def test_no_other_partitioner_is_accepted(properties: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError):
+        ProducerConfig.from_kafka({"bootstrap.servers": "b:1", **properties})
+
+
+def test_uniform_sticky_ignores_keys_in_rows_and_columns() -> None:
+    keys = random_keys(50)
+    table = pa.table({"key": keys, "value": keys})
+    with FakeBroker(topics={"t": 8}) as fake, Producer(fake.bootstrap, partitioner="uniform_sticky") as producer:
+        rows = [producer.send("t", b"", key=key) for key in keys]
+        producer.flush(LIMIT_S)
+        assert len({delivery.result(LIMIT_S).partition for delivery in rows}) == 1
+        assert list(producer.send_arrow("t", table).result(LIMIT_S).values()) == [50]
+
+
+# --- by a function
+
+
+def by_length(_topic: str, _key: bytes | None, value: bytes | None, partitions: int) -> int | None:
+    return len(value) % partitions if value else None
+
+
+def test_a_function_chooses_for_rows_columns_and_tasks() -> None:
+    values = [b"x" * size for size in (1, 2, 3, 9, 11)]
+    expected = [len(value) % 4 for value in values]
+    table = pa.table({"value": pa.array(values, pa.large_binary())})
+    text = pa.table({"key": ["k"] * 5, "value": [value.decode() for value in values]})
+    with FakeBroker(topics={"t": 4}) as fake:
+        with Producer(fake.bootstrap, partitioner=by_length) as producer:
+            sent = [producer.send("t", value) for value in values]
+            assert [delivery.result(LIMIT_S).partition for delivery in sent] == expected
+            assert producer.send("t", b"x", partition=3).result(LIMIT_S).partition == 3
+            for data in (table, text):
+                counts = producer.send_arrow("t", data).result(LIMIT_S)
+                assert {place.partition: count for place, count in counts.items()} == Counter(expected)
+
+        async def send() -> list[int]:
+            async with AsyncProducer(fake.bootstrap, partitioner=by_length) as producer:
+                return [(await (await producer.send("t", value))).partition for value in values]
+
+        assert asyncio.run(send()) == expected
+
+
+def test_none_of_a_function_is_sticky() -> None:
+    with FakeBroker(topics={"t": 40}) as fake, Producer(fake.bootstrap, partitioner=lambda *_: None) as producer:
+        sent = [producer.send("t", b"x", key=b"%d" % number) for number in range(30)]
+        counts = producer.send_arrow("t", pa.table({"key": [b"a", b"b"], "value": [b"x"] * 2})).result(LIMIT_S)
+        assert len({delivery.batch.partition for delivery in sent}) == 1
+        assert list(counts.values()) == [2]
+
+
+@pytest.mark.parametrize("returned", [-1, 4, 1 << 40, "1", 1.0, True, object()])
+def test_a_function_that_gives_no_partition_is_one_clear_error(returned: Any) -> None:
+    with FakeBroker(topics={"t": 4}) as fake, Producer(fake.bootstrap, partitioner=lambda *_: returned) as producer:
+        for send in (producer.send, lambda topic, value: producer.send_arrow(topic, pa.table({"value": [value]}))):
+            with pytest.raises(PartitionerError, match=r"returned .* and the topic has 4 partitions"):
+                send("t", b"x")
+        assert producer.send("t", b"x", partition=0).result(LIMIT_S).offset == 0
+
+
+def test_a_function_that_raises_is_one_clear_error_with_its_cause() -> None:
+    empty: dict[str, int] = {}
+    with FakeBroker(topics={"t": 4}) as fake, Producer(fake.bootstrap, partitioner=lambda *_: empty["k"]) as producer:
+        with pytest.raises(PartitionerError, match="the partitioner raised KeyError: 'k'") as raised:
+            producer.send("t", b"x")
+        assert isinstance(raised.value.__cause__, KeyError)
+        assert raised.value.place == {"topic": "t"}
+
+
+# --- adaptive
+
+
+def chosen(world: Any, times: int = 300) -> Counter[int]:
+    accumulator = world.core.accumulator
+    found: Counter[int] = Counter()
+    for _ in range(times):
+        accumulator.open.topic("t").stick_to(-1)
+        found[accumulator.sticky("t", 3, world.now)] += 1
+    return found
+
+
+@pytest.mark.parametrize("adaptive", [True, False])
+def test_partitions_with_long_queues_are_chosen_less_often(adaptive: bool) -> None:
+    world = ready(adaptive_partitioning=adaptive)
+    for _ in range(9):
+        world.send(b"x" * 120, 0)
+    found = chosen(world)
+    assert (found[0] < 40) == adaptive  # 1 of 21, or a third
+    assert min(found[1], found[2]) > 60
+
+
+def test_a_broker_that_takes_no_batch_for_too_long_is_avoided() -> None:
+    world = ready(nodes=3, availability_timeout_ms=500, adaptive_partitioning=False, max_in_flight=1, linger_ms=0)
+    world.send(b"x" * 120, 0)
+    world.turn()
+    world.send(b"y" * 120, 0)
+    world.turn()  # the broker of partition 0 does not respond to the first
+    assert set(chosen(world)) == {0, 1, 2}
+    world.now += 0.6
+    assert set(chosen(world)) == {1, 2}
+    world.calm()
+    assert set(chosen(world)) == {0, 1, 2}
+    world.send(b"x" * 120, 0)
+    world.now += 0.6
+    assert set(chosen(world)) == {0, 1, 2}  # it has not been tried
+
+
+# --- topics that grow
+
+
+def test_records_for_a_named_partition_take_the_fast_way() -> None:
+    world = ready()
+    assert world.core.accumulator.open.append("t", None, b"x", None, 1, None) is None
+    world.send(b"x", 1)
+    assert world.core.accumulator.open.append("t", None, b"x", None, 1, None) is not None
+
+
+def test_a_record_for_a_partition_that_is_new_enters_the_open_batches_of_all() -> None:
+    world = ready()
+    world.send(b"x")
+    accumulator = world.core.accumulator
+    accumulator.chosen("t", 900, None, 899, world.now)
+    batches = accumulator.open.topic("t")
+    assert batches is not None
+    assert batches.partitions == 900

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from tests.spark_jvm.cases import CASES
-from tests.spark_jvm.page import BEYOND, differences
+from tests.spark_jvm.page import BEYOND, CHECKPOINTS, differences
 
 PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 
@@ -15,8 +15,9 @@ def test_every_difference_is_on_the_page_and_no_other() -> None:
     assert told == wanted
 
 
-def test_what_differs_beyond_the_reads_is_on_the_page() -> None:
+def test_what_the_reads_do_not_show_is_on_the_page() -> None:
     assert BEYOND in PAGE
+    assert CHECKPOINTS in PAGE
 
 
 def test_every_mistake_is_on_the_page() -> None:

@@ -25,12 +25,15 @@ Outcomes = dict[str, Outcome]
 
 
 @pytest.fixture(scope="session")
-def names() -> Iterator[dict[str, str]]:
+def bootstrap() -> Iterator[str]:
+    with RealBroker(version=wanted_version(), properties=dict(BROKER)) as broker:
+        yield broker.bootstrap
+
+
+@pytest.fixture(scope="session")
+def names(bootstrap: str) -> Iterator[dict[str, str]]:
     """The values of `$name`."""
-    with (
-        RealBroker(version=wanted_version(), properties=dict(BROKER)) as broker,
-        world(broker.bootstrap, f"w{uuid.uuid4().hex[:6]}") as found,
-    ):
+    with world(bootstrap, f"w{uuid.uuid4().hex[:6]}") as found:
         yield found
 
 
@@ -47,18 +50,20 @@ def outcomes(names: dict[str, str], tmp_path_factory: pytest.TempPathFactory) ->
 
 
 def _run(source: str, pyspark: str, names: Path) -> Outcomes:
-    KEPT.mkdir(parents=True, exist_ok=True)
     out = KEPT / f"{source}-{pyspark}.json"
-    with_jars = ",".join(map(str, jars.spark_connector(pyspark))) if source == "kafka" else ""
-    command = [str(python_with(pyspark)), "-m", "tests.spark_jvm.session", source, str(names), str(out)]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    # Spark forks a Python for each step of a query; where bytecode may not be kept, each would compile kohort anew.
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    log = out.with_suffix(".log")
-    with log.open("w") as said:
-        done = subprocess.run(
-            [*command, with_jars], cwd=ROOT, env=environment, stdout=said, stderr=said, timeout=SESSION_TIMEOUT_S
-        )
-    if done.returncode:
-        raise RuntimeError(f"the session of {source} on PySpark {pyspark} ended with {log.read_text()[-3000:]}")
+    run_session("session", source, pyspark, str(names), str(out), log=out.with_suffix(".log"))
     return {name: Outcome(**fields) for name, fields in json.loads(out.read_text()).items()}
+
+
+def run_session(module: str, source: str, pyspark: str, *arguments: str, log: Path) -> None:
+    """A module of this folder with a source, its arguments and the jars, on a version of PySpark."""
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with_jars = ",".join(map(str, jars.spark_connector(pyspark))) if source == "kafka" else ""
+    command = [str(python_with(pyspark)), "-m", f"tests.spark_jvm.{module}", source, *arguments, with_jars]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
+    # Spark forks a Python for each step of a query; where bytecode may not be kept, each would compile kohort again.
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    with log.open("w") as said:
+        done = subprocess.run(command, cwd=ROOT, env=environment, stdout=said, stderr=said, timeout=SESSION_TIMEOUT_S)
+    if done.returncode:
+        raise RuntimeError(f"{module} of {source} on PySpark {pyspark} ended with {log.read_text()[-3000:]}")

@@ -22,9 +22,32 @@ HEAD = """# Moving from Spark's Kafka connector
 Made by `python -m tests.spark_jvm.page` from a run of `make test-spark-jvm`. [Another page](spark-cluster.md) describes
 the deployment to a cluster.
 
+Start a broker at `localhost:9092` and install `kohort[spark]`. Only the name of the format is another one, and no
+`--packages` is needed:
+
 ```python
-kohort.spark.register(spark)
-spark.read.format("kohort")        # instead of "kafka"; and no --packages
+from pyspark.sql import SparkSession
+
+from kohort import Admin, Producer
+from kohort.spark import register
+
+with Admin("localhost:9092") as admin, Producer("localhost:9092") as producer:
+    admin.create_topic("moved-to-kohort", partitions=2)
+    producer.send("moved-to-kohort", b"value", key=b"key")
+
+spark = SparkSession.builder.master("local[1]").getOrCreate()
+register(spark)
+options = {{"kafka.bootstrap.servers": "localhost:9092", "subscribe": "moved-to-kohort"}}
+spark.read.format("kohort").options(**options).load().select("topic", "offset").show()
+spark.stop()
+```
+
+```text
++---------------+------+
+|          topic|offset|
++---------------+------+
+|moved-to-kohort|     0|
++---------------+------+
 ```
 
 Options, defaults, columns and rows are those of Spark's own connector. {reads} reads go through that connector
@@ -63,6 +86,17 @@ it has no effect |
 After `register`, `spark.sql.python.filterPushdown.enabled` must stay `true`. Otherwise Spark refuses every read.
 """
 
+CHECKPOINTS = """## Checkpoints
+
+A stream can change its connector and keep its checkpoint, from Spark's own to kohort and back. Both log the same
+offsets. Stop the query, change its format, and start it with the same `checkpointLocation`. A batch that one connector
+has begun is repeated by the other, with the same records. `kohort` on PySpark 4.3.0 reads on from a checkpoint of
+4.0.0, and Spark's connector 4.0.0 from that one. `make test-spark-jvm` runs these moves.
+
+- The position in a checkpoint comes before `startingOffsets`.
+- A stream with `group=` logs other offsets. A stream without it refuses them, as Spark's connector does.
+"""
+
 MISTAKES = """## Errors
 
 Both refuse these reads. Spark's connector raises some errors on the driver, and some in a failed task. `kohort` raises
@@ -88,7 +122,7 @@ def page(theirs: Outcomes, ours: Outcomes) -> str:
         differ=len(differ),
     )
     table = _differences(differ, theirs, ours)
-    return "\n".join([head, *table, "", BEYOND, MISTAKES, *_mistakes(refused, theirs, ours), ""])
+    return "\n".join([head, *table, "", BEYOND, CHECKPOINTS, MISTAKES, *_mistakes(refused, theirs, ours), ""])
 
 
 def _differences(cases: list[Case], theirs: Outcomes, ours: Outcomes) -> Iterator[str]:

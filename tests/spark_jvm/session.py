@@ -28,6 +28,21 @@ _OURS = re.compile(r"^[ \t]*(?:kohort\.[\w.]+: .*)$", re.MULTILINE)
 
 
 def main(source: str, names: str, out: str, jars: str = "") -> None:
+    spark = session(source, jars)
+    known = json.loads(Path(names).read_text())
+    chosen = set(filter(None, os.environ.get("KOHORT_SPARK_CASES", "").split(";")))
+    outcomes = {}
+    for case in CASES:
+        if not chosen or case.name in chosen:
+            outcome = outcome_of(spark, source, case, known)
+            print(f"{outcome.seconds:6.1f} s  {case.name}", file=sys.stderr, flush=True)
+            outcomes[case.name] = asdict(outcome)
+    Path(out).write_text(json.dumps(outcomes))
+    spark.stop()
+
+
+def session(source: str, jars: str) -> Any:
+    """A session with the connector's jars, or with kohort."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["TZ"] = "UTC"
     time.tzset()
@@ -47,16 +62,7 @@ def main(source: str, names: str, out: str, jars: str = "") -> None:
         import kohort.spark
 
         kohort.spark.register(spark)
-    known = json.loads(Path(names).read_text())
-    chosen = set(filter(None, os.environ.get("KOHORT_SPARK_CASES", "").split(";")))
-    outcomes = {}
-    for case in CASES:
-        if not chosen or case.name in chosen:
-            outcome = outcome_of(spark, source, case, known)
-            print(f"{outcome.seconds:6.1f} s  {case.name}", file=sys.stderr, flush=True)
-            outcomes[case.name] = asdict(outcome)
-    Path(out).write_text(json.dumps(outcomes))
-    spark.stop()
+    return spark
 
 
 def outcome_of(spark: Any, source: str, case: Case, names: Mapping[str, str]) -> Outcome:
@@ -67,7 +73,7 @@ def outcome_of(spark: Any, source: str, case: Case, names: Mapping[str, str]) ->
         pieces = frame.rdd.getNumPartitions() if case.pieces is not None else 0
         rows = sorted((plain(row) for row in frame.collect()), key=repr)
         return Outcome(rows, columns, pieces, "", time.monotonic() - started)
-    except Exception as error:  # whatever it is, it is what the connector says
+    except Exception as error:  # any outcome is that of the connector
         return Outcome(None, [], 0, said(error), time.monotonic() - started)
 
 

@@ -1,6 +1,6 @@
-"""Metadata (3), versions 0-13: nodes, topics by name or id, leaders and their epochs.
+"""Metadata (3), versions 0-13: nodes, topics by name or id, leaders and their epochs; topics made on request.
 
-Not done: automatic creation of topics, authorized operations, racks, replicas other than the leader.
+Not done: authorized operations, racks, replicas other than the leader.
 """
 
 from kohort.protocol.apis.metadata import (
@@ -25,6 +25,10 @@ async def handle(work: Work, request: MetadataRequest) -> MetadataResponse:
     wants_all = request.topics is None or (work.call.version == 0 and not request.topics)
     asked = request.topics or ()
     topics = [_known(topic) for topic in cluster.topics.values()] if wants_all else [_one(work, each) for each in asked]
+    if request.allow_auto_topic_creation and work.groups.settings.auto_create_topics_enable:
+        for topic in topics:  # the response is of the time before, as a real broker's
+            if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic.name is not None:
+                cluster.create_topic(topic.name, 1)
     brokers = tuple(
         MetadataResponseBroker(node_id=node, host=cluster.address_of(node).host, port=cluster.address_of(node).port)
         for node in sorted(cluster.addresses)

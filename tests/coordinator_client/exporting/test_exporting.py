@@ -20,7 +20,8 @@ from kohort.coordinator_client.exporting.readings import (
     prometheus_name,
     samples,
 )
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics, MetricKind
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics
+from kohort.network.metric_spec import MetricKind
 from tests.coordinator_client.consumer_helpers import numbers, produce, read
 from tests.support.broker_selection import SelectedBroker
 
@@ -125,7 +126,7 @@ def test_a_scrape_and_a_reader_tell_what_metrics_tells(
         known = {reading.figure.name for reading in samples(seen)}
         assert {opentelemetry_name(FIGURES[name]) for name in known} <= set(points)
         assert {prometheus_name(FIGURES[name]) for name in known} <= {name.removesuffix("_total") for name in lines}
-    assert scraped(registry) == {}, "a consumer that was closed is told of no more"
+    assert scraped(registry) == {}, "a closed consumer is exported no more"
     assert observed(reader).get("kohort.consumer.records_consumed", []) == []
 
 

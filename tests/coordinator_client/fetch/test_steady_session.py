@@ -8,6 +8,7 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_config import ConsumerConfig
+from kohort.coordinator_client.fetch._steady_fetch import follow_up
 from kohort.coordinator_client.fetch.fetcher import Fetcher, FetchOrder
 from kohort.coordinator_client.offset_reset import ResetPolicy
 from kohort.coordinator_client.offsets.positions import Positions
@@ -33,7 +34,7 @@ def cluster(epoch: int, moved: int) -> ClusterView:
 
 
 class Reader:
-    """A fetcher of six partitions, with what it has asked of each broker."""
+    """A fetcher of six partitions, with its requests to each broker."""
 
     def __init__(self, *, follows: bool, max_buffered_bytes: int, version: int = 18) -> None:
         self.follows = follows
@@ -71,9 +72,9 @@ class Reader:
         frame = memoryview(HEAD + API["Fetch"].response.build(response, self.version))
         if self.follows:
             request = self.orders[node].request
-            found = self.fetcher.follow_up(node, request, frame, self.version, self.positions, self.view)
+            found = follow_up(self.fetcher, node, request, frame, self.version, self.positions, self.view)
             if found is not None:
-                self.sent[node] = found.body
+                self.sent[node], _parked_bytes = found
                 self.followed += 1
                 return
         value, _end = API["Fetch"].response.parse_from(frame, len(HEAD), self.version)

@@ -6,7 +6,7 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.fetch.fetch_buffer import CompletedFetch
+from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.fastpath import encode
 from kohort.fastpath._fetch import slice_end

@@ -8,7 +8,7 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, IllegalState, Position
-from kohort.coordinator_client.fetch.fetch_buffer import written_ms as read_written_ms
+from kohort.coordinator_client.fetch.completed_fetch import written_ms as read_written_ms
 from kohort.fastpath import encode
 from kohort.network.metadata import NOTHING_KNOWN
 from kohort.testing.fake_broker import FakeBroker

@@ -1,7 +1,9 @@
-"""Installs the library `gssapi` into this environment: `python -m tests.network.auth.kerberos_library`.
+"""Installs the library `gssapi` into this environment: `python -m tests.network.auth.kerberos_library [REQUIREMENT]`.
 
-It is only published as source. Where krb5's headers are installed (Debian: libkrb5-dev), pip builds it by itself; else
-it is built against those of the packages that the tests' KDC comes from, and loads their libraries.
+Without a requirement it takes the version of constraints.txt.
+
+It is only published as source. If krb5's headers are installed (Debian: libkrb5-dev), pip builds it by itself.
+Otherwise it is built against the packages of the tests' KDC, and loads their libraries.
 """
 
 import os
@@ -15,7 +17,7 @@ from kohort.testing.debian import unpacked
 from kohort.testing.real_kdc import PACKAGES
 
 
-def main() -> int:
+def main(requirements: list[str]) -> int:
     if find_spec("gssapi") is not None:
         return 0
     environment = dict(os.environ)
@@ -25,7 +27,8 @@ def main() -> int:
     print("== building gssapi: some two minutes", flush=True)
     # Not out of pip's cache, nor into it: the next environment may have its libraries elsewhere.
     pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-cache-dir"]
-    return subprocess.run([*pip, "-c", "constraints.txt", "gssapi"], env=environment, check=False).returncode
+    wanted = requirements or ["-c", "constraints.txt", "gssapi"]
+    return subprocess.run([*pip, *wanted], env=environment, check=False).returncode
 
 
 def against(root: Path) -> dict[str, str]:
@@ -42,4 +45,4 @@ def against(root: Path) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

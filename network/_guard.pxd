@@ -1,0 +1,39 @@
+cdef extern from "pythread.h":
+    ctypedef void *PyThread_type_lock
+    void PyThread_release_lock(PyThread_type_lock lock) noexcept nogil
+
+cdef extern from *:
+    """
+    // A word that one thread writes while others read it.
+    #ifndef KOHORT_SHARED_WORD
+    #define KOHORT_SHARED_WORD
+    #ifdef _MSC_VER
+    typedef volatile unsigned long kohort_shared_word;
+    #else
+    typedef _Atomic unsigned long kohort_shared_word;
+    #endif
+    #endif
+    """
+    ctypedef unsigned long shared_word "kohort_shared_word"
+
+
+cdef class Waiter:
+    cdef PyThread_type_lock lock
+
+
+cdef class Bell:
+    cdef shared_word _rings
+    cdef list waiters
+
+    cdef list rung(self)
+    cdef bint _join(self, Waiter waiter, unsigned long seen) except -1
+    cdef int _part(self, Waiter waiter) except -1
+
+
+cdef class Guard:
+    cdef PyThread_type_lock lock
+    cdef shared_word owner
+    cdef object reentered
+
+    cdef int acquire(self) except -1
+    cdef void release(self) noexcept

@@ -1,0 +1,250 @@
+# cython: freethreading_compatible=True
+# cython: language_level=3, boundscheck=False, wraparound=False
+"""Waits for the sockets of a loop's drivers, and serves connections in their steady state without a turn of a driver.
+
+In the steady state a connection has one request in flight, from whose response the next request follows
+(`PendingRequest.follow_up`). Such a response is read, handled and followed up here. Everything else is returned as a
+ready socket, with the bytes that were read left in the reader, for a turn of the driver.
+
+Callers are woken after this thread has released the GIL. Otherwise they would wake up twice, once to wait for the GIL.
+"""
+
+import os
+import selectors
+from time import monotonic
+
+cimport cython
+from cpython.bytearray cimport PyByteArray_AS_STRING
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from libc.errno cimport errno
+from libc.math cimport ceil
+
+from kohort.fastpath._byteorder cimport be32
+from kohort.network._guard cimport Bell, PyThread_release_lock, PyThread_type_lock, Waiter
+
+from kohort.network.broker_connection import Stage
+from kohort.network.frame_reader import LENGTH_BYTES, SCRATCH_BYTES
+
+cdef extern from *:
+    """
+    #include <errno.h>
+
+    #ifdef _WIN32
+
+    #define KOHORT_HAS_SOCKETS 0
+    #define kohort_recv(fd, to, size) -1
+    #define kohort_send(fd, data, size) -1
+
+    #else
+
+    #include <sys/socket.h>
+
+    #ifndef MSG_NOSIGNAL
+    #define MSG_NOSIGNAL 0
+    #endif
+
+    #define KOHORT_HAS_SOCKETS 1
+    #define kohort_recv(fd, to, size) recv(fd, to, size, 0)
+    #define kohort_send(fd, data, size) send(fd, data, size, MSG_NOSIGNAL)
+
+    #endif
+
+    #define kohort_must_wait() (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
+    #define KOHORT_MOST_EVENTS 64
+    #define KOHORT_MOST_LOCKS 16
+
+    typedef struct { int fd; int mask; } kohort_event;
+
+    #ifdef __linux__
+
+    #include <sys/epoll.h>
+
+    static int kohort_wait(int epoll, kohort_event *found, int timeout_ms) {
+        struct epoll_event events[KOHORT_MOST_EVENTS];
+
+        int count = epoll_wait(epoll, events, KOHORT_MOST_EVENTS, timeout_ms), i;
+
+        for (i = 0; i < count; i++) {
+            found[i].fd = events[i].data.fd;
+
+            found[i].mask = (events[i].events & ~EPOLLOUT ? 1 : 0) | (events[i].events & ~EPOLLIN ? 2 : 0);
+        }
+
+        return count;
+    }
+
+    #else
+
+    #define kohort_wait(epoll, found, timeout_ms) -1
+
+    #endif
+    """
+    const bint HAS_SOCKETS "KOHORT_HAS_SOCKETS"
+    enum:
+        MOST_EVENTS "KOHORT_MOST_EVENTS"
+        MOST_LOCKS "KOHORT_MOST_LOCKS"
+    ctypedef struct Event "kohort_event":
+        int fd
+        int mask
+    Py_ssize_t recv "kohort_recv"(int fd, void *to, Py_ssize_t size) noexcept
+    Py_ssize_t send "kohort_send"(int fd, const void *data, Py_ssize_t size) noexcept
+    bint must_wait "kohort_must_wait"() noexcept
+    int epoll_wait "kohort_wait"(int epoll, Event *found, int timeout_ms) noexcept nogil
+
+cdef int READ = selectors.EVENT_READ
+cdef double LONGEST_SLEEP_S = 60.0
+cdef Py_ssize_t LENGTH = LENGTH_BYTES
+cdef Py_ssize_t SCRATCH = SCRATCH_BYTES
+cdef object READY = Stage.READY
+
+
+@cython.final
+cdef class Poller:
+    """The sockets of a loop. Each is registered with its driver and its channel, or with None."""
+
+    cdef object selector
+    cdef int epoll
+    cdef dict owners
+    cdef list woken
+
+    def __cinit__(self):
+        self.selector = selectors.DefaultSelector()
+        self.epoll = self.selector.fileno() if hasattr(selectors, "EpollSelector") else -1
+        self.owners = {}
+        self.woken = []
+
+    def register(self, sock, int events, owner):
+        self.selector.register(sock, events, owner)
+        self.owners[sock.fileno()] = owner
+
+    def modify(self, sock, int events, owner):
+        self.selector.modify(sock, events, owner)
+
+    def unregister(self, sock):
+        """Forget a socket, which may be closed already."""
+        key = self.selector.unregister(sock)
+        self.owners.pop(key.fd, None)
+
+    def close(self):
+        self.selector.close()
+
+    def wait(self, rung, double until):
+        """Wait until a socket needs a turn, `rung` has an entry, or the time (monotonic s) has come.
+
+        Returns the ready sockets as (what it was registered with, ready for). Steady connections are served meanwhile.
+        """
+        cdef Event events[MOST_EVENTS]
+        cdef PyThread_type_lock locks[MOST_LOCKS]
+        cdef int count, place, sleepers, timeout_ms
+        cdef double left
+        cdef list ready = [], woken
+        while True:
+            left = 0.0 if rung else min(until - <double>monotonic(), LONGEST_SLEEP_S)
+            woken, self.woken = self.woken, []
+            if self.epoll >= 0:
+                timeout_ms = 0 if left <= 0 else <int>ceil(left * 1e3)
+                sleepers = _locks_of(woken, locks)
+                with nogil:
+                    for place in range(sleepers):
+                        PyThread_release_lock(locks[place])
+                    count = epoll_wait(self.epoll, events, timeout_ms)
+                for place in range(count):
+                    self._see(events[place].fd, events[place].mask, ready)
+            else:
+                _wake(woken)
+                found = self.selector.select(max(left, 0.0))
+                count = len(found)
+                for key, mask in found:
+                    self._see(key.fd, mask, ready)
+            if ready or rung or count <= 0 or <double>monotonic() >= until:
+                woken, self.woken = self.woken, []
+                _wake(woken)
+                return ready
+
+    cdef int _see(self, int fd, int mask, list ready) except -1:
+        """Serve a socket, or add it to those that are ready."""
+        if fd not in self.owners:
+            return 0
+        owner = self.owners[fd]
+        if owner is not None and mask == READ:
+            driver, channel = <tuple>owner
+            if _serve(driver, channel):
+                if driver.core.has_updates:
+                    self.woken += (<Bell>driver.bell).rung()
+                    if driver.on_update is not None:
+                        driver.on_update()
+                return 0
+        ready.append((owner, mask))
+        return 0
+
+
+cdef int _wake(list woken) except -1:
+    cdef Waiter waiter
+    for waiter in woken:
+        PyThread_release_lock(waiter.lock)
+    return 0
+
+
+cdef int _locks_of(list woken, PyThread_type_lock *locks) except -1:
+    """Take the locks of the waiters, which must live until the locks are released. Those beyond the array are released
+    at once."""
+    cdef Waiter waiter
+    cdef int count = 0
+    for waiter in woken:
+        if count < MOST_LOCKS:
+            locks[count] = waiter.lock
+            count += 1
+        else:
+            PyThread_release_lock(waiter.lock)
+    return count
+
+
+cdef bint _serve(driver, channel) except -1:
+    """Handle the response in a readable socket, and send the next request. False: a turn has to look at the socket."""
+    cdef Py_ssize_t fill, count, size
+    cdef unsigned char *scratch
+    cdef bytes frame, request
+    cdef int fd = -1
+    connection, reader, sock = channel.connection, channel.reader, channel.sock
+    if connection.stage is not READY or sock is None or driver.stopping or channel._to_write:
+        return False
+    if reader._large is not None or driver.core.endpoints.last_error is not None:
+        return False
+    cdef bint plain = HAS_SOCKETS and channel.tls is None
+    fill = reader._fill
+    scratch = <unsigned char *>PyByteArray_AS_STRING(reader._scratch)
+    if plain:
+        fd = sock.fileno()
+        count = recv(fd, scratch + fill, SCRATCH - fill)
+        if count < 0:
+            if must_wait():
+                return True
+            channel.failure = OSError(errno, os.strerror(errno))
+    else:
+        count = channel.receive()
+        if count < 0:
+            return True
+    if count <= 0:
+        return False
+    fill += count
+    reader._fill = fill
+    if fill < LENGTH:
+        return plain or not channel.withholds
+    size = LENGTH + be32(scratch)
+    if size < LENGTH or size > SCRATCH or fill > size or size - LENGTH > <Py_ssize_t>connection.max_frame_bytes:
+        return False
+    if fill < size:
+        return plain or not channel.withholds
+    frame = PyBytes_FromStringAndSize(<const char *>scratch, size)
+    request = connection.follow_up(memoryview(frame), monotonic())
+    if request is None:
+        return False
+    reader._fill = 0
+    if plain:
+        count = max(send(fd, PyBytes_AS_STRING(request), PyBytes_GET_SIZE(request)), 0)
+    else:
+        count = channel.send(request)
+    if count < PyBytes_GET_SIZE(request):
+        connection.write(memoryview(request)[count:])
+        return False
+    return plain or not channel.withholds

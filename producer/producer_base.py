@@ -1,0 +1,93 @@
+"""The common part of Producer and AsyncProducer: their creation, and what they show."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from kohort.network.client_handle import ClientHandle
+from kohort.network.network_client import Driver
+from kohort.producer._open_batch import Delivery
+from kohort.producer.producer_batch import Headers
+from kohort.producer.producer_config import ProducerConfig
+from kohort.producer.producer_core import ProducerCore
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from kohort.producer.producer_metrics import ProducerMetrics
+    from kohort.producer.producer_settings import ProducerSettings
+
+
+class SendObserver(Protocol):
+    """Follows the records of `send`: `kohort.producer.spans`."""
+
+    def began(self, topic: str, value: bytes | None, headers: Headers | None) -> tuple[Any, Headers]: ...
+    def failed(self, span: Any, error: BaseException) -> None: ...
+    def sent(self, span: Any, delivery: Delivery) -> None: ...
+    def look(self) -> None: ...
+
+
+class ProducerBase:
+    """Everything of a producer that neither sends nor waits."""
+
+    _observer: SendObserver | None = None
+    _special: bool  # whether records have a partitioner of the user's or an observer
+    _driver: Driver[ProducerCore]
+    _handle: ClientHandle[ProducerCore]
+
+    def __init__(self, bootstrap: str | Sequence[str] = (), **settings: "Unpack[ProducerSettings]") -> None:
+        self._begin(ProducerConfig.of(bootstrap=bootstrap, **settings))
+
+    @classmethod
+    def from_config(cls, properties: Mapping[str, Any]) -> Self:
+        """Create a producer from Kafka's dotted names; values may be strings.
+
+        Unknown names raise ConfigError with the nearest known name.
+        """
+        producer = cls.__new__(cls)
+        producer._begin(ProducerConfig.from_kafka(properties))
+        return producer
+
+    def _begin(self, config: ProducerConfig) -> None:
+        """Start with checked settings."""
+        raise NotImplementedError
+
+    def _watch(self, observer: SendObserver) -> None:
+        """Let `observer` follow the records of `send`."""
+        self._observer, self._special = observer, True
+
+    @contextlib.contextmanager
+    def _observed(
+        self, topic: str, value: bytes | None, headers: Headers | None
+    ) -> Iterator[tuple[Headers | None, Callable[[Delivery], Delivery]]]:
+        """The record's headers, and a function that takes its delivery and returns it."""
+        observer = self._observer
+        if observer is None:
+            yield headers, _unobserved
+            return
+        span, headers = observer.began(topic, value, headers)
+
+        def note(delivery: Delivery) -> Delivery:
+            observer.sent(span, delivery)
+            return delivery
+
+        try:
+            yield headers, note
+        except BaseException as error:
+            observer.failed(span, error)
+            raise
+
+    @property
+    def buffered_bytes(self) -> int:
+        """Bytes of records that are neither acknowledged nor failed."""
+        return self._handle.read(lambda core: core.accumulator.buffered)
+
+    def metrics(self) -> "ProducerMetrics":
+        """All metrics of one moment, under Java's names: docs/metrics.md."""
+        from kohort.producer.producer_metrics import metrics_of  # for producers that are watched
+
+        return self._handle.read(lambda core: metrics_of(core, self._driver.now()))
+
+
+def _unobserved(delivery: Delivery) -> Delivery:
+    return delivery

@@ -1,0 +1,190 @@
+"""Connections in their steady state: served without a turn, and left to a turn with nothing lost."""
+
+import errno
+import socket
+import ssl
+import time
+from collections.abc import Iterator
+from math import inf
+from selectors import EVENT_READ
+from types import SimpleNamespace
+
+import pytest
+
+from kohort.network._guard import Bell
+from kohort.network._poller import Poller
+from kohort.network.broker_connection import BrokerConnection
+from kohort.network.frame_reader import FrameReader
+from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest, RequestResult
+from kohort.network.transport import Channel, Ended
+from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
+from kohort.protocol.catalogue import API
+from kohort.protocol.framing import frame
+
+VERSION = 3
+LARGE_BYTES = 8_000_000  # more than a socket takes at once
+
+
+class Peer:
+    """A channel whose request follows up with each of `bodies`, and the other end of its socket."""
+
+    def __init__(self, *bodies: bytes | None) -> None:
+        self.ours, self.theirs = socket.socketpair()
+        self.ours.setblocking(False)
+        self.bodies = list(bodies)
+        self.offered = self.next_id = self.notices = 0
+        self.outcomes: list[RequestResult] = []
+        self.core = SimpleNamespace(has_updates=False, endpoints=SimpleNamespace(last_error=None))
+        self.driver = SimpleNamespace(core=self.core, stopping=False, bell=Bell(), on_update=self.notice)
+        connection = BrokerConnection(
+            Endpoint("b", 1), "me", 1 << 20, setup_timeout_s=9.0, opened_at=0.0, ranges={12: (VERSION, VERSION)}
+        )
+        self.channel = Channel(ConnectionPurpose.DATA, connection, FrameReader(1 << 20), None)
+        self.channel.sock = self.ours
+        connection.opened(0.0)
+        request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+        connection.send(
+            PendingRequest(
+                "Heartbeat", request, lambda outcome, _now: self.outcomes.append(outcome), 5.0, follow_up=self.follow_up
+            ),
+            0.0,
+        )
+        self.channel.write()
+        self.theirs.recv(4096)
+        self.poller = Poller()
+        self.owner = (self.driver, self.channel)
+        self.poller.register(self.ours, EVENT_READ, self.owner)
+
+    def notice(self) -> None:
+        self.notices += 1
+
+    def follow_up(self, _frame: memoryview, _version: int, _now: float) -> bytes | None:
+        self.offered += 1
+        return self.bodies.pop(0)
+
+    def answer(self) -> bytes:
+        """The response to the request in flight."""
+        body = API["Heartbeat"].response.build(HeartbeatResponse(error_code=0), VERSION)
+        self.next_id += 1
+        return frame((self.next_id - 1).to_bytes(4, "big"), body)
+
+    def wait(self, timeout_s: float = 0.0, rung: tuple[object, ...] = ()) -> list[object]:
+        return [owner for owner, _mask in self.poller.wait(rung, time.monotonic() + timeout_s)]
+
+    def turn(self) -> list[RequestResult]:
+        return [outcome for _ask, outcome in self.channel.on_event(EVENT_READ, 0.0)]
+
+    def close(self) -> None:
+        self.poller.close()
+        self.ours.close()
+        self.theirs.close()
+
+
+@pytest.fixture
+def peers() -> Iterator[list[Peer]]:
+    made: list[Peer] = []
+    yield made
+    for peer in made:
+        peer.close()
+
+
+def test_a_response_in_pieces_is_followed_up_without_a_turn(peers: list[Peer]) -> None:
+    peer = Peer(b"first", b"second")
+    peers.append(peer)
+    for body in (b"first", b"second"):
+        for byte in peer.answer():
+            peer.theirs.send(bytes((byte,)))
+            assert peer.wait() == []
+        assert peer.theirs.recv(4096).endswith(body)
+    assert (peer.offered, peer.notices, peer.driver.bell.rings) == (2, 0, 0)
+    peer.core.has_updates = True
+    peer.bodies = [b"third"]
+    peer.theirs.send(peer.answer())
+    assert peer.wait() == []
+    assert (peer.notices, peer.driver.bell.rings) == (1, 1)
+
+
+def test_a_response_that_is_not_followed_up_is_found_by_the_turn(peers: list[Peer]) -> None:
+    peer = Peer(None, None)
+    peers.append(peer)
+    peer.theirs.send(peer.answer())
+    assert peer.wait() == [peer.owner]
+    assert len(peer.turn()) == 1
+
+
+@pytest.mark.parametrize("late", ["an error of brokers", "a driver that stops", "bytes to write"])
+def test_a_connection_with_news_is_left_to_the_turn(late: str, peers: list[Peer]) -> None:
+    peer = Peer(b"never")
+    peers.append(peer)
+    if late == "an error of brokers":
+        peer.core.endpoints.last_error = OSError()
+    elif late == "a driver that stops":
+        peer.driver.stopping = True
+    else:
+        peer.channel._to_write.append(memoryview(b"rest"))
+    peer.theirs.send(peer.answer())
+    assert peer.wait() == [peer.owner]
+    assert peer.offered == 0
+
+
+def test_what_a_full_socket_does_not_take_is_written_by_turns(peers: list[Peer]) -> None:
+    peer = Peer(bytes(LARGE_BYTES))
+    peers.append(peer)
+    peer.theirs.send(peer.answer())
+    assert peer.wait() == [peer.owner]
+    received = 0
+    while received < LARGE_BYTES:
+        peer.channel.write()
+        received += len(peer.theirs.recv(1 << 20))
+    assert not peer.channel.connection.outgoing()
+    peer.theirs.setblocking(False)
+    with pytest.raises(BlockingIOError):
+        peer.theirs.recv(1 << 20)
+    assert received - LARGE_BYTES < 100  # the header, and nothing twice
+
+
+def test_an_error_of_the_socket_ends_the_connection_in_the_turn(peers: list[Peer]) -> None:
+    peer = Peer()
+    peers.append(peer)
+    left, right = socket.create_server(("127.0.0.1", 0)), socket.socket()
+    right.connect(left.getsockname())
+    far, _address = left.accept()
+    far.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, b"\x01\x00\x00\x00\x00\x00\x00\x00")
+    far.close()  # with a reset
+    left.close()
+    peer.poller.unregister(peer.ours)
+    peer.ours.close()
+    right.setblocking(False)
+    peer.ours = peer.channel.sock = right
+    peer.channel.answered = True
+    peer.poller.register(right, EVENT_READ, peer.owner)
+    assert peer.wait(5.0) == [peer.owner]
+    with pytest.raises(Ended, match="Connection reset by peer"):
+        peer.turn()
+
+
+class BrokenSocket:
+    """A socket of TLS, whose peer resets it between the poller's wait and its read."""
+
+    def recv_into(self, target: memoryview) -> int:
+        raise ConnectionResetError(errno.ECONNRESET, "reset")
+
+
+def test_an_error_of_a_read_outside_of_a_turn_is_that_of_the_turn(peers: list[Peer]) -> None:
+    peer = Peer()
+    peers.append(peer)
+    peer.channel.sock = BrokenSocket()  # type: ignore[assignment]
+    peer.channel.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    peer.channel.answered = True
+    peer.theirs.send(peer.answer())
+    assert peer.wait() == [peer.owner]
+    peer.channel.sock = peer.ours
+    with pytest.raises(Ended, match="Connection reset by peer"):
+        peer.turn()
+
+
+def test_a_wait_ends_in_time_or_by_a_ring(peers: list[Peer]) -> None:
+    peer = Peer()
+    peers.append(peer)
+    assert peer.wait(0.01) == []
+    assert peer.poller.wait([peer.driver], inf) == []
