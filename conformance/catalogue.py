@@ -14,16 +14,13 @@ from kohort.conformance import (
     offset_commit,
     offset_fetch,
     offset_retention,
-    share_group_members,
-    share_group_offsets,
-    share_groups,
-    share_records,
     static_membership,
-    streams_groups,
     sync_group,
     txn_offset_commit,
 )
 from kohort.conformance.check import Check, Section
+from kohort.conformance.share import share_group_members, share_group_offsets, share_groups, share_records
+from kohort.conformance.streams import streams_groups
 
 SECTIONS: tuple[Section, ...] = (
     apiversions.SECTION,

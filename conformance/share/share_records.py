@@ -8,7 +8,7 @@ from uuid import UUID
 
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
-from kohort.conformance.share_member import (
+from kohort.conformance.share.share_member import (
     ScriptedShareMember,
     another,
     code_of,

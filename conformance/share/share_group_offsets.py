@@ -8,7 +8,7 @@ from typing import Any
 from kohort.conformance.check import Need, Section
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import Blocked
-from kohort.conformance.share_member import ScriptedShareMember, configure, reader
+from kohort.conformance.share.share_member import ScriptedShareMember, configure, reader
 
 SECTION = Section("R", "Share groups (KIP-932)", "DescribeShareGroupOffsets")
 ACCEPT = 1

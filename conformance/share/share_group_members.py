@@ -7,7 +7,7 @@ from typing import Any
 
 from kohort.conformance.check import Need, Section
 from kohort.conformance.check_context import CheckContext
-from kohort.conformance.share_member import ASSIGNED_S, ScriptedShareMember, assigned
+from kohort.conformance.share.share_member import ASSIGNED_S, ScriptedShareMember, assigned
 
 SECTION = Section("R", "Share groups (KIP-932)", "ShareGroupHeartbeat")
 _heartbeat = partial(SECTION.check, versions="1+", needs=(Need.SHARE, Need.TOPIC), source="KIP-932")

@@ -8,8 +8,8 @@ from typing import Any
 from kohort.conformance.check import Need, Section
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.request_builders import commit
-from kohort.conformance.share_member import configure
-from kohort.conformance.streams_member import (
+from kohort.conformance.share.share_member import configure
+from kohort.conformance.streams.streams_member import (
     ASSIGNED_S,
     NOTHING,
     ScriptedStreamsMember,

@@ -7,7 +7,7 @@ from typing import Any
 
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
-from kohort.conformance.share_member import ScriptedShareMember, another, assigned, code_of, ranges_of, reader
+from kohort.conformance.share.share_member import ScriptedShareMember, another, assigned, code_of, ranges_of, reader
 from kohort.protocol.errors import error_name
 
 SECTION = Section("R", "Share groups (KIP-932)", "ShareGroupHeartbeat")
