@@ -1,4 +1,4 @@
-# docker run --rm --network host --volume "$PWD:/reports" IMAGE --bootstrap localhost:9092 --report junit
+# docker run --rm --network host --user "$(id -u)" --volume "$PWD:/reports" IMAGE --bootstrap localhost:9092 --report junit
 FROM python:3.13-trixie AS build
 COPY . /source
 RUN python -m pip wheel --no-cache-dir --wheel-dir /wheels "/source[cli]"

@@ -9,7 +9,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 FREE_THREADED ?= python3.14t
-THREAD_TESTS := tests/fastpath/test_threads.py tests/network/test_guard_threads.py tests/testing/test_threads_on_fake.py
+THREAD_TESTS := tests/*/test*threads*.py
 WHEEL_TOOLS := out/wheel-tools/.ready
 ACTIONLINT := out/wheel-tools/bin/actionlint
 SITE_TOOLS := out/site-tools/.ready
@@ -20,8 +20,9 @@ BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
 SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
 # Tests start some hundred Pythons, and each would compile its imports.
 unexport PYTHONDONTWRITEBYTECODE
-# Without tests that need Spark, another client to compare with, or plots.
-LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/network tests/coordinator_client tests/producer tests/admin tests/cli
+LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/network tests/coordinator_client tests/producer \
+  tests/transform tests/share_consumer tests/workers tests/admin tests/consistent_region tests/spark tests/testing \
+  tests/conformance tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
 .PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-newest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim soak-region soak soak-groups mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist sbom release release-check lint-release test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
@@ -59,7 +60,8 @@ test-full: dev  ## tests and sizes that make test leaves out
 test-interrupts: dev  ## raise at every point where a signal handler can run, then a minute of random alarms: an hour
 	@KOHORT_INTERRUPTS=1 KOHORT_ALARM_S=60 $(BIN)/python -m pytest -o timeout=0 tests/coordinator_client/test_interrupts.py \
 	  tests/coordinator_client/test_interrupts_of_close.py \
-	  tests/coordinator_client/test_alarms.py tests/producer/test_producer_interrupts.py tests/admin/test_admin_interrupts.py
+	  tests/coordinator_client/test_alarms.py tests/producer/test_producer_interrupts.py \
+	  tests/producer/test_async_producer_interrupts.py tests/admin/test_admin_interrupts.py
 
 test-width: dev  ## 10,000 partitions, no heartbeat later than a second: minutes, on a quiet machine
 	@KOHORT_WIDTH=1 $(BIN)/python -m pytest -n 0 tests/coordinator_client/test_wide_group.py
@@ -67,14 +69,26 @@ test-width: dev  ## 10,000 partitions, no heartbeat later than a second: minutes
 test-fast: dev  ## tests without a broker
 	@$(BIN)/python -m pytest -m "not broker"
 
-test-lowest:  ## tests without a broker, with every dependency at its lower bound, in out/lowest
+test-lowest:  ## tests without a broker, with every dependency of core and extras at its lower bound, in out/lowest
 	@test -x out/lowest/bin/python || $(PYTHON) -m venv out/lowest
 	@out/lowest/bin/pip install -q --disable-pip-version-check packaging "setuptools>=77" "Cython>=3.1"
 	@out/lowest/bin/python setup.py -q egg_info -e out/lowest && \
 	  out/lowest/bin/python .ci/lowest.py out/lowest/kohort.egg-info/PKG-INFO > out/lowest/pins.txt
-	@out/lowest/bin/pip install -q --disable-pip-version-check -r out/lowest/pins.txt
+	@grep -v ^gssapi out/lowest/pins.txt > out/lowest/others.txt
+	@out/lowest/bin/pip install -q --disable-pip-version-check -r out/lowest/others.txt
 	@out/lowest/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
+	@out/lowest/bin/python -m tests.network.auth.kerberos_library $$(grep ^gssapi out/lowest/pins.txt)
 	@out/lowest/bin/python -m pytest -m "not broker" $(LOWEST)
+
+test-newest:  ## all tests with the newest release of everything, the broker too, in out/newest
+	@test -x out/newest/bin/python || $(PYTHON) -m venv out/newest
+	@out/newest/bin/pip install -q --disable-pip-version-check --upgrade setuptools Cython
+	@out/newest/bin/pip install -q --disable-pip-version-check --upgrade --upgrade-strategy eager --no-build-isolation -e ".[dev]"
+	@version=$$(java -jar out/newest/lib/python3.*/site-packages/pyspark/jars/ivy-*.jar -cache out/newest/ivy -types pom \
+	  -notransitive -dependency org.apache.kafka kafka_2.13 latest.release \
+	  | sed -n 's/.*\[\(.*\)\] org.apache.kafka#kafka_2.13;latest.release.*/\1/p'); \
+	  echo "== Apache Kafka $${version:?not found}"; \
+	  KOHORT_UNPINNED_JARS=1 KOHORT_BROKER_VERSION=$$version out/newest/bin/python -m pytest $(SIDE_BY_SIDE)
 
 test-free-threaded:  ## run threads that share objects of kohort without a GIL, in out/free-threaded: FREE_THREADED=python3.14t
 	@$(FREE_THREADED) -c 'import sys; print("==", sys.version); sys.exit(sys._is_gil_enabled() and "this Python has a GIL")'
@@ -136,8 +150,8 @@ test-spark-versions: dev  ## Spark tests on each of SPARK_VERSIONS
 test-spark-group: dev  ## two Spark applications and a consumer in one group, with joins and a kill: some 2 minutes
 	@$(BIN)/python -m pytest tests/spark/apps_of_a_group.py
 
-test-cluster: dev  ## a standalone Spark cluster with kohort from an archive, then kills under jobs: KILLS=60 SEED=1
-	@$(BIN)/python -m pytest tests/spark/on_a_cluster.py
+test-cluster: dev  ## a standalone Spark cluster with kohort from an archive, Spark Connect, kills under jobs: KILLS=60 SEED=1
+	@$(BIN)/python -m pytest tests/spark/on_a_cluster.py tests/spark/connect_on_a_cluster.py
 	@$(BIN)/python -m tests.spark.cluster_kills --kills $(or $(KILLS),60) --seed $(or $(SEED),1)
 
 test-security: dev  ## the clients' tests by TLS, and by TLS with SCRAM: some 25 minutes
@@ -229,4 +243,4 @@ $(SITE_TOOLS): .ci/site/package.json
 	@touch $@
 
 clean:  ## remove built files
-	rm -rf build out $(VENV) *.egg-info src/*.egg-info $(foreach each,fastpath assignors network,$(each)/*.c $(each)/*.so)
+	rm -rf build out $(VENV) *.egg-info src/*.egg-info $(foreach each,fastpath assignors network producer,$(each)/*.c $(each)/*.so)

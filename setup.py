@@ -24,10 +24,12 @@ COMPILED = (
     "fastpath/_fetch",
     "fastpath/_rows",
     "assignors/_balance",
+    "coordinator_client/fetch/_collect",
     "coordinator_client/fetch/_fetch_buffer",
     "coordinator_client/fetch/_steady_fetch",
     "network/_guard",
     "network/_poller",
+    "network/_sampled_window",
     "producer/_open_batch",
 )
 SOURCES = [Path("src/kohort", f"{name}.pyx") for name in COMPILED]

@@ -11,7 +11,8 @@ There it must pass the following:
 - the tests of TRIED that need no broker;
 - mypy and pyright, strict, on TYPED.
 
-PySpark and pandas have no wheels for a free-threaded Python, so `kohort demo` and the type checkers are left out there.
+Much that the demo and the tests import has no wheel for a free-threaded Python. There the tests of THREADS take their
+place.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 VERSIONS = ("3.11", "3.12", "3.13", "3.14", "3.14t")
 TRIED = ("tests/protocol", "tests/fastpath", "tests/assignors")
+THREADS = "tests/*/test*threads*.py"
 TYPED = ("tests/house/users_program.py", "tests/house/wrong_settings.py")
 PYRIGHT = {"typeCheckingMode": "strict", "reportUnnecessaryTypeIgnoreComment": "error"}
 DEMO_RECORDS = 100_000
@@ -88,14 +90,18 @@ def try_out(python: str, wheel: Path, scratch: Path) -> None:
     has_gil = "t-" not in wheel.name.split("-", 3)[3]
     if shutil.which("java"):
         run(own, "-I", ROOT / ".ci" / "smoke.py", "--broker", env=clean, cwd=scratch)
-    if shutil.which("java") and has_gil:
+    tests = (own, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not broker")
+    if not has_gil:
+        run(*pip, "hypothesis", "pytest", "pytest-timeout", "pytest-xdist", env=clean)
+        run(*tests, *sorted(ROOT.glob(THREADS)), env=clean)
+        return
+    if shutil.which("java"):
         run(*pip, f"{wheel}[demo]", env=clean)
         demo(own.with_name("kohort"), scratch, clean)
     run(*pip, "-r", ROOT / ".ci" / "fast-tests.txt", env=clean)
-    run(own, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-m", "not broker", *TRIED, env=clean)
-    if has_gil:
-        run(*pip, "mypy", "pyright[nodejs]", env=clean)
-        check_types(own, scratch, clean)
+    run(*tests, *TRIED, env=clean)
+    run(*pip, "mypy", "pyright[nodejs]", env=clean)
+    check_types(own, scratch, clean)
 
 
 def demo(kohort: Path, scratch: Path, env: Mapping[str, str]) -> None:

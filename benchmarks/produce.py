@@ -6,6 +6,7 @@ Figures are medians. CPU is that of the whole process. confluent-kafka is called
 failures in no other way. Slow clients get a part of the records. Values are words, so that they can be compressed.
 kafka-producer-perf-test reports its own rate, without the start of the JVM, and its CPU is left out. The raw socket
 sends batches that were encoded beforehand, without idempotence. Latency is from `send` to the callback, with linger 0.
+A tick is a timer of the loop, and its figure is its delay. Each task beside it awaits each of its records.
 
     python -m benchmarks produce --runs 1 --scale 0.1 --only rows --codecs none
 """
@@ -124,21 +125,24 @@ class Bench:
                 with self.topic(self.load(100), int(LATENCY_RECORDS * self.options.scale), extra=1) as some:
                     took[who] += paced(some, RATE)
         for who, seconds in took.items():
-            cuts = statistics.quantiles(seconds, n=1_000, method="inclusive")
-            for name, at in (("p50", 500), ("p99", 990), ("p99.9", 999)):
-                self._report.add(f"latency at {RATE:,.0f} records/s, {name}", who, cuts[at - 1] * 1_000, "ms")
+            self.percentiles(f"latency at {RATE:,.0f} records/s", who, seconds)
+
+    def percentiles(self, work: str, who: str, seconds: Sequence[float]) -> None:
+        """Add p50, p99 and p99.9 in ms."""
+        cuts = statistics.quantiles(seconds, n=1_000, method="inclusive")
+        for name, at in (("p50", 500), ("p99", 990), ("p99.9", 999)):
+            self._report.add(f"{work}, {name}", who, cuts[at - 1] * 1_000, "ms")
 
     @contextmanager
-    def topic(self, load: Load, count: int, extra: int = 0) -> Iterator[Load]:
+    def topic(self, load: Load, count: int | None, extra: int = 0) -> Iterator[Load]:
         """The load with a topic of its own, and with `count` records. Raises AssertionError if others are in it."""
         name = f"bench-produce-{uuid.uuid4().hex[:8]}"
         create_topic(self.bootstrap, name, partitions=load.partitions)
-        some = load._replace(topic=name, records=count)
-        yield some
+        yield load._replace(topic=name, records=count or 0)
         with Consumer(self.bootstrap) as consumer:
             places = [TopicPartition(name, number) for number in range(load.partitions)]
             written = sum(consumer.end_offsets(places).values())
-        assert written == count + extra, f"{written} records of {count}"
+        assert count is None or written == count + extra, f"{written} records of {count}"
         with Admin(self.bootstrap) as admin:
             admin.delete_topics(name)
 
@@ -177,6 +181,14 @@ def _asyncio(bench: Bench) -> None:
     bench.compare("produce 100 B in asyncio", bench.load(100), ASYNCIO)
 
 
+def _ticker(bench: Bench) -> None:
+    """Lateness of a timer of the loop beside 300 tasks on one AsyncProducer."""
+    for who, sending in (("floor: 300 tasks sleep", False), (OURS, True)):
+        with bench.topic(bench.load(100), None) as some:
+            late = clients.ticks_beside_tasks(some, bench.options.ticker_seconds, sending=sending)
+        bench.percentiles("a tick of 5 ms beside 300 tasks", who, late)
+
+
 PARTS: Mapping[str, Callable[[Bench], None]] = {
     "rows": _rows,
     "columns": _columns,
@@ -184,6 +196,7 @@ PARTS: Mapping[str, Callable[[Bench], None]] = {
     "tls": _tls,
     "asyncio": _asyncio,
     "latency": Bench.latency,
+    "ticker": _ticker,
 }
 
 
@@ -192,6 +205,7 @@ def parser() -> argparse.ArgumentParser:
     options.add_argument("--runs", type=int, default=5, help="of each client, in turns")
     options.add_argument("--scale", type=float, default=1.0, help="part of the records")
     options.add_argument("--codecs", nargs="+", choices=CODECS, default=CODECS)
+    options.add_argument("--ticker-seconds", type=float, default=60.0)
     options.add_argument("--only", nargs="+", choices=[*PARTS], default=[*PARTS], help="parts of the benchmark")
     return options
 

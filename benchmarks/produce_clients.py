@@ -290,3 +290,45 @@ def aiokafka_paced(load: Load, rate: float) -> list[float]:
 
     asyncio.run(produce())
     return took
+
+
+# ------------------------------------------------------------------------------------------------------------ ticker
+
+TASKS, TICK_S = 300, 0.005
+
+
+def ticks_beside_tasks(load: Load, seconds: float, *, sending: bool) -> list[float]:
+    """How late (s) each tick is, beside tasks that send and await each record, or that sleep. All records are sent."""
+    import asyncio
+    import gc
+
+    async def ticks() -> list[float]:
+        late: list[float] = []
+        end = due = time.perf_counter()
+        end += seconds
+        while due < end:
+            due = max(due + TICK_S, time.perf_counter())
+            await asyncio.sleep(due - time.perf_counter())
+            late.append(time.perf_counter() - due)
+        return late
+
+    async def measure() -> list[float]:
+        async with AsyncProducer(**load.ours, linger_ms=5) as producer:
+            await (await producer.send(load.topic, b"warm"))
+
+            async def task() -> None:
+                while True:
+                    if sending:
+                        await (await producer.send(load.topic, load.values[0]))
+                    else:
+                        await asyncio.sleep(TICK_S)
+
+            gc.collect()
+            tasks = [asyncio.create_task(task()) for _ in range(TASKS)]
+            late = await ticks()
+            for one in tasks:
+                one.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            return late
+
+    return asyncio.run(measure())

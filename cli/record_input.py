@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 STANDARD_INPUT: Final = Path("-")
+SHOWN: Final = 40  # characters of a value in an error
 ARROW_FILE: Final = b"ARROW1"  # the first bytes of a file, and not of a stream
 OF_CONSUME: Final = ("topic", "offset", "timestamp_type", "delivery_count")
 """Fields and columns that `kohort consume` writes, and that a new record does not take."""
@@ -40,12 +41,18 @@ class TextInput(StrEnum):
     BASE64 = "base64"
 
 
+def _utf8(value: Any) -> bytes:
+    if not isinstance(value, str):
+        raise TypeError(f"{json.dumps(value)[:SHOWN]} is no text")
+    return value.encode()
+
+
 def _json(value: Any) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 READ: Final[Mapping[TextInput, Callable[[Any], bytes]]] = {
-    TextInput.UTF8: str.encode,
+    TextInput.UTF8: _utf8,
     TextInput.JSON: _json,
     TextInput.HEX: bytes.fromhex,
     TextInput.BASE64: lambda text: base64.b64decode(text, validate=True),
@@ -129,9 +136,9 @@ def _of_json(given: Any, key: Callable[[Any], bytes], value: Callable[[Any], byt
         if not isinstance(given.get(name, 0), int | None) or isinstance(given.get(name), bool):
             raise TypeError(f"{name} is no integer")
     pairs = given.get("headers") or ()
-    headers = [(name, data) for name, data in (pairs.items() if isinstance(pairs, dict) else pairs)]
-    if not all(isinstance(name, str) for name, _data in headers):
-        raise ValueError("a header has no name")
+    headers = list(pairs.items() if isinstance(pairs, dict) else pairs)
+    if not all(isinstance(one, list | tuple) and len(one) == 2 and isinstance(one[0], str) for one in headers):
+        raise ValueError("a header is no pair of a name and a value")
     return InputRecord(
         _read(value, given["value"]),
         _read(key, given.get("key")),

@@ -15,7 +15,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_base import ALL, ConsumerBase, Offsets
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
-from kohort.coordinator_client.fetch.fetch_collector import CollectedFetches, ReturnedFetches
+from kohort.coordinator_client.fetch._collect import CollectedFetches, ReturnedFetches
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
@@ -141,7 +141,7 @@ class AsyncConsumer(ConsumerBase):
 
     async def _wait(self, until: float) -> bool:
         left = until - self._session.driver.now()
-        if self._session.read(lambda core: core.owes_loss):
+        if self._session.core.owes_loss:
             left = max(left, HOOK_GRACE_S)
         if left <= 0:
             return False

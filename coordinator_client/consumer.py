@@ -8,7 +8,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_base import ALL, ConsumerBase, Offsets
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
-from kohort.coordinator_client.fetch.fetch_collector import CollectedFetches, ReturnedFetches
+from kohort.coordinator_client.fetch._collect import CollectedFetches, ReturnedFetches
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription

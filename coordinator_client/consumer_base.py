@@ -82,6 +82,11 @@ class ConsumerBase:
         self._config = config
         self._session = PollLoop(config, on_reset)
 
+    @property
+    def config(self) -> ConsumerConfig:
+        """The checked settings."""
+        return self._config
+
     # --- what to read
 
     def subscribe(
@@ -120,6 +125,14 @@ class ConsumerBase:
         with self._session.acquire(in_hooks=False):
             self._session.call(lambda core: core.subscribe(subscription, self._session.driver.now()))
             self._session.hooks = hooks or RebalanceHooks()  # now: what is refused leaves the earlier ones in place
+
+    def replace_hooks(self, hooks: RebalanceHooks) -> RebalanceHooks:
+        """Replace the hooks of the subscription, and return the former ones. Raises TypeError for hooks that cannot be
+        called."""
+        hooks_given(hooks, awaits=self._awaits)
+        with self._session.acquire(in_hooks=False):
+            former, self._session.hooks = self._session.hooks, hooks
+        return former
 
     def assign(
         self,

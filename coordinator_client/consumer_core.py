@@ -107,6 +107,7 @@ class ConsumerCore:
         self.told_to_read = False  # true after subscribe or assign, even with an empty list
         self.member: MemberBase | None = None
         self.view: MemberView | None = None
+        self.owes_loss = False  # the hook `on_lost` will follow, but is not due yet
         self.visible: frozenset[TopicPartition] = frozenset()
         self.door = Door(_elsewhere)
         self.tells_gaps = False
@@ -239,6 +240,7 @@ class ConsumerCore:
         elif before.ownership_deadline <= now < ready.view.ownership_deadline:
             self.has_updates = True  # what was kept back may be shown again
         self.view = ready.view
+        self.owes_loss = ready.view.state is MemberState.STALLED
         if ready.view.fatal is not None:
             self.has_updates = True
         self._hook = ready.hook
@@ -503,12 +505,7 @@ class ConsumerCore:
         for partition in moved:
             self.fetcher.refetch(partition, self.positions)  # what was cut off at the old end has been fetched already
 
-    @property
-    def owes_loss(self) -> bool:
-        """True if the hook `on_lost` will follow, but is not due yet."""
-        return self.view is not None and self.view.state is MemberState.STALLED
-
-    def polled(self, now: float, *, handled: bool) -> None:
+    def polled(self, now: float, handled: bool) -> None:
         """A poll begins, after everything that was handed over is settled. `handled`: the user comes back for more."""
         self._began = Polled(now)
         self.counters.polls += 1
@@ -599,18 +596,23 @@ class ConsumerCore:
         if not self.manual:
             self.visible = partitions
 
-    def is_certain(self, now: float) -> bool:
-        """True if membership is certain. A process that slept may own nothing any more (B-33)."""
-        return self.view is None or self.subscription is None or now < self.view.ownership_deadline
+    def readable(self, now: float) -> frozenset[TopicPartition] | None:
+        """The partitions whose records may be returned. None: a process that slept may own nothing any more (B-33)."""
+        certain = self.view is None or self.subscription is None or now < self.view.ownership_deadline
+        return self.allowed if certain else None
 
     # --- errors
 
     @property
-    def error_is_due(self) -> bool:
-        """`take_error` would look at one."""
-        fatal = self.view is not None and self.view.fatal is not None and self.subscription is not None
-        errors = bool(self._errors) or self.positions.error_is_due or not self.told_to_read
-        return fatal or self._fatal is not None or errors
+    def action_is_due(self) -> bool:
+        """A poll has more to do than to look for records: a hook, a callback or an error."""
+        hook, view = self._hook, self.view
+        if hook is not None and hook.serial != self._hook_over:
+            return True
+        if self.commits.callbacks or self.untold or self._errors or self.positions.errors:
+            return True
+        fatal = view is not None and view.fatal is not None and self.subscription is not None
+        return fatal or self._fatal is not None or not self.told_to_read
 
     def take_error(self) -> KohortError | None:
         """The next error to raise from poll: fatal ones every time."""

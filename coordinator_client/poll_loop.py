@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
+from os import getpid
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kohort.assignors import get_all as assignors_of
@@ -9,7 +10,8 @@ from kohort.common import KohortError
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.errors import CallbackError, ConsumerClosed, WakeupError
-from kohort.coordinator_client.fetch.fetch_collector import CollectedFetches, FetchCollector
+from kohort.coordinator_client.fetch._collect import CollectedFetches
+from kohort.coordinator_client.fetch.fetch_collector import FetchCollector
 from kohort.coordinator_client.health import Health, health_of
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offset_reset import OffsetReset
@@ -65,15 +67,15 @@ class PollLoop:
         self.config = config
         self.driver = Driver(config, partial(ConsumerCore, config, assignors))
         self.handle = ClientHandle(self.driver)
-        self.core = core = self.driver.core
+        self.core = self.driver.core
+        self.door = self.core.door
         self.collector = FetchCollector(
             self.driver,
             self.core.context,
             self.core.fetcher,
             self.core.positions,
             self.core.door,
-            allowed=lambda: core.allowed,
-            is_certain=self.core.is_certain,
+            readable=self.core.readable,
             on_skipped=self.core.batch_skipped,
         )
         self.driver.chore = self.collector.settle_step
@@ -113,18 +115,20 @@ class PollLoop:
 
         Raises ForkError, ConcurrentUseError, ConsumerClosed, and CallbackError where hooks may not call.
         """
-        self.driver.check_same_process()
-        door = self.core.door
+        driver, door = self.driver, self.door
+        if getpid() != driver.pid:
+            driver.check_same_process()
         door.check()
-        self.driver.check_reentry()
+        if driver.lock.owned:
+            driver.check_reentry()
         if self.closed and not when_closed:
             raise ConsumerClosed("the consumer is closed")
         if self.in_hook and not in_hooks:
             raise CallbackError("this must not be called inside a hook", hint="return from the hook first")
-        if not when_crashed:
-            self.driver.check()
-        if catch_up and self.driver.has_pending_changes:
-            self.driver.apply_pending_changes()
+        if driver.crashed is not None and not when_crashed:
+            driver.check()
+        if catch_up and driver.orders:
+            driver.apply_pending_changes()
         return door.visit()  # kept in no variable: what is raised here must not keep it alive
 
     @property
@@ -172,16 +176,18 @@ class PollLoop:
         `handled`: true if this call means that the records returned before are processed, which a close does not mean.
         Raises ConcurrentUseError inside another poll, unless a callback calls.
         """
-        if handled and self.core.door.depth > 1 and not self.in_callback:
+        if handled and not self.in_callback and self.door.depth > 1:
             raise ConcurrentUseError(
                 "poll was called inside poll, as by a signal handler", hint="in a handler call only wakeup()"
             )
-        self.collector.settle()
-        self.driver.lock.run(lambda: self.core.polled(self.driver.now(), handled=handled))
+        driver = self.driver
+        if self.door.handed is not None:
+            self.collector.settle()
+        driver.lock.run(self.core.polled, driver.now(), handled)
         if self.core.owes_loss:
-            self.driver.wakeup()  # otherwise the machine learns of it at its next turn, which is soon enough
+            driver.wakeup()  # otherwise the machine learns of it at its next turn, which is soon enough
         if self._observer is not None and handled:
-            self._observer.poll_began(self.driver.now())
+            self._observer.poll_began(driver.now())
 
     def poll_failed(self, error: KohortError) -> None:
         """Report the error to the observer."""
@@ -202,21 +208,23 @@ class PollLoop:
 
         Raises due errors, and WakeupError once.
         """
-        self.collector.settle()
+        if self.door.handed is not None:
+            self.collector.settle()
         self.core.has_updates = False
         if self.error is None and self._wakeup:
             self.error = WakeupError("wakeup() was called")
             self._wakeup = False
         if self.error is not None:
             raise self.error
+        if self.outcome is None and self._callback is None and not self.core.action_is_due:
+            return None
         if (call := self.next_hook()) is not None:
             return call
         if (tell := self.next_callback()) is not None:
             return tell
-        if self.core.error_is_due:
-            self.call(self._take_error)
-            if self.error is not None:
-                raise self.error
+        self.call(self._take_error)
+        if self.error is not None:
+            raise self.error
         return None
 
     def _take_error(self, core: ConsumerCore) -> None:

@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from kohort.coordinator_client.group.states import MemberState
-from kohort.network.client_metrics import SampledWindow
+from kohort.network._sampled_window import SampledWindow
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.group.rebalance_history import RebalanceRecord

@@ -261,6 +261,7 @@ def public_errors() -> dict[str, list[type[Exception]]]:
         "coordinator_client",
         "producer",
         "share_consumer",
+        "workers",
         "admin",
         "assignors",
         "fastpath",

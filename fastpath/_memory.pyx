@@ -36,10 +36,10 @@ cdef extern from *:
 cdef enum:
     SMALLEST_CLASS = 12  # 4 KiB: malloc is as fast for smaller blocks
     CLASSES = 31
-    POOL_DEPTH = 8
+    POOL_DEPTH = 64
 
 cdef Py_ssize_t POOL_BYTES_MAX = 32 << 20
-cdef char *_pool[31][8]
+cdef char *_pool[31][64]
 cdef int _pooled[31]
 cdef Py_ssize_t _pool_bytes = 0
 

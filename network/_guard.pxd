@@ -28,3 +28,12 @@ cdef class Bell:
     cdef list rung(self)
     cdef bint _join(self, Waiter waiter, unsigned long seen) except -1
     cdef int _part(self, Waiter waiter) except -1
+
+
+cdef class Guard:
+    cdef PyThread_type_lock lock
+    cdef shared_word owner
+    cdef object reentered
+
+    cdef int acquire(self) except -1
+    cdef void release(self) noexcept

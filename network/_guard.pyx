@@ -54,10 +54,6 @@ cdef class Guard:
     Such a thread runs a signal handler that has interrupted the owner.
     """
 
-    cdef PyThread_type_lock lock
-    cdef shared_word owner
-    cdef object reentered
-
     def __cinit__(self, reentered):
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:

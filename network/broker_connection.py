@@ -233,16 +233,22 @@ class BrokerConnection:
 
     def deadline(self) -> float | None:
         """The time (monotonic s) at which `overdue` must be called."""
-        waits = [sent.deadline for sent in self._in_flight.values()] + [limit for _ask, limit in self._waiting]
-        waits += [sent.deadline for sent in self._unwritten if sent is not None]
-        if self.stage in (Stage.OPENING, Stage.AUTHENTICATING, Stage.CHECKING_API_VERSIONS):
+        limit = inf
+        for sent in self._in_flight.values():
+            limit = min(limit, sent.deadline)
+        for _ask, until in self._waiting:
+            limit = min(limit, until)
+        for unanswered in self._unwritten:
+            if unanswered is not None:
+                limit = min(limit, unanswered.deadline)
+        if self.stage is not Stage.READY and self.stage is not Stage.ENDED:
             if self._token_since is None:  # otherwise the token source wakes the connection and limits the wait
-                waits.append(self._ready_by)
-        elif self._may_prove_again:
-            waits.append(self._reauthenticate_at)
+                limit = min(limit, self._ready_by)
+        elif self._reauthenticate_at < limit and self._may_prove_again:
+            limit = self._reauthenticate_at
         if self._held:
-            waits.append(self._throttle.until)
-        return min(waits, default=None)
+            limit = min(limit, self._throttle.until)
+        return limit if limit < inf else None
 
     def overdue(self, now: float) -> KohortError | None:
         """The error to close the connection with, if something has waited too long. What was held back goes out."""
@@ -250,7 +256,7 @@ class BrokerConnection:
             self._waiting.extend((ask, now + ask.timeout_s) for ask in self._held)
             self._held.clear()
             self._flush(now)
-        if self.stage is Stage.READY and self._may_prove_again and now >= self._reauthenticate_at:
+        if self.stage is Stage.READY and now >= self._reauthenticate_at and self._may_prove_again:
             self._reauthenticate_at, self._ready_by = inf, now + self.setup_timeout_s
             self._authenticate(now)
         if self._token_since is not None and (tokenless := self._seek_token(now)) is not None:

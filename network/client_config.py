@@ -56,3 +56,8 @@ class ClientConfig(SecurityConfig):
             kerberos_tickets.check(self)
         elif self.sasl_mechanism and (self.sasl_username is None or self.sasl_password is None):
             raise ConfigError(f"{self.sasl_mechanism} needs sasl_username and sasl_password", setting="sasl_username")
+
+
+def shared_settings(config: ClientConfig) -> dict[str, Any]:
+    """The settings of connections and security, for another client of the same cluster. The tape is not shared."""
+    return {name: getattr(config, name) for name in ClientConfig.table if name != "tape"}

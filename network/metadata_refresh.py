@@ -1,6 +1,7 @@
 """Keeps one `ClusterView` fresh: decides the time and the topics of Metadata requests. No I/O, no clock."""
 
 from collections.abc import Iterable
+from math import inf
 
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
@@ -58,9 +59,9 @@ class MetadataRefresher:
         self._stale = True
         self._names_in_flight: frozenset[str] | None = None
         self._in_flight = False
-        self.answered_at = float("-inf")
+        self.answered_at = -inf
         self._attempts: Attempts = FRESH
-        self._paced_until = float("-inf")
+        self._paced_until = -inf
 
     def set_topics(self, wanted: WantedTopics) -> None:
         """Sets the topics that the group, or the manual assignment, needs. Replaces the earlier ones."""
@@ -74,7 +75,7 @@ class MetadataRefresher:
     def _forget_unwatched(self) -> None:
         """Forgets topics not needed any more: the name may belong to a new topic when it is needed again."""
         if self._names_in_response is not None:
-            self._names_in_response &= self.names
+            self._names_in_response = _common(self._names_in_response, self.names)
             self.view = self.view.forgetting(self.names)
 
     def add_transient(self, topics: Iterable[str]) -> None:
@@ -110,11 +111,15 @@ class MetadataRefresher:
 
     @property
     def names(self) -> frozenset[str]:
-        return self._wanted.names | self._transient.keys()
+        return self._wanted.names | self._transient.keys() if self._transient else self._wanted.names
+
+    def is_due(self, now: float) -> bool:
+        """`next_request` would return one."""
+        return not self._in_flight and now >= self._due()
 
     def next_request(self, now: float) -> MetadataRequest | None:
         """The request to send to any broker now, or None. Call `on_response` or `on_failure` before the next."""
-        if self._in_flight or now < self._due():
+        if not self.is_due(now):
             return None
         self._names_in_flight = None if self._all_topics else self.names
         self._stale = False
@@ -132,11 +137,12 @@ class MetadataRefresher:
 
     def _due(self) -> float:
         """The time of the next request: at once for topics never requested, else at the backoff's pace."""
-        if not self._covers() and not self._attempts.failures:
-            return float("-inf")
-        if self._stale or not self.view.brokers or not self._covers():
+        covers = self._covers()
+        if not covers and not self._attempts.failures:
+            return -inf
+        if self._stale or not covers or not self.view.brokers:
             pace = self.answered_at + self.backoff.initial_ms / 1000
-            paced_until = self._paced_until if self._covers() else float("-inf")
+            paced_until = self._paced_until if covers else -inf
             return max(self._attempts.not_before, paced_until if self._attempts.failures else pace)
         return max(self._attempts.not_before, self.answered_at + self.max_age_s)
 
@@ -144,7 +150,8 @@ class MetadataRefresher:
         if self._names_in_response is None:
             # All topics of that time are known. A missing topic may have been created since.
             return self.names <= self.view.topics.keys()
-        return not self._all_topics and self.names <= self._names_in_response
+        names = self.names
+        return not self._all_topics and (names is self._names_in_response or names <= self._names_in_response)
 
     def on_response(self, answer: MetadataResponse, now: float, chance: float) -> TopicsChanged:
         """Updates the view from a response that names brokers. Returns the event for the group's state machine."""
@@ -177,7 +184,7 @@ class MetadataRefresher:
 
     def missing(self) -> frozenset[str]:
         """The topics that are wanted by name and missing from the view."""
-        return frozenset(self.names - self.view.topics.keys()) if self.answered_at > float("-inf") else frozenset()
+        return frozenset(self.names - self.view.topics.keys()) if self.answered_at > -inf else frozenset()
 
     def _leaderless(self) -> frozenset[str]:
         return frozenset(
@@ -190,6 +197,11 @@ class MetadataRefresher:
     def next_poll_at(self) -> float | None:
         """The time (monotonic s) to call `next_request` again if nothing happens."""
         return None if self._in_flight else self._due()
+
+
+def _common(names: frozenset[str], wanted: frozenset[str]) -> frozenset[str]:
+    """The names in both. It is `wanted` itself if it can be, which is then known without a look at the names."""
+    return wanted if wanted <= names else names & wanted
 
 
 def _by_name(name: str) -> MetadataRequestTopic:

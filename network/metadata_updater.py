@@ -80,9 +80,10 @@ class MetadataUpdater:
 
     def _times(self, now: float) -> list[float | None]:
         """The times (monotonic s) of the next polls if nothing happens."""
+        retries = self._core.endpoints.next_poll_at()
         return [
             self._core.metadata.next_poll_at(),
-            *(self._core.endpoints.next_poll_at() if self.no_broker_available(now) else ()),
+            *(retries if retries and self.no_broker_available(now) else ()),
             *(since + UNKNOWN_TOPIC_GRACE_S for since in self._missing_since.values()),
             self.bootstrap_limit(),
         ]
@@ -119,8 +120,9 @@ class MetadataUpdater:
         return self._core.endpoints.pick(self._known(), now, but)
 
     def _request_metadata(self, now: float) -> None:
-        request = None if self.no_broker_available(now) else self._core.metadata.next_request(now)
-        if request is not None:
+        metadata = self._core.metadata
+        if metadata.is_due(now) and not self.no_broker_available(now):
+            request = metadata.next_request(now)
             self.send_to_any(PendingRequest("Metadata", request, self._on_response, self._core.request_s), now)
 
     def _hedge_after_s(self) -> float:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar
 
 from kohort.common.named_tuple import NamedTuple
-from kohort.network.client_metrics import SampledWindow
+from kohort.network._sampled_window import SampledWindow
 
 
 class MetricKind(Enum):

@@ -117,7 +117,7 @@ class Driver(Generic[C]):
         self.on_update: Callable[[], None] | None = None
         self.on_notice: Callable[[Notice], None] | None = None  # called under the lock
         self.crashed: BaseException | None = None
-        self._orders: deque[_Change[C, Any]] = deque()
+        self.orders: deque[_Change[C, Any]] = deque()  # changes that were enqueued and have yet to be made
         self._over = False
         self.pid = os.getpid()
         self._tape = _tape(config.tape, self.now()) if config.tape else None
@@ -144,10 +144,8 @@ class Driver(Generic[C]):
         self._loop = place(self)
         self._loop.wakeup(self)
 
-    @staticmethod
-    def now() -> float:
-        """Monotonic seconds: what every deadline here is measured in. Clock jumps do not touch it (B-32)."""
-        return time.monotonic()
+    now = staticmethod(time.monotonic)
+    """Monotonic seconds: what every deadline here is measured in. Clock jumps do not touch it (B-32)."""
 
     @staticmethod
     def wall_ms() -> int:
@@ -201,7 +199,7 @@ class Driver(Generic[C]):
         """As `execute`, without waiting. Changes are made in the order of these calls."""
         self.check_reentry()
         order = _Change(change)
-        self._orders.append(order)
+        self.orders.append(order)
         self.wakeup()
         if self._over:
             run_uninterrupted(self.lock.run, self._carry_out)  # no thread is left to do it
@@ -212,14 +210,9 @@ class Driver(Generic[C]):
         if self.lock.owned:
             raise _reentered()
 
-    @property
-    def has_pending_changes(self) -> bool:
-        """A change that was enqueued has yet to be made."""
-        return bool(self._orders)
-
     def apply_pending_changes(self) -> None:
         """Wait for changes whose callers were interrupted."""
-        if self._orders:
+        if self.orders:
             self.execute(lambda _core: None)
 
     def stop_soon(self) -> None:
@@ -293,7 +286,8 @@ class Driver(Generic[C]):
         if self._tokens is not None:
             self._hand_in_tokens(self._tokens, now)
         for channel in list(self._channels.values()):
-            outcomes += self._look_after(channel, now)
+            if channel.due_at <= now or self._resolved or self._tokens is not None:
+                outcomes += self._look_after(channel, now)
         if self._tokens is not None:
             self._owe_token(self._tokens, now)
         if outcomes:
@@ -322,8 +316,8 @@ class Driver(Generic[C]):
             self._tape.close()
 
     def _carry_out(self) -> None:
-        while self._orders:
-            self._orders.popleft().carry_out(self.core)
+        while self.orders:
+            self.orders.popleft().carry_out(self.core)
 
     def _start_job(self, job: BackgroundJob) -> None:
         self._newest_job = job
@@ -370,13 +364,14 @@ class Driver(Generic[C]):
                     self.core.counters.request_failures += 1
                 ask.done(outcome, now)
 
-    def _due_at(self, wake_at: float | None) -> float:
+    def _due_at(self, polls_at: float | None) -> float:
         if self._resolved or self._tokens_made:
             return 0.0
-        limits = [channel.connection.deadline() for channel in self._channels.values()]
-        limits += [channel.address_deadline for channel in self._channels.values()]
-        limits.append(self._tokens.next_poll_at(self.now()) if self._tokens is not None else None)
-        return min((limit for limit in (*limits, wake_at) if limit is not None), default=inf)
+        due_at = inf if polls_at is None else polls_at
+        for channel in self._channels.values():
+            due_at = min(due_at, channel.due_at)
+        tokens_at = self._tokens.next_poll_at(self.now()) if self._tokens is not None else None
+        return due_at if tokens_at is None else min(due_at, tokens_at)
 
     # --- connections
 
@@ -406,6 +401,7 @@ class Driver(Generic[C]):
             with self.lock:
                 self.core.counters.connections_opened += 1
         channel.connection.send(outgoing.request, now)
+        channel.due_at = -inf
         return outcomes
 
     def _give_up(self, channel: Channel) -> list[tuple[PendingRequest, RequestResult]]:
@@ -495,6 +491,8 @@ class Driver(Generic[C]):
         except Ended as ended:
             return self._end(channel, ended.error)
         self._watch(channel)
+        limit = channel.connection.deadline()
+        channel.due_at = channel.address_deadline if limit is None else min(limit, channel.address_deadline)
         return channel.connection.settled()
 
     def _on_event(self, channel: Channel, mask: int) -> list[tuple[PendingRequest, RequestResult]]:
@@ -510,6 +508,7 @@ class Driver(Generic[C]):
         if outcomes and channel.connection.stage is Stage.READY and channel.connection.served:
             self._is_ready(channel)  # a listener with SASL also responds to ApiVersions
         self._watch(channel)
+        channel.due_at = -inf
         return outcomes + channel.connection.settled()
 
     def _is_ready(self, channel: Channel) -> None:

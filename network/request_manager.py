@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Protocol
 
-from kohort.network.requests import PollResult
+from kohort.network.requests import PollResult, UnsentRequest
 
 
 class RequestManager(Protocol):
@@ -19,11 +19,19 @@ def earliest(now: float, times: Iterable[float | None]) -> float | None:
 
     A time that has passed is left out. It had no request to send, and would make the driver spin.
     """
-    return min((one for one in times if one is not None and one > now), default=None)
+    first = None
+    for one in times:
+        if one is not None and one > now and (first is None or one < first):
+            first = one
+    return first
 
 
 def poll_all(managers: Iterable[RequestManager], now: float) -> PollResult:
     """Poll each, in order. Returns all their requests and the earliest time."""
-    results = [one.poll(now) for one in managers]
-    requests = tuple(request for one in results for request in one.requests)
-    return PollResult(requests, earliest(now, (one.next_poll_at for one in results)))
+    requests: tuple[UnsentRequest, ...] = ()
+    times: list[float | None] = []
+    for one in managers:
+        due, next_poll_at, _job = one.poll(now)
+        requests += due
+        times.append(next_poll_at)
+    return PollResult(requests, earliest(now, times))

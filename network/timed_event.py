@@ -1,20 +1,21 @@
 """Waiting with a limit in asyncio, for the clients that an event loop uses."""
 
 import asyncio
-import contextlib
 from collections.abc import Callable
 
 
 class TimedEvent:
-    """An `asyncio.Event` of which `wait` has a limit.
+    """An `asyncio.Event` of which `wait` has a limit. All waits are in one event loop.
 
-    An interrupt may leave a waiter and its timer behind, which then do nothing. The end of an `asyncio.timeout` is a
+    The waits share a timer, which outlasts them: most waits end long before it, and so need none of their own. An
+    interrupt may leave a waiter or the timer behind, which then do nothing. The end of an `asyncio.timeout` is a
     coroutine of its own: where an interrupt skips that, the task is cancelled when the time is over.
     """
 
     def __init__(self) -> None:
         self._is_set = False
-        self._waiters: set[asyncio.Future[bool]] = set()
+        self._waiters: dict[asyncio.Future[bool], float] = {}  # with the end of each wait, by the loop's clock
+        self._timer: asyncio.TimerHandle | None = None
 
     def set(self) -> None:
         """Wake all that wait."""
@@ -32,13 +33,32 @@ class TimedEvent:
             return True
         loop = asyncio.get_running_loop()
         waiter: asyncio.Future[bool] = loop.create_future()
-        timer = loop.call_later(timeout_s, _settle, waiter, False)
+        now = loop.time()
+        until = now + timeout_s
         try:
-            self._waiters.add(waiter)
+            self._waiters[waiter] = until
+            if self._timer is None or not now < self._timer.when() <= until:
+                self._arm(loop, until)
             return await waiter
         finally:
-            timer.cancel()
-            self._waiters.discard(waiter)
+            self._waiters.pop(waiter, None)
+
+    def _arm(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
+        # The new timer comes first: an interrupt in between leaves two, of which one does nothing.
+        before, self._timer = self._timer, loop.call_at(at, self._expire, loop)
+        if before is not None:
+            before.cancel()
+
+    def _expire(self, loop: asyncio.AbstractEventLoop) -> None:
+        """End the waits whose time is over, and wait for the next end."""
+        now, later = loop.time(), []
+        for waiter, until in tuple(self._waiters.items()):
+            if until <= now:
+                _settle(waiter, False)
+            else:
+                later.append(until)
+        if later:
+            self._arm(loop, min(later))
 
 
 def _settle(waiter: asyncio.Future[bool], value: bool) -> None:
@@ -48,5 +68,7 @@ def _settle(waiter: asyncio.Future[bool], value: bool) -> None:
 
 def call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], object]) -> None:
     """Call a function soon, on the loop's thread. From any thread."""
-    with contextlib.suppress(RuntimeError):  # the loop may have been closed under a consumer that was not
+    try:
         loop.call_soon_threadsafe(call)
+    except RuntimeError:  # the loop may have been closed under a consumer that was not
+        return

@@ -76,6 +76,7 @@ class Channel:
         self.events = 0
         self.watched_events = 0
         self.address_deadline = float("inf")
+        self.due_at = float("-inf")  # the time (monotonic s) at which the driver has to look after it
         self._address_s = 0.0
         self._shaking_hands = False
         self.failure: OSError | None = None  # of a read outside of a turn

@@ -21,15 +21,15 @@ from kohort.network.offset_requests import plain
 from kohort.network.timed_event import TimedEvent, call_in
 from kohort.producer._open_batch import Delivery, encoded_headers
 from kohort.producer.callback_queue import CallbackQueue
+from kohort.producer.delivery_waiter import overdue
 from kohort.producer.errors import TransactionAborted
 from kohort.producer.partitioner import called
 from kohort.producer.producer import Producer
-from kohort.producer.producer_base import ProducerBase
+from kohort.producer.producer_base import ProducerBase, SendObserver
 from kohort.producer.producer_batch import Delivered, Deliveries, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
 from kohort.producer.transaction_states import UNSETTLED, TxnState
-from kohort.producer.waiter import overdue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,6 +55,7 @@ class _Updates:
         self._loop, self._driver, self._callbacks = loop, driver, callbacks
         self._awaited: dict[ProducerBatch, list[tuple[Delivery, asyncio.Future[None]]]] = {}
         self._is_due = False
+        self.observer: SendObserver | None = None
 
     def notify(self) -> None:
         """Have the updates handled on the loop's thread, once for many calls. From any thread."""
@@ -67,14 +68,19 @@ class _Updates:
         self._is_due = False
         self._call_back()
         over = self._driver.crashed is not None
-        for batch in list(self._awaited):
-            waiting = self._awaited.pop(batch)
-            left = [(delivery, future) for delivery, future in waiting if not (over or delivery.done())]
-            if left:
-                self._awaited[batch] = left
+        for batch, waiting in list(self._awaited.items()):
+            left = []
             for delivery, future in waiting:
-                if (over or delivery.done()) and not future.done():
+                if not (over or delivery.done()):
+                    left.append((delivery, future))
+                elif not future.done():
                     future.set_result(None)
+            if left:  # last: an interrupt before this wakes tasks that are awake
+                self._awaited[batch] = left
+            else:
+                del self._awaited[batch]
+        if self.observer is not None:
+            self.observer.look()
         self.news.set()
 
     def _call_back(self) -> None:
@@ -181,9 +187,14 @@ class AsyncProducer(ProducerBase):
         self._updates = _Updates(self._loop, driver, producer._callbacks)
         producer._callbacks = CallbackQueue(deque(), _nothing)  # the loop calls them
         driver.on_update = self._updates.notify
-        self._open_batches, self._partitioner = producer._open_batches, producer._partitioner
+        self._open_batches = producer._open_batches
+        self._partitioner, self._special = producer._partitioner, producer._special
         self._room, self._is_refilled = RECORDS_AT_ONCE, False  # refilled by the next turn of the loop
         self._closing: asyncio.Future[None] | None = None
+
+    def _watch(self, observer: SendObserver) -> None:
+        super()._watch(observer)
+        self._updates.observer = observer
 
     # --- records
 
@@ -210,18 +221,37 @@ class AsyncProducer(ProducerBase):
         while self._room <= 0:
             await self._let_others_run()
         self._room -= 1
+        if self._special:
+            return await self._send_specially(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         encoded = encoded_headers(headers) if headers is not None else None
-        if partition is None and self._partitioner is not None:
-            batches = self._open_batches.topic(topic)
-            count = await self._partitions(topic) if batches is None else batches.partitions
-            partition = called(self._partitioner, topic, key, value, count)
         delivery = self._open_batches.append(topic, key, value, encoded, partition, timestamp_ms, on_delivery)
         if delivery is None:
-            core, now = self._driver.core, self._driver.now
-            delivery = await self._when_there_is_room(
-                lambda: core.append(topic, key, value, encoded, partition, timestamp_ms, on_delivery, now()), topic
-            )
+            delivery = await self._send_slowly(topic, key, value, encoded, partition, timestamp_ms, on_delivery)
         return AsyncDelivery(delivery, self._updates)
+
+    async def _send_slowly(self, topic: str, *record: Any) -> Delivery:
+        """Send a record that found no open batch."""
+        core, now = self._driver.core, self._driver.now
+        return await self._when_there_is_room(lambda: core.append(now(), topic, *record), topic)
+
+    async def _send_specially(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        partition: int | None,
+        *rest: Any,
+    ) -> AsyncDelivery:
+        """Send a record of a producer with a partitioner of its own, or with spans."""
+        with self._observed(topic, value, headers) as (headers, note):
+            if partition is None and self._partitioner is not None:
+                batches = self._open_batches.topic(topic)
+                count = await self._partitions(topic) if batches is None else batches.partitions
+                partition = called(self._partitioner, topic, key, value, count)
+            record = (key, value, encoded_headers(headers) if headers is not None else None, partition, *rest)
+            delivery = self._open_batches.append(topic, *record) or await self._send_slowly(topic, *record)
+            return AsyncDelivery(note(delivery), self._updates)
 
     async def send_arrow(
         self, topic: str, data: "pa.Table | pa.RecordBatch", *, partition: int | None = None

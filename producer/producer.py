@@ -12,7 +12,7 @@ from functools import partial
 from itertools import repeat
 from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from kohort.common import KohortError, TopicPartition
 from kohort.fastpath._encode import Body
@@ -26,6 +26,7 @@ from kohort.network.process_exit import OPEN, warn_unclosed
 from kohort.producer._open_batch import Delivery, encoded_headers
 from kohort.producer.arrow_rows import Rows, rows_of
 from kohort.producer.callback_queue import CallbackQueue
+from kohort.producer.delivery_waiter import Waiter
 from kohort.producer.errors import BufferFull, ProducerClosed, TransactionAborted
 from kohort.producer.partitioner import called
 from kohort.producer.producer_base import ProducerBase
@@ -34,7 +35,6 @@ from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
 from kohort.producer.row_batches import bodies, column, headers_of
 from kohort.producer.transaction_states import UNSETTLED, TxnState
-from kohort.producer.waiter import Waiter
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -83,6 +83,7 @@ class Producer(ProducerBase):
         self._callbacks = CallbackQueue(driver.core.accumulator.callbacks, driver.bell.ring)
         self._open_batches = driver.core.accumulator.open
         self._partitioner = None if isinstance(config.partitioner, str) else config.partitioner
+        self._special = self._partitioner is not None
         driver.core.wake, driver.core.stop = driver.wakeup, driver.stop_soon
         driver.core.sender.run_aside, driver.core.accumulator.wait = driver.run_aside, self._wait
         driver.start()
@@ -110,16 +111,34 @@ class Producer(ProducerBase):
         UnknownTopic, RecordTooLarge, PartitionerError, IllegalState outside a transaction, TransactionAborted after its
         failure.
         """
+        if self._special:
+            return self._send_specially(topic, value, key, headers, partition, timestamp_ms, on_delivery)
         encoded = encoded_headers(headers) if headers is not None else None
-        if partition is None and self._partitioner is not None:
-            partition = called(self._partitioner, topic, key, value, self._count(topic))
         delivery = self._open_batches.append(topic, key, value, encoded, partition, timestamp_ms, on_delivery)
         if delivery is not None:
             return delivery
+        return self._send_slowly(topic, key, value, encoded, partition, timestamp_ms, on_delivery)
+
+    def _send_slowly(self, topic: str, *record: Any) -> Delivery:
+        """Send a record that found no open batch."""
         core, now = self._driver.core, self._driver.now
-        return self._when_there_is_room(
-            lambda: core.append(topic, key, value, encoded, partition, timestamp_ms, on_delivery, now()), topic
-        )
+        return self._when_there_is_room(lambda: core.append(now(), topic, *record), topic)
+
+    def _send_specially(
+        self,
+        topic: str,
+        value: bytes | None,
+        key: bytes | None,
+        headers: Headers | None,
+        partition: int | None,
+        *rest: Any,
+    ) -> Delivery:
+        """Send a record of a producer with a partitioner of its own, or with spans."""
+        with self._observed(topic, value, headers) as (headers, note):
+            if partition is None and self._partitioner is not None:
+                partition = called(self._partitioner, topic, key, value, self._count(topic))
+            record = (key, value, encoded_headers(headers) if headers is not None else None, partition, *rest)
+            return note(self._open_batches.append(topic, *record) or self._send_slowly(topic, *record))
 
     def send_arrow(self, topic: str, data: "pa.Table | pa.RecordBatch", *, partition: int | None = None) -> Deliveries:
         """Send the rows of Arrow data.
@@ -175,6 +194,12 @@ class Producer(ProducerBase):
         self._check()
         with contextlib.suppress(OperationTimeout):
             self._wait(lambda: self._callbacks.ready, timeout_s)
+        return self._call_back()
+
+    def _call_back(self) -> int:
+        """Call due callbacks, and let the observer see outcomes."""
+        if self._observer is not None:
+            self._observer.look()
         return self._callbacks.call()
 
     def _wait_calling(self, reached: Callable[[], bool], timeout_s: float | None) -> None:
@@ -189,7 +214,7 @@ class Producer(ProducerBase):
 
         while not over:
             self._wait(look, max(0.0, until - self._driver.now()))
-            self._callbacks.call()
+            self._call_back()
 
     # --- flush and close
 
@@ -221,7 +246,7 @@ class Producer(ProducerBase):
         """
         timeout_s = seconds_given(timeout_s)
         if self._shut:
-            self._callbacks.call()
+            self._call_back()
             return
         driver = self._driver
         fatal = self._handle.read(lambda core: core.fatal)  # raises at once in a handler that interrupted a lock holder
@@ -233,14 +258,14 @@ class Producer(ProducerBase):
                 self._flush(timeout_s)
         except KohortError:
             self._shut_down(timeout_s)
-            self._callbacks.call()
+            self._call_back()
             raise
         except BaseException:
             self._refuse()
             _retire(driver)
             raise
         self._shut_down(timeout_s)
-        self._callbacks.call()
+        self._call_back()
 
     def _shut_down(self, timeout_s: float) -> None:
         driver = self._driver

@@ -1,10 +1,13 @@
 """The common part of Producer and AsyncProducer: their creation, and what they show."""
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Self
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from kohort.network.client_handle import ClientHandle
 from kohort.network.network_client import Driver
+from kohort.producer._open_batch import Delivery
+from kohort.producer.producer_batch import Headers
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
 
@@ -15,9 +18,20 @@ if TYPE_CHECKING:
     from kohort.producer.producer_settings import ProducerSettings
 
 
+class SendObserver(Protocol):
+    """Follows the records of `send`: `kohort.producer.spans`."""
+
+    def began(self, topic: str, value: bytes | None, headers: Headers | None) -> tuple[Any, Headers]: ...
+    def failed(self, span: Any, error: BaseException) -> None: ...
+    def sent(self, span: Any, delivery: Delivery) -> None: ...
+    def look(self) -> None: ...
+
+
 class ProducerBase:
     """Everything of a producer that neither sends nor waits."""
 
+    _observer: SendObserver | None = None
+    _special: bool  # whether records have a partitioner of the user's or an observer
     _driver: Driver[ProducerCore]
     _handle: ClientHandle[ProducerCore]
 
@@ -38,6 +52,31 @@ class ProducerBase:
         """Start with checked settings."""
         raise NotImplementedError
 
+    def _watch(self, observer: SendObserver) -> None:
+        """Let `observer` follow the records of `send`."""
+        self._observer, self._special = observer, True
+
+    @contextlib.contextmanager
+    def _observed(
+        self, topic: str, value: bytes | None, headers: Headers | None
+    ) -> Iterator[tuple[Headers | None, Callable[[Delivery], Delivery]]]:
+        """The record's headers, and a function that takes its delivery and returns it."""
+        observer = self._observer
+        if observer is None:
+            yield headers, _unobserved
+            return
+        span, headers = observer.began(topic, value, headers)
+
+        def note(delivery: Delivery) -> Delivery:
+            observer.sent(span, delivery)
+            return delivery
+
+        try:
+            yield headers, note
+        except BaseException as error:
+            observer.failed(span, error)
+            raise
+
     @property
     def buffered_bytes(self) -> int:
         """Bytes of records that are neither acknowledged nor failed."""
@@ -48,3 +87,7 @@ class ProducerBase:
         from kohort.producer.producer_metrics import metrics_of  # for producers that are watched
 
         return self._handle.read(lambda core: metrics_of(core, self._driver.now()))
+
+
+def _unobserved(delivery: Delivery) -> Delivery:
+    return delivery

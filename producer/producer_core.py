@@ -190,6 +190,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
 
     def append(
         self,
+        now: float,
         topic: str,
         key: bytes | None,
         value: bytes | None,
@@ -197,7 +198,6 @@ class ProducerCore(ClientCore[ProducerConfig]):
         partition: int | None,
         timestamp_ms: int | None,
         on_delivery: "OnDelivery | None",
-        now: float,
     ) -> Delivery | None:
         """Append a record that the open batch of its partition could not take, and return its delivery.
 

@@ -81,6 +81,11 @@ class ShareConsumerBase:
                 "share consumer", self._config.client_id, self._config.group, driver, partial(_retire, driver)
             )
 
+    @property
+    def config(self) -> ShareConsumerConfig:
+        """The checked settings."""
+        return self._config
+
     # --- subscription
 
     def subscribe(self, topics: Iterable[str]) -> None:
@@ -133,6 +138,17 @@ class ShareConsumerBase:
                 )
             if not noted:
                 raise not_acquired(records)
+
+    def hold(self, batch: ShareRecords) -> None:
+        """Keep the records of a batch that have no acknowledgement over polls, in both modes.
+
+        Their locks are renewed (KIP-1222) until each record is acknowledged, also while no poll runs. A lock that could
+        not be renewed is a LockLost among the failures. Raises IllegalState if the batch has no such records.
+        """
+        with self._enter():
+            self._take_handed()
+            if not self._handle.call(lambda core: core.fetcher.hold(batch, self._driver.now())):
+                raise not_acquired(batch)
 
     @property
     def lock_timeout_ms(self) -> int | None:

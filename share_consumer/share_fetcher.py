@@ -55,6 +55,8 @@ from kohort.share_consumer.share_session import SessionRequest, ShareSession
 log = logger("kohort.share_consumer")
 
 LINGER_S: Final = 0.1
+RENEWALS_TRIED: Final = 4
+"""The most renewals of a held record in the second half of its lock."""
 MOST_FAILURES: Final = 10_000
 """The most failed ranges that are kept for the next commit."""
 
@@ -131,11 +133,14 @@ class ShareFetcher:
         self._barred: dict[SharePartition, Attempts] = {}
         self._fetching: set[int] = set()
         self._acks_in_flight = 0
+        self._renew_at = inf  # of the held batch that is due first
 
     # ------------------------------------------------------------------ requests
 
     def poll(self, now: float) -> PollResult:
         """Return the requests that are due."""
+        if now >= self._renew_at and not self.closing:
+            self._renew(now)
         wanted = self._wanted(now)
         requests: list[UnsentRequest] = []
         for node in wanted.keys() - self.sessions.keys():
@@ -146,7 +151,7 @@ class ShareFetcher:
                 requests += self._next(session, wanted.get(node, frozenset()), now)
         if self.flushes and not self.unsettled:
             self.flushes = False
-        return PollResult(tuple(requests), earliest(now, self._times()))
+        return PollResult(tuple(requests), earliest(now, self._times(now)))
 
     def _next(self, session: ShareSession, wanted: frozenset[SharePartition], now: float) -> tuple[UnsentRequest, ...]:
         if self.closing:
@@ -157,6 +162,36 @@ class ShareFetcher:
             if fetches or self.flushes or session.renews or age_s >= LINGER_S:
                 return self._acknowledge(session, session.acknowledge(), now)
         return self._fetch(session, session.fetch(wanted), now) if fetches else ()
+
+    def _renew(self, now: float) -> None:
+        """Queue renewals of held records whose session has no request in flight. Expired locks are reported."""
+        batches = [batch for batches in self.hand.values() for batch in batches if batch.session.alive]
+        self._renew_at = inf
+        for batch in batches:
+            acks, session = batch.held(), self.sessions[batch.session.node]
+            if acks and now >= batch.lock_until:
+                for one in acks:
+                    batch.mark(one, SETTLED)
+                self._report(batch.place, acks, _lock_lost("the lock has expired", self._at(batch.place)))
+            elif acks:
+                waits = session.in_flight or now < self._attempts.get(session.node, FRESH).not_before
+                if now >= batch.renew_at and not waits:
+                    session.wait(batch.place, acks, now)
+                    batch.renew_at = now + self._renewal_s / RENEWALS_TRIED
+                self._renew_at = min(self._renew_at, batch.renew_at, batch.lock_until)
+
+    @property
+    def _renewal_s(self) -> float:
+        """The age of a lock at which it is renewed."""
+        return (self.lock_timeout_ms or 0) / 2000
+
+    def hold(self, batch: ShareRecords, now: float) -> bool:
+        """Renew the locks of a batch until its records are acknowledged. Returns False if it has no open records."""
+        if not batch.session.alive or not batch.hold():
+            return False
+        batch.renew_at = batch.lock_until - self._renewal_s
+        self._renew_at = min(self._renew_at, batch.renew_at)
+        return True
 
     def _demands(self, now: float) -> bool:
         if now >= self.demand_until or self.parked:
@@ -182,9 +217,11 @@ class ShareFetcher:
                     found.setdefault(known.leader, set()).add(place)
         return {node: frozenset(places) for node, places in found.items()}
 
-    def _times(self) -> Iterable[float | None]:
+    def _times(self, now: float) -> Iterable[float | None]:
         yield from (one.not_before for one in self._attempts.values())
         yield from (one.not_before for one in self._barred.values())
+        if self._renew_at != inf:
+            yield self._renew_at if self._renew_at > now else now + LINGER_S
         yield from (
             one.waiting_since + LINGER_S for one in self.sessions.values() if one.waiting_since and not one.in_flight
         )
@@ -207,7 +244,8 @@ class ShareFetcher:
             group_id=config.group,
             member_id=self._context.member_id,
             share_session_epoch=part.epoch,
-            max_wait_ms=config.fetch_max_wait_ms,
+            # A session has one request in flight, so a longer wait would delay a renewal too much.
+            max_wait_ms=int(min(config.fetch_max_wait_ms, 1000 * (self._renew_at - now + self._renewal_s / 2))),
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_max_bytes,
             max_records=config.max_poll_records,
@@ -399,10 +437,13 @@ class ShareFetcher:
                     acks = tuple(one for one in acks if one not in again)
             if error is None:
                 for one in acks:
-                    if one.renews:
+                    if one.holds:
+                        one.batch.lock_until = lock_until
+                        one.batch.renew_at = lock_until - self._renewal_s
+                    elif one.renews:
                         one.batch.renewed(one, lock_until)
                         self._keep(place, one.batch)
-            self._report(place, acks, error)
+            self._report(place, [one for one in acks if not one.holds], error)
 
     def _report(self, place: SharePartition, acks: Iterable[AckRange], error: KohortError | None) -> None:
         at = self._at(place)

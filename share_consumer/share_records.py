@@ -31,10 +31,12 @@ class AcknowledgeType(IntEnum):
 GAP, UNREADABLE = 0, 5
 """Acquired offsets without a record: there is none, or its batch is corrupt and is released. The caller has no say."""
 
-RENEWED, SETTLED, PENDING = 253, 254, 255
-"""States of an offset: renewed, and not to be acknowledged before the next poll; acknowledged; not acknowledged."""
+HELD, RENEWED, SETTLED, PENDING = 252, 253, 254, 255
+"""States of an offset: held over polls; renewed, and not to be acknowledged before the next poll; acknowledged; not
+acknowledged."""
 
 _TYPED = re.compile(rb"[\x00-\x05]+")
+_HELD = re.compile(rb"\xfc+")
 _NAMES: Final = {one.name.lower(): one for one in AcknowledgeType}
 
 
@@ -73,7 +75,17 @@ class ShareRecords:
     surely acquired.
     """
 
-    __slots__ = ("_types", "columns", "delivery_count", "first_offset", "lock_until", "place", "returned", "session")
+    __slots__ = (
+        "_types",
+        "columns",
+        "delivery_count",
+        "first_offset",
+        "lock_until",
+        "place",
+        "renew_at",
+        "returned",
+        "session",
+    )
 
     def __init__(
         self,
@@ -90,6 +102,7 @@ class ShareRecords:
         self.first_offset = first_offset
         self.delivery_count = delivery_count
         self.lock_until = lock_until
+        self.renew_at = 0.0
         self.place = place
         self.session = session
         self.returned = False
@@ -155,7 +168,7 @@ class ShareRecords:
 
     def _is_open(self, place: int) -> bool:
         kind = self._types[place]
-        return kind in (PENDING, RENEWED) or AcknowledgeType.ACCEPT <= kind <= AcknowledgeType.RENEW
+        return kind in (PENDING, HELD, RENEWED) or AcknowledgeType.ACCEPT <= kind <= AcknowledgeType.RENEW
 
     @property
     def pending(self) -> int:
@@ -170,6 +183,25 @@ class ShareRecords:
     def accept_pending(self) -> None:
         """Accept the records that have no acknowledgement."""
         self._types = self._types.replace(b"\xff", bytes([AcknowledgeType.ACCEPT]))
+
+    def hold(self) -> bool:
+        """Hold the records that have no acknowledgement. Returns False if there are none. It raises no error."""
+        before = self._types
+        self._types = before.replace(b"\xff", bytes([HELD]))
+        return before != self._types
+
+    def held(self) -> list["AckRange"]:
+        """A renewal for each range that is held. It raises no error."""
+        return [
+            AckRange(
+                self.first_offset + run.start(),
+                self.first_offset + run.end() - 1,
+                bytes([AcknowledgeType.RENEW]) * (run.end() - run.start()),
+                self,
+                holds=True,
+            )
+            for run in _HELD.finditer(self._types)
+        ]
 
     def take_typed(self) -> list["AckRange"]:
         """The ranges with a type, which are settled from now on."""
@@ -201,13 +233,17 @@ class ShareRecords:
 
 
 class AckRange(NamedTuple):
-    """Acknowledgements of consecutive offsets of one batch: one byte an offset. `give_up_at`: no retry later."""
+    """Acknowledgements of consecutive offsets of one batch: one byte an offset. `give_up_at`: no retry later.
+
+    `holds`: a renewal of held records by the client. It leaves the states of the offsets.
+    """
 
     first_offset: int
     last_offset: int
     types: bytes
     batch: ShareRecords
     give_up_at: float = 0.0
+    holds: bool = False
 
     @property
     def renews(self) -> bool:

@@ -23,11 +23,11 @@ def check_driver_python(spark: "SparkSession") -> None:
     Otherwise Spark would raise at `load()` or `save()`, before any code of a data source runs. A session of Spark
     Connect has its driver on another machine and is not checked.
     """
-    from py4j.protocol import Py4JError
-
     context = getattr(spark, "sparkContext", None)
     if context is None:
         return
+    from py4j.protocol import Py4JError  # a client of Spark Connect lacks it
+
     python = str(context.pythonExec)
     try:
         system = context._jvm.java.lang.System

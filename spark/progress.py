@@ -45,9 +45,11 @@ def lag_of(progress: Mapping[str, Any]) -> Partitions:
     A stream with `group` has the partitions of the batch, and a stream without has all of its partitions. Sources whose
     offsets are not those of topics are left out. Raises KeyError for a mapping that is no progress.
     """
-    seconds = progress["durationMs"].get("triggerExecution", 0) / 1000
+    # PySpark 4.0's client of Spark Connect has the offsets as JSON in `json` only.
+    parsed = json.loads(progress.json) if hasattr(progress, "json") else progress
+    seconds = parsed["durationMs"].get("triggerExecution", 0) / 1000
     found: Partitions = {}
-    for source in progress["sources"]:
+    for source in parsed["sources"]:
         found |= _of_source(source, seconds)
     return found
 
@@ -91,8 +93,8 @@ class LagListener(StreamingQueryListener):  # type: ignore[misc]  # pyspark's ow
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         """Call `export` with the partitions of a micro-batch. Raises the errors of `export`."""
-        progress = json.loads(event.progress.json)
-        self._export(progress["name"] or progress["id"], lag_of(progress))
+        parsed = json.loads(event.progress.json)
+        self._export(parsed["name"] or parsed["id"], lag_of(parsed))
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:
         """Do nothing. Raises no error."""

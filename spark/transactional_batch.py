@@ -7,7 +7,7 @@ that offset after it has fenced earlier attempts, and skips a batch that is comm
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, OffsetAndMetadata
@@ -43,6 +43,12 @@ class TransactionalWriter:
         self._prefix = prefix
         if self._checked.topic is None:
             raise OptionError("no topic is named", hint="set option 'topic'", option="topic")
+
+    def __reduce__(self) -> NoReturn:
+        raise PlanError(
+            "foreachBatch of Spark Connect runs on the server, which does not have the id of the query",
+            hint="run the query in the driver's own process",
+        )
 
     def __call__(self, frame: "DataFrame", batch_id: int) -> None:
         """Write a batch. Raises OptionError for a frame whose rows are no records, PlanError outside a query."""

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 PAGE = Path(__file__).parents[1] / "docs" / "behaviours.md"
-ID = r"(?:CR|SH|[ABEFGIKSX])-?\d+"
+ID = r"(?:CR|SH|ST|[ABEFGIKSWX])-?\d+"
 
 
 def read(page: str) -> dict[str, str]:

@@ -2,8 +2,8 @@
 
     python -m pytest -p tests.secured --secured scram -m broker tests/network tests/coordinator_client
 
-Each broker that a test starts gets listeners for TLS beside its plain one, and each of our clients that is given the
-plain address goes to the other: by TLS, or by TLS and SCRAM-SHA-512. Other people's clients stay where they are.
+Each broker that a test starts gets listeners for TLS beside its plain one. Each of our clients with the plain address
+goes to the other: by TLS, or by TLS and SCRAM-SHA-512. Other people's clients stay where they are.
 Brokers that a test guards by itself, and addresses of proxies, are left alone. Clients are counted: none is a failure.
 """
 

@@ -2,8 +2,8 @@
 
 The controller listens on a socket. The first request of a worker starts the broker, in the controller: workers end as
 soon as their queue is empty, the controller ends last. Where the controller is killed, the broker's supervisor ends the
-broker. Workers also send the groups of their tests there: the controller collects no tests, and the groups that
-pytest-xdist 3.8 itself appends to the ids of tests do not arrive under pytest 9.2, whose ids are no longer attributes.
+broker. Workers also send the groups of their tests there, since the controller collects no tests.
+pytest-xdist 3.8 appends groups to the ids of tests. Under pytest 9.2, whose ids are no attributes, they do not arrive.
 """
 
 import contextlib

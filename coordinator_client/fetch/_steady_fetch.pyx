@@ -1,5 +1,5 @@
 # cython: freethreading_compatible=True
-# cython: language_level=3, boundscheck=False, wraparound=False
+# cython: language_level=3
 """Fetch requests of a session in its steady state: each follows from the response, without a look at anything else.
 
 The full turn is `Fetcher.on_response` and `Fetcher.ready_requests`. Both lead to the same state.
@@ -62,7 +62,7 @@ cdef class SteadyFetch:
 def follow_up(fetcher, node, request, frame, int version, positions, view):
     """Buffer the records of a response. Returns the body of the next request, and the number of buffered bytes."""
     cdef dict asked = fetcher._in_flight.get(node), ahead = fetcher._ahead, ends = fetcher.ends
-    cdef object states = positions._states
+    cdef object states = positions.states
     cdef dict partitions
     cdef FetchBuffer parked = fetcher.parked
     cdef list found, places = [], changed = []
@@ -125,7 +125,9 @@ def follow_up(fetcher, node, request, frame, int version, positions, view):
         changed.append((topic_id, number, wanted_epoch, next_offset, most_bytes))
     fetcher._last_asked[node] = next(fetcher._orders)
     session.epoch = epoch = epoch + 1
-    template = session.template_of(request, version)
+    template = session.template
+    if template is None or template.version != version or template.session_id != session.session_id:
+        template = session.template_of(request, version)
     topics = fetch_request_topics(changed)
     return b"".join((template.before_epoch, epoch.to_bytes(4, "big"), topics, template.after_topics)), parked_bytes
 

@@ -1,4 +1,4 @@
-"""Fetched, undecoded records: one `CompletedFetch` per partition and response.
+"""Fetched records: one `CompletedFetch` per partition and response, decoded and collected by polls.
 
 Records are views into the response frame and are not copied. The end offset is read from the batch headers. The next
 Fetch is sent before these records are decoded, and needs that offset.
@@ -6,8 +6,9 @@ Fetch is sent before these records are decoded, and needs that offset.
 
 import struct
 
-from kohort.common import TopicPartition
+from kohort.common import KohortError, TopicPartition
 from kohort.common.named_tuple import NamedTuple
+from kohort.fastpath import RecordColumns
 
 _BATCH_HEAD = struct.Struct(">qiib")  # base offset, length of the rest, leader epoch (magic 2 only), magic
 _TIMESTAMP = struct.Struct(">q")
@@ -51,3 +52,26 @@ class CompletedFetch(NamedTuple):
     aborted: tuple[tuple[int, int], ...]
     leader_epoch_at_fetch: int = -1
     high_watermark: int = -1
+
+
+class DecodedFetch(NamedTuple):
+    """A slice's columns, or its error. `corrupt`: the number of skipped batches that are not counted yet."""
+
+    slice_: CompletedFetch
+    columns: RecordColumns | None
+    corrupt: int = 0
+    error: KohortError | None = None
+
+
+class CollectedFetch(NamedTuple):
+    """A slice that is handed over up to `next_offset`. `rest` is its remainder.
+
+    `misled`: the next slice was fetched from the end that a corrupt batch claimed, where reading does not go on.
+    """
+
+    slice_: CompletedFetch
+    rest: CompletedFetch | None
+    next_offset: int
+    timestamp_ms: int | None
+    records: int
+    misled: bool = False

@@ -10,10 +10,10 @@ from functools import partial
 from typing import Any, Final
 
 from kohort.common import KohortError, TopicPartition
-from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_context import ConsumerContext
-from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
+from kohort.coordinator_client.fetch._collect import CollectedFetches, ReturnedFetches, collect_usual, settle_slices
+from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, CompletedFetch, DecodedFetch
 from kohort.coordinator_client.fetch.fetcher import Fetcher
 from kohort.coordinator_client.offsets.positions import Positions
 from kohort.fastpath import CorruptRecord, RecordColumns, decode
@@ -27,66 +27,11 @@ SIDE_BY_SIDE_BYTES: Final = 1 << 18
 """Fewer bytes are decoded before another thread has woken up."""
 
 
-class DecodedFetch(NamedTuple):
-    """A slice's columns, or its error. `corrupt`: the number of skipped batches that are not counted yet."""
-
-    slice_: CompletedFetch
-    columns: RecordColumns | None
-    corrupt: int = 0
-    error: KohortError | None = None
-
-
-class CollectedFetch(NamedTuple):
-    """A slice that is handed over up to `next_offset`. `rest` is its remainder.
-
-    `misled`: the next slice was fetched from the end that a corrupt batch claimed, where reading does not go on.
-    """
-
-    slice_: CompletedFetch
-    rest: CompletedFetch | None
-    next_offset: int
-    timestamp_ms: int | None
-    records: int
-    misled: bool = False
-
-
-class CollectedFetches:
-    """The slices that a poll gathers.
-
-    `columns`: for the user. `items`: the sources of `columns`. `kept`: slices that were decoded and kept.
-    """
-
-    def __init__(self) -> None:
-        self.columns: list[RecordColumns] = []
-        self.items: list[CollectedFetch] = []
-        self.kept: list[DecodedFetch] = []
-        self.errors: list[DecodedFetch] = []
-        self.corrupt = 0
-        self.outlived = False
-
-
-class ReturnedFetches:
-    """The slices that a poll has returned and that are not settled yet. `settled` items of it are done.
-
-    `outlived`: a slice's partition has a new leader. Its end offset is requested before later slices are used.
-    """
-
-    __slots__ = ("corrupt", "items", "outlived", "records", "settled", "slices")
-
-    def __init__(self, collected: CollectedFetches) -> None:
-        self.items = tuple(collected.items)
-        self.settled = 0
-        self.slices = len(self.items)
-        self.records = sum(item.records for item in self.items)
-        self.corrupt = collected.corrupt
-        self.outlived = collected.outlived
-
-
 class FetchCollector:
     """Collects slices for the caller, and settles those that were handed over.
 
-    `allowed` returns the partitions that may be returned now. `is_certain` is true while membership is certain: a
-    process that slept may own nothing any more (B-33). `on_skipped` is called for a corrupt batch that was skipped.
+    `readable` returns the partitions that may be returned at a time. None: membership is uncertain, because a process
+    that slept may own nothing any more (B-33). `on_skipped` is called for a corrupt batch that was skipped.
     """
 
     def __init__(
@@ -97,20 +42,20 @@ class FetchCollector:
         positions: Positions,
         door: Door,
         *,
-        allowed: Callable[[], Container[TopicPartition]],
-        is_certain: Callable[[float], bool],
+        readable: Callable[[float], Container[TopicPartition] | None],
         on_skipped: Callable[[TopicPartition, CorruptRecord], None],
     ) -> None:
         self.most_at_once = 0  # slices that were looked at under one hold of the lock
         self._driver = driver
         self._run = driver.lock.run
-        self._config = context.config
-        self._context = context
-        self._fetcher = fetcher
+        self.config = context.config
+        self.context = context
+        self.fetcher = fetcher
+        self.states = positions.states
+        self.now = driver.now
         self._positions = positions
         self._door = door
-        self._allowed = allowed
-        self._is_certain = is_certain
+        self.readable = readable
         self._on_skipped = on_skipped
         self._decoded: dict[TopicPartition, DecodedFetch] = {}
 
@@ -122,17 +67,21 @@ class FetchCollector:
         A batch that cannot be decoded is an error at its position, and the valid batches before it are handed over
         first. Its error is raised by this call, or by a later poll if there are records to return.
         """
-        run, now = self._run, self._driver.now
-        collected = CollectedFetches()
-        if not self._fetcher.parked:
+        if not self.fetcher.parked:
             self._decoded = {}
-            return collected
-        room = float(self._config.max_poll_records or "inf")
+            return CollectedFetches()
+        if not self._decoded:
+            usual = collect_usual(self._driver.lock, self, decode, most, SIDE_BY_SIDE_BYTES)
+            if usual is not None:
+                return usual
+        run, now = self._run, self.now
+        collected = CollectedFetches()
+        room = float(self.config.max_poll_records or "inf")
         for chunk in self._line(most):
             slices = run(self._next_slices, chunk, most - len(collected.columns), now())
             if not slices:
                 continue
-            if self._fetcher.held_back:
+            if self.fetcher.held_back:
                 self._driver.wakeup()  # room for the next fetch, which is sent while these slices are decoded
             room = run(self._select, self._decode(slices), collected, most, room, now())
             if room <= 0 or len(collected.columns) >= most or most == 1:
@@ -162,7 +111,7 @@ class FetchCollector:
 
         For one slice the order is not copied: a partition that may not be returned is set aside when it is examined.
         """
-        run, parked = self._run, self._fetcher.parked
+        run, parked = self._run, self.fetcher.parked
         if most > 1:
             line = run(parked.line)
             for at in range(0, len(line), MOST_AT_ONCE):
@@ -183,7 +132,7 @@ class FetchCollector:
             for one, (slice_, _offset) in zip(known, slices, strict=True)
         ]
         due = [place for place, one in enumerate(decoded) if one is None]
-        jobs = [partial(_decode_or_error, *slices[place], self._config) for place in due]
+        jobs = [partial(_decode_or_error, *slices[place], self.config) for place in due]
         if len(jobs) > 1 and sum(len(slices[place][0].records) for place in due) >= SIDE_BY_SIDE_BYTES:
             fresh = self._driver.run_parallel(jobs)
         else:
@@ -202,10 +151,10 @@ class FetchCollector:
 
         def refetch(_core: object) -> None:
             for one in collected.errors:
-                if self._fetcher.parked.first(one.slice_.partition) is one.slice_:
-                    self._fetcher.refetch(one.slice_.partition, self._positions)
+                if self.fetcher.parked.first(one.slice_.partition) is one.slice_:
+                    self.fetcher.refetch(one.slice_.partition, self._positions)
             if collected.columns:
-                self._context.put_error(first)
+                self.context.put_error(first)
 
         self._driver.execute(refetch)
         if not collected.columns:
@@ -222,12 +171,12 @@ class FetchCollector:
         buffered until they are settled.
         """
         found: list[tuple[CompletedFetch, int]] = []
-        if not self._is_certain(now):
+        allowed, positions = self.readable(now), self._positions
+        if allowed is None:
             return found
         self._looks_at(len(partitions))
-        allowed, positions = self._allowed(), self._positions
         for partition in partitions:
-            slice_ = self._fetcher.next_slice(partition, positions, allowed)
+            slice_ = self.fetcher.next_slice(partition, positions, allowed)
             if slice_ is not None:
                 found.append((slice_, max(slice_.start, positions.state(partition).offset)))
                 if len(found) == most:
@@ -247,7 +196,7 @@ class FetchCollector:
         continue behind them, and dropped records would be skipped.
         """
         self._looks_at(len(decoded))
-        allowed = self._allowed() if self._is_certain(now) else ()
+        allowed = self.readable(now) or ()
         for one in decoded:
             slice_ = one.slice_
             if room <= 0 or len(collected.columns) >= most or not self._is_next(slice_, allowed):
@@ -257,7 +206,7 @@ class FetchCollector:
                 collected.errors.append(one)
                 continue
             part, rest = one.columns, None
-            end = self._fetcher.until.get(slice_.partition)
+            end = self.fetcher.until.get(slice_.partition)
             if end is not None and part.next_offset >= end:
                 part = part[: bisect_left(part.offsets, end)]
             elif not part.complete:
@@ -284,12 +233,12 @@ class FetchCollector:
         return (
             partition in allowed
             and self._positions.is_current(partition, slice_.serial)
-            and self._fetcher.parked.first(partition) is slice_
+            and self.fetcher.parked.first(partition) is slice_
         )
 
     def _is_outlived(self, slice_: CompletedFetch) -> bool:
         """True if the slice's leader was replaced. The new leader's end offset is needed before later slices."""
-        known = self._context.metadata.view.partition(slice_.partition)
+        known = self.context.metadata.view.partition(slice_.partition)
         return known is not None and slice_.leader_epoch_at_fetch < known.leader_epoch
 
     def settle_step(self) -> bool:
@@ -305,34 +254,18 @@ class FetchCollector:
             return True
         stop = handed.settled + MOST_AT_ONCE
         items = handed.items[handed.settled : stop]
-        self._looks_at(len(items))
-        for item in items:
-            self._settle_item(item)
+        self.most_at_once = max(self.most_at_once, len(items))
+        settle_slices(items, self._positions, self.fetcher)
         handed.settled = stop
         if stop < len(handed.items):
             return False
-        counters = self._context.counters
+        counters = self.context.counters
         # No calls from here on: it is counted once.
-        counters.slices += handed.slices
+        counters.slices += len(handed.items)
         counters.records += handed.records
         counters.corrupt_batches += handed.corrupt
         self._door.handed = None
         return True
-
-    def _settle_item(self, item: CollectedFetch) -> None:
-        slice_ = item.slice_
-        partition = slice_.partition
-        state = self._positions.get(partition)
-        if state is not None and state.serial == slice_.serial:
-            if item.next_offset > state.offset:
-                self._positions.consumed(
-                    partition, slice_.serial, item.next_offset, slice_.leader_epoch, slice_.leader_epoch_at_fetch
-                )
-            if item.timestamp_ms is not None:
-                self._positions.last_timestamps[partition] = item.timestamp_ms
-            if item.misled:
-                self._fetcher.refetch(partition, self._positions)
-        self._fetcher.parked.remove(slice_, item.rest)
 
 
 def _decode_or_error(slice_: CompletedFetch, offset: int, config: ConsumerConfig) -> DecodedFetch:

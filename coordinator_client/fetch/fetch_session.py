@@ -91,7 +91,7 @@ class FetchSession:
         self.session_partitions: dict[TopicPartition, Wanted] = {}
         self.steady_under: tuple[int, int, ClusterView] | None = None
         self.names: dict[bytes, str] = {}
-        self._template: RequestTemplate | None = None
+        self.template: RequestTemplate | None = None
 
     def next_request(self, wanted: Mapping[TopicPartition, Wanted], *, kept: bool = True) -> SessionAsk:
         """The session part of the next request, so that the broker's list becomes `wanted`.
@@ -137,7 +137,5 @@ class FetchSession:
 
     def template_of(self, request: FetchRequest, version: int) -> RequestTemplate:
         """The encoded form of the session's next requests. `request` is an earlier one."""
-        template = self._template
-        if template is None or template.version != version or template.session_id != self.session_id:
-            self._template = template = RequestTemplate.of(request._replace(session_id=self.session_id), version)
-        return template
+        self.template = RequestTemplate.of(request._replace(session_id=self.session_id), version)
+        return self.template

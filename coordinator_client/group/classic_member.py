@@ -12,7 +12,7 @@ send a request. JOINING, for example, causes a join, regardless of the event tha
 Its parts, each of which uses only those above it:
 
 * the shared state (`member_context.py`): `state_tracker.py` (the state), `inflight_requests.py` (requests in flight),
-  `coordinator_state.py` and `heartbeat_timers.py` (coordinator and deadlines), `topic_subscription.py`,
+  `coordinator_state.py` and `member_timers.py` (coordinator and deadlines), `topic_subscription.py`,
   `owned_partitions.py` (partitions and the due hook);
 * `leader_members.py`: the data that only a leader has;
 * `membership.py`: the identity in the group; revoking, assigning, losing, leaving;

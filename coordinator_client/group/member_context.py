@@ -4,9 +4,9 @@ from typing import Self
 
 from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.group.coordinator_state import CoordinatorSearch
-from kohort.coordinator_client.group.heartbeat_timers import HeartbeatTimers
 from kohort.coordinator_client.group.inflight_requests import InFlightRequests
 from kohort.coordinator_client.group.member_settings import MemberSettings
+from kohort.coordinator_client.group.member_timers import MemberTimers
 from kohort.coordinator_client.group.owned_partitions import OwnedPartitions
 from kohort.coordinator_client.group.state_tracker import StateTracker
 from kohort.coordinator_client.group.topic_subscription import TopicSubscription
@@ -18,7 +18,7 @@ class MemberContext(NamedTuple):
     settings: MemberSettings
     tracker: StateTracker
     coordinator_state: CoordinatorSearch
-    timers: HeartbeatTimers
+    timers: MemberTimers
     topics: TopicSubscription
     in_flight: InFlightRequests
     owned: OwnedPartitions
@@ -31,7 +31,7 @@ class MemberContext(NamedTuple):
             settings,
             walk,
             CoordinatorSearch(settings),
-            HeartbeatTimers(settings),
+            MemberTimers(settings),
             topics,
             InFlightRequests(),
             OwnedPartitions(),

@@ -146,9 +146,9 @@ class Positions:
     def __init__(self, policy: ResetPolicy, gone: Callable[[TopicPartition], None] = lambda _partition: None) -> None:
         self.policy = policy
         self._gone = gone
-        self._states = _States()
+        self.states = _States()
         self._serials: Iterator[int] = count(1)
-        self._errors: dict[TopicPartition, KohortError] = {}
+        self.errors: dict[TopicPartition, KohortError] = {}
         self.last_timestamps: dict[TopicPartition, int] = {}
         self._gaps: list[OffsetReset] = []
         self._checked_view: ClusterView | None = None
@@ -171,33 +171,33 @@ class Positions:
         if start is not None:
             self._begin(partition, start, epoch)
         elif has_group:
-            self._states[partition] = PartitionState(FetchState.NEEDS_COMMITTED, next(self._serials))
+            self.states[partition] = PartitionState(FetchState.NEEDS_COMMITTED, next(self._serials))
         else:
             self._reset(partition, None, "no offset was given", wall_ms)
 
     def drop(self, partition: TopicPartition) -> None:
         """Forget a partition, with its error and the time of its last record."""
-        self._states.drop(partition)
-        self._errors.pop(partition, None)
+        self.states.drop(partition)
+        self.errors.pop(partition, None)
         self.last_timestamps.pop(partition, None)
 
     def __contains__(self, partition: TopicPartition) -> bool:
-        return partition in self._states
+        return partition in self.states
 
     def __iter__(self) -> Iterator[TopicPartition]:
-        return iter(self._states)
+        return iter(self.states)
 
     def __len__(self) -> int:
-        return len(self._states)
+        return len(self.states)
 
     @property
     def revision(self) -> int:
         """It grows with each change of a state, unless it is fetched as before."""
-        return self._states.revision
+        return self.states.revision
 
     def state(self, partition: TopicPartition) -> PartitionState:
         """The state of a partition. Raises IllegalState if the partition is not assigned."""
-        found = self._states.get(partition)
+        found = self.states.get(partition)
         if found is None:
             raise IllegalState(
                 "the partition is not assigned", hint="see assignment", topic=partition[0], partition=partition[1]
@@ -206,7 +206,7 @@ class Positions:
 
     def get(self, partition: TopicPartition) -> PartitionState | None:
         """The state of a partition, or None if it is not assigned."""
-        return self._states.get(partition)
+        return self.states.get(partition)
 
     # --- moved by the user
 
@@ -222,7 +222,7 @@ class Positions:
 
     def _begin(self, partition: TopicPartition, offset: int, epoch: int) -> None:
         phase = FetchState.FETCHING if epoch == NO_EPOCH else FetchState.NEEDS_VALIDATION
-        self._states[partition] = PartitionState(phase, next(self._serials), offset, epoch)
+        self.states[partition] = PartitionState(phase, next(self._serials), offset, epoch)
 
     def seek_by_time(self, partition: TopicPartition, timestamp: int) -> None:
         """Continue at EARLIEST, LATEST or the first record not older than a time in ms.
@@ -230,7 +230,7 @@ class Positions:
         The offset is found with ListOffsets.
         """
         self._leave(partition)
-        self._states[partition] = PartitionState(
+        self.states[partition] = PartitionState(
             FetchState.NEEDS_RESET, next(self._serials), reset_to=timestamp, reason=SOUGHT
         )
 
@@ -247,20 +247,24 @@ class Positions:
         `fetched_under`: the leader epoch of the request. A validation by a newer leader applied to the previous
         position, so it does not cover the new one.
         """
-        state = self._states.get(partition)
+        state = self.states.get(partition)
         if state is None or state.serial != serial:
             return False
-        kept = state.epoch if epoch == NO_EPOCH else epoch
-        validated = state.validated if fetched_under == NO_EPOCH else min(state.validated, fetched_under)
-        after = state._replace(offset=max(next_offset, state.offset), epoch=kept, validated=validated)
-        self._states.advance(partition, after)
+        phase, _serial, offset, kept, validated, reset_to, wanted, reason, asking, attempts = state
+        if epoch != NO_EPOCH:
+            kept = epoch
+        if NO_EPOCH != fetched_under < validated:
+            validated = fetched_under
+        offset = max(next_offset, offset)
+        after = PartitionState(phase, serial, offset, kept, validated, reset_to, wanted, reason, asking, attempts)
+        self.states.advance(partition, after)
         return True
 
     # --- fetching
 
     def point(self, partition: TopicPartition) -> FetchPoint | None:
         """The point to fetch from; None while it is unknown."""
-        state = self._states.get(partition)
+        state = self.states.get(partition)
         if state is None or state.phase is not FetchState.FETCHING:
             return None
         return FetchPoint(state.offset, state.serial, state.validated)
@@ -281,29 +285,29 @@ class Positions:
         """Every known position, as it would be committed."""
         return {
             partition: OffsetAndMetadata(state.offset, state.epoch)
-            for partition, state in self._states.items()
+            for partition, state in self.states.items()
             if state.phase in KNOWN and state.offset >= 0
         }
 
     def changes(self) -> dict[TopicPartition, OffsetAndMetadata | None]:
         """The part of `snapshot` that may have changed since it was `noted`. None: the position is not known."""
         found: dict[TopicPartition, OffsetAndMetadata | None] = {}
-        for partition in self._states.changed:
-            state = self._states[partition]
+        for partition in self.states.changed:
+            state = self.states[partition]
             known = state.phase in KNOWN and state.offset >= 0
             found[partition] = OffsetAndMetadata(state.offset, state.epoch) if known else None
         return found
 
     def noted(self, changes: Iterable[TopicPartition]) -> None:
         """Leave these out of the next `changes`, unless they are set again."""
-        self._states.changed.difference_update(changes)
+        self.states.changed.difference_update(changes)
 
     # --- committed offsets
 
     @property
     def needs_committed(self) -> bool:
         """True if a partition waits for its committed offset."""
-        return any(self._states[partition].phase is FetchState.NEEDS_COMMITTED for partition in self._states.unsettled)
+        return any(self.states[partition].phase is FetchState.NEEDS_COMMITTED for partition in self.states.unsettled)
 
     def owed_committed(self, now: float, saving: Container[TopicPartition] = ()) -> dict[TopicPartition, int]:
         """Partitions to request with OffsetFetch, each with its serial. They are marked as in flight.
@@ -311,25 +315,25 @@ class Positions:
         Those in `saving` wait.
         """
         due = [partition for partition in self._due(FetchState.NEEDS_COMMITTED, now) if partition not in saving]
-        owed = {partition: self._states[partition].serial for partition in due}
+        owed = {partition: self.states[partition].serial for partition in due}
         self._mark(owed)
         return owed
 
     def is_current(self, partition: TopicPartition, serial: int) -> bool:
         """True if the partition still has this serial."""
-        state = self._states.get(partition)
+        state = self.states.get(partition)
         return state is not None and state.serial == serial
 
     def committed(self, partition: TopicPartition, found: OffsetAndMetadata | None, wall_ms: int) -> None:
         """Handle an OffsetFetch response: an offset, or None if nothing is committed."""
-        state = self._states.get(partition)
+        state = self.states.get(partition)
         if state is None or state.phase is not FetchState.NEEDS_COMMITTED:
             return
         if found is None:
             self._reset(partition, None, "nothing is committed", wall_ms)
             return
         phase = FetchState.FETCHING if found.leader_epoch == NO_EPOCH else FetchState.NEEDS_VALIDATION
-        self._states[partition] = PartitionState(phase, state.serial, found.offset, found.leader_epoch)
+        self.states[partition] = PartitionState(phase, state.serial, found.offset, found.leader_epoch)
 
     # --- resets
 
@@ -340,7 +344,7 @@ class Positions:
             known = view.partition(partition)
             if known is None or known.leader not in view.brokers:
                 continue
-            state = self._states[partition]
+            state = self.states[partition]
             ask = ListAsk(partition, state.reset_to, state.serial, known.leader_epoch)
             owed.setdefault(known.leader, []).append(ask)
             self._mark((partition,))
@@ -348,18 +352,18 @@ class Positions:
 
     def listed(self, ask: ListAsk, found: ListedOffset, wall_ms: int) -> None:
         """Handle a ListOffsets response. If no record is as late as the requested time, continue at LATEST."""
-        state = self._states.get(ask.partition)
+        state = self.states.get(ask.partition)
         if state is None or state.serial != ask.serial or state.phase is not FetchState.NEEDS_RESET:
             return
         if found.offset < 0 and state.reset_to not in (EARLIEST, LATEST):
-            self._states[ask.partition] = state._replace(reset_to=LATEST, asking=False, attempts=FRESH)
+            self.states[ask.partition] = state._replace(reset_to=LATEST, asking=False, attempts=FRESH)
             return
         undecided = self.policy.kind is ResetKind.NEAREST and state.reset_to == EARLIEST and state.reason == OUTSIDE
         if undecided and state.wanted is not None and found.offset <= state.wanted:
             # The response does not show on which side of the log the position was. The log's start decides.
-            self._states[ask.partition] = state._replace(reset_to=LATEST, asking=False, attempts=FRESH)
+            self.states[ask.partition] = state._replace(reset_to=LATEST, asking=False, attempts=FRESH)
             return
-        self._states[ask.partition] = PartitionState(
+        self.states[ask.partition] = PartitionState(
             FetchState.FETCHING, state.serial, found.offset, found.leader_epoch, validated=ask.leader_epoch
         )
         if state.reason != SOUGHT:
@@ -369,7 +373,7 @@ class Positions:
         self, partition: TopicPartition, serial: int, offset: int, log_start: int | None, wall_ms: int
     ) -> None:
         """Handle OFFSET_OUT_OF_RANGE from the leader. Ignored if the position has moved meanwhile (E-07)."""
-        state = self._states.get(partition)
+        state = self.states.get(partition)
         if state is None or state.serial != serial or state.offset != offset:
             return
         below = None if log_start is None or log_start < 0 else offset < log_start
@@ -381,27 +385,27 @@ class Positions:
     def owed_validations(self, view: ClusterView, now: float) -> dict[int, list[EpochAsk]]:
         """OffsetForLeaderEpoch to send, by leader. A new leader triggers it for every position of known epoch."""
         # With the same metadata, only a position that has changed may be older than its leader.
-        unchecked = list(self._states.unchecked if view is self._checked_view else self._states)
+        unchecked = list(self.states.unchecked if view is self._checked_view else self.states)
         self._checked_view = view
-        self._states.unchecked.clear()
+        self.states.unchecked.clear()
         for partition in unchecked:
-            state, known = self._states[partition], view.partition(partition)
+            state, known = self.states[partition], view.partition(partition)
             if state.phase is not FetchState.FETCHING or known is None or known.leader_epoch <= state.validated:
                 continue
             if state.epoch == NO_EPOCH or state.validated == NO_EPOCH:
                 # No record was read under an older leader, so no record can have been truncated.
-                self._states.advance(partition, state._replace(validated=known.leader_epoch))
+                self.states.advance(partition, state._replace(validated=known.leader_epoch))
             else:
-                self._states[partition] = state._replace(phase=FetchState.NEEDS_VALIDATION)
+                self.states[partition] = state._replace(phase=FetchState.NEEDS_VALIDATION)
         owed: dict[int, list[EpochAsk]] = {}
         for partition in list(self._due(FetchState.NEEDS_VALIDATION, now)):
             known = view.partition(partition)
             if known is None or known.leader not in view.brokers:
                 continue
-            state = self._states[partition]
+            state = self.states[partition]
             if known.leader_epoch in (NO_EPOCH, state.epoch) or state.epoch == NO_EPOCH:
                 # Within one epoch a log is never truncated; without an epoch there is nothing to compare.
-                self._states[partition] = state._replace(phase=FetchState.FETCHING, validated=known.leader_epoch)
+                self.states[partition] = state._replace(phase=FetchState.FETCHING, validated=known.leader_epoch)
                 continue
             ask = EpochAsk(partition, state.epoch, state.serial, known.leader_epoch)
             owed.setdefault(known.leader, []).append(ask)
@@ -415,12 +419,12 @@ class Positions:
         is not above the epoch of the request. It ends at `end_offset`. Both are -1 (UNDEFINED) if that epoch is newer
         than every epoch of the leader's log. The policy applies then.
         """
-        state = self._states.get(ask.partition)
+        state = self.states.get(ask.partition)
         if state is None or state.serial != ask.serial or state.phase is not FetchState.NEEDS_VALIDATION:
             return
         if state.epoch != ask.epoch:
             # Records buffered before were polled meanwhile, up to a later epoch. The response does not cover it.
-            self._states[ask.partition] = state._replace(asking=False, attempts=FRESH)
+            self.states[ask.partition] = state._replace(asking=False, attempts=FRESH)
         elif end_offset < 0 or end_epoch < 0:
             # UNDEFINED: the epoch is newer than every epoch of the leader's log. It is not the log that was read, and
             # the end of their common part is unknown.
@@ -428,15 +432,15 @@ class Positions:
         elif end_offset < state.offset:
             self._truncated(ask.partition, state, end_offset, end_epoch, ask.leader_epoch, wall_ms)
         else:
-            self._states[ask.partition] = state._replace(
+            self.states[ask.partition] = state._replace(
                 phase=FetchState.FETCHING, validated=ask.leader_epoch, asking=False, attempts=FRESH
             )
 
     def skip_validation(self, ask: EpochAsk) -> None:
         """Continue without validation, for a broker that does not support it (as before KIP-320)."""
-        state = self._states.get(ask.partition)
+        state = self.states.get(ask.partition)
         if state is not None and state.serial == ask.serial and state.phase is FetchState.NEEDS_VALIDATION:
-            self._states[ask.partition] = state._replace(
+            self.states[ask.partition] = state._replace(
                 phase=FetchState.FETCHING, validated=ask.leader_epoch, asking=False, attempts=FRESH
             )
 
@@ -453,7 +457,7 @@ class Positions:
 
         `end_offset` is the end of the common log.
         """
-        state = self._states.get(partition)
+        state = self.states.get(partition)
         if state is None or state.serial != serial:
             return
         if end_offset < state.offset:
@@ -466,9 +470,9 @@ class Positions:
     def ask_failed(self, partitions: Iterable[TopicPartition], attempts: Attempts) -> None:
         """Handle a retriable failure of the requests in flight for these partitions."""
         for partition in partitions:
-            state = self._states.get(partition)
+            state = self.states.get(partition)
             if state is not None and state.asking:
-                self._states[partition] = state._replace(asking=False, attempts=attempts)
+                self.states[partition] = state._replace(asking=False, attempts=attempts)
 
     def fail(self, partition: TopicPartition, error: KohortError, *, adrift: bool = False) -> None:
         """Set an error that only the user can resolve.
@@ -476,34 +480,29 @@ class Positions:
         The next poll raises it, and the partition is not fetched. `adrift`: the log was truncated or recreated below
         the position, so there is no position and nothing to commit.
         """
-        state = self._states.get(partition)
+        state = self.states.get(partition)
         if state is None:
             return
         failed = state._replace(phase=FetchState.FAILED, serial=next(self._serials), asking=False)
-        self._states[partition] = failed._replace(offset=-1, epoch=NO_EPOCH) if adrift else failed
-        self._errors[partition] = error
+        self.states[partition] = failed._replace(offset=-1, epoch=NO_EPOCH) if adrift else failed
+        self.errors[partition] = error
         if adrift:
             self._gone(partition)
 
     def invalidate(self, partition: TopicPartition) -> None:
         """Drop what was fetched and fetch again from the position."""
-        state = self._states.get(partition)
+        state = self.states.get(partition)
         if state is not None:
-            self._states[partition] = state._replace(serial=next(self._serials), asking=False)
+            self.states[partition] = state._replace(serial=next(self._serials), asking=False)
 
     def clear_error(self, partitions: Iterable[TopicPartition]) -> None:
         """Clear the errors of partitions whose position the user has set."""
         for partition in partitions:
-            self._errors.pop(partition, None)
-
-    @property
-    def error_is_due(self) -> bool:
-        """True if there is an error to take."""
-        return bool(self._errors)
+            self.errors.pop(partition, None)
 
     def take_error(self) -> KohortError | None:
         """Remove the error of one partition, and return it. None if there is no error."""
-        return self._errors.pop(next(iter(self._errors))) if self._errors else None
+        return self.errors.pop(next(iter(self.errors))) if self.errors else None
 
     def take_gaps(self) -> list[OffsetReset]:
         """Return the resets since the last call."""
@@ -512,20 +511,20 @@ class Positions:
 
     def next_poll_at(self) -> list[float]:
         """Times (monotonic s) of the next retries."""
-        unsettled = (self._states[partition] for partition in self._states.unsettled)
+        unsettled = (self.states[partition] for partition in self.states.unsettled)
         return [state.attempts.not_before for state in unsettled if state.attempts.failures and not state.asking]
 
     # --- inner
 
     def _due(self, phase: FetchState, now: float) -> Iterator[TopicPartition]:
-        for partition in self._states.unsettled:
-            state = self._states[partition]
+        for partition in self.states.unsettled:
+            state = self.states[partition]
             if state.phase is phase and not state.asking and state.attempts.may_try(now):
                 yield partition
 
     def _mark(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            self._states[partition] = self._states[partition]._replace(asking=True)
+            self.states[partition] = self.states[partition]._replace(asking=True)
 
     def _truncated(
         self,
@@ -540,7 +539,7 @@ class Positions:
         if self.policy.timestamp(wall_ms, below_start=False) is None:
             self._fail_truncated(partition, state, end_offset)
             return
-        self._states[partition] = PartitionState(
+        self.states[partition] = PartitionState(
             FetchState.FETCHING, next(self._serials), end_offset, end_epoch, validated=leader_epoch
         )
         self._gaps.append(OffsetReset(partition, state.offset, end_offset, "the log was truncated"))
@@ -582,7 +581,7 @@ class Positions:
         timestamp = self.policy.timestamp(wall_ms, below_start=below_start)
         if wanted is not None:
             self._gone(partition)
-        self._states[partition] = PartitionState(
+        self.states[partition] = PartitionState(
             FetchState.NEEDS_RESET,
             next(self._serials),
             reset_to=LATEST if timestamp is None else timestamp,

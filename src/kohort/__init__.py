@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from kohort import protocol as protocol
     from kohort import spark as spark
     from kohort import testing as testing
+    from kohort import transform as transform
+    from kohort import workers as workers
     from kohort.admin import Admin as Admin
     from kohort.assignors import Assignor as Assignor
     from kohort.assignors import GroupView as GroupView
@@ -38,6 +40,7 @@ if TYPE_CHECKING:
     from kohort.producer import Producer as Producer
     from kohort.share_consumer import AsyncShareConsumer as AsyncShareConsumer
     from kohort.share_consumer import ShareConsumer as ShareConsumer
+    from kohort.transform import Transform as Transform
 
 _HOME = {
     "Admin": "admin",
@@ -58,6 +61,7 @@ _HOME = {
     "Record": "fastpath",
     "RecordColumns": "fastpath",
     "ShareConsumer": "share_consumer",
+    "Transform": "transform",
     "TopicPartition": "common",
 }
 _SUBPACKAGES = frozenset(
@@ -72,6 +76,8 @@ _SUBPACKAGES = frozenset(
         "share_consumer",
         "spark",
         "testing",
+        "transform",
+        "workers",
     }
 )
 

@@ -1,9 +1,9 @@
 """A scripted broker: real bytes, a real group coordinator in memory, and control over every response."""
 
 from kohort.testing.fake_broker.broker import FakeBroker
+from kohort.testing.fake_broker.classic_coordinator import GroupCoordinator
+from kohort.testing.fake_broker.classic_group import Committed, GroupSnapshot, GroupState
 from kohort.testing.fake_broker.consumer_group import ConsumerGroupSnapshot, ConsumerGroupState
-from kohort.testing.fake_broker.coordinator import GroupCoordinator
-from kohort.testing.fake_broker.group import Committed, GroupSnapshot, GroupState
 from kohort.testing.fake_broker.interventions import Action, Alter, Answer, Call, Close, Delay, Drop, Hold, Instead, Raw
 from kohort.testing.fake_broker.settings import CoordinatorSettings
 from kohort.testing.fake_broker.share_group import ShareGroupSnapshot, ShareGroupState

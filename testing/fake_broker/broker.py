@@ -45,9 +45,9 @@ from kohort.protocol.framing import (
 )
 from kohort.protocol.schema import Response
 from kohort.testing.fake_broker import interventions as actions
+from kohort.testing.fake_broker.classic_group import Committed, FakeGroup, GroupSnapshot, snapshot
 from kohort.testing.fake_broker.cluster import Address, FakeCluster
 from kohort.testing.fake_broker.consumer_group import ConsumerGroup, ConsumerGroupSnapshot, Place, consumer_snapshot
-from kohort.testing.fake_broker.group import Committed, FakeGroup, GroupSnapshot, snapshot
 from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers import HANDLERS, UNASKED, Handler, api_versions
 from kohort.testing.fake_broker.interventions import Call, Control, ControlFunction

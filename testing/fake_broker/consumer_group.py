@@ -24,7 +24,7 @@ from uuid import UUID
 from kohort.assignors import GroupView, Rebalance, get, make_plan
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
-from kohort.testing.fake_broker.group import Committed
+from kohort.testing.fake_broker.classic_group import Committed
 
 LEFT_FOR_A_WHILE = -2
 #: Kafka's name of each coordinator assignor, the default first, with kohort's assignor for its plans.

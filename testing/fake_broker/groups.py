@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from kohort.common.topic_partition import TopicPartition
 from kohort.protocol.errors import ErrorCode
+from kohort.testing.fake_broker.classic_coordinator import GroupCoordinator
+from kohort.testing.fake_broker.classic_group import Committed, FakeGroup, GroupState
 from kohort.testing.fake_broker.consumer_coordinator import ConsumerCoordinator
 from kohort.testing.fake_broker.consumer_group import ConsumerGroup, ConsumerGroupState
-from kohort.testing.fake_broker.coordinator import GroupCoordinator
-from kohort.testing.fake_broker.group import Committed, FakeGroup, GroupState
 from kohort.testing.fake_broker.settings import CoordinatorSettings
 from kohort.testing.fake_broker.share_coordinator import ShareCoordinator
 from kohort.testing.fake_broker.share_group import ShareGroup, ShareGroupState

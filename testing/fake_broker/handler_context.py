@@ -9,8 +9,8 @@ from typing import TypeVar
 
 from kohort.protocol.errors import ErrorCode
 from kohort.protocol.schema import Response
+from kohort.testing.fake_broker.classic_coordinator import GroupCoordinator
 from kohort.testing.fake_broker.cluster import FakeCluster
-from kohort.testing.fake_broker.coordinator import GroupCoordinator
 from kohort.testing.fake_broker.groups import Groups
 from kohort.testing.fake_broker.interventions import Call
 

@@ -12,8 +12,8 @@ from enum import Enum
 from typing import ClassVar, NamedTuple
 
 from kohort.common.topic_partition import TopicPartition
+from kohort.testing.fake_broker.classic_group import Committed
 from kohort.testing.fake_broker.consumer_group import NOWHERE, GroupTopic, Place, Places
-from kohort.testing.fake_broker.group import Committed
 
 FIRST_EPOCH = 1
 """The epoch of a group without members. The first member gets the next one."""

@@ -66,7 +66,7 @@ def test_a_static_member_is_removed_by_its_name_and_is_fenced(broker: SelectedBr
             admin.remove_members(group, ["i-2"])
         (gone,) = admin.remove_members(group, ["i-1"])
         assert gone.instance_id == "i-1"
-        poll_until(consumer, lambda: len(consumer.timeline()) > 1)  # it is told, and joins again
+        poll_until(consumer, lambda: len(consumer.timeline()) > 1)  # it gets the error, and joins again
 
 
 def test_topics_are_made_described_and_deleted(broker: SelectedBroker, unique: Name) -> None:
@@ -121,10 +121,10 @@ def test_another_broker_is_asked_if_one_cannot_be_reached(
     broker: SelectedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere = Endpoint("127.0.0.1", 1)
-    monkeypatch.setattr("random.random", lambda: 0.5)  # among equals, the first is asked
+    monkeypatch.setattr("random.random", lambda: 0.5)  # among equals, the first gets the request
     with Admin([str(nowhere), broker.bootstrap]) as admin:
         assert admin.brokers()
-        assert not admin._driver.core.endpoints.may_try(nowhere, now=0.0), "it was asked, and failed"
+        assert not admin._driver.core.endpoints.may_try(nowhere, now=0.0), "it got the request, and failed"
 
 
 def test_nobody_there_is_an_error_in_time() -> None:

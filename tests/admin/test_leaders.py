@@ -95,7 +95,7 @@ def test_the_wait_ends_with_the_time_of_the_call() -> None:
         fake.control("Metadata", of_the_topic(without_leader))
         assert admin.end_offsets([P0]) == {}
         assert [one.leader_id for one in admin_topics.once_led(admin._asker(), "topic").partitions] == [-1]
-        assert len(fake.calls_of("Metadata")) > 4  # it asked again, in both
+        assert len(fake.calls_of("Metadata")) > 4  # it sent another request, in both
 
 
 @pytest.mark.parametrize(

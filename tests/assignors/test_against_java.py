@@ -3,8 +3,8 @@
 `KOHORT_ORACLE_GROUPS=20000 pytest tests/assignors/test_against_java.py` is the long run: that many random groups, and
 every group of up to three members, topics and partitions instead of every so-manieth.
 
-Java's plans are taken for what they are. Where a member subscribes to nothing, or claims contradict each other, they
-can give partitions to strangers or to two readers; such plans are counted, and none of ours may be like that.
+If a member subscribes to nothing, or claims contradict each other, Java's plans can give partitions to strangers or to
+two readers. Such plans are counted. No plan of ours may be like that.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ FURTHER = range(SEEDS, 2 * SEEDS)
 PLANS_TO_COUNT = 3_000
 
 Told = tuple[dict[str, int], dict[str, dict[str, object]]]
-"""A group as it is told: partitions of each topic, and the members."""
+"""A group as the leader gets it: partitions of each topic, and the members."""
 
 
 def random_group(chance: random.Random, *, hostile: bool) -> GroupView:
@@ -188,7 +188,7 @@ def test_random_groups(java: JavaPlans, seed: int) -> None:
             check_group(java, group, seen, hostile=hostile)
             checked += 1
     print(f"seed {seed}: {checked} groups: {dict(seen)}")
-    assert seen["sticky equal"] > checked // 10, "the oracle and we hardly ever meet: is it asked what we think?"
+    assert seen["sticky equal"] > checked // 10, "the oracle and we hardly ever agree, so it may have another input"
     assert not seen["sticky java invalid"] + seen["cooperative-sticky java invalid"]
 
 

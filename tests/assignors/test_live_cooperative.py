@@ -1,8 +1,8 @@
 """A cooperative group of three kinds of client on a real broker, through joins and leaves in random order.
 
 Two members each of ours, Kafka's own Java consumer and librdkafka's take part, any of them leading. Every change of
-hands is written down with the machine's monotonic clock: a partition's next owner must come after the last one let go,
-and a partition that has the same owner before and after a change must not have been taken from it in between.
+owners is recorded with the machine's monotonic clock. A partition's next owner must come after the last one revoked it.
+A partition with the same owner before and after a change must not be revoked in between.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ PATIENCE_S = 120.0
 
 
 class Told(NamedTuple):
-    """`what`: "+" partitions came, "-" they have been let go, "lost" they were taken without asking."""
+    """`what`: "+" partitions came, "-" they have been let go, "lost" they were taken without a revocation."""
 
     at_ns: int
     member: str
@@ -298,4 +298,4 @@ def assert_one_owner_at_a_time(story: list[Told]) -> None:
             else:
                 assert owner.get(number) == told.member, f"{told} which it did not have"
                 del owner[number]
-    assert not owner, "somebody left without letting go"
+    assert not owner, "a member left without letting go"

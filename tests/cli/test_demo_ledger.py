@@ -68,7 +68,7 @@ def test_slices_tile_however_reads_overlap(steps: list[tuple[int, int]]) -> None
 
 
 def test_a_member_that_writes_late_is_marked_as_reading_again() -> None:
-    late = read("ada", 100, 150)  # what it had handled before it was told to go back
+    late = read("ada", 100, 150)  # what it had handled before the reset
     history = history_of(read("ada", 0, 100), read("ben", 80, 120), late)
     assert told(history)[1:] == [
         ("ben", "reread", 80, 100),

@@ -35,7 +35,7 @@ def test_the_demo_ends_with_equal_totals_and_leaves_a_report(broker: SelectedBro
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert "The totals are equal" in ended.stdout
     assert "was killed with SIGKILL" in ended.stdout
-    assert "\x1b[" not in ended.stdout  # plain lines where nobody watches
+    assert "\x1b[" not in ended.stdout  # plain lines without a terminal
     page = (tmp_path / "report.html").read_text()
     assert "All totals are equal" in page
     assert "<td>went_back</td>" in page
@@ -84,7 +84,7 @@ def test_every_producer_writes_every_codec_and_totals_survive_the_trip(
     for record in records:
         homes.setdefault(record.key, set()).add(record.partition)
     assert homes.pop(None)  # no key, no home
-    assert {len(partitions) for partitions in homes.values()} == {1}  # whoever wrote it, an aircraft has one home
+    assert {len(partitions) for partitions in homes.values()} == {1}  # an aircraft has one home for each writer
     with Consumer(broker.bootstrap) as consumer:
         assert len(consumer.partitions_for(topic)) == 6
     with Admin(broker.bootstrap) as admin:

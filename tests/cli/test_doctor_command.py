@@ -138,7 +138,7 @@ def settled(admin: Admin, group: str, members: int) -> bool:
     """True if so many members are in a group that is Stable."""
     try:
         found = admin.describe_group(group)
-    except GroupMissing:  # nobody has joined yet
+    except GroupMissing:  # no member has joined yet
         return False
     return found.state == "Stable" and len(found.members) == members
 

@@ -11,7 +11,7 @@ import typer
 from kohort.cli.commands import available
 from kohort.cli.main import main
 
-# The script that it prints is for a shell; the story that it tells has a page of its own.
+# The script that it prints is for a shell; its story has a page of its own.
 WITHOUT_JSON = {"completion", "demo"}
 
 

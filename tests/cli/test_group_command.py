@@ -98,7 +98,7 @@ def test_members_are_seen_and_removed(
         assert "has no such member" in run("group", "remove-members", group, "i-2", "--yes", code=1)
         removed = run("group", "remove-members", group, "i-1", "--json")
         assert removed == {"group": group, "removed": [member["member_id"]]}
-        # It is told, and joins again.
+        # It gets the error, and joins again.
         poll_until(consumer, lambda: [one.outcome for one in consumer.timeline()] == [MemberState.STABLE] * 2)
         assert "removed 1 member of" in run("group", "remove-members", group, "--yes")
 

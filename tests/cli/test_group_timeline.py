@@ -128,7 +128,7 @@ def test_the_tape_of_a_life_tells_what_the_living_consumer_told(
         with Consumer(broker.bootstrap, group=topic, **quick) as second:
             second.subscribe([topic])
             poll_until(lambda: len(first.assignment) < 3 and bool(second.assignment), first, second)
-        # Owned already while the hook is due: what the tape tells goes on until the join is over.
+        # Owned already while the hook is due: the tape goes on until the join is over.
         poll_until(lambda: len(first.assignment) == 3 and first.timeline()[-1].outcome is not None, first)
         living = first.timeline()
         so_far = tmp_path / "so-far.tape"

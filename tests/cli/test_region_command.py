@@ -113,7 +113,7 @@ def test_reset_runs_a_stopped_region_again(region: Region, command: Callable[...
 
 @pytest.mark.proves("CR-65", "CR-66")
 def test_a_region_forgets_where_it_was_in_a_topic_that_is_gone(region: Region, command: Callable[..., Any]) -> None:
-    """A task of which only some topics are gone keeps its state. A topic that is made anew begins anew."""
+    """A task of which only some topics are gone keeps its state. A topic that is created again has a new state."""
     gone, more = TopicPartition("gone", 0), TopicPartition("gone", 1)
     coordinator, ticket = region.coordinator, region.ticket
     coordinator.put_initial(ticket, {gone: RegionPosition(3), more: RegionPosition(4)})
@@ -137,7 +137,7 @@ def test_a_region_forgets_where_it_was_in_a_topic_that_is_gone(region: Region, c
     assert back.view.epoch == 1
     assert (states(back), dict(back.positions)) == ({0: b"{}"}, {P0: RegionPosition(60)})
     coordinator.put_initial(ticket, {gone: RegionPosition(1)})
-    assert coordinator.begin_checkpoint(ticket, 1).barrier is None  # somebody has to have the new one, too
+    assert coordinator.begin_checkpoint(ticket, 1).barrier is None  # the new one needs an owner, too
     back = coordinator.go_back(ticket, {TaskId("", 0): [P0, gone]})
     assert dict(back.positions) == {P0: RegionPosition(60), gone: RegionPosition(1)}
     coordinator.report(ticket, 7, 2)

@@ -55,7 +55,7 @@ FAULTS: tuple[Fault, ...] = (
     invalid("without a member id", lambda request: not request.member_id, "M1f"),
     invalid("with an empty instance id", lambda request: request.instance_id == "", "M1g"),
     Fault(
-        "members are told to beat without a pause",
+        "the heartbeat interval in responses is 0",
         altered(HEARTBEAT, told(heartbeat_interval_ms=0)),
         ("M1k",),
     ),
@@ -65,14 +65,14 @@ FAULTS: tuple[Fault, ...] = (
     heartbeat("an instance in use is fenced", "UNRELEASED_INSTANCE_ID", "FENCED_INSTANCE_ID", "M4a"),
     heartbeat("another's instance is unknown", "FENCED_INSTANCE_ID", "UNKNOWN_MEMBER_ID", "M4b"),
     heartbeat(
-        "an instance that nobody has is fenced",
+        "an unknown instance is fenced",
         "UNKNOWN_MEMBER_ID",
         "FENCED_INSTANCE_ID",
         "M4c",
         where=lambda request: request.instance_id == "i-9",
     ),
     heartbeat(
-        "a member that nobody knows is fenced",
+        "an unknown member is fenced",
         "UNKNOWN_MEMBER_ID",
         "FENCED_MEMBER_EPOCH",
         "M4d",
@@ -81,12 +81,12 @@ FAULTS: tuple[Fault, ...] = (
         where=lambda request: request.instance_id is None,
     ),
     Fault(
-        "who leaves is told another epoch",
+        "the response to a leave has another epoch",
         altered(HEARTBEAT, told(lambda request, response: request.member_epoch == -1, member_epoch=0)),
         ("M5a",),
     ),
     Fault(
-        "who leaves for a while is told to have left",
+        "the response to a temporary leave is that of a final one",
         altered(HEARTBEAT, told(lambda request, response: request.member_epoch == -2, member_epoch=-1)),
         ("M5b",),
     ),
@@ -101,12 +101,12 @@ FAULTS: tuple[Fault, ...] = (
         ("M6b",),
     ),
     Fault(
-        "who knows nobody may read a consumer group's offsets",
+        "an unknown member may read a consumer group's offsets",
         altered("OffsetFetch", fetched("UNKNOWN_MEMBER_ID", "NONE")),
         ("M7a",),
     ),
     Fault(
-        "who is stale may read a consumer group's offsets",
+        "a stale member may read a consumer group's offsets",
         altered("OffsetFetch", fetched("STALE_MEMBER_EPOCH", "NONE")),
         ("M7b",),
     ),
@@ -126,7 +126,7 @@ FAULTS: tuple[Fault, ...] = (
         ("M12c",),
     ),
     Fault(
-        "ConsumerGroupDescribe does not tell who subscribed to what",
+        "ConsumerGroupDescribe has no subscriptions",
         altered(
             "ConsumerGroupDescribe",
             _groups(
@@ -149,7 +149,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     heartbeat("a pattern that is none is an invalid request", "INVALID_REGULAR_EXPRESSION", "INVALID_REQUEST", "M17b"),
     Fault(
-        "another subscription is heard and forgotten",
+        "another subscription is accepted and forgotten",
         bent(
             HEARTBEAT,
             lambda request: (

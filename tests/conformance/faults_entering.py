@@ -61,7 +61,7 @@ FAULTS: tuple[Fault, ...] = (
         ("A12",),
     ),
     Fault(
-        "ApiVersions tells a shorter list in later versions",
+        "ApiVersions has a shorter list in later versions",
         altered(
             "ApiVersions",
             lambda call, response: response._replace(api_keys=response.api_keys[1:]) if call.version else response,
@@ -69,7 +69,7 @@ FAULTS: tuple[Fault, ...] = (
         ("A12",),
     ),
     Fault(
-        "FindCoordinator names a port that nobody has",
+        "FindCoordinator names a port without a listener",
         altered(
             "FindCoordinator",
             lambda call, response: response._replace(
@@ -79,28 +79,28 @@ FAULTS: tuple[Fault, ...] = (
         ("A6b",),
     ),
     Fault(
-        "FindCoordinator answers the first of several keys only",
+        "FindCoordinator responds to the first of several keys only",
         altered("FindCoordinator", lambda call, response: response._replace(coordinators=response.coordinators[:1])),
         ("A7",),
     ),
     # B: JoinGroup
     Fault(
-        "a first join is told a protocol before there is one",
+        "the response to a first join has a protocol before there is one",
         altered("JoinGroup", told(lambda request, response: response.error_code == 79, protocol_name="range")),
         ("B1",),
     ),
     Fault(
-        "a first join is told a generation before there is one",
+        "the response to a first join has a generation before there is one",
         altered("JoinGroup", told(lambda request, response: response.error_code == 79, generation_id=0)),
         ("B1",),
     ),
     Fault(
-        "a member that is alone is not told that it leads",
+        "a member that is alone is not named as the leader",
         altered("JoinGroup", told(lambda request, response: len(response.members) == 1, leader="somebody")),
         ("B3a", "B2", "I2"),
     ),
     Fault(
-        "JoinGroup does not tell the protocol type",
+        "JoinGroup has no protocol type",
         altered("JoinGroup", told(JOINED, protocol_type=None)),
         ("B3b",),
     ),
@@ -125,7 +125,7 @@ FAULTS: tuple[Fault, ...] = (
         ("B5b", "E6"),
     ),
     Fault(
-        "a connect worker in a consumer group is told that the request is invalid",
+        "a connect worker in a consumer group gets INVALID_REQUEST",
         altered(
             "JoinGroup",
             code("INCONSISTENT_GROUP_PROTOCOL", "INVALID_REQUEST", lambda request: request.protocol_type == "connect"),
@@ -133,7 +133,7 @@ FAULTS: tuple[Fault, ...] = (
         ("B6", "M9a"),
     ),
     Fault(
-        "protocols with nothing in common are told to rejoin",
+        "protocols with nothing in common get REBALANCE_IN_PROGRESS",
         altered(
             "JoinGroup",
             code("INCONSISTENT_GROUP_PROTOCOL", "REBALANCE_IN_PROGRESS", lambda request: names(request) == ["mine"]),
@@ -166,7 +166,7 @@ FAULTS: tuple[Fault, ...] = (
         ("B9",),
     ),
     Fault(
-        "everybody is told its own favourite protocol",
+        "each response has the member's own favourite protocol",
         altered(
             "JoinGroup",
             lambda call, response: (
@@ -176,7 +176,7 @@ FAULTS: tuple[Fault, ...] = (
         ("B12", "B12b", "B13b", "I4b"),
     ),
     Fault(
-        "a follower is told the members",
+        "a follower gets the list of members",
         altered(
             "JoinGroup",
             lambda call, response: (
@@ -188,12 +188,12 @@ FAULTS: tuple[Fault, ...] = (
         ("B13a",),
     ),
     Fault(
-        "the leader is told one member too few",
+        "the leader gets one member too few",
         altered("JoinGroup", told(lambda request, response: len(response.members) == 3, members=())),
         ("B13a",),
     ),
     Fault(
-        "the leader is told metadata cut short",
+        "the leader gets metadata cut short",
         altered(
             "JoinGroup",
             lambda call, response: response._replace(
@@ -203,7 +203,7 @@ FAULTS: tuple[Fault, ...] = (
         ("B13b", "B17", "I4c", "N2"),
     ),
     Fault(
-        "the leader is not told the instance ids",
+        "the leader gets no instance ids",
         altered(
             "JoinGroup",
             lambda call, response: response._replace(
@@ -213,7 +213,7 @@ FAULTS: tuple[Fault, ...] = (
         ("B13c", "I4c", "I7"),
     ),
     Fault(
-        "a follower that rejoins is told a generation too high",
+        "a follower that rejoins gets a generation too high",
         altered(
             "JoinGroup",
             told(lambda request, response: response.error_code == 0, generation_id=77),
@@ -240,7 +240,7 @@ FAULTS: tuple[Fault, ...] = (
         ("B18b",),
     ),
     Fault(
-        "the generation is told one too low from the second one on",
+        "the generation is one too low from the second one on",
         altered(
             "JoinGroup",
             lambda call, response: (
@@ -300,7 +300,7 @@ FAULTS: tuple[Fault, ...] = (
         ("C3b",),
     ),
     Fault(
-        "SyncGroup tells the names beside the error",
+        "SyncGroup has the names beside the error",
         altered(
             "SyncGroup",
             told(lambda request, response: response.error_code == 23, protocol_type="consumer", protocol_name="range"),
@@ -308,7 +308,7 @@ FAULTS: tuple[Fault, ...] = (
         ("C3a", "C3b", "C4a", "C4b"),
     ),
     Fault(
-        "a follower that syncs first is answered at once",
+        "a follower that syncs first gets its response at once",
         answered(
             "SyncGroup",
             lambda call: SyncGroupResponse(protocol_type="consumer", protocol_name="range"),
@@ -344,7 +344,7 @@ FAULTS: tuple[Fault, ...] = (
         ("C7a",),
     ),
     Fault(
-        "a SyncGroup that waits is not told of the next rebalance",
+        "a SyncGroup that waits gets no response at the next rebalance",
         altered("SyncGroup", code("REBALANCE_IN_PROGRESS", "UNKNOWN_MEMBER_ID"), in_state(GroupState.COMPLETING)),
         ("C7b",),
     ),
@@ -357,7 +357,7 @@ FAULTS: tuple[Fault, ...] = (
         ("C8", "N7"),
     ),
     Fault(
-        "SyncGroup does not tell the names",
+        "SyncGroup has no names",
         altered("SyncGroup", told(JOINED, protocol_name=None)),
         ("C12",),
     ),

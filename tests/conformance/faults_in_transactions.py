@@ -30,7 +30,7 @@ FAULTS: tuple[Fault, ...] = (
         ("K2b",),
     ),
     Fault(
-        "TxnOffsetCommit refuses who names no member",
+        "TxnOffsetCommit refuses a request without a member",
         bent(
             "TxnOffsetCommit",
             lambda request: request if request.member_id else request._replace(member_id="somebody", generation_id=1),
@@ -48,7 +48,7 @@ FAULTS: tuple[Fault, ...] = (
         ("K1a",),
     ),
     Fault(
-        "TxnOffsetCommit takes anybody for a member",
+        "TxnOffsetCommit accepts any member id",
         altered("TxnOffsetCommit", in_transaction("UNKNOWN_MEMBER_ID", "NONE")),
         ("K1b",),
     ),

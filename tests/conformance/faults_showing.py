@@ -103,17 +103,17 @@ FAULTS: tuple[Fault, ...] = (
         ("H2d", "E9", "F3", "F18"),
     ),
     Fault(
-        "one group is described, however many were asked about",
+        "one group is described, however many were requested",
         altered("DescribeGroups", lambda call, response: response._replace(groups=response.groups[:1])),
         ("H2e",),
     ),
     Fault(
-        "authorised operations are told unasked",
+        "authorised operations are there without a request",
         altered("DescribeGroups", groups(lambda group: group._replace(authorized_operations=8))),
         ("H2f",),
     ),
     Fault(
-        "authorised operations are never told",
+        "authorised operations are never there",
         altered("DescribeGroups", groups(lambda group: group._replace(authorized_operations=-(2**31)))),
         ("H2f",),
     ),
@@ -133,7 +133,7 @@ FAULTS: tuple[Fault, ...] = (
         ("H3a",),
     ),
     Fault(
-        "no group is listed where states are asked for",
+        "no group is listed if states are requested",
         altered(
             "ListGroups",
             lambda call, response: response._replace(groups=()) if _asked(call).states_filter else response,
@@ -141,7 +141,7 @@ FAULTS: tuple[Fault, ...] = (
         ("H3b",),
     ),
     Fault(
-        "no group is listed where types are asked for",
+        "no group is listed if types are requested",
         altered(
             "ListGroups",
             lambda call, response: response._replace(groups=()) if _asked(call).types_filter else response,
@@ -149,7 +149,7 @@ FAULTS: tuple[Fault, ...] = (
         ("H3c", "M14"),
     ),
     Fault(
-        "a state that nobody defined is an error",
+        "an undefined state is an error",
         altered(
             "ListGroups",
             lambda call, response: (
@@ -161,22 +161,22 @@ FAULTS: tuple[Fault, ...] = (
         ("H3d",),
     ),
     Fault(
-        "an active group is told to be deleted",
+        "an active group is reported as deleted",
         altered("DeleteGroups", deleted("NON_EMPTY_GROUP", "NONE")),
         ("H4a", "H6", "M15"),
     ),
     Fault(
-        "an unknown group is told to be deleted",
+        "an unknown group is reported as deleted",
         altered("DeleteGroups", deleted("GROUP_ID_NOT_FOUND", "NONE")),
         ("H4b", "H6"),
     ),
     Fault(
-        "offsets that a member reads are told to be deleted",
+        "offsets that a member reads are reported as deleted",
         altered("OffsetDelete", in_partitions("GROUP_SUBSCRIBED_TO_TOPIC", "NONE")),
         ("G5a",),
     ),
     Fault(
-        "offsets of a partition that is not there are told to be deleted",
+        "offsets of a partition that is not there are reported as deleted",
         altered("OffsetDelete", in_partitions("UNKNOWN_TOPIC_OR_PARTITION", "NONE")),
         ("G5b",),
     ),

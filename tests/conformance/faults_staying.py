@@ -32,7 +32,7 @@ FAULTS: tuple[Fault, ...] = (
         ("D1b",),
     ),
     Fault(
-        "Heartbeat never tells of a rebalance",
+        "Heartbeat never reports a rebalance",
         altered("Heartbeat", code("REBALANCE_IN_PROGRESS", "NONE")),
         ("D2a", "B16", "B17", "E7"),
     ),
@@ -87,12 +87,12 @@ FAULTS: tuple[Fault, ...] = (
         ("E1a", "E1b", "E4b"),
     ),
     Fault(
-        "LeaveGroup answers without the members",
+        "the LeaveGroup response has no members",
         altered("LeaveGroup", lambda call, response: response._replace(members=())),
         ("E1a", "E1b", "E1c", "E3", "E4a", "E4b", "E5", "E6", "E7", "E8", "E9", "E10", "I3d"),
     ),
     Fault(
-        "LeaveGroup answers the members in another order",
+        "the LeaveGroup response has the members in another order",
         altered("LeaveGroup", lambda call, response: response._replace(members=response.members[::-1])),
         ("E1c",),
     ),
@@ -117,13 +117,13 @@ FAULTS: tuple[Fault, ...] = (
         ("E8",),
     ),
     Fault(
-        "the others are not told that somebody left",
+        "a leave starts no rebalance of the others",
         altered("Heartbeat", code("REBALANCE_IN_PROGRESS", "NONE"), lambda call, broker: alone(call, broker)),
         ("E7",),
     ),
     # F: OffsetCommit
     Fault(
-        "a commit is answered and not stored",
+        "a commit succeeds and is not stored",
         answered_commit(lambda request: offset_of(request) == 12),
         ("F1",),
     ),
@@ -143,7 +143,7 @@ FAULTS: tuple[Fault, ...] = (
         ("F4b",),
     ),
     Fault(
-        "a commit of an older generation is told NONE",
+        "a commit of an older generation gets NONE",
         altered("OffsetCommit", part_code("ILLEGAL_GENERATION", "NONE", lambda request: request.member_id != "nobody")),
         ("F5a",),
     ),
@@ -182,12 +182,12 @@ FAULTS: tuple[Fault, ...] = (
         ("F7",),
     ),
     Fault(
-        "a commit for an unknown topic is told NONE",
+        "a commit for an unknown topic gets NONE",
         altered("OffsetCommit", part_code("UNKNOWN_TOPIC_ID", "NONE")),
         ("F8a",),
     ),
     Fault(
-        "a commit for an unknown partition is told NONE",
+        "a commit for an unknown partition gets NONE",
         altered("OffsetCommit", part_code("UNKNOWN_TOPIC_OR_PARTITION", "NONE")),
         ("F8b",),
     ),
@@ -197,7 +197,7 @@ FAULTS: tuple[Fault, ...] = (
         ("F10", "G1b"),
     ),
     Fault(
-        "a commit of many partitions loses the last one's answer",
+        "a commit of many partitions loses the last one's result",
         altered(
             "OffsetCommit",
             lambda call, response: (
@@ -207,7 +207,7 @@ FAULTS: tuple[Fault, ...] = (
         ("F14", "F8a"),
     ),
     Fault(
-        "a commit is answered with every topic twice",
+        "the response to a commit has every topic twice",
         altered("OffsetCommit", lambda call, response: response._replace(topics=response.topics * 2)),
         ("F14",),
     ),
@@ -254,7 +254,7 @@ FAULTS: tuple[Fault, ...] = (
         ("F17",),
     ),
     Fault(
-        "nobody gets everything",
+        "a request without a member gets everything",
         altered(
             "OffsetFetch",
             lambda call, response: response._replace(
@@ -267,7 +267,7 @@ FAULTS: tuple[Fault, ...] = (
         ("G2a", "G5e"),
     ),
     Fault(
-        "of several groups the first is answered twice",
+        "of several groups the first is in the response twice",
         altered(
             "OffsetFetch", lambda call, response: response._replace(groups=response.groups[:1] * len(response.groups))
         ),

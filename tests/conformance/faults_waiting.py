@@ -128,18 +128,18 @@ def _keeps_deadline(name: str, where: Callable[[Any], bool] = lambda group: True
 FAULTS: tuple[Fault, ...] = (
     Fault("members may be silent as long as they like", changed(silence_is_forgiven), ("D5", "I6b", "I6")),
     Fault("an id that was given is kept for ever", changed(unused_ids_are_kept), ("B21a", "B21b")),
-    Fault("an id that was given holds nobody up", changed(unused_ids_hold_nobody), ("B21b",)),
+    Fault("an id that was given delays no member", changed(unused_ids_hold_nobody), ("B21b",)),
     Fault(
-        "who does not rejoin is waited for",
+        "a member that does not rejoin is waited for",
         changed(_without_deadline_in(GroupState.PREPARING)),
         ("B20", "I6", "D2b", "B22"),
     ),
     Fault(
-        "who never syncs is waited for",
+        "a member that never syncs is waited for",
         changed(_without_deadline_in(GroupState.COMPLETING, GroupState.STABLE)),
         ("C10",),
     ),
-    Fault("a generation begins without anybody", changed(generations_without_anybody), ("B22",)),
+    Fault("a generation begins without members", changed(generations_without_anybody), ("B22",)),
     Fault("a static member that is late is dropped", changed(late_static_members_are_dropped), ("I6",)),
     Fault("heartbeats are no sign of life", changed(_keeps_deadline("heartbeat")), ("D5b", "D2b", "B20", "D5")),
     Fault(

@@ -43,7 +43,7 @@ def test_a_signal_ends_the_run_and_every_report_is_written(
     number: signal.Signals, exit_code: int, tmp_path: Path
 ) -> None:
     with FakeBroker() as broker:
-        # From here on Heartbeat is not answered: the run stands still among its checks until the signal.
+        # From here on Heartbeat has no response, so the run stands still among its checks until the signal.
         hold = Hold()
         broker.control("Heartbeat", lambda call: hold)
         output = tmp_path / "report"

@@ -120,7 +120,7 @@ class HalfStore(MemoryStore):
             yield books
         if self.answers_lost and self._values != before:
             self.answers_lost -= 1
-            raise CoordinatorUnavailable("the answer is lost")
+            raise CoordinatorUnavailable("the response is lost")
 
     @contextmanager
     def read(self) -> Iterator[MemoryStore]:

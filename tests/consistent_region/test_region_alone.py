@@ -110,7 +110,7 @@ def test_restarts_tombstones_and_added_partitions_each_once(alone: Alone) -> Non
     alone.produce(0, b"a", None, b"c")
     alone.produce(1, b"d")
     with alone.running():
-        pass  # stopped at once: whatever it did is not in a checkpoint, or is
+        pass  # stopped at once: its work is in a checkpoint, or it is not
     with alone.running() as region:
         alone.wait({0: 3, 1: 1})
         alone.produce(0, b"e")

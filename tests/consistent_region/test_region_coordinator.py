@@ -174,7 +174,7 @@ def test_the_last_distinct_contribution_completes_and_all_go_back_to_the_same_ma
     barrier = two.c.begin_checkpoint(two.a, 0).barrier
     assert barrier is not None
     assert (barrier.members, barrier.generation) == (("a", "b"), 5)
-    for _ in range(2):  # the answer was lost
+    for _ in range(2):  # the response was lost
         assert two.c.contribute(two.a, barrier, cuts(at(p0=10), b"A")).newest is None
     assert two.c.contribute(two.b, barrier, cuts(at(p1=7), b"B")).newest == 1
     for ticket in (two.a, two.b):
@@ -217,7 +217,7 @@ def test_a_barrier_ends_with_what_it_named(world: World, how: str) -> None:
 @pytest.mark.proves("CR-52", "I6")
 def test_an_uncovered_partition_fails_the_checkpoint_and_after_some_the_region(world: World) -> None:
     two = Two(world)
-    two.c.put_initial(two.a, at(p2=0))  # owned by somebody who is no member
+    two.c.put_initial(two.a, at(p2=0))  # the owner is no member
     assert two.c.begin_checkpoint(two.a, 0).barrier is None
     for _ in range(two.c.max_consecutive_resets):
         epoch = two.c.look().epoch

@@ -125,7 +125,7 @@ def test_a_region_that_cannot_be_looked_at_is_asked_to_reset_all_the_same() -> N
     assert hand.coordinator.record().epoch == 1
 
 
-# --- who is gone
+# --- absent members
 
 
 @pytest.mark.proves("CR-85", "I6", "I2")
@@ -134,7 +134,7 @@ def test_a_member_that_is_gone_holds_up_nothing_and_its_tasks_go_on_elsewhere() 
     a.reads(P0, 0, 1)
     b.reads(P1, 0, 1)
     first = a.checkpoint(b)
-    b.reads(P1, 2)  # which nobody will ever see
+    b.reads(P1, 2)  # which no reader will ever see
     a.revoked()
     a.assigned(P0, P1, generation=6)
     a.until(lambda: a.member.state is RegionState.RESET_COMPLETE)
@@ -213,14 +213,14 @@ def test_a_late_member_completes_for_all_who_have_contributed_before() -> None:
     a.until(lambda: a.member.phase is RegionPhase.AWAITING)
     contributed = a.coordinator.record().tasks
     a.turn(5)
-    assert a.coordinator.record().tasks == contributed  # counted once, and not asked again
+    assert a.coordinator.record().tasks == contributed  # counted once, and not requested again
     b.now = a.now
     b.until(lambda: b.member.base is not None)
     a.turn(3)
     assert (a.member.base, a.member.phase) == (b.member.base, RegionPhase.OPEN)
     late = Hand(store, "c")
     back = late.coordinator.go_back(late.conductor.ticket, tasks(P0))  # type: ignore[arg-type]
-    # Who comes later reads what is complete, and waits for nobody.
+    # A later member reads what is complete, and does not wait.
     assert back.starts[task(P0)].sequence == a.member.base
 
 
@@ -239,7 +239,7 @@ def test_news_of_other_checkpoints_is_ignored_and_what_completed_before_is_used_
     hand.member.make_consistent(hand.now)
     barrier = hand.coordinator.begin_checkpoint(hand.conductor.ticket, record.epoch).barrier
     assert barrier is not None
-    # Completed by an answer that was lost: the member still drains, sends again, and learns that it is over.
+    # Completed by a response that was lost: the member still drains, sends again, and learns that it is over.
     newest = hand.coordinator.contribute(hand.conductor.ticket, barrier, cuts).newest
     assert newest == barrier.sequence
     with pytest.raises(BarrierOver):
@@ -273,7 +273,7 @@ def test_a_checkpoint_that_was_given_up_is_not_complete_because_a_later_one_is()
     a.now = b.now
     a.turn()
     assert a.member.state is RegionState.CR_RESET_PENDING
-    assert a.member.metrics["checkpoints_total"] == 1  # so that no sink was told of what it had prepared
+    assert a.member.metrics["checkpoints_total"] == 1  # so that no sink was to commit what it had prepared
 
 
 @pytest.mark.proves("CR-58", "I14")
@@ -469,7 +469,7 @@ def test_a_stranger_in_the_group_is_named() -> None:
     hand = alone()
     own = GroupMemberDescription("id-1", client_id("kohort", "r", "a"), "/10.0.0.1")
     hand.consumer.mates = OperationTimeout("no answer")
-    hand.turn(100)  # who cannot be asked is asked again
+    hand.turn(100)  # a failed request is sent again
     hand.consumer.mates = [own]
     hand.turn(300)
     polls = hand.consumer.polls
@@ -489,7 +489,7 @@ def test_partitions_that_nobody_has_any_more_are_named() -> None:
     hand = alone()
     name = client_id("kohort", "r", "a")
     hand.consumer.mates = [GroupMemberDescription("id-1", name, "/10.0.0.1", frozenset({P0}))]
-    hand.turn(400)  # nobody has P1 for a while: another may get it
+    hand.turn(400)  # P1 has no owner for a while: another may get it
     hand.consumer.mates = [GroupMemberDescription("id-1", name, "/10.0.0.1", None)]
     hand.turn(600)
     hand.consumer.mates = [GroupMemberDescription("id-1", name, "/10.0.0.1", frozenset({P0, P1}))]
@@ -554,7 +554,7 @@ def test_brokers_that_are_away_for_a_while_end_no_member(going_back: bool) -> No
     hand = Hand(MemoryStore())
     hand.assigned(P0)
     hand.reads(P0, 0, 1)
-    if not going_back:  # asked in the hook, about what comes
+    if not going_back:  # requested in the hook, for the partitions that come
         hand.until(lambda: hand.member.queued == 0)
         hand.conductor.stop()
         hand = Hand(hand.coordinator.store)  # type: ignore[arg-type]
@@ -563,7 +563,7 @@ def test_brokers_that_are_away_for_a_while_end_no_member(going_back: bool) -> No
     def ends(partitions: Iterable[TopicPartition], *, stable: bool = True) -> Mapping[TopicPartition, int]:
         if away[0]:
             away[0] -= 1
-            raise OperationTimeout("no answer about where the log ends")
+            raise OperationTimeout("no response with the end of the log")
         return dict.fromkeys(partitions, 100)
 
     hand.consumer.end_offsets = ends  # type: ignore[method-assign]

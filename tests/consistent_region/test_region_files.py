@@ -96,7 +96,7 @@ def test_wherever_a_snapshot_or_a_reset_dies_the_complete_checkpoint_is_whole(
         left = place
         try:
             fill(state, 2)
-            state.snapshot({})  # nobody hears of this one
+            state.snapshot({})  # no checkpoint has this one
             state.restore(complete, {})
             wanted_then = fill(state, 3)
             third = state.snapshot({})

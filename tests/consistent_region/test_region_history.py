@@ -94,7 +94,7 @@ def unheard(hand: Hand, kind: str) -> None:
 def test_whoever_hears_of_an_assignment_and_raises_does_not_lose_where_it_is_read_from() -> None:
     hand = Hand(MemoryStore())
     unheard(hand, "assigned")
-    # Without these the consumer would go on where the group has committed, whatever the region has read.
+    # Without these the consumer would go on where the group has committed, and not where the region has read.
     assert hand.conductor.on_assigned(Assigned(frozenset({P0}), frozenset({P0}), 5, CAUSE)) == {P0: 0}
     hand.consumer.assignment = frozenset({P0})
     with pytest.raises(KohortError, match="nobody listens"):

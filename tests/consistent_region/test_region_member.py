@@ -194,7 +194,7 @@ def test_a_record_that_the_state_holds_already_is_never_handed_out() -> None:
     assert isinstance(rig.ready().ask, RequestReset)
 
 
-# --- asking
+# --- requests
 
 
 @pytest.mark.proves("CR-29")
@@ -344,7 +344,7 @@ def test_a_period_begins_where_the_last_checkpoint_ended() -> None:
     assert not isinstance(rig.ready().ask, BeginCheckpoint)
     rig.now += 2.0
     assert rig.ready().ask == BeginCheckpoint(0)
-    rig.sees(age_s=5.0)  # nobody gave a barrier: asked again, but not at once
+    rig.sees(age_s=5.0)  # there was no barrier: requested again, but not at once
     assert not isinstance(rig.ready().ask, BeginCheckpoint)
     rig.now += 0.1
     assert rig.ready().ask == BeginCheckpoint(0)
@@ -454,7 +454,7 @@ def test_short_memory_pauses_too() -> None:
 def test_what_does_not_fit_back_is_fatal() -> None:
     rig = Rig(SMALL).reading(*recs(P0, *range(10)))
     rig.barrier()
-    rig.step(polled(*recs(P1, 0, 1)))  # a driver that polls though told to stop
+    rig.step(polled(*recs(P1, 0, 1)))  # a driver that polls though it is to stop
     ready = rig.sees(barrier=None)
     assert isinstance(ready.fatal, RegionError)
 

@@ -85,7 +85,7 @@ def test_a_server_killed_at_any_point_leaves_the_last_checkpoint_and_is_found_ag
     assert coordinator.checkpoints() == (first,)
     back = gone_back(coordinator, coordinator.register("a").ticket, 6, P0)
     assert (states(back), offsets(back)) == ({0: b"seven"}, {P0: 7})
-    # Between two calls it goes and comes, and nobody who calls needs to know.
+    # Between two calls it goes and comes, and no caller needs to know.
     postgres.stop()
     postgres.start()
     assert coordinator.checkpoints() == (first,)
@@ -267,7 +267,7 @@ def test_members_that_share_a_store_each_see_what_is_new(opened: Opened, monkeyp
     two.look()
     monkeypatch.setattr("kohort.consistent_region.postgres_store.TRUSTED_S", 3600.0)
     one.request_reset(ticket, 0, "news", forced=True, generation=None)
-    for _ in range(50):  # until the news of it is old, too
+    for _ in range(50):  # until the notification of it is old, too
         assert one.look().epoch == 1
         time.sleep(0.01)
     assert two.look().epoch == 1

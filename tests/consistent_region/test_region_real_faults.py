@@ -133,11 +133,11 @@ def test_a_topic_that_a_pattern_matches_later_is_read_whole_and_missed_when_it_g
     with several.member("one", **pattern):
         several.wait(lambda: several.totals()[0] > 0, "no checkpoint")
         create_topic(several.bootstrap, later, partitions=2)
-        several.produce(100, later)  # before anybody knows of it
+        several.produce(100, later)  # before it is known
         several.wait(lambda: several.totals()[1] == {"0": 50, "1": 50}, "read from its end")
         admin = confluent_kafka.admin.AdminClient({"bootstrap.servers": several.bootstrap})
         admin.delete_topics([later])[later].result(120)
-        several.wait(lambda: "one" in several.ended, "nobody missed the topic")
+        several.wait(lambda: "one" in several.ended, "no member missed the topic")
     error = several.ended.pop("one")
     assert isinstance(error, UnreadError)
     assert error.place["partitions"] == f"{later}-0, {later}-1"

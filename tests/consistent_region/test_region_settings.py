@@ -311,7 +311,7 @@ def test_a_start_behind_the_last_stable_offset_is_no_truncation() -> None:
             producer.send("t", b"open")
         producer.flush()
         assert consumer.end_offsets([P0]) == {P0: 0}
-        # Whoever had the group before may have read, and committed, what is not decided yet.
+        # The former user of the group may have read, and committed, what is not decided yet.
         assert check_log({P0: RegionPosition(3)}, consumer) == {}
         with pytest.raises(TruncationError, match="log_end=3"):
             check_log({P0: RegionPosition(4)}, consumer)

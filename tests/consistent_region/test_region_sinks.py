@@ -1,4 +1,4 @@
-"""Sinks: whatever dies, and wherever, each record's effect is outside exactly once."""
+"""Sinks: each record's effect is outside exactly once, after any death at any place."""
 
 import itertools
 import sqlite3
@@ -750,7 +750,7 @@ def test_records_come_back_as_they_were_and_torn_ones_never(records: list[Any]) 
             found = list(unpacked_records(data[:cut]))
         except ResetFailedError:
             continue
-        assert found == records[: len(found)]  # cut between two records: the frame around it tells
+        assert found == records[: len(found)]  # cut between two records: the frame around it shows it
 
 
 def test_what_cannot_work_is_refused_at_once() -> None:

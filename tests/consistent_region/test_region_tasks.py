@@ -141,7 +141,7 @@ def test_each_user_is_seen_first_once_through_joins_leaves_kills_and_renames(tmp
         group = Group(f"sqlite:///{tmp_path}/{seed}.db", seed, hand_over=hand_over)
         group.live(25)
         group.checkpoint()
-        for _ in range(2):  # each user once more, for whom nothing is due any more
+        for _ in range(2):  # each user once more, with nothing due any more
             for one in group.members:
                 for partition in (P0, P1):
                     one.reads_on(partition, USERS // 2)

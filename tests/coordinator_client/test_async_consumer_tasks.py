@@ -35,7 +35,7 @@ def test_who_gives_up_waiting_for_the_groups_members_does_no_harm() -> None:
                     await asyncio.wait_for(consumer.group_members(), 0.5)
                 assert held.reached.is_set()
                 held.release()
-                assert await consumer.group_members() == ()  # by the driver that the first answer has met
+                assert await consumer.group_members() == ()  # by the driver that the first response has met
 
     run(main)
 

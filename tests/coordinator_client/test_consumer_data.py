@@ -188,7 +188,7 @@ def test_retention_that_passes_the_position_is_a_reset_with_its_gap_or_an_error(
 
 
 def _until_recreated(consumer: Consumer) -> tuple[list[Any], TopicRecreated]:
-    """Poll through whatever a missing topic raises; what came, and the error that the new topic is."""
+    """Poll through the errors of a missing topic; the records, and the error of the new topic."""
     seen: list[Any] = []
     limit = time.monotonic() + 120
     while time.monotonic() < limit:
@@ -274,7 +274,7 @@ def test_a_forked_child_gets_an_error_and_does_no_harm(
 _UNTIDY = """
 import signal, sys
 from kohort import Consumer
-signal.signal(signal.SIGINT, signal.default_int_handler)  # who runs in a shell's background has inherited to ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a process in a shell's background has inherited to ignore it
 consumer = Consumer(sys.argv[1], group=sys.argv[3])
 consumer.subscribe([sys.argv[2]])
 while not consumer.assignment:
@@ -301,7 +301,7 @@ def test_a_process_that_ends_leaves_the_group_in_time(
         if ending == "interrupted":
             process.send_signal(2)
         process.wait(120)
-    # Nobody waits for a session timeout: the next member has everything at once.
+    # There is no wait for a session timeout: the next member has everything at once.
     began = time.monotonic()
     with Consumer(broker.bootstrap, group=group) as consumer:
         consumer.subscribe([topic])

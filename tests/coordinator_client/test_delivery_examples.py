@@ -123,4 +123,4 @@ def test_a_crash_at_any_line_loses_and_repeats_no_more_than_promised(
             break
         crash_at += 1
     assert crash_at > RECORDS  # it did crash at every line
-    assert (worst_lost, worst_again) == (most_lost, most_again)  # and the promise is not better than told
+    assert (worst_lost, worst_again) == (most_lost, most_again)  # and the promise is not better than written

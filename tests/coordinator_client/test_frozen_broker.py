@@ -1,5 +1,6 @@
-"""A broker that is stopped (SIGSTOP) longer than a session, and a handler that is about to take too long: the
-notifications, and the records that are withheld meanwhile."""
+"""Notifications and withheld records of a member whose broker is stopped (SIGSTOP) for longer than a session.
+
+A handler that is about to take too long has notifications, too."""
 
 import logging
 import time
@@ -78,7 +79,7 @@ def test_records_at_hand_are_kept_back_once_a_frozen_broker_may_have_given_the_s
             shown += poll()
             time.sleep(0.01)  # else all that is at hand is read before the session is over
         assert shown > 0, "what was fetched is read on while the session lasts"
-        assert [poll() for _ in range(20)] == [0] * 20, "nobody knows whose these are now"
+        assert [poll() for _ in range(20)] == [0] * 20, "the owner of these is unknown now"
         stood = consumer.position(tp)
         assert stood < RECORDS, "there were records at hand to keep back"
         diary.lines.clear()
@@ -89,7 +90,7 @@ def test_records_at_hand_are_kept_back_once_a_frozen_broker_may_have_given_the_s
         if diary.lines[0][0] == "lost":
             assert first == committed, "what was not committed is read again"
             assert [what for what, _ in diary.lines[:3]] == ["lost", "assigned", "read"]
-        else:  # the broker heard our heartbeats, which had waited for it, before it counted the time it had slept
+        else:  # the broker read our heartbeats, which had waited for it, before it counted the time it had slept
             assert diary.lines[0] == ("read", stood)
         consumer.commit({tp: consumer.position(tp)})
 

@@ -10,7 +10,6 @@ from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.fetch import fetch_collector
 from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
 from kohort.coordinator_client.fetch.fetch_collector import MOST_AT_ONCE
-from kohort.coordinator_client.fetch.fetcher import Fetcher
 from kohort.fastpath import decode, encode
 
 COUNT = 2_000
@@ -34,17 +33,26 @@ def consumer(request: pytest.FixtureRequest) -> Iterator[Consumer]:
         yield one
 
 
+class Watched:
+    """Partitions that notes each one that it is asked about."""
+
+    def __init__(self, partitions: frozenset[TopicPartition], looks: list[TopicPartition]) -> None:
+        self._partitions = partitions
+        self._looks = looks
+
+    def __contains__(self, partition: TopicPartition) -> bool:
+        self._looks.append(partition)
+        return partition in self._partitions
+
+
 @pytest.fixture
-def looked_at(monkeypatch: pytest.MonkeyPatch) -> list[TopicPartition]:
-    """Each partition of which the next slice was looked for."""
+def looked_at(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[TopicPartition]:
+    """Each partition that is checked: before its records are decoded, and again before they are returned."""
     looks: list[TopicPartition] = []
-    original = Fetcher.next_slice
-
-    def next_slice(self: Fetcher, partition: TopicPartition, *given: object) -> CompletedFetch | None:
-        looks.append(partition)
-        return original(self, partition, *given)  # type: ignore[arg-type]
-
-    monkeypatch.setattr(Fetcher, "next_slice", next_slice)
+    readable = consumer._session.core.readable
+    monkeypatch.setattr(
+        consumer._session.collector, "readable", lambda now: Watched(readable(now) or frozenset(), looks)
+    )
     return looks
 
 
@@ -53,9 +61,9 @@ def test_a_poll_looks_at_each_partition_once_and_holds_the_lock_for_a_few(
     consumer: Consumer, looked_at: list[TopicPartition]
 ) -> None:
     assert len(consumer.poll(0)) == COUNT
-    assert len(looked_at) == COUNT
+    assert len(looked_at) == 2 * COUNT
     assert consumer.poll(0) == []
-    assert len(looked_at) == COUNT, "what was handed over is looked at no more"
+    assert len(looked_at) == 2 * COUNT, "what was handed over is looked at no more"
     assert 0 < consumer._session.collector.most_at_once <= MOST_AT_ONCE
     assert consumer.metrics()["records_consumed_total"] == COUNT
 
@@ -64,7 +72,7 @@ def test_an_iteration_looks_at_one_partition_each(consumer: Consumer, looked_at:
     for count, _columns in enumerate(consumer, 1):
         if count == COUNT:
             break
-    assert len(looked_at) == COUNT
+    assert len(looked_at) == 2 * COUNT
     assert consumer._session.collector.most_at_once <= MOST_AT_ONCE
 
 
@@ -75,12 +83,14 @@ def test_paused_partitions_in_front_are_walked_over_once(consumer: Consumer, loo
         assert TopicPartition(columns.topic, columns.partition) not in paused[:100]
         if count == COUNT // 2:
             break
-    assert len(looked_at) == COUNT
+    assert sum(partition in paused for partition in looked_at) <= 1.1 * len(paused)
+    assert sum(partition not in paused for partition in looked_at) == COUNT
+    looks = len(looked_at)
     assert consumer.poll(0) == []
-    assert len(looked_at) == COUNT
+    assert len(looked_at) == looks
     consumer.resume(paused)
     assert len(consumer.poll(0)) == COUNT // 2
-    assert len(looked_at) == COUNT * 3 // 2
+    assert len(looked_at) == looks + COUNT
 
 
 def test_what_is_void_is_dropped_once(consumer: Consumer, looked_at: list[TopicPartition]) -> None:

@@ -1,4 +1,4 @@
-"""The work for a record of a trickle, counted: no turn of the driver, and no look at anything without news."""
+"""The work for a record of a trickle, counted: no turn of the driver, and no look at anything unchanged."""
 
 import time
 from collections import Counter

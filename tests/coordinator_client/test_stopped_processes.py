@@ -25,18 +25,18 @@ from kohort import Consumer, KohortError, RebalanceHooks, TopicPartition
 
 bootstrap, group, topic = sys.argv[1:]
 
-def tell(*what):
+def report(*what):
     print(json.dumps(what), flush=True)
 
 class Hooks(RebalanceHooks):
     def on_assigned(self, event):
-        tell("assigned", len(event.partitions))
+        report("assigned", len(event.partitions))
     def on_lost(self, event):
-        tell("lost", len(event.partitions))
+        report("lost", len(event.partitions))
         try:
             consumer.commit({TopicPartition(topic, 0): 1}, timeout_s=5)
         except KohortError as error:
-            tell("refused", type(error).__name__)
+            report("refused", type(error).__name__)
 
 with Consumer(bootstrap, group=group, auto_offset_reset="earliest", enable_auto_commit=False,
               session_timeout_ms=6000, heartbeat_interval_ms=500) as consumer:
@@ -44,7 +44,7 @@ with Consumer(bootstrap, group=group, auto_offset_reset="earliest", enable_auto_
     while True:
         for columns in consumer.poll(0.1):
             for record in columns:
-                tell("record", record.value.decode())
+                report("record", record.value.decode())
 """
 
 
@@ -122,5 +122,5 @@ def test_a_coordinator_that_stands_still_is_waited_for_and_nothing_is_shown_on_t
             assert [record.value for record in read(consumer, 5, patience_s=120)] == numbers(5, 5)
             poll_until(consumer, lambda: consumer.health().healthy)
             consumer.commit({TopicPartition(topic, 0): 10})
-    # Whether the group still counted it in is the broker's to say; if not, it was told so first.
+    # The broker decides if the group still has it as a member. If not, the loss came first.
     assert hooks.kinds() in (["Assigned", "Revoked"], ["Assigned", "Lost", "Assigned", "Revoked"])

@@ -53,7 +53,7 @@ def test_what_is_handled_is_committed_before_another_assignment(go_on: Callable[
             consumer.poll(0)  # now those are handled
             go_on(consumer)
             wait_until(lambda: any(entry.offsets for entry in consumer.commit_log()))
-            consumer.assign([P0])  # again: whoever reads partitions in turns goes on where each was left
+            consumer.assign([P0])  # again: a reader of partitions in turn goes on where each was left
             assert consumer.position(P0) == 5
 
 

@@ -435,7 +435,7 @@ HOSTILE_NAMES = [
 
 
 def test_a_name_is_text_and_never_a_pattern() -> None:
-    """Whatever a topic is called, a pattern that means one name finds that one alone."""
+    """A pattern that means one name finds that one alone, for any name of a topic."""
     known = dict.fromkeys(HOSTILE_NAMES, False)
     assert len(known) == len(HOSTILE_NAMES)
     for name in HOSTILE_NAMES:

@@ -82,7 +82,7 @@ def test_a_life_in_a_group_is_on_the_tape(broker: RealBroker, topic: str, tmp_pa
         consumer.subscribe([topic])
         while not consumer.assignment:
             consumer.poll(0.2)
-        consumer.poll(1.5)  # a Fetch of an empty topic is answered after fetch_max_wait_ms
+        consumer.poll(1.5)  # the response to a Fetch of an empty topic comes after fetch_max_wait_ms
     frames = list(tape.read(path.read_text().splitlines()))
     for api in LIFE_OF_A_MEMBER:
         assert {frame.direction for frame in frames if frame.api == api} == {"request", "response"}, api

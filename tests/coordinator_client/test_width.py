@@ -135,7 +135,7 @@ def a_life(count: int) -> dict[str, int]:
     wide.step("idle turn", wide.turn)
     wide.step("snapshot", wide.core.positions.snapshot)
     for partition in wide.partitions:
-        wide.core.seek(partition, 1)  # what is parked is void, and nothing keeps a new leader from being asked
+        wide.core.seek(partition, 1)  # what is parked is void, and nothing delays a request to the new leader
     wide.settle("Fetch", wide.fetched())()
     wide.turn()
     leader = LeaderIdAndEpoch(leader_id=2, leader_epoch=2)
@@ -205,9 +205,9 @@ def test_committed_offsets_that_are_asked_for_again_are_sorted_out_in_proportion
             )
             for name in wide.names
         )
-        wide.step("all to be asked again", wide.settle("OffsetFetch", OffsetFetchResponse(error_code=0, topics=topics)))
+        wide.step("all to be sent again", wide.settle("OffsetFetch", OffsetFetchResponse(error_code=0, topics=topics)))
         assert all(wide.core.positions.state(one).phase is FetchState.NEEDS_COMMITTED for one in wide.partitions)
-        counts.append(wide.steps["all to be asked again"])
+        counts.append(wide.steps["all to be sent again"])
     assert counts[1] / counts[0] < 2.2
 
 

@@ -2,11 +2,11 @@
 
     python -m tests.sanitized tests.fastpath.fuzz_records --inputs 1000000 --seed 1
 
-It works in slices, each with a seed of its own (SEED, SEED + 1, ...), and writes each finished one to
-out/fuzz/records.jsonl: started again, it goes on behind the last.
+It works in slices, each with a seed of its own (SEED, SEED + 1, ...). Each finished one is written to
+out/fuzz/records.jsonl. Started again, it goes on behind the last.
 
 The corpus is made from the seed: every magic, codec and kind of batch. Each input is one or two of them with a few
-bytes set, cut, doubled or spliced; half of the time inside the codec, most of the time under a true checksum. It must
+bytes set, cut, doubled or spliced. Half of the changes are inside the codec, and most have a true checksum. It must
 end in columns, whose every record, layout and pickle is then read, or in a CorruptRecord.
 """
 

@@ -31,7 +31,7 @@ def status(name):
 data = sys.stdin.buffer.read()
 resource.setrlimit(resource.RLIMIT_AS, ({ceiling}, {ceiling}))
 signal.signal(signal.SIGXCPU, over)
-resource.setrlimit(resource.RLIMIT_CPU, (30, 60))  # the first asks, the second kills
+resource.setrlimit(resource.RLIMIT_CPU, (30, 60))  # the first warns, the second kills
 with open("/proc/self/clear_refs", "w") as refs:
     refs.write("5")  # the peak is counted from here
 before = status("VmRSS")

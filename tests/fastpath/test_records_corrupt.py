@@ -252,7 +252,7 @@ class TestSkipBatch:
     def test_alone_and_ahead_of_the_position_it_moves_it_by_one(
         self, decode: Callable[..., Any], base_offset: int, next_offset: int
     ) -> None:
-        """Its base offset has no checksum, so it may lie before the records that a jump would pass."""
+        """Its base offset has no checksum, so it may be before the records that a jump would pass."""
         bad = wire.encode([(b"k", b"v", 1)] * 10, base_offset=base_offset)[:-1] + b"?"
         assert decode(bad, from_offset=5, on_corrupt="skip_batch", high_watermark=100).next_offset == next_offset
 
@@ -279,7 +279,7 @@ class TestSkipBatch:
         assert (read.next_offset, read.corrupt[0].resumed_at) == (8, 7)
 
     def test_a_position_behind_the_corrupt_batch_stays(self, decode: Callable[..., Any]) -> None:
-        """A log segment is read from its start, whatever the position."""
+        """A log segment is read from its start, at any position."""
         batches = [wire.encode([(b"k", b"v", 1)] * 5, base_offset=at) for at in (0, 5, 10)]
         segment = batches[0][:-1] + b"?" + batches[1] + batches[2]
         read = decode(segment, from_offset=12, on_corrupt="skip_batch")

@@ -1,7 +1,7 @@
 """Topics that other clients' producers wrote, in every codec: ours reads from the broker what their own consumers read.
 
-And layouts that none of those here writes but others do (franz-go, Sarama, older librdkafka): frames of the codecs with
-other headers, several blocks, checksums or members, and timestamps that go back.
+Other layouts are those of franz-go, Sarama and older librdkafka. Their frames of codecs have other headers, several
+blocks, checksums or members. Timestamps go back.
 """
 
 import asyncio

@@ -251,7 +251,7 @@ class Confluent:
         self.consumer.pause([self._kafka.TopicPartition(TOPIC, partition)])
 
     def paused(self) -> set[int]:
-        raise NotImplementedError("confluent-kafka does not tell what is paused")
+        raise NotImplementedError("confluent-kafka does not show what is paused")
 
     def work(self, seconds: float) -> None:
         time.sleep(seconds)

@@ -3,6 +3,7 @@
 import ast
 import importlib
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +14,7 @@ import kohort
 
 ROOT = Path(__file__).parents[2]
 LINKS = ROOT / "src" / "kohort"
-# The names a user may rely on; they stay where they are, whatever moves inside.
+# The names a user may rely on; they stay where they are when files move inside.
 PUBLIC = {
     "kohort": (
         "Consumer",
@@ -137,3 +138,11 @@ def test_repository_names_no_path_of_a_machine() -> None:
         if path.exists() and any(word in path.read_text() for word in paths)
     ]
     assert told == []
+
+
+def test_files_that_the_maps_name_exist() -> None:
+    """Of CONTRIBUTING.md's list and DESIGN.md's map. NAME stands for any API."""
+    text = "".join((ROOT / page).read_text() for page in ("CONTRIBUTING.md", "DESIGN.md"))
+    named = set(re.findall(r"`([\w./-]+/\w+\.(?:py|pyx|pxd|md|toml))`", text))
+    assert len(named) > 80
+    assert {name for name in named if "NAME" not in name and not (ROOT / name).exists()} == set()

@@ -53,7 +53,7 @@ class PathTracer:
             self._called.setdefault((place.removeprefix(HOME), frame.f_code.co_qualname))
 
     def learn_the_usual(self, consumer: Consumer) -> None:
-        """Let the network's thread make turns without news. Their functions count no more."""
+        """Let the network's thread make turns without updates. Their functions count no more."""
         self.open = True
         for _ in range(TURNS):
             consumer._session.driver.wakeup()

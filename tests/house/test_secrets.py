@@ -1,4 +1,4 @@
-"""A password goes to the broker and nowhere else: a canary is looked for in whatever a run leaves behind or shows."""
+"""A password goes to the broker and nowhere else: a canary is looked for in all that a run leaves behind or shows."""
 
 import ast
 import base64

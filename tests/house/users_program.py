@@ -24,6 +24,7 @@ from kohort import (
     Revoked,
     ShareConsumer,
     TopicPartition,
+    Transform,
 )
 from kohort.assignors import MemberSubscription, Rebalance
 from kohort.consistent_region import DictState, Periodic
@@ -83,6 +84,15 @@ def main() -> None:
         ConsistentRegion("r", group="g", topics=["topic"], bootstrap="a:1", handler=count, trigger=Periodic(5)).run()
     except KohortError as error:
         print(error.place, kohort.__version__)
+
+
+def forward(columns: RecordColumns, producer: Producer) -> None:
+    for record in columns:
+        producer.send("copies", record.value, record.key)
+
+
+def transform() -> None:
+    Transform("a:1", group="g", name="n", topics=["t"], handler=forward, producer={"linger_ms": 5}).run()
 
 
 async def more() -> None:

@@ -1,6 +1,6 @@
 """A mistake on each line of a function. A type checker that misses one reports its comment as unnecessary."""
 
-from kohort import Admin, AsyncConsumer, Consumer, Producer, ShareConsumer
+from kohort import Admin, AsyncConsumer, Consumer, Producer, ShareConsumer, Transform
 
 
 def mistakes() -> None:
@@ -15,3 +15,4 @@ def mistakes() -> None:
     Producer("a:1", sasl_mechanism="SCRAM-SHA-265")  # type: ignore
     Admin("a:1", default_api_timeout=5)  # type: ignore
     ShareConsumer("a:1", group="g", acquire_mode="all")  # type: ignore
+    Transform("a:1", group="g", name="n", topics=[], handler=print, producer={"linger": 5})  # type: ignore

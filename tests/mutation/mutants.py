@@ -1,7 +1,7 @@
 """Small faults in sources, by cosmic-ray's operators; each is a function of the source and of four fields.
 
-A *site* is one place in a source. An operator may change a site in several ways; a draw takes one way of each site it
-draws, so that an operator with many ways has no more weight than another.
+A *site* is one place in a source. An operator may change a site in several ways. A draw takes one way of each site, so
+that an operator with many ways has no more weight than another.
 """
 
 import ast

@@ -64,8 +64,8 @@ class KillerMap:
         """The likely killers, and the others that may kill; with `everything` the others are all tests.
 
         A test that runs no line of the statement and starts no process cannot kill, unless the statement runs on
-        import: then any test may. Of each test function one set of parameters comes first; tests whose file is named
-        like the source, that run few lines and are quick come before others.
+        import: then any test may. Of each test function one set of parameters comes first. Tests in a file named
+        like the source come before others, as do quick tests and those that run few lines.
         """
         covering = self._covering(mutant) - {""}
         others = {test for test in self.seconds if test.split("::")[0] in self.in_processes}
@@ -107,8 +107,9 @@ class KillerMap:
 
 
 def killer_map(root: Path, out: Path) -> KillerMap:
-    """The map of the tests below `root`. Files of tests that have changed since the last map are recorded anew; where a
-    source or a helper of tests has changed, all are."""
+    """The map of the tests below `root`. Files of tests that have changed since the last map are recorded again.
+
+    If a source or a helper of tests has changed, all are."""
     digests = {str(path.relative_to(root)): _digest(root, [path]) for path in _files(root) if _has_tests(path)}
     helpers = _digest(root, [path for path in _files(root) if not _has_tests(path)])
     kept = out / f"map-{fingerprint_of_sources(root)}-{helpers}.json"

@@ -58,7 +58,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
     if any(report.failed for report in reports):
-        item._initrequest()  # type: ignore[attr-defined]  # a function's fixtures are made anew
+        item._initrequest()  # type: ignore[attr-defined]  # a function's fixtures are made again
         reports = runtestprotocol(item, nextitem=nextitem, log=False)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)

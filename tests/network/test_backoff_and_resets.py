@@ -74,7 +74,7 @@ def test_the_address_that_failed_least_is_called_and_bootstrap_again_when_all_fa
     endpoints.failed(two, error, 0.0)
     assert endpoints.pick([one, two], 0.0) == seed  # KIP-899
     endpoints.failed(seed, error, 0.0)
-    assert endpoints.pick([one, two], 0.05) is None  # everybody is given time
+    assert endpoints.pick([one, two], 0.05) is None  # all are given time
     assert set(endpoints.next_poll_at()) == {0.1}
     assert endpoints.pick([one, two], 0.1) in (one, two, seed)
     endpoints.answered(two)

@@ -55,7 +55,9 @@ def test_a_consumer_that_was_closed_is_not_healthy(group: str | None) -> None:
             poll_until(consumer, lambda: bool(consumer.assignment))
             assert consumer.health().healthy
         health = consumer.health()
-        assert (health.healthy, health.reason) == (False, "the consumer is closed"), "its loop has ended: nobody reads"
+        assert (health.healthy, health.reason) == (False, "the consumer is closed"), (
+            "its loop has ended: there is no reader"
+        )
 
 
 @pytest.mark.proves("B-36")

@@ -67,7 +67,7 @@ def test_who_shares_a_thread_notices_neither_a_defect_nor_an_end_of_a_neighbour(
     joined(staying)
     crash(crashing._session.driver, monkeypatch)
     closing.close()
-    closing._session.driver.wakeup()  # as who heard too late of the end would
+    closing._session.driver.wakeup()  # as a thread that noticed the end too late would
     heartbeats = staying.metrics().heartbeat_total
     limit = time.monotonic() + PATIENCE_S
     while staying.metrics().heartbeat_total == heartbeats:

@@ -1,4 +1,4 @@
-"""Guard, Bell and Door: balanced whatever a signal handler raises, and no wake is lost."""
+"""Guard, Bell and Door: balanced after any error of a signal handler, and no wake is lost."""
 
 import os
 import signal

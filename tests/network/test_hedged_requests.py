@@ -68,7 +68,7 @@ def test_one_more_is_asked_whenever_a_while_has_brought_nothing_and_the_first_an
     assert table.turn(2.0) == [FIRST, SECOND]
     assert table.turn(3.9) == [FIRST, SECOND]
     assert table.turn(4.0) == [FIRST, SECOND, THIRD]
-    assert table.turn(6.0) == [FIRST, SECOND, THIRD]  # nobody is asked twice
+    assert table.turn(6.0) == [FIRST, SECOND, THIRD]  # no broker gets it twice
     table.answer(1, answered("second"), 6.1)
     table.answer(0, answered("first"), 6.2)
     table.answer(2, AWAY, 6.3)

@@ -1,4 +1,4 @@
-"""Every log line of the clients says whose it is, as fields and in its text; and none is printed unasked."""
+"""Every log line of the clients says whose it is, as fields and in its text; and none is printed by default."""
 
 import logging
 import re
@@ -54,7 +54,7 @@ def test_lines_of_a_rebalance_name_group_member_and_generation(
         assert record.levelno == logging.INFO
         if fields["generation"] >= 0:
             assert f"group={group} member={fields['member']} generation={fields['generation']}]" in record.getMessage()
-    # Whatever else was said meanwhile, in whichever thread, for these two or for nobody.
+    # All other lines of the time, of any thread, for these two or for none.
     for record in caplog.records:
         if record.name in CLIENTS:
             assert {name for name in FIELDS if name not in vars(record)} == set()

@@ -125,7 +125,7 @@ def test_of_several_leaders_in_one_response_the_newest_counts_in_each_topic() ->
     assert moved.topics["v"] is before.topics["v"]
 
 
-# --- when to ask
+# --- times of requests
 
 
 def keeper() -> MetadataRefresher:
@@ -239,7 +239,7 @@ def test_everything_for_patterns() -> None:
     assert set(changed.topics) == {"a", "b"}
 
 
-@pytest.mark.parametrize("under_way", [False, True], ids=["after the answer", "while it is under way"])
+@pytest.mark.parametrize("under_way", [False, True], ids=["after the response", "while it is under way"])
 def test_what_nobody_wanted_for_a_while_is_asked_for_anew(under_way: bool) -> None:
     one = keeper()
     wanted, nothing = WantedTopics(frozenset({"t"})), WantedTopics()

@@ -1,7 +1,7 @@
 """A producer's machine among brokers that lose responses, break connections and refuse: all out of one seed.
 
-The brokers keep the rules of KIP-98 as Kafka's do: the next sequence number or a duplicate of one of the last five
-batches, else OUT_OF_ORDER_SEQUENCE_NUMBER; an older epoch is INVALID_PRODUCER_EPOCH.
+The brokers keep the rules of KIP-98 as Kafka's do. They accept the next sequence number and duplicates of the last five
+batches. Others are OUT_OF_ORDER_SEQUENCE_NUMBER, and an older epoch is INVALID_PRODUCER_EPOCH.
 """
 
 import random
@@ -93,7 +93,7 @@ class World:
         self, value: bytes, partition: int | None = None, on_delivery: Callable[[Delivery], object] | None = None
     ) -> ProducerBatch | None:
         given = (TOPIC, None, value, None, partition, 1, on_delivery)
-        delivery = self.core.accumulator.open.append(*given) or self.core.append(*given, self.now)
+        delivery = self.core.accumulator.open.append(*given) or self.core.append(self.now, *given)
         if delivery is None:
             self.core.add_topic(TOPIC)
             return None
@@ -108,7 +108,7 @@ class World:
     # --- time
 
     def turn(self) -> None:
-        """One turn of the driver; its requests lie in the brokers' sockets then."""
+        """One turn of the driver; its requests are in the brokers' sockets then."""
         self.now += 0.001
         for outgoing in self.core.poll(self.now, 1).requests:
             self._pipes.setdefault(self._pipe(outgoing), deque()).append(outgoing.request)
@@ -126,7 +126,7 @@ class World:
         trouble = self.chance.random() < self.faults
         if trouble and ask.api == "Produce":
             if self.chance.random() < 0.5:
-                self.carry_out(ask)  # done, and its answer lost
+                self.carry_out(ask)  # done, and its response lost
             while pipe:
                 pipe.popleft().done(NoResponse(ConnectionFailed("it broke")), self.now)
             return
@@ -167,7 +167,7 @@ class World:
                 )
             case "Produce":
                 return ResponseReceived(self._produce(ask.request(11), trouble), 11)
-        raise AssertionError(f"nobody here answers {ask.api}")
+        raise AssertionError(f"no response here to {ask.api}")
 
     def _produce(self, request: Any, trouble: bool) -> ProduceResponse:
         topics = []

@@ -73,7 +73,7 @@ def test_broken_connections_double_nothing_and_lose_nothing() -> None:
 
         def harm() -> None:
             for n in range(10_000):
-                # In turn: a request that never arrives, one that is cut, one that is done and whose answer is lost.
+                # In turn: a request that never arrives, one that is cut, one that is done and whose response is lost.
                 # With pauses: the last partition's batch goes alone, once a second, and some time has to get through.
                 where, fault = (
                     (TO_BROKER, Reset()),
@@ -187,7 +187,7 @@ def test_what_cannot_be_sent_says_why(broker: SelectedBroker, make_topic: MakeTo
         with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE") as raised:
             delivery.result(120)
         assert raised.value.place["partition"] == 0
-        producer.flush(30)  # told already
+        producer.flush(30)  # reported already
         producer.send(topic, b"x" * 2_000)
         with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
             producer.flush(30)

@@ -118,7 +118,7 @@ def test_the_numbers_of_a_refused_batch_that_may_be_in_the_log_are_no_others(bef
     world = ready()
     codes = iter([0, 29])
     world.code_of = lambda place: next(codes, 0)
-    refused = world.send(b"written, and its answer lost", 0)
+    refused = world.send(b"written, and its response lost", 0)
     world.turn()
     world.now += 1
     world.turn()
@@ -137,7 +137,7 @@ def test_the_numbers_of_a_refused_batch_that_may_be_in_the_log_are_no_others(bef
     assert isinstance(refused.error, AuthorizationFailed)
     world.send(b"the next one", 0)
     world.calm()
-    assert world.logs[P0].values == [b"written, and its answer lost", b"the next one"]
+    assert world.logs[P0].values == [b"written, and its response lost", b"the next one"]
 
 
 def test_a_broker_that_does_not_know_what_went_wrong_may_have_written_the_batch() -> None:
@@ -225,7 +225,7 @@ def test_what_cannot_be_sent_yet_gathers_in_few_batches() -> None:
     world = ready(linger_ms=0, batch_bytes=100_000, max_in_flight=2)
     for n in range(500):
         world.send(b"%d" % n, 0)
-        world.turn()  # its first two batches have one record each, and are not answered
+        world.turn()  # its first two batches have one record each, and no response
     lane = world.core.accumulator.lanes[P0]
     assert [batch.count for batch in lane.queue if batch.closed] == [1, 1]
     assert lane.open is not None
@@ -238,7 +238,7 @@ def test_while_a_partition_cannot_be_sent_to_records_without_a_key_go_elsewhere(
     world = ready(linger_ms=0, batch_bytes=100_000, max_in_flight=1)
     for _ in range(300):
         world.send(b"x")
-        world.turn()  # nobody answers
+        world.turn()  # no response
     gathered = [lane.open.count for lane in world.core.accumulator.lanes.values() if lane.open is not None]
     assert len(gathered) == 3
     assert min(gathered) > 50
@@ -246,7 +246,7 @@ def test_while_a_partition_cannot_be_sent_to_records_without_a_key_go_elsewhere(
 
 def test_a_batch_that_cannot_be_sent_takes_no_late_comers_and_is_given_up_in_time() -> None:
     world = ready(linger_ms=0, batch_bytes=100_000, request_timeout_ms=1_000, delivery_timeout_ms=10_000)
-    world.core.metadata.view = world.core.metadata.view.with_leaders([(P0, 99, 9)])  # whom nobody knows
+    world.core.metadata.view = world.core.metadata.view.with_leaders([(P0, 99, 9)])  # which is unknown
     began = world.now
     first, second = world.send(b"1", 0), world.send(b"2", 0)
     assert first is second
@@ -322,7 +322,7 @@ def test_an_error_that_nobody_waited_for_is_over_when_the_topic_is_there() -> No
     world = ready()
     world.core.put_error(UnknownTopic("no such topic", topic=TOPIC))
     assert world.partitions() == 3
-    world.core.metadata.view = world.core.metadata.view.forgetting(())  # one broker that has not heard of it yet
+    world.core.metadata.view = world.core.metadata.view.forgetting(())  # one broker that does not know it yet
     assert world.partitions() is None
 
 

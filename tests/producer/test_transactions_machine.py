@@ -47,7 +47,7 @@ class TxnWorld(World):
         self.faults = 0.0
         self.epoch = -1
         self.codes: dict[str, int] = {}  # what coordinators say to a request
-        self.search_code = 0  # what whoever is asked says of where the group's coordinator is
+        self.search_code = 0  # the group's coordinator in every response
         self.transactions = self.core.transactions
         self.until(lambda: self.partitions() is not None and self.state is TxnState.IDLE)
         self.transactions.begin()
@@ -145,7 +145,7 @@ def test_offsets_that_the_group_refuses_after_the_abort_are_nobodys_any_more(cod
     assert order.done
     world.until(lambda: world.transactions.settled)
     assert world.state is TxnState.IDLE
-    assert world.epoch == 0  # what nobody waits for is no reason for a new epoch
+    assert world.epoch == 0  # an outcome without a waiter is no reason for a new epoch
 
 
 def test_a_groups_name_is_not_what_its_offsets_are_fenced_by() -> None:
@@ -181,7 +181,7 @@ def test_a_group_that_may_not_be_asked_about_is_no_matter_of_the_next_transactio
     for search in searches:
         search.done(world.carry_out(search), world.now)
     world.until(lambda: world.transactions.settled)
-    assert world.state is TxnState.IDLE  # it is committed: nobody may be told that it was aborted
+    assert world.state is TxnState.IDLE  # it is committed: it must not be reported as aborted
 
 
 def test_a_group_that_may_not_be_asked_about_fails_the_transaction_that_has_its_offsets() -> None:

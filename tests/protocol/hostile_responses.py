@@ -199,7 +199,7 @@ def committed_offsets() -> list[tuple[Message[Any], int, bytes]]:
 
 
 def subscriptions() -> list[bytes]:
-    """Subscriptions of a foreign member: some hundred unknown topics, a length that lies, and bytes without a topic."""
+    """Subscriptions of a foreign member: some hundred unknown topics, a false length, and bytes without a topic."""
     many = _subscription(300)
     return [many, many[:2] + b"\x7f\xff\xff\xff" + many[6:], b"\0\3" + bytes(400), b"\x7f\xff" + many[2:]]
 

@@ -1,4 +1,4 @@
-"""Bytes that lie: each lie is refused at its field and offset, before memory is taken for it. Both codecs, alike."""
+"""False lengths: each is refused at its field and offset, before memory is taken for it. Both codecs, alike."""
 
 from __future__ import annotations
 
@@ -127,7 +127,7 @@ def test_what_kafka_cannot_read_we_refuse(data: st.DataObject) -> None:
 
 
 # ------------------------------------------------------------------------------------------------------------------
-# one lie each
+# one false length each
 # ------------------------------------------------------------------------------------------------------------------
 
 LIES: dict[str, tuple[type[Top], int, str, str, int, str]] = {

@@ -113,7 +113,7 @@ def test_every_field_of_every_version_agrees(name: str, kafka: str) -> None:
         theirs = list(_their_lines(definition["fields"], common, version, name, valid))
         assert [line[:-1] for line in ours] == [line[:-1] for line in theirs], version
         for our_line, their_line in zip(ours, theirs, strict=True):
-            # Whether a field may be left out in silence only matters where some version of the release lacks it.
+            # It only matters if a field may be left out silently where some version of the release lacks it.
             assert their_line[-1] in (our_line[-1], None), our_line[0]
 
 

@@ -1,4 +1,4 @@
-"""Streams into frames: however they are cut, and whatever lengths they claim."""
+"""Streams into frames: however they are cut, and with any claimed length."""
 
 from __future__ import annotations
 

@@ -135,7 +135,7 @@ OF_NAMES: dict[str, tuple[int, Callable[[], dict[str, Any]]]] = {
 
 @pytest.mark.parametrize("api", [*BY_TOPIC, *OF_NAMES])
 def test_an_honest_large_response_fits_the_least_budget(api: str) -> None:
-    """100,000 partitions, names or settings, whatever `max_frame_bytes` is: a larger one only gives a larger budget."""
+    """100,000 partitions, names or settings, for any `max_frame_bytes`: a larger one only gives a larger budget."""
     version, given = by_topic(api) if api in BY_TOPIC else (OF_NAMES[api][0], OF_NAMES[api][1]())
     message = API[api].response
     data = message.build(given, version)

@@ -16,7 +16,7 @@ TOPIC = UUID(int=7)
 
 
 class Hand:
-    """`beat` lets a heartbeat be sent and answered."""
+    """`beat` lets a heartbeat be sent and get its response."""
 
     def __init__(self, *, rack: str | None = "r1", max_poll_interval_s: float = 300.0) -> None:
         self.now = 100.0

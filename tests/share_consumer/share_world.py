@@ -5,14 +5,14 @@ or a loop. Everything, including time, follows from the seed. `run` lets things 
 
 Invariants, checked at every step; a violation raises AssertionError:
 
-W1  a record whose acceptance or rejection succeeded, as the client saw it, is not delivered again
-W2  the delivery count of a returned record never exceeds the limit, and grows with each delivery of it
-W3  no record is returned after the end of its lock at the broker
-W4  one ShareFetch or ShareAcknowledge of a member is in flight to a broker
-W5  no request is invalid, and acknowledgements that a session accepts name only records acquired in that session
-W6  only records that a poll has returned are accepted
-W7  every acknowledgement that a caller noted has one outcome, or its member has died
-W8  at the end every record is accepted or archived, and no record is archived without a cause
+W1  A record whose acceptance or rejection succeeded, as the client saw it, is not delivered again.
+W2  The delivery count of a returned record never exceeds the limit, and grows with each delivery of it.
+W3  No record is returned after the end of its lock at the broker.
+W4  One ShareFetch or ShareAcknowledge of a member is in flight to a broker.
+W5  No request is invalid, and acknowledgements that a session accepts name only records acquired in that session.
+W6  Only records that a poll has returned are accepted.
+W7  Every acknowledgement that a caller noted has one outcome, or its member has died.
+W8  At the end every record is accepted or archived, and no record is archived without a cause.
 """
 
 import random
@@ -147,7 +147,7 @@ class Member:
     # --- the driver
 
     def turn(self) -> None:
-        """One turn of the driver; its requests lie in the pipes then."""
+        """One turn of the driver; its requests are in the pipes then."""
         now = self.world.clock.now
         if now < self.stopped_until:
             return

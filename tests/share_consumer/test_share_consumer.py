@@ -642,3 +642,50 @@ def test_metrics_count_records_and_acknowledgements(fake: FakeBroker) -> None:
         metrics = consumer.metrics()
         assert (metrics["records_total"], metrics["acknowledgements_sent_total"]) == (10, 1)
         assert (metrics["acknowledgements_failed_total"], consumer.lock_timeout_ms) == (0, 30_000)
+
+
+# ---------------------------------------------------------------------------------------------- held records
+
+
+@pytest.mark.proves("SH-77")
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_a_held_record_stays_acquired_over_polls_until_it_is_acknowledged(fake: FakeBroker, mode: str) -> None:
+    fake.configure_group(GROUP, {"share.record.lock.duration.ms": "600"})
+    with member(fake, acknowledgement_mode=mode, fetch_max_wait_ms=50) as consumer:
+        batch = next_batch(consumer)
+        consumer.acknowledge(batch.columns[0], "accept")
+        consumer.hold(batch)
+        assert consumer.commit() == {}
+        first_lock = batch.lock_until
+        until(lambda: time.monotonic() > first_lock + 0.3)
+        for _ in range(3):
+            assert consumer.poll(0) == []
+        assert consumer.commit() == {}
+        assert batch.lock_until > first_lock
+        assert {state for state, _count in fake.share_states(GROUP, TOPIC, 0)[1].values()} == {OffsetState.ACQUIRED}
+        consumer.acknowledge(batch)
+        assert consumer.commit() == {}
+        assert settled(fake)
+
+
+@pytest.mark.proves("SH-77")
+def test_close_releases_held_records(fake: FakeBroker) -> None:
+    with member(fake) as consumer:
+        consumer.hold(next_batch(consumer))
+    assert set(fake.share_states(GROUP, TOPIC, 0)[1].values()) == {(OffsetState.AVAILABLE, 1)}
+
+
+@pytest.mark.proves("SH-78")
+def test_a_lock_that_could_not_be_renewed_is_reported_once(fake: FakeBroker) -> None:
+    fake.configure_group(GROUP, {"share.record.lock.duration.ms": "300", "share.renew.acknowledge.enable": "false"})
+    with member(fake, fetch_max_wait_ms=50, max_poll_records=10) as consumer:
+        batch = next_batch(consumer)
+        consumer.hold(batch)
+        until(lambda: time.monotonic() > batch.lock_until + 0.1)
+        failures = consumer.commit()
+        assert {offset: type(error) for offset, error in failures[P0].items()} == dict.fromkeys(range(10), LockLost)
+        assert consumer.commit() == {}
+        with pytest.raises(IllegalState):
+            consumer.acknowledge(batch)
+        with pytest.raises(IllegalState):
+            consumer.hold(batch)

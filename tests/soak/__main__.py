@@ -54,7 +54,7 @@ def run(cluster: RealCluster, seed: int, out: Path, protocol: str) -> dict[str, 
     try:
         history = Conductor(cluster, chosen, folder).run()
     finally:
-        cluster.start()  # whoever is down, so that the next run finds three
+        cluster.start()  # those that are down, so that the next run finds three
     findings = judge(history)
     what = Counter(entry.what for entry in history)
     result = {

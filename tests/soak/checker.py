@@ -1,4 +1,4 @@
-"""Judges the history of a soak run: what a group must never do, whatever happens to its members and brokers.
+"""Judges the history of a soak run: what a group must never do, under any faults of its members and brokers.
 
     one owner         of a partition in a generation, and at a time
     owners only       no member of ours hands out records that it does not own, nor after another owned them
@@ -10,7 +10,7 @@
     alive             no member of ours fails, the group reads to the end, and healthy members report it. A group
                       that moves between protocols has arrived at the one that its members speak
 
-A group that all members have left may be made anew by the next member with the other protocol. Its generations then
+A group that all members have left may be made again by the next member with the other protocol. Its generations then
 begin at 1 again. A killed member owns nothing from then on. A member that was frozen, or got on_lost, may believe
 for a while that it owns what another has; it may not act on that. Findings about the other clients are kept apart.
 """
@@ -164,7 +164,7 @@ def _see_ownerships(story: Story, entries: list[Entry]) -> None:
                 mine = held.setdefault(who, {})
                 gone = sorted(mine.keys() - set(facts["assignment"]))
                 if entry.kind in OURS and gone:
-                    story.found("one owner", entry.kind, f"{gone} went from {who} in silence at {at}")
+                    story.found("one owner", entry.kind, f"{gone} went from {who} without a callback at {at}")
                 let_go(who, gone, at, sure=False)
                 if entry.kind in OURS and (twice := mine.keys() & set(facts["partitions"])):
                     story.found("one owner", entry.kind, f"{who} was given {sorted(twice)}, which it had, at {at}")
@@ -180,7 +180,7 @@ def _see_ownerships(story: Story, entries: list[Entry]) -> None:
                 if what == "left" and entry.kind in OURS and held.get(who):
                     story.found("one owner", entry.kind, f"{who} left without letting {sorted(held[who])} go")
                 let_go(who, [*held.get(who, ())], at)
-            case "closing" if entry.kind not in OURS:  # not every client tells its listener
+            case "closing" if entry.kind not in OURS:  # not every client calls its listener
                 let_go(who, [*held.get(who, ())], at)
             case "killed" | "ended":
                 let_go(facts["member"], [*held.get(facts["member"], ())], at)
@@ -279,7 +279,7 @@ def _commit_rules(story: Story, entries: list[Entry]) -> None:
             story.found("commits", commit.kind, f"{who}, which is not due")
         for partition, offset in commit.offsets.items() if commit.outcome == "ok" else ():
             if offset - 1 not in read.get(partition, ()):
-                story.found("commits", commit.kind, f"{who}, but nobody read {partition} up to {offset}")
+                story.found("commits", commit.kind, f"{who}, but no member read {partition} up to {offset}")
             _by_an_owner(story, commit, partition, who)
     _never_back(story)
 
@@ -337,7 +337,7 @@ def _no_loss(story: Story, entries: list[Entry]) -> None:
             if offset not in read.get(partition, ()):
                 lost.setdefault(partition, []).append(offset)
     for partition, offsets in sorted(lost.items()):
-        text = f"{len(offsets)} records of {partition} were read by nobody: {min(offsets)} to {max(offsets)}"
+        text = f"{len(offsets)} records of {partition} were not read by any member: {min(offsets)} to {max(offsets)}"
         story.found("no loss", "", text)
 
 

@@ -71,7 +71,7 @@ class Conductor:
                     self._join(kind)
                 self._residents = frozenset([*self._members][: self._plan.residents])
                 self._chaos()
-                self._residents = frozenset()  # they, too, will be asked to leave
+                self._residents = frozenset()  # they, too, will be stopped
                 self._reap()
                 if not any(name.startswith("kohort") for name in self._members):
                     self._join("kohort")
@@ -120,7 +120,7 @@ class Conductor:
         brokers.result()
 
     def _sleep_until(self, until: float) -> None:
-        """Wake those who have been stopped long enough meanwhile."""
+        """Wake the processes that have been stopped long enough meanwhile."""
         while True:
             now = time.monotonic()
             for name in [name for name, wake_at in self._stopped.items() if wake_at <= now]:
@@ -145,7 +145,7 @@ class Conductor:
             return
         possible = awake if action.act is Act.STOP else [name for name in awake if name not in self._residents]
         if len(awake) < 2 or not possible:
-            return  # somebody has to be there who reads
+            return  # the group needs a reader
         name = possible[int(action.pick * len(possible))]
         match action.act:
             case Act.LEAVE:
@@ -180,7 +180,7 @@ class Conductor:
         """Until every partition has all its replicas again: the next broker may then fail without loss."""
         limit = time.monotonic() + REPLICAS_S
         while time.monotonic() < limit:
-            with suppress(Exception):  # a broker that is coming up may not answer
+            with suppress(Exception):  # a broker that is coming up may not respond
                 topics = _admin(self._cluster.bootstrap).list_topics(timeout=5).topics
                 wanted = [one for name in (self._topic, "__consumer_offsets") for one in _partitions(topics, name)]
                 if wanted and all(len(one.isrs) == 3 for one in wanted):
@@ -227,7 +227,7 @@ class Conductor:
         """Removes members whose processes have ended."""
         for name in [name for name, process in self._members.items() if process.poll() is not None]:
             code = self._members.pop(name).returncode
-            # A JVM ends by the signal that asked it to leave; an interpreter may be asked before it has a handler.
+            # A JVM ends by the signal to stop; an interpreter may get it before it has a handler.
             asked = code in (-signal.SIGTERM, 128 + signal.SIGTERM)
             self._book.write("ended", member=name, code=0 if asked else code)
 
@@ -239,7 +239,7 @@ class Conductor:
         for name, process in self._members.items():
             process.kill()
             process.wait()
-            self._book.write("ended", member=name, code="still there long after it was asked to leave")
+            self._book.write("ended", member=name, code="still there long after the signal to stop")
         self._members.clear()
 
     # --- the end
@@ -250,7 +250,7 @@ class Conductor:
         behind: dict[int, tuple[int, int]] = {}
         while time.monotonic() < limit:
             self._reap()
-            with suppress(KohortError):  # a coordinator that is loading does not answer
+            with suppress(KohortError):  # a coordinator that is loading does not respond
                 at = self._committed()
                 behind = {one: (at.get(one, 0), end) for one, end in ends.items() if at.get(one, 0) < end}
                 if not behind:
@@ -260,7 +260,7 @@ class Conductor:
         self._book.write("drained", done=False, behind=f"partition: (committed, end) {behind}")
 
     def _committed(self) -> dict[int, int]:
-        # By our own admin: in librdkafka's (2.16.1) an assertion may end the process that asks a slow coordinator.
+        # By our own admin: in librdkafka's (2.16.1) an assertion may end a process with a slow coordinator.
         with Admin(self._cluster.bootstrap, default_api_timeout_ms=ASK_MS) as admin:
             return {one.partition: to.offset for one, to in admin.committed(self._group).items()}
 
@@ -293,8 +293,8 @@ class Conductor:
 def produced(bootstrap: str, topic: str, plan: Plan, folder: Path) -> Iterator[dict[int, int]]:
     """Records flow into `topic` inside the block; afterwards the yielded mapping has the end of each partition.
 
-    Our own producer: librdkafka's idempotent one takes a processor for each broker after an outage, for minutes
-    (its issue 3692), and then it is brokers and members without processors that are tried.
+    It is our own producer. librdkafka's idempotent one takes a processor for each broker after an outage, for minutes
+    (its issue 3692). Brokers and members would then lack processors.
     """
     book = Writer(folder / "producer.jsonl", "producer")
     ends: dict[int, int] = {}
@@ -320,7 +320,7 @@ def produced(bootstrap: str, topic: str, plan: Plan, folder: Path) -> Iterator[d
         acks: list[tuple[int, int]] = []
         for partition, deliveries in enumerate(unsettled):
             while deliveries and deliveries[0].done():
-                with suppress(KohortError):  # what is not known to be there is not asked for
+                with suppress(KohortError):  # what is not known to be there is not requested
                     acks.append((partition, deliveries[0].result().offset))
                 deliveries.popleft()
         if acks := [(partition, offset) for partition, offset in acks if offset >= 0]:

@@ -1,7 +1,7 @@
 """The events of a soak run, one JSON line an entry, in the order of the machine's monotonic clock.
 
-Every process writes a file of its own, whole lines at a time and straight to the kernel, so that a SIGKILL loses
-nothing that was done before it. An entry of a member is written before what follows from it: records before the commit
+Every process writes a file of its own, whole lines at a time and straight to the kernel. A SIGKILL therefore loses
+no earlier entry. An entry of a member is written before what follows from it: records before the commit
 that speaks of them.
 """
 
@@ -18,16 +18,16 @@ from tests.testing.starved import lost_s, starved
 
 # What entries say beside `at` (ns, monotonic), `who` and `what`:
 #   assigned   partitions (new), assignment (all), generation (-1: this client does not say)
-#   revoked    partitions: let go as the protocol asks, written while they are still owned
+#   revoked    partitions: let go as the protocol requires, written while they are still owned
 #   lost       partitions: gone already
 #   delivered  began (ns: before the poll that returned them), slices [[partition, first, next offset], ...]
 #   committing number, offsets {partition: next offset}, timeout_s (None: it has none)
 #   commit     number, outcome: "ok" or an error; took_s, starved_s. A commit without one was stored, or not
 #   failed     error;   closing;   left  healthy, reason
-#   produced   acks [[partition, offset], ...]          (who: producer)
+#   produced   acks [[partition, offset], ...]          (`who`: producer)
 #   started, killed, stopped, continued, leaving, ended  member, code, protocol;   broker  act, node
-#   converting  to: who comes from now on speaks it;   became  kind, due: what the group is in the end, and should be
-#   quiet: faults are over;   drained  done, behind     (who: conductor)
+#   converting  to: the protocol of later members;   became  kind, due: what the group is in the end, and should be
+#   quiet: faults are over;   drained  done, behind     (`who`: conductor)
 
 
 class Entry(NamedTuple):

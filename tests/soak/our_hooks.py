@@ -53,7 +53,7 @@ class Hooks(RebalanceHooks):
         offsets = {one: notes.read.pop(one) for one in going if one in notes.read}
         by_answer = self._consumer is None or notes.chance.random() < 0.5
         if offsets:
-            # How it ends is not told to who answers with it.
+            # Its outcome is not reported to the hook that returned it.
             settle = notes.book.committing(offsets, None if by_answer else COMMIT_S)
         if offsets and not by_answer and self._consumer is not None:
             try:

@@ -14,7 +14,7 @@ CLASSIC, CONSUMER = "classic", "consumer"
 OURS = ("kohort", "kohort-async")
 EAGER_PEERS = ("java", "confluent-kafka", "kafka-python", "aiokafka")
 COOPERATIVE_PEERS = ("java", "confluent-kafka")
-EPOCH_PEERS = COOPERATIVE_PEERS  # who speaks KIP-848
+EPOCH_PEERS = COOPERATIVE_PEERS  # those that speak KIP-848
 REMOTE_ASSIGNORS = ("uniform", "range")
 COOPERATIVE = "cooperative-sticky"
 STRATEGIES = ("range", "roundrobin", COOPERATIVE, COOPERATIVE)
@@ -27,8 +27,8 @@ QUIET_START_S = 1.5  # the first members meet before anything happens to them
 
 class Act(Enum):
     """The possible actions. `CLOSE` and `FREEZE` last for the action's `for_s`. `CONVERT`: later members speak the
-    other protocol. `RESTART`: a member goes and one of its kind comes; first those of the other protocol, then the
-    oldest, so that several of them are a rolling restart."""
+    other protocol. `RESTART`: a member goes and one of its kind comes. Those of the other protocol are first, then
+    the oldest. Several of them are thus a rolling restart."""
 
     JOIN = "join"
     LEAVE = "leave"
@@ -49,7 +49,7 @@ _CHANCE_OF_BROKER_ACT = 0.6  # one at most in a run: each takes seconds, and a r
 
 
 class Action(NamedTuple):
-    """`act` at `at_s` seconds after the start; `kind` for who joins, `pick` in [0, 1) for whom it meets."""
+    """`act` at `at_s` seconds after the start; `kind` of a joining member. `pick` in [0, 1) draws the other."""
 
     at_s: float
     act: Act
@@ -60,8 +60,8 @@ class Action(NamedTuple):
 
 class Plan(NamedTuple):
     """One run. `first`: the kinds of the members that are there from the start, by `protocol`; the first `residents`
-    of them stay to the end: they may be frozen, but are neither killed nor sent SIGTERM. `remote`: the coordinator's
-    assignor, where members of KIP-848 may come. `pace_s`: how often records are written."""
+    of them stay to the end. These may be frozen, but are neither killed nor sent SIGTERM. `remote`: the
+    coordinator's assignor, where members of KIP-848 may come. `pace_s`: how often records are written."""
 
     seed: int
     strategy: str
@@ -88,8 +88,11 @@ def plan(seed: int, chaos_s: float = 9.0) -> Plan:
 
 
 def epoch_plan(seed: int, chaos_s: float = 9.0) -> Plan:
-    """The run of `seed` of a group that is, becomes or was one of KIP-848: half of them are restarted member by member,
-    the others as well but over to the other protocol, and half of these back again."""
+    """The run of `seed` of a group that is, becomes or was one of KIP-848.
+
+    In half of the runs members restart one by one. In the others these restarts change the protocol, and half of these
+    runs change it back.
+    """
     chance = random.Random(f"consumer {seed}")
     conversions = chance.choice((0, 0, 1, 2))
     protocol = chance.choice((CLASSIC, CONSUMER)) if conversions else CONSUMER
@@ -112,8 +115,8 @@ PLANS = {CLASSIC: plan, CONSUMER: epoch_plan}
 
 
 def long_plan(seed: int, chaos_s: float) -> Plan:
-    """The run of `seed` that lasts: both of ours and a foreign member stay from beginning to end, while others come and
-    go and brokers fall, one after the other."""
+    """The long run of `seed`. Both of ours and a foreign member stay from beginning to end. Others come and go, and
+    brokers fall, one after the other."""
     chance = random.Random(f"long {seed}")
     protocol = chance.choice(tuple(PLANS))
     strategy, remote = chance.choice(STRATEGIES), chance.choice(REMOTE_ASSIGNORS)

@@ -191,7 +191,7 @@ def our_settings(seat: Seat) -> dict[str, Any]:
         "session_timeout_ms": SESSION_MS,
         "heartbeat_interval_ms": HEARTBEAT_MS,
         "max_poll_interval_ms": REBALANCE_MS,
-        "bootstrap_timeout_ms": 120_000,  # who starts while brokers are down or stuck is to wait for them
+        "bootstrap_timeout_ms": 120_000,  # a member that starts while brokers are down or stuck is to wait for them
     }
 
 

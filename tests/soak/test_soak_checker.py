@@ -78,7 +78,7 @@ FAULTS: list[tuple[str, str, list[Change]]] = [
     ("the same generation twice", "one owner", [changed(22, generation=1)]),
     ("two owners at a time", "one owner", [without(20, 21), put(entry(23, ONE, "revoked", partitions=[0]))]),
     ("given what it has", "one owner", [changed(21, partitions=[0], assignment=[0]), without(20)]),
-    ("taken away in silence", "one owner", [without(20)]),
+    ("taken away without a callback", "one owner", [without(20)]),
     ("left with partitions", "one owner", [without(40)]),
     ("read without owning", "owners only", [put(entry(21, ONE, "delivered", began=20, slices=[[0, 4, 5]]))]),
     (
@@ -94,9 +94,9 @@ FAULTS: list[tuple[str, str, list[Change]]] = [
     ("going back", "in order", [changed(16, slices=[[0, 1, 4]])]),
     ("a lost commit", "where it stood", [changed(24, slices=[[0, 2, 6]])]),
     ("a skipped start", "where it stood", [changed(24, slices=[[0, 5, 6]])]),
-    ("a commit of what nobody read", "commits", [changed(25, offsets={"0": 7})]),
+    ("a commit of what no member read", "commits", [changed(25, offsets={"0": 7})]),
     (
-        "a commit by who is no owner",
+        "a commit by a member that is no owner",
         "commits",
         [
             put(
@@ -122,7 +122,7 @@ FAULTS: list[tuple[str, str, list[Change]]] = [
         "in time",
         [changed(25, timeout_s=8.0), changed(26, took_s=9.5, starved_s=0.2)],
     ),
-    ("a record that nobody read", "no loss", [changed(1, acks=[[0, 6]])]),
+    ("a record that no member read", "no loss", [changed(1, acks=[[0, 6]])]),
     ("a member of ours that fails", "alive", [put(entry(29, TWO, "failed", error="IllegalTransition"))]),
     ("a member of ours that is unwell", "alive", [changed(42, healthy=False, reason="stalled")]),
     ("a member of ours that ends badly", "alive", [changed(43, code=-11)]),

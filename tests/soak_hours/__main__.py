@@ -1,8 +1,8 @@
 """`python -m tests.soak_hours --hours 8 --seed 1`: everything at once on three brokers that fall, for hours.
 
-It goes in turns of an hour, each with a seed of its own (SEED, SEED + 1, ...). A turn that came to its end without a
-finding is kept in out/soak-hours and not run again without `--again`; a run that was stopped goes on with the turn
-that it was in. In the end out/soak-hours/page.html shows all of them.
+It goes in turns of an hour, each with a seed of its own (SEED, SEED + 1, ...). A turn that ended without a finding
+is kept in out/soak-hours, and is not run again without `--again`. A run that was stopped goes on with its last turn.
+In the end out/soak-hours/page.html shows all of them.
 """
 
 from __future__ import annotations

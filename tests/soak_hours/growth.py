@@ -1,8 +1,8 @@
 """Samples of the resources of living processes, and checks for growth: memory, threads, descriptors.
 
 Compared are two windows of a process's life, each a fifth of it: the second, when it has warmed up, and the last. Of
-memory the median counts, of threads and descriptors the least, for a connection more or less at a moment says nothing,
-and one that leaks never goes away again.
+memory the median counts, of threads and descriptors the least. One connection more at a moment shows nothing, and a
+leaked one never goes away.
 """
 
 from __future__ import annotations

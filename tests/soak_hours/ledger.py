@@ -30,7 +30,7 @@ class Ledger(threading.Thread):
         self._over = threading.Event()
 
     def finish(self) -> None:
-        """Ends every partition with a record outside of any transaction, so that who has read all is at the end."""
+        """Ends every partition with a record outside of any transaction, so that a reader of all is at the end."""
         self._over.set()
         self.join()
         with Producer(self._servers, max_block_ms=PATIENT_MS) as plain:
@@ -48,7 +48,9 @@ class Ledger(threading.Thread):
                 producer = None
                 self.given_up += 1
         _leave(producer)
-        while not self._ended():  # what is under way would hide all that comes after it from who reads the committed
+        while (
+            not self._ended()
+        ):  # what is under way would hide all that comes after it from readers of committed records
             time.sleep(1.0)
 
     def _ended(self) -> bool:

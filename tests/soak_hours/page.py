@@ -84,7 +84,7 @@ def _shown(value: Any) -> str:
 
 def _growth(lives: Sequence[Mapping[str, Any]]) -> str:
     if not lives:
-        return "<p>Nobody lived long enough to be warm.</p>"
+        return "<p>No process lived long enough to be warm.</p>"
     head = "<tr><th>process<th>hours<th>memory, MiB<th>threads<th>descriptors<th></tr>"
     return f"<table>{head}{''.join(map(_grown, lives))}</table>"
 

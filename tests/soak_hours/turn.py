@@ -1,8 +1,8 @@
 """One turn of the long run: on three brokers that fall, a mixed group, a region and a Spark stream, all at once.
 
-The group is that of `tests.soak`, and who hurts the brokers; the region is that of `tests.soak_region`, the Spark job
-that of `tests.soak_spark`. Region and Spark read one log of transactions, of which a third is aborted: an aborted
-record that either of them takes for one is an effect, or a row, too many.
+The group and the faults of brokers are those of `tests.soak`. The region is that of `tests.soak_region`, the Spark job
+that of `tests.soak_spark`. Region and Spark read one log of transactions, of which a third is aborted. An aborted
+record in their results is an effect, or a row, too many.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ FAULTS = ("killed", "stopped", "broker")
 
 @dataclass
 class Told:
-    """The result of a turn, as it is kept. `findings` are ours, whatever part they come from; `about_others` are
-    not. `faults`: [seconds since the beginning, what, whom]."""
+    """The result of a turn, as it is kept. `findings` are ours, of any part. `about_others` are not.
+    `faults`: [seconds since the beginning, fault, process]."""
 
     seed: int
     seconds: float

@@ -27,7 +27,7 @@ KINDS = {
 }
 STARTS_WITHIN_S = 60.0
 CURABLE = ("CoordinatorUnavailable", "FencedError", "FencedInstance")
-"""Errors that a member may end with under these harms. Whoever runs it starts it again; the soak does."""
+"""Errors that a member may end with under these harms. The soak starts it again."""
 
 
 class Crew:
@@ -74,7 +74,7 @@ class Crew:
         return name in self._processes
 
     def pids(self, names: Iterable[str]) -> dict[str, int]:
-        """The processes of those who run. Callable on any thread."""
+        """The processes of running members. Callable on any thread."""
         found = ((name, self._processes.get(name)) for name in names)
         return {name: process.pid for name, process in found if process is not None}
 
@@ -85,7 +85,7 @@ class Crew:
         return any(name in self.static for name, _process in self._zombies)
 
     def tend(self) -> None:
-        """Start again who ended by an error that restarting cures. Raises AssertionError for any other end."""
+        """Start members again that ended by an error that a restart cures. Raises AssertionError for any other end."""
         for name, process in list(self._processes.items()):
             if process.poll() is not None:
                 self._ended(name, process)
@@ -173,7 +173,7 @@ class Harm:
     def _one(self) -> None:
         possible = [kind for kind in self._kinds if self._possible(kind)]
         if not possible:
-            return  # everybody is away; the next one comes soon
+            return  # all are away; the next one comes soon
         kind = self._chance.choices(possible, [self._kinds[one] for one in possible])[0]
         self.done[kind] += 1
         after_s = self._chance.uniform(0.5, 10.0)

@@ -30,7 +30,7 @@ class StoreHost(Protocol):
 
 
 class SqliteHost:
-    """A file has no host process but those that write it: one of them dies in the middle of a transaction that
+    """A file has no host process but those that write it. One of them dies in the middle of a transaction that
     spoils everything, or holds its lock for longer than any process waits."""
 
     def __init__(self, folder: Path) -> None:

@@ -2,8 +2,9 @@
 
     python -m tests.soak_spark.soak --kills 30 --seed 1
 
-A producer writes throughout, in every codec, and in transactions of which a third is aborted. Who is killed when is
-drawn from the seed. In the end Parquet and PostgreSQL must hold what the log holds, by partition, offset and value.
+A producer writes throughout, in every codec, and in transactions of which a third is aborted. The victims and times of
+kills are drawn from the seed. In the end Parquet and PostgreSQL must hold what the log holds, by partition, offset and
+value.
 """
 
 import argparse
@@ -70,7 +71,7 @@ class Writer(threading.Thread):
                     self._transactional.abort_transaction(30)
                 else:
                     self._transactional.commit_transaction(30)
-        except Exception as error:  # told by stop()
+        except Exception as error:  # reported by stop()
             self.error = error
 
     def _turn(self, producer: Producer, count: int) -> None:

@@ -156,7 +156,7 @@ def test_every_record_is_read_by_exactly_one_per_generation(
         consumer.join()
     one.kill()
     seen = Counter([*one.planned(), *two.planned(), *plain])
-    assert set(seen.values()) == {1}  # no record twice in one generation, by whomever
+    assert set(seen.values()) == {1}  # no record twice in one generation, by any reader
     for app in (one, two):
         assert set(Counter(app.arrived()).values()) == {1}
         assert {place[1:] for place in app.planned()} >= set(app.arrived())

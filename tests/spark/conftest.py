@@ -3,6 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,6 +44,14 @@ def kohort_spark(spark: Any) -> Any:
 
     register(spark)
     return spark
+
+
+@pytest.fixture(scope="session")
+def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with kohort in an archive, for executors."""
+    from tests.spark.packed_environment import pack
+
+    return pack(tmp_path_factory.mktemp("packed"))
 
 
 @pytest.fixture

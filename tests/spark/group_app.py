@@ -46,8 +46,8 @@ def main(bootstrap: str, topic: str, group: str, folder: Path) -> None:
         try:
             writer.start(str(folder / "rows")).awaitTermination()
         except StreamingQueryException as error:
-            # On a busy machine Spark gives up on a Python process that takes 10 s to start; whoever runs a stream
-            # starts it again.
+            # On a busy machine Spark gives up on a Python process that takes 10 s to start. An operator
+            # starts such a stream again.
             if "failed to connect back" not in str(error):
                 raise
 

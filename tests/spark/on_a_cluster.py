@@ -24,15 +24,10 @@ from kohort.testing.spark_cluster import SparkExecutor, running_processes
 from tests.spark.cluster_copies_job import RECORDS as NUMBERS
 from tests.spark.cluster_job import PARTITIONS, RECORDS
 from tests.spark.cluster_kills import read
-from tests.spark.packed_environment import BASE_PYTHON, CLEAN, pack, page_commands, submit, unpacked
+from tests.spark.packed_environment import BASE_PYTHON, CLEAN, page_commands, submit, unpacked
 from tests.support.broker_selection import SelectedBroker
 
 pytestmark = [pytest.mark.broker, pytest.mark.timeout(3000)]
-
-
-@pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return pack(tmp_path_factory.mktemp("packed"))
 
 
 @pytest.fixture(scope="module")

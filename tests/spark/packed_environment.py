@@ -84,12 +84,17 @@ def submit(
 ) -> "subprocess.Popen[bytes]":
     """The page's command for a file of this folder, started in `folder`."""
     shutil.copy(Path(__file__).with_name(job), folder / "job.py")
-    given = {**SMALL, **settings}
-    conf = " ".join(f"--conf {name}={value}" for name, value in given.items())
-    command = command.replace("spark://HOST:7077", f"{cluster.url} {conf}")
+    return started(" ".join([command, *arguments]), folder, cluster, settings, environment)
+
+
+def started(
+    command: str, folder: Path, cluster: SparkCluster, settings: Mapping[str, str], environment: Mapping[str, str]
+) -> "subprocess.Popen[bytes]":
+    """The page's command with a cluster, in a clean environment. Its output is in `folder/log`."""
+    conf = " ".join(f"--conf {name}={value}" for name, value in {**SMALL, **settings}.items())
     with (folder / "log").open("w") as log:
         return subprocess.Popen(
-            ["bash", "-c", " ".join([command, *arguments])],
+            ["bash", "-c", command.replace("spark://HOST:7077", f"{cluster.url} {conf}")],
             cwd=folder,
             stdout=log,
             stderr=log,

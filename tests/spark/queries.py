@@ -11,7 +11,7 @@ BUSY = "failed to connect back"
 def ended(start: Callable[[], Any], timeout_s: float = 150) -> Any:
     """The query that `start` starts, once it has ended well.
 
-    On a busy machine Spark gives up on a Python process that takes 10 s to start; who runs a stream starts it again.
+    On a busy machine Spark gives up on a Python process that takes 10 s to start. Users start such a stream again.
     """
     from pyspark.errors import StreamingQueryException
 

@@ -1,4 +1,4 @@
-"""The consumers that a Python worker keeps: who gets which, and what must not come back."""
+"""The consumers that a Python worker keeps: their users, and what must not come back."""
 
 import os
 from collections.abc import Callable, Iterator

@@ -57,6 +57,12 @@ def test_a_file_that_cannot_be_executed_is_no_python(tmp_path: Path) -> None:
         check_driver_python(session("./environment/bin/python", tmp_path))
 
 
+def test_a_client_of_spark_connect_needs_no_py4j(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "py4j.protocol", None)
+    connect: Any = SimpleNamespace()  # without sparkContext
+    check_driver_python(connect)
+
+
 def test_a_python_that_the_driver_has_passes(tmp_path: Path) -> None:
     executable(tmp_path / "environment/bin/python")
     check_driver_python(session("./environment/bin/python", tmp_path))

@@ -105,7 +105,7 @@ def test_a_stream_and_a_region_side_by_side_agree_though_the_region_is_killed(
             rows("SELECT count(*) FROM milestones")[0][0] < count
         ):
             assert time.monotonic() < until, rows("SELECT * FROM milestones")
-            time.sleep(0.1)  # another process writes, and tells nobody when it has
+            time.sleep(0.1)  # another process writes, without a signal at its end
 
     for part, due in ((sent[:400], 3), (sent[400:], 6)):
         send(topic, part)
@@ -119,7 +119,7 @@ def test_a_stream_and_a_region_side_by_side_agree_though_the_region_is_killed(
     assert [row[0] for row in rows("SELECT records FROM counts ORDER BY key")] == [234, 233, 233]
 
 
-@pytest.mark.skipif(pyspark.__version__ < "4.2", reason="PySpark tells a stream where it is since 4.2")
+@pytest.mark.skipif(pyspark.__version__ < "4.2", reason="PySpark gives a stream its position since 4.2")
 def test_dead_letters_say_where_they_came_from(
     spark: Any,
     broker: SelectedBroker,

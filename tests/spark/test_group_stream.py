@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark tells a stream where it is since 4.2")
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="PySpark gives a stream its position since 4.2")
 
 from kohort import Consumer, TopicPartition
 from kohort.coordinator_client import Lost, RebalanceCause, RebalanceReason, Revoked, UnknownTopic
@@ -139,7 +139,7 @@ def test_alone_it_reads_everything_and_commits_what_is_finished(
     first = one.plan()
     assert first == {"generation": 1, "ranges": {topic: {"0": [0, 5], "1": [0, 5], "2": [0, 5]}}}
     one.execute(first)
-    assert committed() == [0, 0, 0]  # where it began; the batch counts when Spark asks for more
+    assert committed() == [0, 0, 0]  # where it began; the batch counts when Spark requests more
     second = one.plan()
     assert committed() == [5, 5, 5]
     one.execute(second)
@@ -172,7 +172,7 @@ def test_a_restart_goes_on_behind_what_was_finished_though_its_commit_was_cut_of
     send(topic, varied(30))
     one = app(maxOffsetsPerTrigger="15")
     one.execute(one.plan())
-    one.stream.stop()  # Spark has finished the batch, and was stopped before it asked again
+    one.stream.stop()  # Spark has finished the batch, and was stopped before its next request
     assert committed() == [0, 0, 0]
     again = app(at=one.at)
     again.execute(again.plan())
@@ -263,7 +263,7 @@ def test_a_batch_that_takes_too_long_is_not_waited_for_and_not_committed(
         answer = member.on_revoked(
             Revoked(two, everything, taken.generation, RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS))
         )
-        assert answer == {}  # whoever gets them reads the batch again, from where the group was told
+        assert answer == {}  # the next owner reads the batch again, from the group's offset
         member.finish(60)
         assert committed() == [0, 0, 10]
     finally:
@@ -373,7 +373,7 @@ def test_two_applications_and_a_consumer_share_a_group_record_by_record(
             if sum(len(one.seen) for one in apps) + len(plain) >= sent:
                 if plain and all(one.seen for one in apps):
                     break
-                send(topic, varied(240, partitions=6))  # until everybody has had a share
+                send(topic, varied(240, partitions=6))  # until all have had a share
                 sent += 240
             time.sleep(0.1)
     finally:
@@ -384,7 +384,7 @@ def test_two_applications_and_a_consumer_share_a_group_record_by_record(
     assert set(Counter(seen).values()) == {1}  # by one reader in each generation
     places = Counter((partition, offset) for _, partition, offset in seen)
     assert sorted(places) == [(partition, offset) for partition in range(6) for offset in range(sent // 6)]
-    assert set(places.values()) == {1}  # and, as nobody died, once altogether
+    assert set(places.values()) == {1}  # and once altogether, since no application died
     assert all(one.seen for one in apps)
     assert plain
 

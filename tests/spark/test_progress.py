@@ -39,6 +39,20 @@ def test_without_latest_offsets_there_is_no_lag() -> None:
     assert lag_of(progress({"seconds": 1}, {"seconds": 2}, None)) == {}
 
 
+class ProgressOfConnect(dict[str, Any]):
+    """A progress of PySpark 4.0's client of Spark Connect, whose own fields are texts of Python's values."""
+
+    @property
+    def json(self) -> str:
+        return json.dumps(progress({"a": {"0": 5}}, {"a": {"0": 15}}, None))
+
+
+def test_a_progress_of_spark_connect_has_its_offsets() -> None:
+    texts = {"startOffset": "{'a': {'0': 5}}", "endOffset": "{'a': {'0': 15}}", "latestOffset": "None"}
+    found = lag_of(ProgressOfConnect({"durationMs": {"triggerExecution": 500}, "sources": [texts]}))
+    assert found == {A0: PartitionProgress(5, 15, None, 20.0)}
+
+
 @pytest.mark.broker
 def test_a_listener_exports_each_batch(
     kohort_spark: Any, broker: SelectedBroker, topic: str, send: Any, tmp_path: Path

@@ -8,7 +8,7 @@ import pytest
 
 datasource = pytest.importorskip("pyspark.sql.datasource")
 if not hasattr(datasource, "EqualTo"):
-    pytest.skip("PySpark tells sources of filters since 4.1", allow_module_level=True)
+    pytest.skip("PySpark gives sources its filters since 4.1", allow_module_level=True)
 
 from pyspark.sql.datasource import (  # noqa: E402 -- after it is known that there are any
     EqualNullSafe,

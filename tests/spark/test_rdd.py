@@ -199,7 +199,7 @@ def test_markers_of_transactions_at_the_end_of_a_range_are_no_loss(
     broker: SelectedBroker, topic: str, send: Callable[..., None], unique: Callable[[str], str]
 ) -> None:
     send(topic, varied(30), **{"transactional.id": unique("writer")})
-    # The last stable offset moves when the markers are written, a moment after the commit has been answered.
+    # The last stable offset moves when the markers are written, a moment after the response to the commit.
     deadline = time.monotonic() + 120
     ranges: tuple[OffsetRange, ...] = ()
     while sum(map(len, ranges)) < 33 and time.monotonic() < deadline:

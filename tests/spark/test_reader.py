@@ -74,7 +74,7 @@ def test_a_task_commits_nothing_whatever_its_settings_say(fake: FakeBroker) -> N
 
 @pytest.mark.proves("B-39", "B-40")
 def test_a_log_that_is_shorter_than_where_a_range_begins_may_be_skipped(fake: FakeBroker, read: Read) -> None:
-    """As when a topic was made anew between plan and task: run again, the batch must not fail for ever."""
+    """As when a topic was created again between plan and task: run again, the batch must not fail for ever."""
     with pytest.raises(DataLossError, match="start=50, stop=60"):
         read(OffsetRange("t", 0, 50, 60), skip_lost=False)
     assert read(OffsetRange("t", 0, 50, 60)) == []

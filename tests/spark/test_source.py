@@ -202,14 +202,14 @@ def test_a_stream_tells_its_group_how_far_it_is(
     stream(topic, **{"kafka.group.id": group})
     with Consumer(broker.bootstrap, group=group) as consumer:
         found = consumer.committed([TopicPartition(topic, partition) for partition in range(3)])
-    # Before PySpark 4.2 an available-now run is not asked again after its batch, and tells with the next one.
+    # Before PySpark 4.2 an available-now run has no call after its batch, and commits with the next one.
     wanted = 10 if pyspark.__version__ >= "4.2" else None
     assert {place.partition: commit and commit.offset for place, commit in found.items()} == dict.fromkeys(
         range(3), wanted
     )
 
 
-@pytest.mark.skipif(pyspark.__version__ < "4.2", reason="PySpark tells a stream where it is since 4.2")
+@pytest.mark.skipif(pyspark.__version__ < "4.2", reason="PySpark gives a stream its position since 4.2")
 def test_a_stream_that_is_a_member_reads_what_it_is_assigned(
     stream: Callable[..., Any],
     broker: SelectedBroker,
@@ -228,7 +228,7 @@ def test_a_stream_that_is_a_member_reads_what_it_is_assigned(
     assert {place.partition: commit and commit.offset for place, commit in found.items()} == {0: 12, 1: 12, 2: 12}
 
 
-@pytest.mark.skipif(pyspark.__version__ < "4.2", reason="PySpark tells a stream where it is since 4.2")
+@pytest.mark.skipif(pyspark.__version__ < "4.2", reason="PySpark gives a stream its position since 4.2")
 def test_a_stream_leaves_its_group_when_its_query_stops(
     kohort_spark: Any,
     broker: SelectedBroker,
@@ -262,7 +262,7 @@ def eventually(what: Callable[[], bool], timeout_s: float = 120) -> None:
         time.sleep(0.1)
 
 
-@pytest.mark.skipif(pyspark.__version__ < "4.1", reason="PySpark tells sources of filters since 4.1")
+@pytest.mark.skipif(pyspark.__version__ < "4.1", reason="PySpark gives sources its filters since 4.1")
 def test_filters_are_told_to_the_plan(read: Callable[..., Any], topic: str, send: Callable[..., None]) -> None:
     send(topic, varied(30))
     chosen = read(topic).where("partition = 1 AND offset >= 4 AND timestamp < '2023-11-14 22:13:45'")

@@ -267,7 +267,7 @@ def test_a_pace_without_limits_takes_everything() -> None:
     place = TopicPartition("t", 0)
     pace: Any = Pace(None, None, 900.0)
     assert pace.ends({place: 3}, {place: 9}, 0.0, hurry=False) == {place: 9}
-    assert pace.ends({place: 3}, {place: 1}, 0.0, hurry=False) == {place: 1}  # a log that was made anew
+    assert pace.ends({place: 3}, {place: 1}, 0.0, hurry=False) == {place: 1}  # a log that was created again
     assert limited({place: 3}, {place: 1}, 5) == {place: 1}
 
 

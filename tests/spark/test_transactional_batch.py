@@ -1,5 +1,6 @@
 """foreachBatch with exactly-once: a repeated task, and one that was cut off, leave each record once."""
 
+import pickle
 import threading
 import time
 from collections.abc import Iterator
@@ -114,6 +115,12 @@ def test_a_batch_that_was_cut_in_another_way_is_refused(fake: FakeBroker) -> Non
 def test_a_topic_is_needed() -> None:
     with pytest.raises(OptionError, match="no topic is named"):
         TransactionalWriter({"kafka.bootstrap.servers": "h:1"})
+
+
+def test_spark_connect_is_refused_before_the_query_starts() -> None:
+    writer = TransactionalWriter({"kafka.bootstrap.servers": "h:1", "topic": "t"})
+    with pytest.raises(PlanError, match="foreachBatch of Spark Connect runs on the server"):
+        pickle.dumps(writer)
 
 
 @pytest.mark.broker

@@ -61,7 +61,7 @@ def run_session(module: str, source: str, pyspark: str, *arguments: str, log: Pa
     with_jars = ",".join(map(str, jars.spark_connector(pyspark))) if source == "kafka" else ""
     command = [str(python_with(pyspark)), "-m", f"tests.spark_jvm.{module}", source, *arguments, with_jars]
     environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
-    # Spark forks a Python for each step of a query; where bytecode may not be kept, each would compile kohort anew.
+    # Spark forks a Python for each step of a query; where bytecode may not be kept, each would compile kohort again.
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     with log.open("w") as said:
         done = subprocess.run(command, cwd=ROOT, env=environment, stdout=said, stderr=said, timeout=SESSION_TIMEOUT_S)

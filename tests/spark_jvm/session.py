@@ -73,7 +73,7 @@ def outcome_of(spark: Any, source: str, case: Case, names: Mapping[str, str]) ->
         pieces = frame.rdd.getNumPartitions() if case.pieces is not None else 0
         rows = sorted((plain(row) for row in frame.collect()), key=repr)
         return Outcome(rows, columns, pieces, "", time.monotonic() - started)
-    except Exception as error:  # whatever it is, it is what the connector says
+    except Exception as error:  # any outcome is that of the connector
         return Outcome(None, [], 0, said(error), time.monotonic() - started)
 
 

@@ -14,7 +14,7 @@ from tests.support.container_broker import container_environment
 
 def test_named_broker_wins_and_the_engine_is_not_even_asked() -> None:
     def never() -> bool:
-        raise AssertionError("asked the Docker engine")
+        raise AssertionError("called the Docker engine")
 
     assert choose({"KOHORT_BOOTSTRAP": "kafka.example:9092"}, never) is BrokerSource.NAMED
 

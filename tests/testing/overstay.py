@@ -1,11 +1,11 @@
-"""Public calls with timeouts, of both consumers, the producer and the admin, under faults from one seed: does any
-outlive its timeout by more than a second?
+"""Public calls with timeouts under faults from one seed: a check that none outlives its timeout by more than a second.
+
+The calls are those of both consumers, the producer and the admin.
 
 python -m tests.testing.overstay --calls 20000 --seed 1
 
-`python -m benchmarks.reliability run overstay` keeps what it prints for docs/reliability.md. What a busy machine
-takes away from a call is no fault of the call's: Linux counts how long threads waited for a processor, and that is
-subtracted.
+`python -m benchmarks.reliability run overstay` keeps what it prints for docs/reliability.md. Time that a
+busy machine takes away from a call is subtracted. Linux counts how long threads waited for a processor.
 """
 
 from __future__ import annotations
@@ -286,7 +286,7 @@ def run(calls: int, seed: int, share: float = 0.08) -> Tally:
                 for number, tally in enumerate(tallies)
             ]
         for worker in workers:
-            worker.result()  # a life that could not even begin is told
+            worker.result()  # a life that could not even begin is reported
     whole = Tally()
     for tally in tallies:
         whole.calls += tally.calls

@@ -26,6 +26,7 @@ def _stolen() -> dict[str, float]:
 
 
 def lost_s(before: dict[str, float]) -> float:
-    """The time (s) that the longest waiting thread lost since (the caller, the driver, or the holder of the GIL), or
-    the processor that was away longest."""
+    """The longest time (s) since then that a thread waited for a processor, or that a processor was away.
+
+    Threads are the caller, the driver, and the holder of the GIL."""
     return max((now - before.get(thread, 0.0) for thread, now in starved().items()), default=0.0)

@@ -33,7 +33,7 @@ def test_it_is_there_until_it_is_told_to_end(tmp_path: Path) -> None:
     assert not process.running
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)
-    process.send(signal.SIGTERM)  # which nobody hears
+    process.send(signal.SIGTERM)  # which no process receives
 
 
 def test_what_it_prints_is_in_its_log_and_holds_it_up_never(tmp_path: Path) -> None:

@@ -36,9 +36,9 @@ FAULTS: dict[str, Callable[[Call], Action]] = {
     "not a response": lambda call: Raw(struct.pack(">iiq", 12, call.correlation_id, -1)),
 }
 ENDED = frozenset({"closed before", "reset before", "closed after", "reset after"})
-# One that is never answered is told where the next answer comes in its place.
+# One without a response is recorded where the next response comes in its place.
 BROKEN = FAULTS.keys() - ENDED - {"never answered"}
-# ApiVersions is the connection's own question; a commit's answer may come when all has been polled.
+# ApiVersions is the connection's own request; a commit's response may come when all has been polled.
 NOT_ALWAYS_TOLD = frozenset({"ApiVersions", "OffsetCommit"})
 
 

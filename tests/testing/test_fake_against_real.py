@@ -342,7 +342,7 @@ def test_static_member_comes_back_to_its_place_and_its_old_self_is_fenced(member
 def test_static_member_that_comes_back_with_other_metadata_moves_nobody(member: Cast) -> None:
     ada, ben = member(instance_id="a"), member(instance_id="b")
     settled(ada, ben)
-    # As a sticky one's: it told what it owned, and after its restart it owns nothing.
+    # As a sticky one's: it sent what it owned, and after its restart it owns nothing.
     again = member(instance_id="b", protocols={"range": told(b"owns nothing")})
     joined = again.join()
     assert (joined.error_code, joined.generation_id, joined.leader) == (0, ben.generation, ada.member_id)
@@ -483,7 +483,7 @@ def test_an_idempotent_producers_batches_are_taken_once_and_in_order(stage: Stag
         assert send(12, epoch=1) == (OUT_OF_ORDER_SEQUENCE, -1)
         assert send(0, epoch=1) == (0, 12)
         assert send(12) == (INVALID_PRODUCER_EPOCH, -1)
-        assert send(7, producer=second) == (0, 14)  # nobody knows what it sent before
+        assert send(7, producer=second) == (0, 14)  # what it sent before is not known
         assert offset_at(connection, stage, -1)[:2] == (0, 16)
 
 

@@ -1,4 +1,4 @@
-"""The fake's coordinator under random schedules: whatever members do, it keeps its promises to each of them."""
+"""The fake's coordinator under random schedules of members: it keeps its promises to each of them."""
 
 from collections.abc import Callable
 

@@ -97,7 +97,7 @@ def test_a_lost_answer_commits_no_aborted_record_and_loses_no_committed_one(vers
                     else:
                         producer.abort()
                 except KohortError:
-                    producer.abort()  # told, and none of it is seen
+                    producer.abort()  # reported, and none of it is seen
             assert laid.calls or api == "InitProducerId"  # its response may have come before the fault
             laid.remove()
             assert bool(fake.calls_of("AddPartitionsToTxn")) is (version == 1)

@@ -12,7 +12,7 @@ from kohort.protocol.apis.describe_groups import (
     DescribeGroupsResponse,
 )
 from kohort.protocol.errors import ErrorCode
-from kohort.testing.fake_broker.group import FakeGroup, GroupState
+from kohort.testing.fake_broker.classic_group import FakeGroup, GroupState
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 15

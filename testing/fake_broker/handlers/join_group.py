@@ -1,7 +1,7 @@
-"""JoinGroup (11), versions 0-9: parked until the generation begins. coordinator.py has the rules.
+"""JoinGroup (11), versions 0-9: parked until the generation begins. classic_coordinator.py has the rules.
 
-Not done: authorization, and the omissions of coordinator.py. Subscriptions are not parsed, while a 4.3.1 broker leaves
-a `consumer` group hanging for ever if one is invalid.
+Not done: authorization, and the omissions of classic_coordinator.py. Subscriptions are not parsed, while a 4.3.1 broker
+leaves a `consumer` group hanging for ever if one is invalid.
 """
 
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse

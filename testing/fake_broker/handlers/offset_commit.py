@@ -14,7 +14,7 @@ from kohort.protocol.apis.offset_commit import (
 )
 from kohort.protocol.apis.txn_offset_commit import TxnOffsetCommitRequestPartition
 from kohort.protocol.errors import ErrorCode
-from kohort.testing.fake_broker.group import Committed
+from kohort.testing.fake_broker.classic_group import Committed
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 8

@@ -16,8 +16,8 @@ from kohort.protocol.apis.offset_delete import (
 )
 from kohort.protocol.errors import ErrorCode
 from kohort.protocol.membership import parse_subscription
+from kohort.testing.fake_broker.classic_group import FakeGroup
 from kohort.testing.fake_broker.consumer_group import ConsumerGroup
-from kohort.testing.fake_broker.group import FakeGroup
 from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.share_group import ShareGroup
 

@@ -18,7 +18,7 @@ from kohort.protocol.apis.offset_fetch import (
     OffsetFetchResponseTopics,
 )
 from kohort.protocol.errors import ErrorCode
-from kohort.testing.fake_broker.group import Committed
+from kohort.testing.fake_broker.classic_group import Committed
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 9

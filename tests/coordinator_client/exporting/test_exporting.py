@@ -126,7 +126,7 @@ def test_a_scrape_and_a_reader_tell_what_metrics_tells(
         known = {reading.figure.name for reading in samples(seen)}
         assert {opentelemetry_name(FIGURES[name]) for name in known} <= set(points)
         assert {prometheus_name(FIGURES[name]) for name in known} <= {name.removesuffix("_total") for name in lines}
-    assert scraped(registry) == {}, "a consumer that was closed is told of no more"
+    assert scraped(registry) == {}, "a closed consumer is exported no more"
     assert observed(reader).get("kohort.consumer.records_consumed", []) == []
 
 

@@ -86,7 +86,7 @@ def test_a_poll_that_brings_records_is_a_span_linked_with_those_that_they_name(t
             "messaging.destination.partition.id": "0",
             "messaging.batch.message_count": 4,
         }
-        assert span.parent == loop.get_span_context()  # and not the one who wrote the records
+        assert span.parent == loop.get_span_context()  # and not that of the records' producer
         assert [f"{link.context.span_id:016x}" for link in span.links] == [SPAN, "1" * 16]
         assert {f"{link.context.trace_id:032x}" for link in span.links} == {TRACE}
         assert span.status.status_code is StatusCode.UNSET
@@ -162,13 +162,13 @@ def test_a_poll_that_raises_is_a_span_that_failed(told: Told) -> None:
         consumer.wakeup()
         with pytest.raises(KohortError):
             consumer.poll(5)
-        assert len(told.spans("poll")) == 1  # whoever wakes a poll up does not want to hear of it
+        assert len(told.spans("poll")) == 1  # a wake-up of a poll is no error to record
 
 
 def test_each_commit_is_a_span_where_it_was_made(told: Told) -> None:
     with FakeBroker(topics={"t": 2}) as broker, Consumer(broker.bootstrap, group="g", client_id="app") as consumer:
         consumer.assign({TopicPartition("t", 0): 0, TopicPartition("t", 1): 0})
-        consumer.commit({TopicPartition("t", 0): 1})  # before anybody asked for spans
+        consumer.commit({TopicPartition("t", 0): 1})  # before spans were requested
         ConsumerSpans(told.tracer, consumer)
         with told.tracer.start_as_current_span("process t") as process:
             consumer.commit({TopicPartition("t", 0): 2})

@@ -121,7 +121,7 @@ def test_lying_lengths_end_the_walk_and_not_the_process(length: int) -> None:
     assert slice_end(memoryview(lie)).next_offset is None
 
 
-# --- asking
+# --- requests
 
 
 def test_one_request_a_leader_with_what_is_known() -> None:
@@ -166,7 +166,7 @@ def test_a_partition_that_has_enough_keeps_its_broker_waiting_and_no_other() -> 
     rig = Rig(max_partition_fetch_bytes=100)
     rig.owed()
     rig.answer(1, data(0, batch(100, size=200)))
-    assert rig.owed() == {}  # asking for P1 alone would make the broker sit on it while P0 runs dry
+    assert rig.owed() == {}  # a request for P1 alone would wait at the broker while P0 runs dry
     rig.answer(2)
     assert set(rig.owed()) == {2}
     rig.take()
@@ -230,7 +230,7 @@ def test_paused_bytes_are_bounded_too_and_fetched_again() -> None:
     rig.fetcher.trim(lambda partition: partition not in rig.paused)
     assert rig.fetcher.parked.total_bytes == 0
     rig.paused = set()
-    assert rig.owed()[1].request.forgotten_topics_data == ()  # the session still asks for P0 at 100
+    assert rig.owed()[1].request.forgotten_topics_data == ()  # the session still has P0 at 100
     rig.answer(1, data(0, batch(100)))
     assert rig.take().start == 100
 
@@ -299,7 +299,7 @@ def test_the_barrier_voids_what_was_fetched_for_a_partition_let_go_and_taken_aga
     assert rig.take() is None
 
 
-# --- answers
+# --- responses
 
 
 def test_ends_are_remembered_for_lag() -> None:
@@ -376,7 +376,7 @@ def test_out_of_range_ahead_of_the_position_waits_for_it_and_is_no_spin(polled: 
     rig.owed()
     assert not rig.answer(1, data(0, code=1)).stale
     assert rig.positions.state(P0).phase is FetchState.FETCHING
-    assert P0 not in asked(rig.owed()[1]), "asking again at once brings the same"
+    assert P0 not in asked(rig.owed()[1]), "another request at once brings the same"
     rig.positions.consumed(P0, rig.positions.state(P0).serial, 103)
     rig.answer(1)
     rig.now = 1.0
@@ -421,7 +421,7 @@ def test_a_broker_that_refuses_every_session_is_not_asked_in_a_spin(code: int) -
     rig = Rig()
     rig.owed()
     assert not rig.answer(1, code=code).stale
-    assert 1 not in rig.owed(), "a new session was refused: asking for another at once would bring the same"
+    assert 1 not in rig.owed(), "a new session was refused: a request for another at once would bring the same"
     rig.now = 0.2
     assert rig.owed()[1].request.session_epoch == 0
     rig.answer(1, data(0, batch(100)))
@@ -520,7 +520,7 @@ REFUSED_BY_FOLLOWER = {
     "between", ["nothing", "lease over", "offline", "leads now", "leads now, no epochs", "forgotten"]
 )
 def test_a_follower_never_puts_a_position_out_of_range(between: str, refusal: str) -> None:
-    """The request goes to the leader instead, whatever has become of the follower since it was sent (KIP-392)."""
+    """The request goes to the leader instead, after any change of the follower since it was sent (KIP-392)."""
     rig = at_follower()
     if between == "lease over":
         rig.now = LEASE_OVER_S
@@ -648,10 +648,10 @@ def test_a_follower_that_came_back_unseen_is_asked_about_and_waited_for(known: s
     while rig.now < 10.0:
         if 1 in rig.owed():
             requests += 1
-            assert rig.answer(1, data(0, preferred_read_replica=2)).stale, "metadata can tell where it is"
+            assert rig.answer(1, data(0, preferred_read_replica=2)).stale, "metadata can name its place"
         else:
             rig.now = min(one for one in rig.fetcher.next_poll_at() if one > rig.now)
-        assert requests < 50, "the leader names it at once, whatever it is asked"
+        assert requests < 50, "the leader names it at once, in any response"
     rig.view = seen
     rig.owed()
     assert not rig.answer(1, data(0, preferred_read_replica=2)).stale

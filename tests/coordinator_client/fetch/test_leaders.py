@@ -70,7 +70,7 @@ def test_a_leader_named_in_the_answer_is_fetched_from_before_any_metadata_says_s
             fill(fake, 5, 5)
             assert [record.value for record in read(consumer, 5)] == [b"%d" % number for number in range(5, 10)]
             assert 2 in {call.node for call in fake.calls_of("Fetch")}
-            poll_until(consumer, lambda: 2 in told)  # metadata is asked for too; that it lags takes nothing back
+            poll_until(consumer, lambda: 2 in told)  # metadata is requested too; that it lags takes nothing back
             fill(fake, 10, 5)
             assert [record.value for record in read(consumer, 5)] == [b"%d" % number for number in range(10, 15)]
 
@@ -144,7 +144,7 @@ def test_a_log_that_is_cut_while_records_wait_to_be_polled_is_no_silent_gap() ->
         while not fake.calls_of("OffsetForLeaderEpoch"):
             assert time.monotonic() < limit
             time.sleep(0.01)
-        time.sleep(0.3)  # the answer has come, and whatever would be fetched after it
+        time.sleep(0.3)  # the response has come, and all that would be fetched after it
         assert [record.offset for record in read(consumer, 5)] == [5, 6, 7, 8, 9]
         again = read(consumer, 8)
         assert [(record.offset, record.value) for record in again] == [(6 + n, b"%d" % (100 + n)) for n in range(8)]
@@ -213,7 +213,7 @@ def test_an_election_that_loses_nothing_costs_nothing() -> None:
 @pytest.mark.proves("E-08")
 @pytest.mark.parametrize("newest", [0, 2])
 def test_brokers_before_2_3_are_not_asked_where_an_epoch_ends(newest: int) -> None:
-    """They respond only to users who may run the cluster, and the oldest do not name the epoch of the end offset."""
+    """They respond only to users with rights on the cluster, and the oldest do not name the epoch of the end offset."""
     with (
         FakeBroker(topics={"topic": 1}, nodes=2, versions={"OffsetForLeaderEpoch": (0, newest)}) as fake,
         reader(fake, auto_offset_reset="none") as consumer,

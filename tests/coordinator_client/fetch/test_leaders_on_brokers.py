@@ -113,7 +113,7 @@ def test_a_leader_that_moves_says_where_to(cluster: RealCluster, unique: Name, t
     create_topic(cluster.bootstrap, topic, replicas=3)
     preferred, others = leader_of(cluster, topic)
     preferred.kill()
-    wait_for(lambda: leader_of(cluster, topic)[0] in others, "nobody else leads")
+    wait_for(lambda: leader_of(cluster, topic)[0] in others, "no other broker leads")
     interim = leader_of(cluster, topic)[0]
     start(preferred, 3)
     wait_for(lambda: len(in_sync(cluster, topic)) == 3, "not in sync again")

@@ -19,8 +19,8 @@ MakeTopic = Callable[..., str]
 def test_the_rest_of_a_slice_waits_for_the_resume(
     broker: SelectedBroker, make_topic: MakeTopic, unique: Name, whole: bool
 ) -> None:
-    """Fetches go on behind what is parked, so a rest that is thrown away is skipped for good: the reader came to a
-    stand at its position, with nothing left to fetch before it."""
+    """Fetches go on behind the parked records, so a dropped rest was skipped for good. The reader stood still at its
+    position, with nothing left to fetch before it."""
     tp = TopicPartition(make_topic(1), 0)
     produce(broker.bootstrap, tp.topic, numbers(0, 100))
     with Consumer(

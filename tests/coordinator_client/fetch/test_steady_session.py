@@ -34,7 +34,7 @@ def cluster(epoch: int, moved: int) -> ClusterView:
 
 
 class Reader:
-    """A fetcher of six partitions, with what it has asked of each broker."""
+    """A fetcher of six partitions, with its requests to each broker."""
 
     def __init__(self, *, follows: bool, max_buffered_bytes: int, version: int = 18) -> None:
         self.follows = follows

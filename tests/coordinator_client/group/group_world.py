@@ -1,5 +1,6 @@
-"""A small world for group members: one coordinator that keeps the group as Apache Kafka's does, links that lose what
-was on them, users that poll or do not, and a clock that only the test moves.
+"""A small world for group members: one coordinator with the rules of Apache Kafka's, links and users.
+
+A link may lose its bytes. A user polls or does not. Only the test moves the clock.
 
 The coordinator is `group_coordinator.py`'s; `Actor` is the driver that `coordinator_client/group/ready.py` requires,
 without sockets. Everything happens one delivery at a time, so a schedule, drawn or written down, can be played
@@ -115,10 +116,10 @@ class Actor:
         """The lag as the world has it; an unreachable broker leaves out its partitions."""
         total = sum(order.topics.values())
         if self.world.backlog is None:
-            self.world.tell(f"{self.name} asks how many records wait in {total} partitions, and nobody answers")
+            self.world.tell(f"{self.name} requests the lag of {total} partitions, without a response")
             return
         told = {tp: lag for tp, lag in self.world.backlog.items() if tp.partition < order.topics.get(tp.topic, 0)}
-        self.world.tell(f"{self.name} asks how many records wait: {shown_lag(told)}")
+        self.world.tell(f"{self.name} requests the lag: {shown_lag(told)}")
         unknown = total - len(told)
         self.step(ev.LagKnown(order.serial, told, unknown, "no leader" if unknown else ""))
 
@@ -223,7 +224,7 @@ class World:
     actors: dict[str, Actor] = field(default_factory=dict)
     log: list[str] = field(default_factory=list)
     backlog: dict[TopicPartition, int] | None = None
-    """Records waiting, for members whose assignor asks; None: those who are asked do not answer."""
+    """Records waiting, for members whose assignor needs them. None: requests for them get no response."""
 
     def tell(self, line: str) -> None:
         self.log.append(line)
@@ -344,7 +345,8 @@ def described(what: object) -> str:
         case Send(api="JoinGroup", request=JoinGroupRequest() as join):
             static = f" instance {join.group_instance_id}" if join.group_instance_id else ""
             names = "/".join(each.name for each in join.protocols)
-            return f"JoinGroup as {join.member_id or 'nobody'}{static}, {names}, because {join.reason}"
+            identity = f"as {join.member_id}" if join.member_id else "without a member id"
+            return f"JoinGroup {identity}{static}, {names}, because {join.reason}"
         case Send(api="SyncGroup", request=SyncGroupRequest() as sync):
             plan = "; ".join(
                 f"{each.member_id}: {shown(read_assignment(each.assignment))}" for each in sync.assignments

@@ -49,7 +49,7 @@ def join(request: pytest.FixtureRequest) -> Join:
 def make_it_let_go(consumer: Consumer, protocol: str, hooks: RebalanceHooks, another: str) -> None:
     """Make `on_revoked` come: a classic member may request it, elsewhere the topic is unsubscribed."""
     if protocol == "classic":
-        consumer.enforce_rebalance("a test asks")
+        consumer.enforce_rebalance("a test requests it")
     else:
         consumer.subscribe([another], hooks=hooks)
 
@@ -130,7 +130,7 @@ def test_a_second_member_takes_its_share_and_gives_it_back(
             for consumer in (one, two):
                 seen += [record.offset for columns in consumer.poll(0.05) for record in columns]
         assert not one.assignment & two.assignment
-        # Whoever has partition 2 now reads again from what was committed, not from where the other had come to.
+        # The new owner of partition 2 reads from the committed offset, and not from the other's position.
         limit = time.monotonic() + 120
         while len(seen) < 6 and time.monotonic() < limit:
             for consumer in (one, two):
@@ -138,7 +138,7 @@ def test_a_second_member_takes_its_share_and_gives_it_back(
         assert seen == [4, 5, 6, 7, 8, 9]
         two.close()
         poll_until(one, lambda: len(one.assignment) == 3 and one.timeline()[-1].outcome is not None)
-        # In a classic EAGER group everybody lets go when somebody leaves; in a consumer group only who has to.
+        # In a classic EAGER group all members revoke when one leaves; in a consumer group only those that must.
         lettings_go = 2 if join.keywords["protocol"] == "classic" else 1
         assert one_hooks.kinds().count("Revoked") == lettings_go
         timeline = one.timeline()

@@ -156,7 +156,7 @@ def test_an_assignment_that_a_new_subscription_leaves_nothing_of_is_acknowledged
 @pytest.mark.proves("B-39", "G-15")
 def test_what_was_let_go_before_the_coordinator_asked_for_it_is_reported_again_when_it_asks() -> None:
     rig = stable(T | tps("k-0"), "t", "k")
-    rig.topics(t=8, lives={"t": 1})  # deleted and made anew: metadata is the first to know
+    rig.topics(t=8, lives={"t": 1})  # deleted and created again: metadata is the first to know
     assert rig.run_hook().event.partitions == T
     rig.run_hook()
     assert rig.report.topic_partitions == by_id(tps("k-0"))
@@ -170,7 +170,7 @@ def test_what_was_let_go_before_the_coordinator_asked_for_it_is_reported_again_w
     assert rig.owned == T | tps("k-0")
 
 
-@pytest.mark.parametrize("again", [T, T | tps("x-0")], ids=["repeated", "with a topic that nobody asked for"])
+@pytest.mark.parametrize("again", [T, T | tps("x-0")], ids=["repeated", "with a topic that was not requested"])
 def test_an_assignment_that_changes_nothing_is_acknowledged_at_once_and_once(again: frozenset[object]) -> None:
     rig = stable()
     rig.topics(x=1)
@@ -327,7 +327,7 @@ def test_a_topic_whose_name_is_not_known_is_looked_up_and_the_rest_does_not_wait
     asked = rig.ready.wanted.attempt
     rig.after(5.1)
     assert (rig.state, rig.hook.event.partitions) == ("ASSIGNING", tps("t-0"))
-    assert rig.ready.wanted.attempt > asked  # metadata that cannot name it is asked for again
+    assert rig.ready.wanted.attempt > asked  # metadata that cannot name it is requested again
     rig.run_hook()
     rig.told_us(epoch=1)
     rig.topics(u=1)
@@ -426,7 +426,7 @@ def test_a_pattern_of_the_brokers_is_taken_back_also_if_that_is_not_answered_wel
     rig.after(0.2)
     assert (rig.report.subscribed_topic_regex, rig.report.subscribed_topic_names) == ("", ("t1",))
     rig.told_us(epoch=1)
-    assert rig.next_report().subscribed_topic_regex is None  # said once and heard, it need not be said again
+    assert rig.next_report().subscribed_topic_regex is None  # said once and acknowledged, it need not be said again
 
 
 @pytest.mark.proves("G-17", "F-16")

@@ -64,7 +64,7 @@ def _leaders(cluster: RealCluster, group: str) -> dict[int, int]:
     _coordinator(cluster, group)
     deadline = time.monotonic() + 120
     while not (response := _offsets_topic(cluster)).topics[0].partitions:
-        assert time.monotonic() < deadline, "the first node has not heard of the offsets topic"
+        assert time.monotonic() < deadline, "the first node does not know the offsets topic"
         time.sleep(0.05)
     return {each.partition_index: each.leader_id for each in response.topics[0].partitions}
 

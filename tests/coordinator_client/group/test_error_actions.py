@@ -76,7 +76,7 @@ def test_a_commit_fails_when_the_group_went_on_without_us(code: int) -> None:
     assert commit_verdict(code, sent, rig.ready.view) is CommitVerdict.FAIL
     rig.run_hook()
     rig.joined(generation=2, me="m2")
-    assert commit_verdict(code, sent, rig.ready.view) is CommitVerdict.FAIL, "we came back as somebody else"
+    assert commit_verdict(code, sent, rig.ready.view) is CommitVerdict.FAIL, "we came back with another identity"
 
 
 @pytest.mark.proves("E-05")
@@ -89,7 +89,7 @@ def test_a_commit_is_held_when_we_went_on_with_the_group(code: int) -> None:
     rig.tell(ev.CommitRefused(code, sent, T))
     assert commit_verdict(code, sent, rig.ready.view) is CommitVerdict.HOLD, "our join is under way"
     rig.joined(generation=2)
-    assert commit_verdict(code, sent, rig.ready.view) is CommitVerdict.HOLD, "it was answered"
+    assert commit_verdict(code, sent, rig.ready.view) is CommitVerdict.HOLD, "it had a response"
 
 
 @pytest.mark.proves("E-05")

@@ -1,4 +1,4 @@
-"""A leader whose plan fails is the only one to whom something happens: its group goes on at once."""
+"""A plan that fails affects its leader alone. Its group goes on at once."""
 
 from typing import Any
 

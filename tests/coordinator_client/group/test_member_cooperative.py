@@ -101,7 +101,7 @@ def test_what_arrives_is_fetched_after_its_hook_and_what_stays_all_the_time() ->
     assert (call.event.partitions, call.event.assignment) == (tps("t-1"), tps("t-0..1"))
     assert rig.ready.view.fetchable == tps("t-0..1")
     assert rig.ready.view.assignment[min(tps("t-1"))].start == Start(77)
-    assert rig.state == "STABLE", "nobody lost anything here: no second round"
+    assert rig.state == "STABLE", "nothing was lost here: no second round"
 
 
 @pytest.mark.proves("G-08", "G-13")
@@ -208,7 +208,7 @@ def test_a_commit_that_is_not_settled_in_time_does_not_hold_the_group_up() -> No
     assert rig.state == "ASSIGNING"
     assert "commit_late" in rig.kinds
     rig.settle()
-    assert rig.state == "ASSIGNING", "a settlement nobody waits for changes nothing"
+    assert rig.state == "ASSIGNING", "a settlement without a waiter changes nothing"
 
 
 @pytest.mark.proves("G-08")
@@ -252,7 +252,7 @@ def test_a_mixed_list_walks_eagerly_and_offers_both() -> None:
     rig.heartbeat(27)
     assert rig.hook.event.partitions == T
     rig.run_hook()
-    assert rig.told("gentle").owned_partitions == (), "it has let go: to claim it would withhold it from everybody"
+    assert rig.told("gentle").owned_partitions == (), "it has let go: to claim it would withhold it from all others"
     rig.again(T, generation=2, protocol="gentle")
     assert rig.hook.event.partitions == T
     rig.run_hook()

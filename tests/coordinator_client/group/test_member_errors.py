@@ -242,7 +242,7 @@ def test_an_answer_to_a_join_that_nobody_waits_for_any_more_changes_nothing() ->
     first = rig.waiting("JoinGroup")
     assert first.serial != stale
     rig.sends[:] = [send for send in rig.sends if send.serial != first.serial]
-    rig.joined(generation=9, me="ghost")  # answers the first join
+    rig.joined(generation=9, me="ghost")  # the response to the first join
     assert rig.ready.view.identity.member_id == ""
     assert rig.state == "JOINING"
     rig.sends.append(first)
@@ -329,7 +329,7 @@ def test_an_assignment_that_is_none_is_an_error(raw: bytes) -> None:
 def test_an_assignment_of_a_newer_version_is_read_as_far_as_we_know_it() -> None:
     rig = Rig()
     rig.reach_syncing()
-    rig.synced(raw=b"\x00\x09\x00\x00\x00\x00\xff\xff\xff\xff and whatever else")
+    rig.synced(raw=b"\x00\x09\x00\x00\x00\x00\xff\xff\xff\xff and some more")
     assert rig.state == "ASSIGNING"
 
 

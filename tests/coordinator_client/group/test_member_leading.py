@@ -58,7 +58,7 @@ def test_a_rogue_assignor_stops_its_leader_and_nobody_else(plan: object) -> None
     assert not rig.asked("SyncGroup"), "no plan at all, rather than a wrong one"
     (goodbye,) = rig.asked("LeaveGroup")
     assert (goodbye.members[0].member_id, goodbye.members[0].reason) == ("m1", "it failed: AssignorFailed")
-    assert rig.state == "FAILED", "without waiting for its answer"
+    assert rig.state == "FAILED", "without waiting for its response"
     assert_silent(rig)
 
 

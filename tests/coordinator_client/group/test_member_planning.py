@@ -77,7 +77,7 @@ def test_a_backlog_that_never_comes_is_planned_without_and_said_so() -> None:
     assert "4 partitions" in rig.member.timeline.rebalances[-1].troubles[-1]
     late = rig.sends.copy()
     rig.measured(t_2=200)
-    assert rig.sends == late, "what comes now is nobody's business"
+    assert rig.sends == late, "what comes now has no effect"
 
 
 @pytest.mark.proves("B-24")
@@ -135,7 +135,7 @@ def test_a_backlog_of_an_earlier_generation_is_not_taken_for_this_one() -> None:
 def test_what_waits_counts_from_the_committed_offset(reads_old: bool, expected: dict[str, int]) -> None:
     zero, one, two, three = (TopicPartition("t", number) for number in range(4))
     committed = {zero: OffsetAndMetadata(4), one: None, two: OffsetAndMetadata(2), three: OffsetAndMetadata(1)}
-    ends = dict.fromkeys((zero, one, two), 10)  # nobody told of the last one
+    ends = dict.fromkeys((zero, one, two), 10)  # the last one was not reported
     beginnings = dict.fromkeys((zero, one, two), 3) if reads_old else {}
     lag = waiting(committed, ends, beginnings, reads_old=reads_old)
     assert {f"{partition.topic}-{partition.partition}": records for partition, records in lag.items()} == expected

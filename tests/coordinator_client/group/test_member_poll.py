@@ -21,7 +21,7 @@ def test_a_handler_that_takes_too_long_leaves_and_hears_of_the_loss_at_its_next_
     assert rig.last("LeaveGroup").members[0].member_id == "m1"
     assert "10000 ms" in rig.last("LeaveGroup").members[0].reason
     assert rig.ready.view.fetchable == frozenset()
-    assert rig.ready.hook is None, "nobody is there to run it"
+    assert rig.ready.hook is None, "no thread is there to run it"
     assert rig.ready.view.identity.generation == -1, "so that nothing can be committed"
     sent = len(rig.sends)
     rig.after(100)
@@ -262,7 +262,7 @@ def test_a_process_that_slept_through_its_session_finds_its_lease_over() -> None
     rig.heartbeat()
     lease = rig.ready.view.ownership_deadline
     rig.now += 60
-    assert rig.now > lease, "whoever shows records asks this first, on the caller's thread, before the machine even ran"
+    assert rig.now > lease, "a poll checks this first, on the caller's thread, before the machine even ran"
     rig.after(0)
     assert rig.ready.view.ownership_deadline == lease
     rig.found()

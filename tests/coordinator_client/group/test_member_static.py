@@ -88,6 +88,6 @@ def test_a_returning_leader_that_is_told_not_to_assign_syncs_with_nothing_but_ke
     assert rig.state == "STABLE"
     assert rig.ready.wanted.names == {"t", "u"}
     rig.topics(u=3)
-    assert rig.state == "STABLE", "that u has 3 partitions is news to us, not to the group"
+    assert rig.state == "STABLE", "that u has 3 partitions is new to us, not to the group"
     rig.topics(u=4)
-    assert rig.state == "REVOKING", "that it has 4 now is news to the group"
+    assert rig.state == "REVOKING", "that it has 4 now is new to the group"

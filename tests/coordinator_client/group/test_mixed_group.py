@@ -13,7 +13,7 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, RebalanceHooks
 from tests.support.broker_selection import SelectedBroker
 
-PARTITIONS = 14  # not a multiple of six members, so that range and roundrobin differ and nobody's share is trivial
+PARTITIONS = 14  # not a multiple of six members, so that range and roundrobin differ and no share is trivial
 SETTLE_S = 60.0
 
 Owned = frozenset[tuple[str, int]]

@@ -1,9 +1,8 @@
 """Several members, one coordinator, and every order of events that chance can think of.
 
-What must hold after every single step: no two members would show records of one partition; no commit is accepted for
-a partition of another member (the coordinator itself asserts both that and that a plan gives nothing twice);
-generations only grow. Once the trouble is over, all members are in one generation, and every partition has exactly
-one owner.
+After every step, no two members would show records of one partition. No commit is accepted for a partition of another
+member, and no plan gives a partition twice: the coordinator asserts both. Generations only grow. Once the trouble is
+over, all members are in one generation, and every partition has exactly one owner.
 
 `KOHORT_SCHEDULES=1000` tries more of them; a failure names the seed, and the seed is the whole schedule.
 """
@@ -105,8 +104,7 @@ class Schedule:
             actor.leave_poll()
 
     def tick(self) -> None:
-        """Time passes. A link is as slow as chance likes, up to a second each way: what takes longer is a link that
-        broke, and that is `lose_links`."""
+        """Time passes. A link takes a random time of up to a second each way. `lose_links` breaks slower ones."""
         self.world.now += self.chance.choice([0.01, 0.2, 0.5, 0.9])
         self.world.coordinator.tick(self.world.now)
         for actor in self.world.actors.values():
@@ -188,7 +186,7 @@ class Schedule:
         self.world.check()
         for each in self.world.actors.values():
             going = each.ready.hook.event.partitions if each.ready.hook is not None else frozenset()
-            assert not each.shows & going, f"{each.name} shows what it is to let go, or was not told of yet"
+            assert not each.shows & going, f"{each.name} shows what it is to let go, or what is not assigned yet"
             if each.alive and each.awake:
                 each.turn()
                 assert not each.due(), f"{each.name} wants to be woken for something it does not do: a busy loop"
@@ -225,7 +223,7 @@ class Schedule:
         owned = [partition for actor in alive for partition in actor.shows]
         assert sorted(owned) == sorted(everything), "every partition once"
         for actor in alive:
-            assert actor.visible == actor.shows, "what the user was told is what is true"
+            assert actor.visible == actor.shows, "the notifications to the user are true"
 
 
 def assert_told_consistently(actor: Actor) -> None:
@@ -234,7 +232,7 @@ def assert_told_consistently(actor: Actor) -> None:
     for event in actor.told:
         match event:
             case Assigned():
-                assert not event.partitions & owned, f"{actor.name}: told twice of {event}"
+                assert not event.partitions & owned, f"{actor.name}: a second notification of {event}"
                 owned |= event.partitions
                 assert owned == event.assignment
             case Revoked():

@@ -51,7 +51,7 @@ def test_a_leader_tells_who_came_and_who_left() -> None:
     rig.joined(**as_leader(said("m1", "t"), said("m2", "t")))
     rig.synced(assigned=tps("t-0"))
     rig.run_hook()
-    assert rig.member.timeline.rebalances[-1].members_joined == frozenset(), "whom to compare with is not known yet"
+    assert rig.member.timeline.rebalances[-1].members_joined == frozenset(), "the one to compare with is not known yet"
     rig.heartbeat(27)
     rig.run_hook()
     rig.joined(generation=2, **as_leader(said("m1", "t"), said("m3", "t")))

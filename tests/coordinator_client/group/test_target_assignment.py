@@ -1,4 +1,4 @@
-"""The coordinator's target: assigned by topic id, owned by topic name, and a topic made anew is another topic."""
+"""The coordinator's target: assigned by topic id, owned by topic name, and a topic created again is another topic."""
 
 import pytest
 

@@ -78,7 +78,7 @@ class Story:
         for name in names:
             actor = self.world.actors[name]
             actor.awake = True
-            self.world.tell(f"{name} shows {shown(actor.shows)} before it has heard from anybody")
+            self.world.tell(f"{name} shows {shown(actor.shows)} before any response")
 
     def coordinator(self, names: list[str], given: dict[str, str]) -> None:
         """`coordinator moves to=2` or `coordinator crashes to=2`."""
@@ -113,7 +113,7 @@ class Story:
         self.world.actors[names[0]].step(ev.RebalanceEnforced(" ".join(names[1:])))
 
     def commit(self, names: list[str], given: dict[str, str]) -> None:
-        """A commit of everything shown, under whatever identity the member believes in."""
+        """A commit of everything shown, under the member's own identity."""
         actor = self.world.actors[names[0]]
         sent = actor.ready.view.identity
         offsets: dict[TopicPartition, int] = dict.fromkeys(actor.ready.view.assignment, 1)

@@ -65,7 +65,7 @@ def test_on_revoked_may_commit_while_the_consumer_unsubscribes() -> None:
             owner.member_id,
         )
         assert fake.group("group").offsets[mine].offset == 7
-        consumer.commit({mine: 9})  # in a group that is empty now anybody may
+        consumer.commit({mine: 9})  # in a group that is empty now any client may
         assert fake.group("group").offsets[mine].offset == 9
 
 

@@ -116,8 +116,8 @@ def test_a_broker_that_asks_gets_what_it_asks_for(taking: RealBroker, received: 
         "org.apache.kafka.consumer.poll.idle.ratio.avg",
         "org.apache.kafka.consumer.connection.creation.total",
     } <= names
-    assert all(name.startswith("org.apache.kafka.consumer.") for name in names)  # that was asked for, and no more
-    # The broker asks for differences: all of them together are what there was.
+    assert all(name.startswith("org.apache.kafka.consumer.") for name in names)  # that was requested, and no more
+    # The broker requests differences: all of them together are the whole.
     consumed = "org.apache.kafka.consumer.fetch.manager.records.consumed.total"
     assert sum(values(data)[consumed] for _, _, data in told) == 10
     assert values(told[-1][2])["org.apache.kafka.consumer.coordinator.assigned.partitions"] in (0, 2)

@@ -37,7 +37,7 @@ def test_a_reset_is_told_of_though_the_function_raised_for_another() -> None:
     with FakeBroker(topics={"topic": 3}) as fake, Consumer(fake.bootstrap, on_reset=on_reset) as consumer:
         consumer.assign(wanted)
         for partition in wanted:
-            consumer.position(partition, PATIENCE_S)  # all are found out before the first is told of
+            consumer.position(partition, PATIENCE_S)  # all are found before the first callback
         with pytest.raises(ZeroDivisionError):
             consumer.poll(0)
         poll_until(consumer, lambda: len(told) == 3)

@@ -219,7 +219,7 @@ def test_a_lost_answer_is_asked_for_again_and_at_the_deadline_is_unknown_not_suc
     ((_, error),) = rig.ended
     assert isinstance(error, OperationTimeout)
     assert "unknown" in str(error)
-    assert rig.committer.on_response(OffsetCommitResponse()) == {}  # whatever still comes is nobody's
+    assert rig.committer.on_response(OffsetCommitResponse()) == {}  # what still comes has no owner
 
 
 @pytest.mark.proves("E-05")
@@ -259,7 +259,7 @@ def test_a_commit_that_a_rebalance_overtook_is_held_and_sent_again_for_what_is_k
     rig.answer({P0: 27, P1: 27})
     assert rig.owed() is None
     assert rig.ended == []
-    moved = AssignedPartitions(2, {P0: Owned(1)})  # P1 went to somebody else
+    moved = AssignedPartitions(2, {P0: Owned(1)})  # P1 went to another member
     rig.view = VIEW._replace(identity=ME._replace(generation=6), assignment=moved)
     request = rig.owed()
     assert request.generation_id_or_member_epoch == 6
@@ -304,7 +304,7 @@ def test_who_passed_a_held_commit_does_not_stay_before_it() -> None:
     rig.sent()
     rig.view = VIEW._replace(state=MemberState.JOINING)
     rig.answer({P0: 22})
-    rig.put("two", {P0: 2}, blocking=True)  # whoever waits for it holds up the rebalance that the held one waits for
+    rig.put("two", {P0: 2}, blocking=True)  # a wait for it holds up the rebalance that the held one waits for
     assert rig.sent() == {P0: 2}
     rig.answer({P0: 14})
     rig.now = 0.2

@@ -41,7 +41,7 @@ def test_the_late_answer_of_a_commit_that_was_given_up_is_not_that_of_the_next()
             consumer.commit({P0: 1}, timeout_s=0.3)
         ended: list[Exception | None] = []
         consumer.commit_async({P0: 2}, lambda _offsets, error: ended.append(error))
-        time.sleep(0.1)  # it is on its way, behind the one that is not answered yet
+        time.sleep(0.1)  # it is on its way, behind the one without a response
         held.release()
         poll_until(consumer, lambda: bool(ended))
         assert isinstance(ended[0], BrokerError)
@@ -117,7 +117,7 @@ def test_a_close_that_commits_ends_with_the_answer_to_that() -> None:
         time.sleep(0.2)  # an automatic commit is due once at the start, and finds nothing
         read(consumer, 1)
         consumer.pause([P0])
-        consumer.poll(0.5)  # until nothing is fetched any more whose answer would wake anybody
+        consumer.poll(0.5)  # until no Fetch response is due that would wake a thread
         began = time.monotonic()
         consumer.close(PATIENCE_S)
         assert time.monotonic() - began < PATIENCE_S / 2

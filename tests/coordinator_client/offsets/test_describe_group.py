@@ -23,7 +23,7 @@ def test_an_answer_without_the_group_is_none(told: str) -> None:
         odd = fake.control("DescribeGroups", lambda _call: Alter(bend))
         with pytest.raises(OperationTimeout):
             consumer.group_members(0.5)
-        assert odd.calls > 1, "it was asked again"
+        assert odd.calls > 1, "it was requested again"
         odd.remove()
         assert consumer.group_members() == ()
 

@@ -58,7 +58,7 @@ def test_one_that_we_may_not_read_is_an_error_that_names_it_and_the_other_is_rea
     with filled() as fake, Consumer(fake.bootstrap, group="group", auto_offset_reset="earliest") as consumer:
         refuse(fake, NOT_ALLOWED, times=1_000_000)
         consumer.assign([P0, P1])
-        with pytest.raises(AuthorizationFailed) as caught:  # told as soon as it is known: the other is not fetched yet
+        with pytest.raises(AuthorizationFailed) as caught:  # raised once it is known: the other is not fetched yet
             poll_until(consumer, lambda: False)
         assert caught.value.place["topic"] == "topic"
         assert {(one.partition, one.offset) for one in read(consumer, 2)} == {(1, 1), (1, 2)}

@@ -54,7 +54,7 @@ def test_a_member_starts_where_the_group_committed() -> None:
     one = positions()
     one.assign(P0, start=None, has_group=True, wall_ms=WALL)
     assert one.owed_committed(0.0) == {P0: one.state(P0).serial}
-    assert one.owed_committed(0.0) == {}  # asked once
+    assert one.owed_committed(0.0) == {}  # requested once
     assert one.point(P0) is None
     one.committed(P0, OffsetAndMetadata(42), WALL)
     assert one.known_position(P0) == 42
@@ -287,12 +287,12 @@ def test_an_answer_about_an_epoch_that_was_left_meanwhile_is_no_truncation(answe
     one = fetching("none", offset=10, epoch=3)
     first = only_epoch(one, cluster(epoch=5))
     assert first.epoch == 3
-    # 12 to 15 are of epoch 4, and had been fetched before the leader of epoch 5 was heard of.
+    # 12 to 15 are of epoch 4, and had been fetched before the leader of epoch 5 was known.
     assert one.consumed(P0, one.state(P0).serial, 16, 4)
     one.validated(first, *answer, WALL)
     assert one.take_error() is None
     assert one.known_position(P0) == 16
-    assert one.point(P0) is None  # epoch 4 has not been asked about yet
+    assert one.point(P0) is None  # epoch 4 has not been requested yet
     again = only_epoch(one, cluster(epoch=5))
     assert again.epoch == 4
     one.validated(again, 16, 4, WALL)
@@ -508,7 +508,7 @@ def test_a_committed_offset_of_this_very_epoch_needs_no_question() -> None:
     assert one.point(P0) is not None
 
 
-# --- what brokers can be asked for
+# --- what brokers support
 
 
 @pytest.mark.parametrize(("timestamp", "least"), [(LATEST, 1), (EARLIEST, 1), (1_000, 1), (-3, 7), (-4, 8), (-5, 9)])

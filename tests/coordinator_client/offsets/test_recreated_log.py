@@ -88,7 +88,7 @@ def test_an_offset_of_the_topic_that_is_gone_is_not_committed_by_itself() -> Non
             read(consumer, 5)
             consumer.poll(0)  # now those are handled
             made_anew(fake, consumer, 9)
-        assert committed(fake) is None, "whoever comes next would skip five records of the new one"
+        assert committed(fake) is None, "the next owner would skip five records of the new one"
 
 
 @pytest.mark.proves("B-39")

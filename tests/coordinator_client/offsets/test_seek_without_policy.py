@@ -27,7 +27,7 @@ def test_a_seek_after_assign_is_a_place_to_begin(group: str | None) -> None:
         consumer.assign([P0, P1])
         consumer.seek(P0, 3)
         records: list[Record] = []
-        with pytest.raises(NoOffset) as caught:  # the other one has none, which is told before or after these
+        with pytest.raises(NoOffset) as caught:  # the other one has none, which is raised before or after these
             records.extend(record for columns in consumer for record in columns)
         assert caught.value.place["partition"] == 1
         records += read(consumer, 2 - len(records))
@@ -51,7 +51,7 @@ class Answers(RebalanceHooks):
 
     def on_assigned(self, event: Assigned) -> Mapping[TopicPartition, int] | None:
         core = self.consumer._session.core
-        while not core.positions._errors:  # nothing is committed, and that is found out meanwhile
+        while not core.positions.errors:  # nothing is committed, and that is found out meanwhile
             self.consumer._session.wait_quietly(self.consumer._session.driver.now() + 20)
         if self.how == "answer":
             return dict.fromkeys(event.partitions, 3)

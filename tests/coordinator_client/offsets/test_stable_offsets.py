@@ -1,4 +1,4 @@
-"""KIP-447: which questions about offsets wait for open transactions, and which see what is there."""
+"""KIP-447: requests for offsets that wait for open transactions, and those that do not."""
 
 from typing import Any
 

@@ -13,7 +13,7 @@ def test_an_answer_that_was_under_way_is_not_how_it_is_now(everything: bool) -> 
     rig = Rig()
     lookups = rig.core.lookups
     if everything:
-        lookups.look_up_topics(30.0)  # somebody else's, which is under way
+        lookups.look_up_topics(30.0)  # another caller's, which is under way
     rig.turn(0.0)
     found: Any = lookups.look_up_topics(30.0) if everything else lookups.look_up_topic("t", 30.0, fresh=True)
     rig.settle("Metadata", ResponseReceived(metadata({0: 1}), 12), 0.0)

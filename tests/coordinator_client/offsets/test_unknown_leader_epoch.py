@@ -1,6 +1,6 @@
 """A committed offset whose leader epoch is newer than all that the leader knows: its log is another one.
 
-So it is with a log that was restored from a backup, or a topic made anew by a broker without topic ids.
+So it is with a log that was restored from a backup, or a topic created again by a broker without topic ids.
 """
 
 from collections.abc import Callable, Iterator

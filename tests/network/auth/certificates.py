@@ -25,7 +25,7 @@ class Pair(NamedTuple):
     key: bytes
 
     def write(self, certificate: Path, key: Path) -> None:
-        """Into files: each replaced whole, as those who renew certificates do it."""
+        """Into files: each replaced whole, as tools that renew certificates do it."""
         for path, text in ((key, self.key), (certificate, self.certificate)):
             new = path.with_suffix(".new")
             new.write_bytes(text)
@@ -80,7 +80,7 @@ def _signed(
         .not_valid_before(begin)
         .not_valid_after(begin + timedelta(days=days))
         .add_extension(x509.BasicConstraints(ca=authority, path_length=None), critical=True)
-        # RFC 5280 asks for these, and so does ssl.create_default_context from Python 3.13 (VERIFY_X509_STRICT).
+        # RFC 5280 requires these, and so does ssl.create_default_context from Python 3.13 (VERIFY_X509_STRICT).
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(by.public_key()), critical=False)
     )

@@ -2,8 +2,8 @@
 
 Without a requirement it takes the version of constraints.txt.
 
-It is only published as source. Where krb5's headers are installed (Debian: libkrb5-dev), pip builds it by itself; else
-it is built against those of the packages that the tests' KDC comes from, and loads their libraries.
+It is only published as source. If krb5's headers are installed (Debian: libkrb5-dev), pip builds it by itself.
+Otherwise it is built against the packages of the tests' KDC, and loads their libraries.
 """
 
 import os

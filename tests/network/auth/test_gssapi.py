@@ -1,5 +1,6 @@
-"""GSSAPI without a Kerberos: RFC 4752's messages over a context that is a list of lines, when tickets are fetched, and
-what each of the library's errors is to a user.
+"""GSSAPI without a Kerberos: RFC 4752's messages over a context that is a list of lines.
+
+Also the times at which tickets are fetched, and each error of the library as a user sees it.
 """
 
 from typing import Any
@@ -147,7 +148,7 @@ def test_a_kdc_that_hangs_is_an_error_after_the_time_of_a_setup_and_its_late_wor
     assert kit.desk.next_poll_at(5) is None
     again = kit.desk.window("host")
     assert again.take(6, 6) is None
-    assert not kit.desk.next_request(6)  # nobody asks twice while one waits
+    assert not kit.desk.next_request(6)  # no second request while one waits
     kit.desk.came(errand(), 7)
     assert kit.desk.next_request(7)
 
@@ -230,7 +231,7 @@ def test_connections_that_were_refused_together_are_forgiven_together_and_each_h
     kit.serve(1)
     assert [forget for _host, forget in kit.asked] == [False, False, False, True, False]
     other.accepted(ticket())
-    assert not group.refused(ticket(), 2)  # whatever another broker takes
+    assert not group.refused(ticket(), 2)  # for as long as another broker takes
     assert other.refused(ticket(), 2)
 
 

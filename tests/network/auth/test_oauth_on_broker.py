@@ -1,5 +1,6 @@
-"""OAUTHBEARER on a real broker: tokens of a function, which one listener takes unsigned, and tokens of an issuer, whose
-signature, audience and expiry the other checks.
+"""OAUTHBEARER on a real broker: unsigned tokens of a function on one listener, tokens of an issuer on the other.
+
+The other listener checks signature, audience and expiry.
 """
 
 import asyncio
@@ -68,7 +69,7 @@ class Tokens:
         self.lifetime_s = lifetime_s
         self.calls = 0
         self.problem: Exception | None = None
-        self.claimed_s: float | None = None  # how long the caller is told that they live
+        self.claimed_s: float | None = None  # the lifetime that the caller gets
 
     def __call__(self) -> tuple[str, float]:
         self.calls += 1

@@ -156,7 +156,7 @@ def test_a_token_that_brokers_took_and_take_no_longer_is_replaced_once() -> None
     tokens.take(0, since=0)
     tokens.asked(0)
     tokens.came(first := Token("first", 100.0), 0)
-    assert not tokens.refused(first, 1)  # nobody has taken it yet: the next one would be refused as well
+    assert not tokens.refused(first, 1)  # it is not used yet: the next one would be refused as well
     tokens.accepted(first)
     assert tokens.refused(first, 2)
     assert tokens.take(2, since=2) is None

@@ -97,7 +97,7 @@ def test_a_wrong_name_may_be_overlooked_if_one_says_so(tmp_path: Path) -> None:
         consumer.assign([TopicPartition("t", 0)])
         error = error_of(consumer)
     assert isinstance(error, ConnectionFailed)
-    assert not isinstance(error, TlsError)  # it got through to somebody, who does not speak Kafka
+    assert not isinstance(error, TlsError)  # it reached a server that does not speak Kafka
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
@@ -124,14 +124,14 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
         ({"ca": "empty.pem"}, "ssl_ca_path", "ssl_ca_path cannot be used"),
         ({"cert": "me.pem", "key": "other.key"}, "ssl_cert_path", "MISMATCH"),
         ({"cert": "none.pem", "key": "me.key"}, "ssl_cert_path", "No such file"),
-        ({"cert": "me.pem", "key": "sealed.key"}, "ssl_key_password", "encrypted"),  # and nobody is asked for it
+        ({"cert": "me.pem", "key": "sealed.key"}, "ssl_key_password", "encrypted"),  # and there is no prompt for it
     ):
         with pytest.raises(ConfigError, match=said) as caught:
             made(**names)
         assert caught.value.place["setting"] == setting
 
 
-# --- a broker that wants to know who calls
+# --- a broker that requires client certificates
 
 
 @pytest.fixture(scope="module")
@@ -215,8 +215,8 @@ def test_new_files_are_taken_up_by_the_next_connection_and_broken_ones_are_not(
         assert len(read(consumer, 3)) == 3
         assert "ssl_cert_path cannot be used" in consumer.notices()[-1].text
 
-        # Another one: the broker sees somebody else.
-        consumer.assign([])  # what is not allowed from then on must not be asked for before we look
+        # Another one: the broker sees another principal.
+        consumer.assign([])  # what is not allowed from then on must not be requested before we look
         renewed = heard(consumer, "tls_files_renewed")
         OURS.pair("two").write(files.certificate, files.key)
         cut(consumer)
@@ -228,7 +228,7 @@ def test_new_files_are_taken_up_by_the_next_connection_and_broken_ones_are_not(
         assert isinstance(error, AuthorizationFailed)
         assert error.place["topic"] == "one"
 
-        # Authorities: with those of somebody else no connection comes about, and then again.
+        # Authorities: with foreign ones no connection comes about, and then again.
         consumer.assign([])
         failed = heard(consumer, "tls_files_renewed")
         files.trust(STRANGE.pem)

@@ -20,7 +20,7 @@ from kohort.protocol.apis.heartbeat import HeartbeatRequest
 from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupResponse, JoinGroupResponseMember
 from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupResponse
 from kohort.protocol.errors import ErrorCode
-from kohort.testing.fake_broker.group import (
+from kohort.testing.fake_broker.classic_group import (
     FakeGroup,
     FakeMember,
     GroupState,

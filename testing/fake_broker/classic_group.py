@@ -1,4 +1,4 @@
-"""A coordinator's state of one classic group: its members, its state, its committed offsets (rules: coordinator.py).
+"""A coordinator's state of one classic group: members, state, committed offsets (rules: classic_coordinator.py).
 
 States and what moves between them (the classic protocol, as brokers of 3.7 to 4.3 keep it):
 

@@ -10,7 +10,7 @@ from math import inf
 from kohort.coordinator_client.group.member_settings import MemberSettings
 
 
-class HeartbeatTimers:
+class MemberTimers:
     """Deadlines of one member, in monotonic seconds. The machine decides what they mean."""
 
     __slots__ = (

@@ -1,4 +1,4 @@
-"""examples/transform.py through kill -9 in the middle of a transaction, and through a group that goes on without it."""
+"""`Transform` through kill -9 in the middle of a transaction, and through a group that goes on without it."""
 
 import signal
 import subprocess
@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from examples.transform import reader, shout, transform, writer
-from kohort import Consumer, Producer, Record, TopicPartition
-from kohort.coordinator_client import WakeupError
+from examples.transform import shouting
+from kohort import Consumer, KohortError, Producer, TopicPartition
+from kohort.coordinator_client import CommitFailed
 from kohort.coordinator_client.consumer_settings import IsolationLevel
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, produce
 from tests.support.broker_selection import SelectedBroker
@@ -26,35 +26,29 @@ WORDS = [b"word-%d" % number for number in range(RECORDS)]
 DYING = """
 import sys, time
 from examples import transform as example
+from kohort import Producer
 
 bootstrap, source, target, name, where = sys.argv[1:]
-seen = 0
+calls = []
 
-def stand_still():
+def dies(producer):
+    producer.flush(30)
     print("in the middle", flush=True)
     time.sleep(600)
 
-def change(record):
-    global seen
-    seen += 1
-    if where == "between sends" and seen == 30:
-        producer.flush(30)
-        stand_still()
-    return example.shout(record)
+def send(self, *given, send=Producer.send, **more):
+    calls.append(1)
+    if where == "between sends" and len(calls) == 30:
+        dies(self)
+    return send(self, *given, **more)
 
-producer = example.writer(bootstrap, name)
-if where == "before the commit":
-    commits = []
-    commit = producer.commit
-    def dies_at_the_second(timeout_s=None):
-        commits.append(1)
-        if len(commits) == 2:
-            producer.flush(30)
-            stand_still()
-        commit(timeout_s)
-    producer.commit = dies_at_the_second
-consumer = example.reader(bootstrap, source, name)
-example.transform(consumer, producer, target, change)
+def commit(self, timeout_s=None, commit=Producer.commit):
+    if where == "before the commit":
+        dies(self)
+    commit(self, timeout_s)
+
+Producer.send, Producer.commit = send, commit
+example.shouting(bootstrap, source, target, name).run()
 """
 
 
@@ -67,28 +61,29 @@ def everything(bootstrap: str, topic: str, isolation: IsolationLevel = "read_com
         return [record.value for record in poll_until(consumer, lambda: consumer.position(tp) >= end)]
 
 
-def at_work(bootstrap: str, source: str, target: str, name: str, change: Callable[[Record], bytes | None]) -> None:
-    """Transform until the group has committed all of `source`."""
-    with writer(bootstrap, name) as producer, reader(bootstrap, source, name) as consumer:
-        over = threading.Event()
+def at_work(bootstrap: str, source: str, target: str, name: str) -> list[KohortError]:
+    """Transform until the group has committed all of `source`, and return the errors after which it went on."""
+    retries: list[KohortError] = []
+    transform = shouting(bootstrap, source, target, name, on_retry=lambda error, _failures: retries.append(error))
+    over = threading.Event()
 
-        def watch() -> None:
-            tps = [TopicPartition(source, number) for number in range(2)]
-            with Consumer(bootstrap, group=f"transform-{source}") as witness:
-                while not over.wait(0.05):
-                    stored = witness.committed(tps, timeout_s=PATIENCE_S).values()
-                    if sum(one.offset for one in stored if one is not None) >= RECORDS:
-                        over.set()
-                        consumer.wakeup()
+    def watch() -> None:
+        tps = [TopicPartition(source, number) for number in range(2)]
+        with Consumer(bootstrap, group=f"transform-{source}") as witness:
+            while not over.wait(0.05):
+                stored = witness.committed(tps, timeout_s=PATIENCE_S).values()
+                if sum(one.offset for one in stored if one is not None) >= RECORDS:
+                    transform.stop()
+                    return
 
-        thread = threading.Thread(target=watch)
-        thread.start()
-        try:
-            with pytest.raises(WakeupError):
-                transform(consumer, producer, target, change)
-        finally:
-            over.set()
-            thread.join(PATIENCE_S)
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        transform.run()
+    finally:
+        over.set()
+        thread.join(PATIENCE_S)
+    return retries
 
 
 @pytest.fixture
@@ -114,17 +109,17 @@ def test_each_word_is_shouted_once_though_its_process_is_killed_in_transactions(
                 assert dying.stdout.readline() == "in the middle\n"
             finally:
                 dying.send_signal(signal.SIGKILL)
-    at_work(broker.bootstrap, source, target, name, shout)
+    at_work(broker.bootstrap, source, target, name)
     got = everything(broker.bootstrap, target)
     assert sorted(got, key=str) == sorted((word.upper() for word in WORDS), key=str)
     aborted = len(everything(broker.bootstrap, target, "read_uncommitted")) - len(got)
-    assert aborted >= RECORDS // 2  # each life ended with words in the log that nobody may see
+    assert aborted >= RECORDS // 2  # each life ended with words in the log that no reader may see
 
 
 @pytest.mark.broker
 @pytest.mark.proves("S-09", "S-12")
 def test_a_slice_that_the_group_refuses_is_read_again(
-    broker: SelectedBroker, source: str, make_topic: MakeTopic, unique: Name, capsys: pytest.CaptureFixture[str]
+    broker: SelectedBroker, source: str, make_topic: MakeTopic, unique: Name
 ) -> None:
     target, name = make_topic(1), unique("one")
     real = Producer.send_offsets
@@ -138,6 +133,6 @@ def test_a_slice_that_the_group_refuses_is_read_again(
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Producer, "send_offsets", refusing)
-        at_work(broker.bootstrap, source, target, name, shout)
-    assert "again: " in capsys.readouterr().err
+        retries = at_work(broker.bootstrap, source, target, name)
+    assert [type(error) for error in retries] == [CommitFailed]
     assert sorted(everything(broker.bootstrap, target), key=str) == sorted((word.upper() for word in WORDS), key=str)

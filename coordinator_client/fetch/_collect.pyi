@@ -1,0 +1,47 @@
+from collections.abc import Callable
+
+from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, DecodedFetch
+from kohort.coordinator_client.fetch.fetch_collector import FetchCollector
+from kohort.coordinator_client.fetch.fetcher import Fetcher
+from kohort.coordinator_client.offsets.positions import Positions
+from kohort.fastpath import RecordColumns
+from kohort.network._guard import Guard
+
+class CollectedFetches:
+    """The slices that a poll gathers.
+
+    `columns`: for the user. `items`: the sources of `columns`. `kept`: slices that were decoded and kept.
+    """
+
+    corrupt: int
+    outlived: bool
+    @property
+    def columns(self) -> list[RecordColumns]: ...
+    @property
+    def items(self) -> list[CollectedFetch]: ...
+    @property
+    def kept(self) -> list[DecodedFetch]: ...
+    @property
+    def errors(self) -> list[DecodedFetch]: ...
+
+class ReturnedFetches:
+    """The slices that a poll has returned and that are not settled yet. `settled` items of it are done.
+
+    `outlived`: a slice's partition has a new leader. Its end offset is requested before later slices are used.
+    """
+
+    settled: int
+    def __init__(self, collected: CollectedFetches) -> None: ...
+    @property
+    def items(self) -> tuple[CollectedFetch, ...]: ...
+    @property
+    def records(self) -> int: ...
+    @property
+    def corrupt(self) -> int: ...
+    @property
+    def outlived(self) -> bool: ...
+
+def collect_usual(
+    guard: Guard, collector: FetchCollector, decode: Callable[..., RecordColumns], most: int, most_bytes: int
+) -> CollectedFetches | None: ...
+def settle_slices(items: tuple[CollectedFetch, ...], positions: Positions, fetcher: Fetcher) -> None: ...

@@ -1,0 +1,177 @@
+# cython: freethreading_compatible=True
+# cython: language_level=3
+"""Collects the few small slices of a usual poll, and settles slices. `FetchCollector` collects for all other polls.
+
+Collecting removes nothing from the buffer, because a signal handler may still raise before the records are handed over.
+"""
+
+cimport cython
+from cpython.dict cimport PyDict_GetItem
+from cpython.object cimport PyObject
+
+from kohort.coordinator_client.fetch._fetch_buffer cimport FetchBuffer
+from kohort.network._guard cimport Guard
+
+from kohort.common import KohortError
+from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch
+
+cdef Py_ssize_t MOST_SLICES = 64
+
+cdef object new = tuple.__new__
+
+
+@cython.final
+cdef class CollectedFetches:
+    """The slices that a poll gathers.
+
+    `columns`: for the user. `items`: the sources of `columns`. `kept`: slices that were decoded and kept.
+    """
+
+    cdef readonly list columns, items, kept, errors
+    cdef public object corrupt
+    cdef public bint outlived
+
+    def __cinit__(self):
+        self.columns, self.items, self.kept, self.errors = [], [], [], []
+        self.corrupt = 0
+        self.outlived = False
+
+
+@cython.final
+cdef class ReturnedFetches:
+    """The slices that a poll has returned and that are not settled yet. `settled` items of it are done.
+
+    `outlived`: a slice's partition has a new leader. Its end offset is requested before later slices are used.
+    """
+
+    cdef readonly tuple items
+    cdef readonly Py_ssize_t records
+    cdef readonly object corrupt
+    cdef readonly bint outlived
+    cdef public Py_ssize_t settled
+
+    def __init__(self, CollectedFetches collected):
+        self.items = tuple(collected.items)
+        self.settled = 0
+        self.records = 0
+        for item in self.items:
+            self.records += item.records
+        self.corrupt = collected.corrupt
+        self.outlived = collected.outlived
+
+
+def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t most_bytes):
+    """The slices of a poll, at most `most`. None, and nothing has changed, if something is unusual.
+
+    Usual are slices of fewer than `most_bytes` in all, which are decoded whole, without an error, within the limits and
+    under the present leader.
+    """
+    cdef FetchBuffer parked = collector.fetcher.parked
+    cdef CollectedFetches collected
+    cdef list slices, columns
+    if parked.total_bytes >= most_bytes:
+        return None
+    guard.acquire()
+    try:
+        slices = _next_slices(collector, parked, most)
+    finally:
+        guard.release()
+    if not slices:
+        return None
+    columns = _decoded(collector.config, decode, slices)
+    if columns is None:
+        return None
+    guard.acquire()
+    try:
+        allowed = collector.readable(collector.now())
+        for slice_, _offset in slices:
+            if not _is_next(collector, parked, slice_, allowed):
+                return None
+    finally:
+        guard.release()
+    collected = CollectedFetches.__new__(CollectedFetches)
+    collected.columns = columns
+    for (slice_, _offset), part in zip(slices, columns):
+        count = len(part)
+        last_ms = part.timestamps_ms[count - 1]
+        collected.items.append(new(CollectedFetch, (slice_, None, part.next_offset, last_ms, count, False)))
+    return collected
+
+
+cdef list _next_slices(collector, FetchBuffer parked, Py_ssize_t most):
+    """The slices in turn, each with the offset to decode from; None if one of them is unusual."""
+    cdef list found = []
+    fetcher, view = collector.fetcher, collector.context.metadata.view
+    allowed, line = collector.readable(collector.now()), parked._line
+    if allowed is None or min(len(line), most) > MOST_SLICES or fetcher.held_back:
+        return None
+    for partition in line:
+        slice_ = parked.first(partition)
+        if not _is_next(collector, parked, slice_, allowed) or partition in fetcher.until:
+            return None
+        known = view.partition(partition)
+        if known is not None and slice_.leader_epoch_at_fetch < known.leader_epoch:
+            return None
+        found.append((slice_, max(slice_.start, collector.states[partition].offset)))
+        if len(found) == most:
+            break
+    for slice_, _offset in found:
+        parked.take_in_hand(slice_)
+    return found
+
+
+cdef bint _is_next(collector, FetchBuffer parked, slice_, allowed) except -1:
+    """The slice may be shown now: not paused, not voided by a seek or a revocation, and the first of its partition."""
+    cdef PyObject *state
+    partition = slice_.partition
+    if allowed is None or partition not in allowed or parked.first(partition) is not slice_:
+        return False
+    state = PyDict_GetItem(collector.states, partition)
+    return state != NULL and (<object>state).serial == slice_.serial
+
+
+cdef list _decoded(config, decode, list slices):
+    """The columns of each slice; None if one has no records, an error, or more than this poll may return."""
+    cdef list columns = []
+    cdef Py_ssize_t records = 0
+    try:
+        for slice_, offset in slices:
+            topic, number = slice_.partition
+            part = decode(
+                slice_.records,
+                topic=topic,
+                partition=number,
+                from_offset=offset,
+                aborted=slice_.aborted,
+                on_corrupt=config.on_corrupt,
+                high_watermark=slice_.high_watermark,
+                max_decompressed_bytes=config.max_decompressed_bytes,
+            )
+            if not len(part) or part.corrupt or not part.complete:
+                return None
+            columns.append(part)
+            records += len(part)
+    except KohortError:
+        return None
+    return columns if not config.max_poll_records or records <= config.max_poll_records else None
+
+
+def settle_slices(tuple items, positions, fetcher):
+    """Move the positions behind slices that were handed over, and remove them from the buffer. It may be repeated."""
+    cdef FetchBuffer parked = fetcher.parked
+    cdef PyObject *found
+    states = positions.states
+    for item in items:
+        slice_, rest, next_offset, last_ms, _records, misled = <tuple>item
+        partition, serial = slice_.partition, slice_.serial
+        found = PyDict_GetItem(states, partition)
+        if found != NULL:
+            state = <object>found
+            if state.serial == serial:
+                if next_offset > state.offset:
+                    positions.consumed(partition, serial, next_offset, slice_.leader_epoch, slice_.leader_epoch_at_fetch)
+                if last_ms is not None:
+                    positions.last_timestamps[partition] = last_ms
+                if misled:
+                    fetcher.refetch(partition, positions)
+        parked.remove(slice_, rest)

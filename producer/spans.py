@@ -1,0 +1,103 @@
+"""Sent records as OpenTelemetry spans. Needs the extra `kohort[opentelemetry]`, and an SDK to export them.
+
+    from opentelemetry import trace
+    from kohort.producer.spans import ProducerSpans
+
+    ProducerSpans(trace.get_tracer("my.service"), producer)
+
+Spans, attributes and kinds are named by the semantic conventions for messaging. No spans are created without a
+`ProducerSpans`.
+"""
+
+import threading
+from collections import deque
+from collections.abc import Mapping
+
+from opentelemetry.propagate import inject
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+
+from kohort.common import KohortError
+from kohort.producer._open_batch import Delivery
+from kohort.producer.producer_base import ProducerBase
+from kohort.producer.producer_batch import Headers
+
+Attributes = dict[str, str | bool | int | float]
+
+
+class ProducerSpans:
+    """A span for each record of `send`, a child of the span that is current at the call.
+
+    The record's headers get the context of its span (`traceparent`, or what the application's propagators write), to
+    which the spans of consumers link. A span ends when a later call (`send`, `poll`, `flush`, `close`) sees the outcome
+    of its record. A span of an AsyncProducer ends when the loop sees it.
+    """
+
+    def __init__(self, tracer: Tracer, producer: ProducerBase) -> None:
+        self._tracer = tracer
+        config = producer._driver.core.config
+        self._common: Attributes = {
+            "messaging.system": "kafka",
+            "messaging.client.id": config.client_id,
+            "messaging.operation.name": "send",
+            "messaging.operation.type": "send",
+        }
+        self._unsettled: deque[tuple[Delivery, Span]] = deque()
+        self._ending = threading.Lock()
+        producer._watch(self)
+
+    # --- called by the producer
+
+    def began(self, topic: str, value: bytes | None, headers: Headers | None) -> tuple[Span, Headers]:
+        """Start the span of a record. Returns it, and the record's headers with its context."""
+        attributes = self._common | {"messaging.destination.name": topic}
+        if value is None:
+            attributes["messaging.kafka.message.tombstone"] = True
+        span = self._tracer.start_span(f"send {topic}", None, SpanKind.PRODUCER, attributes)
+        carrier: dict[str, str] = {}
+        inject(carrier, set_span_in_context(span))
+        given = headers.items() if isinstance(headers, Mapping) else headers or ()
+        pairs: list[tuple[str, bytes | None]] = [(name, data) for name, data in given if name not in carrier]
+        return span, [*pairs, *((name, text.encode()) for name, text in carrier.items())]
+
+    def failed(self, span: Span, error: BaseException) -> None:
+        """End the span of a record that is not sent."""
+        _fail(span, error)
+        span.end()
+
+    def sent(self, span: Span, delivery: Delivery) -> None:
+        """Keep the span of a record until its outcome is known."""
+        self._unsettled.append((delivery, span))
+        self.look(most=1)
+
+    def look(self, most: int | None = None) -> None:
+        """End the spans whose records are settled. `most`: the number of unsettled records that end the look."""
+        if not self._ending.acquire(blocking=False):  # another thread, or an interrupted call, is at it
+            return
+        try:
+            waiting: list[tuple[Delivery, Span]] = []
+            for _ in range(len(self._unsettled)):
+                delivery, span = self._unsettled.popleft()
+                if delivery.done():
+                    _end(delivery, span)
+                    continue
+                waiting.append((delivery, span))
+                if len(waiting) == most:
+                    break
+            self._unsettled.extendleft(reversed(waiting))
+        finally:
+            self._ending.release()
+
+
+def _end(delivery: Delivery, span: Span) -> None:
+    batch, index = delivery.batch.place(delivery.index)
+    span.set_attribute("messaging.destination.partition.id", str(batch.partition.partition))
+    if batch.error is not None:
+        _fail(span, batch.error)
+    elif batch.base_offset >= 0:
+        span.set_attribute("messaging.kafka.offset", batch.base_offset + index)
+    span.end()
+
+
+def _fail(span: Span, error: BaseException) -> None:
+    span.set_attribute("error.type", type(error).__name__)
+    span.set_status(Status(StatusCode.ERROR, error.message if isinstance(error, KohortError) else str(error)))

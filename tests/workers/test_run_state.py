@@ -1,0 +1,158 @@
+"""Retries, held jobs and dead letters of a run, with a jobs and a sender that only note what they get."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from kohort.fastpath import Record, decode, encode
+from kohort.workers import Retry, RunTotals
+from kohort.workers.job import Job
+from kohort.workers.run_state import RunState
+
+
+def record() -> Record:
+    return decode(encode([(b"k", b"v")]), topic="t", partition=0)[0]
+
+
+class Jobs:
+    """A jobs with jobs of one record. `calls` are the methods that were called."""
+
+    def __init__(self, *attempts: int, releases: bool = True) -> None:
+        self.jobs = [Job(record(), attempt, None) for attempt in attempts]
+        self.calls: list[str] = []
+        self.releases = releases
+
+    blocked = False
+
+    def add(self, polled: object) -> None:
+        raise AssertionError
+
+    def next(self) -> Job | None:
+        return self.jobs.pop(0) if self.jobs else None
+
+    def is_last(self, attempt: int) -> bool:
+        return attempt >= 4
+
+    def done(self, job: Job) -> None:
+        self.calls.append("done")
+
+    def again(self, job: Job) -> None:
+        self.calls.append("again")
+
+    def dead(self, job: Job) -> None:
+        self.calls.append("dead")
+
+    def failed(self, job: Job, error: Exception) -> None:
+        self.calls.append("failed")
+
+    def put_back(self, job: Job) -> None:
+        self.calls.append("put_back")
+
+    def stop(self) -> None:
+        self.calls.append("stop")
+
+
+class Letters:
+    """A sender whose outcomes the test sets."""
+
+    def __init__(self) -> None:
+        self.sent: list[tuple[Job, Exception]] = []
+        self.outcomes: list[tuple[Job, Exception, BaseException | None]] = []
+
+    def send(self, job: Job, error: Exception) -> None:
+        self.sent.append((job, error))
+
+    def settled(self) -> Iterator[tuple[Job, Exception, BaseException | None]]:
+        found, self.outcomes = self.outcomes, []
+        return iter(found)
+
+    @property
+    def waiting(self) -> int:
+        return len(self.sent)
+
+
+def fail(state: RunState, now: float = 0.0, error: Exception | None = None) -> Job:
+    job = state.start()
+    assert job is not None
+    state.finished(job, error or ValueError("no"), now)
+    return job
+
+
+def test_a_delay_grows_up_to_its_limit() -> None:
+    retry = Retry(delay_s=1.0, factor=3.0, max_delay_s=20.0)
+    assert [retry.after_s(attempt) for attempt in (1, 2, 3, 4, 500)] == [1.0, 3.0, 9.0, 20.0, 20.0]
+
+
+@pytest.mark.proves("W-02")
+def test_a_failed_job_is_held_for_its_delay() -> None:
+    jobs = Jobs(1)
+    state = RunState(jobs, Retry(delay_s=2.0), None, 10)
+    fail(state, 100.0)
+    assert state.next_at() == 102.0
+    state.tick(101.9)
+    assert jobs.calls == []
+    state.tick(102.0)
+    assert jobs.calls == ["again"]
+    assert state.totals == RunTotals(retries=1)
+
+
+@pytest.mark.proves("W-02")
+def test_more_than_max_held_are_released_at_once_or_stop_the_start_of_others() -> None:
+    jobs = Jobs(1, 1, 1)
+    state = RunState(jobs, Retry(), None, 1)
+    fail(state)
+    fail(state)
+    assert jobs.calls == ["again"]
+    keyed = Jobs(1, 1, releases=False)
+    state = RunState(keyed, Retry(delay_s=1.0), None, 1)
+    fail(state)
+    assert [state.start() for _ in range(2)] == [None, None]
+    state.tick(1.0)
+    fail(state)
+
+
+@pytest.mark.proves("W-03")
+def test_the_last_attempt_goes_to_the_dead_letters_and_is_dead_once_they_are_in_the_log() -> None:
+    jobs, letters = Jobs(3), Letters()
+    state = RunState(jobs, Retry(attempts=3, delay_s=1.0), letters, 10)
+    job = fail(state)
+    ((sent, error),) = letters.sent
+    assert sent is job
+    state.tick(0.0)
+    assert jobs.calls == []
+    assert bool(state.idle) is False
+    letters.outcomes = [(sent, error, OSError("refused"))]
+    state.tick(0.0)
+    assert jobs.calls == []
+    state.tick(state.next_at())
+    assert [one for one, _ in letters.sent] == [job, job]
+    letters.outcomes, letters.sent = [(sent, error, None)], []
+    state.tick(9.0)
+    assert jobs.calls == ["dead"]
+    assert state.idle
+    assert state.totals == RunTotals(dead_letters=1)
+
+
+def test_the_desk_and_certain_errors_end_the_attempts_early() -> None:
+    jobs = Jobs(4, 1)
+    state = RunState(jobs, Retry(attempts=9, no_retry=(KeyError,)), None, 10)
+    fail(state)
+    fail(state, error=KeyError("x"))
+    assert jobs.calls == ["failed", "failed"]
+
+
+@pytest.mark.proves("W-06")
+def test_a_stop_gives_up_delays_and_starts_nothing() -> None:
+    jobs = Jobs(1, 1, 1, 1)
+    state = RunState(jobs, Retry(), None, 10)
+    fail(state)
+    running, waiting = state.start(), state.start()
+    assert running is not None
+    assert waiting is not None
+    state.stop()
+    assert jobs.calls == ["put_back", "stop"]
+    assert state.start() is None
+    state.cancelled(waiting)
+    state.finished(running, ValueError("late"), 0.0)
+    assert jobs.calls == ["put_back", "stop", "put_back", "again"]
+    assert state.idle

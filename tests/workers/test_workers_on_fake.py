@@ -1,0 +1,398 @@
+"""`workers.run` and `run_async` on the fake broker: share members and consumers, failures, stops, rebalances."""
+
+import asyncio
+import os
+import signal
+import threading
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from kohort import AsyncConsumer, AsyncShareConsumer, Consumer, RebalanceHooks, Revoked, ShareConsumer, TopicPartition
+from kohort.fastpath import Record
+from kohort.network.errors import ConfigError, UnknownTopic
+from kohort.protocol.apis.describe_configs import DescribeConfigsResourceResult
+from kohort.testing import FakeBroker
+from kohort.testing.fake_broker import Alter, OffsetState
+from kohort.workers import HandlerFailed, Retry, RunTotals, run, run_async
+
+PATIENCE_S = 60.0
+GROUP, TOPIC, DEAD = "jobs", "work", "work.dead"
+P0 = TopicPartition(TOPIC, 0)
+QUICK = Retry(attempts=3, delay_s=0.01)
+
+
+@pytest.fixture
+def fake() -> Iterator[FakeBroker]:
+    with FakeBroker(topics={TOPIC: 1, DEAD: 1}, versions={"DescribeConfigs": (1, 4)}) as broker:
+        broker.configure_group(GROUP, {"share.auto.offset.reset": "earliest"})
+        yield broker
+        assert broker.faults == []
+
+
+def fill(fake: FakeBroker, count: int, keys: int = 0) -> None:
+    fake.produce(TOPIC, 0, [(b"%d" % (i % keys) if keys else None, b"%d" % i) for i in range(count)])
+
+
+def share(fake: FakeBroker, **settings: Any) -> ShareConsumer:
+    consumer = ShareConsumer(fake.bootstrap, group=GROUP, fetch_max_wait_ms=50, **settings)
+    consumer.subscribe([TOPIC])
+    return consumer
+
+
+def consumer_of(fake: FakeBroker, hooks: RebalanceHooks | None = None, **settings: Any) -> Consumer:
+    consumer = Consumer(fake.bootstrap, group=GROUP, auto_offset_reset="earliest", **settings)
+    consumer.subscribe([TOPIC], hooks=hooks)
+    return consumer
+
+
+def stop_when(condition: Callable[[], bool], stop: threading.Event) -> None:
+    """Set `stop` on another thread once the condition holds."""
+
+    def watch() -> None:
+        until = time.monotonic() + PATIENCE_S
+        while not condition() and time.monotonic() < until:
+            time.sleep(0.005)
+        stop.set()
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+def settled(fake: FakeBroker) -> bool:
+    return fake.share_states(GROUP, TOPIC, 0) == (fake.end_offset(TOPIC, 0), {})
+
+
+def committed(fake: FakeBroker) -> int | None:
+    with Consumer(fake.bootstrap, group=GROUP) as reader:
+        found = reader.committed([P0])[P0]
+        return None if found is None else found.offset
+
+
+def dead_letters(fake: FakeBroker) -> list[Record]:
+    with Consumer(fake.bootstrap) as reader:
+        reader.assign([TopicPartition(DEAD, 0)])
+        reader.seek_to_beginning()
+        return [record for columns in reader.poll(PATIENCE_S) for record in columns]
+
+
+@pytest.mark.proves("W-01")
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_every_record_is_handled_once_and_accepted(fake: FakeBroker, mode: str) -> None:
+    fill(fake, 300)
+    seen: Counter[int] = Counter()
+    stop = threading.Event()
+    with share(fake, acknowledgement_mode=mode, max_poll_records=20) as consumer:
+        stop_when(lambda: sum(seen.values()) >= 300, stop)
+        totals = run(consumer, lambda record: seen.update([record.offset]), concurrency=8, stop=stop)
+        assert consumer.commit() == {}
+    assert seen == Counter(range(300))
+    assert totals == RunTotals(done=300)
+    assert settled(fake)
+
+
+@pytest.mark.proves("W-01", "SH-77")
+def test_a_lock_is_renewed_while_the_handler_works(fake: FakeBroker) -> None:
+    fake.configure_group(GROUP, {"share.record.lock.duration.ms": "800"})
+    fill(fake, 3)
+    begun, stop, stolen = threading.Event(), threading.Event(), list[object]()
+
+    def slow(_record: Record) -> None:
+        begun.set()
+        time.sleep(1.8)  # more than two locks
+
+    def steal() -> None:
+        begun.wait(PATIENCE_S)
+        with share(fake) as other:
+            stolen.extend(other.poll(1.5))
+        stop.set()
+
+    thief = threading.Thread(target=steal)
+    with share(fake) as consumer:
+        thief.start()
+        totals = run(consumer, slow, concurrency=3, stop=stop)
+        thief.join()
+    assert stolen == []
+    assert totals == RunTotals(done=3)
+    assert settled(fake)
+
+
+@pytest.mark.proves("W-02")
+def test_a_failed_record_comes_again_with_the_next_delivery_count(fake: FakeBroker) -> None:
+    fill(fake, 4)
+    attempts: Counter[int] = Counter()
+    stop = threading.Event()
+
+    def handler(record: Record) -> None:
+        attempts[record.offset] += 1
+        if record.offset == 2 and attempts[2] < 3:
+            raise ValueError("not yet")
+
+    with share(fake) as consumer:
+        stop_when(lambda: settled(fake), stop)
+        totals = run(consumer, handler, retry=Retry(delay_s=0.05), stop=stop)
+    assert attempts == {0: 1, 1: 1, 2: 3, 3: 1}
+    assert totals == RunTotals(done=4, retries=2)
+
+
+@pytest.mark.proves("W-03")
+@pytest.mark.parametrize("attempts", [2, 9])
+def test_a_record_is_rejected_after_its_dead_letter_is_in_the_log(fake: FakeBroker, attempts: int) -> None:
+    """With nine attempts the delivery limit of the group, which is five, comes first."""
+    fake.produce(TOPIC, 0, [(b"k", b"v", 1, [("h", b"1")])])
+    stop = threading.Event()
+    rejected_without: list[int] = []
+
+    def look(call: Any) -> None:
+        types = [
+            kind
+            for topic in call.request.topics
+            for place in topic.partitions
+            for batch in place.acknowledgement_batches
+            for kind in batch.acknowledge_types
+        ]
+        if 3 in types and fake.end_offset(DEAD, 0) == 0:
+            rejected_without.append(1)
+
+    def handler(record: Record) -> None:
+        raise ValueError("bad")
+
+    fake.control("ShareFetch", look)
+    fake.control("ShareAcknowledge", look)
+    with share(fake) as consumer:
+        stop_when(lambda: settled(fake), stop)
+        totals = run(consumer, handler, retry=QUICK._replace(attempts=attempts), dead_letter=DEAD, stop=stop)
+    assert totals == RunTotals(retries=min(attempts, 5) - 1, dead_letters=1)
+    assert rejected_without == []
+    (letter,) = dead_letters(fake)
+    assert (letter.key, letter.value) == (b"k", b"v")
+    headers = dict(letter.headers)
+    assert headers["h"] == b"1"
+    assert headers["__dlq.errors.offset"] == b"0"
+    assert headers["__dlq.errors.group"] == GROUP.encode()
+    assert headers["__dlq.errors.delivery.count"] == b"%d" % min(attempts, 5)
+    assert headers["__dlq.errors.message"] == b"ValueError('bad')"
+
+
+@pytest.mark.proves("W-06")
+def test_sigterm_waits_for_running_handlers_and_releases_the_others(fake: FakeBroker) -> None:
+    fill(fake, 20)
+    begun = threading.Semaphore(0)
+    seen: list[int] = []
+
+    def handler(record: Record) -> None:
+        if record.offset < 2:
+            begun.release()
+            begun_by_both.wait(PATIENCE_S)
+            time.sleep(0.2)
+        seen.append(record.offset)
+
+    begun_by_both = threading.Event()
+
+    def end() -> None:
+        begun.acquire()
+        begun.acquire()
+        os.kill(os.getpid(), signal.SIGTERM)
+        begun_by_both.set()
+
+    former = signal.getsignal(signal.SIGTERM)
+    with share(fake) as consumer:
+        threading.Thread(target=end, daemon=True).start()
+        totals = run(consumer, handler, concurrency=2)
+        start, states = fake.share_states(GROUP, TOPIC, 0)
+    assert signal.getsignal(signal.SIGTERM) is former
+    assert totals.done == len(seen) == start
+    assert {0, 1} <= set(seen)
+    assert set(states.values()) == {(OffsetState.AVAILABLE, 1)}
+
+
+@pytest.mark.proves("W-08")
+def test_bad_arguments_are_refused(fake: FakeBroker) -> None:
+    def own_dead_letters(_call: object) -> Alter:
+        def change(answer: Any) -> Any:
+            (one,) = answer.results
+            name = "errors.deadletterqueue.topic.name"
+            added = DescribeConfigsResourceResult(name=name, value="dlq.work", config_source=8)
+            return answer._replace(results=(one._replace(configs=(*one.configs, added)),))
+
+        return Alter(change)
+
+    with share(fake) as consumer:
+        with pytest.raises(UnknownTopic, match="nowhere"):
+            run(consumer, print, dead_letter="nowhere")
+        with pytest.raises(ValueError, match="concurrency"):
+            run(consumer, print, concurrency=0)
+        fake.control("DescribeConfigs", own_dead_letters)
+        with pytest.raises(ConfigError, match=r"dlq\.work"):
+            run(consumer, print, dead_letter=DEAD)
+    with consumer_of(fake, enable_auto_commit=True) as auto, pytest.raises(ConfigError, match="commit"):
+        run(auto, print)
+
+
+# ---------------------------------------------------------------------------------------------- consumers
+
+
+@pytest.mark.proves("W-04", "W-05")
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_a_consumer_runs_by_key_and_commits_what_is_done(fake: FakeBroker, protocol: str) -> None:
+    fill(fake, 200, keys=7)
+    order: dict[bytes | None, list[int]] = defaultdict(list)
+    running: set[bytes | None] = set()
+    clashes: list[bytes | None] = []
+    stop = threading.Event()
+
+    def handler(record: Record) -> None:
+        if record.key in running:
+            clashes.append(record.key)
+        running.add(record.key)
+        time.sleep(0.001)
+        order[record.key].append(record.offset)
+        running.discard(record.key)
+        if sum(map(len, order.values())) == 200:
+            stop.set()
+
+    with consumer_of(fake, protocol=protocol) as consumer:
+        totals = run(consumer, handler, concurrency=10, stop=stop)
+    assert totals == RunTotals(done=200)
+    assert clashes == []
+    assert all(offsets == sorted(offsets) for offsets in order.values())
+    assert committed(fake) == 200
+
+
+@pytest.mark.proves("W-05")
+def test_a_failure_without_dead_letters_ends_the_run_before_its_record(fake: FakeBroker) -> None:
+    fill(fake, 50)
+    seen: list[int] = []
+
+    def handler(record: Record) -> None:
+        if record.offset == 20:
+            raise ValueError("bad")
+        seen.append(record.offset)
+
+    with consumer_of(fake) as consumer, pytest.raises(HandlerFailed) as caught:
+        run(consumer, handler, retry=QUICK, concurrency=4)
+    assert caught.value.place["offset"] == 20
+    assert isinstance(caught.value.__cause__, ValueError)
+    assert committed(fake) == 20
+
+
+@pytest.mark.proves("W-02", "W-03")
+def test_a_dead_letter_lets_the_commit_pass(fake: FakeBroker) -> None:
+    fill(fake, 30, keys=3)
+    attempts: Counter[int] = Counter()
+    stop = threading.Event()
+
+    def handler(record: Record) -> None:
+        attempts[record.offset] += 1
+        if record.offset in (4, 11):
+            raise ValueError("bad")
+
+    with consumer_of(fake) as consumer:
+        stop_when(lambda: fake.end_offset(DEAD, 0) == 2 and len(attempts) == 30, stop)
+        totals = run(consumer, handler, retry=QUICK, dead_letter=DEAD, stop=stop)
+    assert totals == RunTotals(done=28, retries=4, dead_letters=2)
+    assert attempts[4] == attempts[11] == 3
+    assert committed(fake) == 30
+
+
+@pytest.mark.proves("W-07")
+def test_revoked_partitions_are_finished_and_committed_before_they_go() -> None:
+    revoked: list[frozenset[TopicPartition]] = []
+
+    class Hooks(RebalanceHooks):
+        def on_revoked(self, event: Revoked) -> None:
+            revoked.append(event.partitions)
+
+    with FakeBroker(topics={TOPIC: 2}) as fake:
+        for partition in (0, 1):
+            fake.produce(TOPIC, partition, [(None, b"%d" % i) for i in range(100)])
+        seen: Counter[tuple[int, int]] = Counter()
+        stop = threading.Event()
+
+        def handler(record: Record) -> None:
+            time.sleep(0.02)
+            seen[record.partition, record.offset] += 1
+
+        def work(hooks: RebalanceHooks | None) -> None:
+            with consumer_of(fake, hooks, assignors=["cooperative-sticky"], heartbeat_interval_ms=50) as consumer:
+                run(consumer, handler, concurrency=2, stop=stop)
+
+        first = threading.Thread(target=work, args=[Hooks()])
+        first.start()
+        stop_when(lambda: len(seen) == 200, stop)
+        while len(seen) < 20:
+            time.sleep(0.005)
+        second = threading.Thread(target=work, args=[None])
+        second.start()
+        first.join(PATIENCE_S)
+        second.join(PATIENCE_S)
+        assert len(seen) == 200
+        assert set(seen.values()) == {1}
+        assert revoked[0] in ({TopicPartition(TOPIC, 0)}, {TopicPartition(TOPIC, 1)})
+
+
+# ---------------------------------------------------------------------------------------------- asyncio
+
+
+@pytest.mark.proves("W-01", "W-03")
+def test_tasks_share_the_rules_of_threads(fake: FakeBroker) -> None:
+    fill(fake, 100)
+    seen: Counter[int] = Counter()
+    most = 0
+
+    async def main() -> RunTotals:
+        stop, running = asyncio.Event(), 0
+
+        async def handler(record: Record) -> None:
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await asyncio.sleep(0.002)
+            running -= 1
+            seen[record.offset] += 1
+            if record.offset == 50:
+                raise ValueError("bad")
+            if len(seen) == 100 and fake.end_offset(DEAD, 0):
+                stop.set()
+
+        async with AsyncShareConsumer(fake.bootstrap, group=GROUP, fetch_max_wait_ms=50) as consumer:
+            consumer.subscribe([TOPIC])
+            task = asyncio.ensure_future(
+                run_async(consumer, handler, concurrency=7, retry=QUICK, dead_letter=DEAD, stop=stop)
+            )
+            while not settled(fake) and not task.done():
+                await asyncio.sleep(0.01)
+            stop.set()
+            return await task
+
+    totals = asyncio.run(main())
+    assert totals == RunTotals(done=99, retries=2, dead_letters=1)
+    assert most == 7
+    assert seen[50] == 3
+    assert len(dead_letters(fake)) == 1
+
+
+@pytest.mark.proves("W-05", "W-06")
+def test_a_cancelled_run_of_tasks_commits_what_is_done(fake: FakeBroker) -> None:
+    fill(fake, 40)
+
+    async def main() -> None:
+        started: list[int] = []
+
+        async def handler(record: Record) -> None:
+            started.append(record.offset)
+            await asyncio.sleep(3600 if record.offset == 25 else 0)
+
+        async with AsyncConsumer(fake.bootstrap, group=GROUP, auto_offset_reset="earliest") as consumer:
+            consumer.subscribe([TOPIC])
+            task = asyncio.ensure_future(run_async(consumer, handler, concurrency=3, stop_timeout_s=0.1))
+            while len(started) < 40:
+                await asyncio.sleep(0.01)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+
+    asyncio.run(main())
+    assert committed(fake) == 25

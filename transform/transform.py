@@ -1,0 +1,179 @@
+"""`Transform`: the loop that reads slices, calls a handler, and commits its results with the group's offsets."""
+
+import contextlib
+import random
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from kohort.common import KohortError, TopicPartition
+from kohort.common.log_context import logger
+from kohort.coordinator_client import CommitFailed, Consumer, WakeupError
+from kohort.fastpath import RecordColumns
+from kohort.network.backoff import Backoff
+from kohort.network.errors import ConfigError, OperationTimeout
+from kohort.producer import Producer, TransactionAborted
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from kohort.coordinator_client.consumer_settings import ConsumerSettings
+    from kohort.network.client_settings import ClientSettings
+    from kohort.producer.producer_settings import ProducerSettings
+
+Handler = Callable[[RecordColumns, Producer], object]
+"""Sends the results of a slice with the producer."""
+
+OnRetry = Callable[[KohortError, int], object]
+"""Called with the error and the number of failures in a row, before slices are handled again."""
+
+log = logger("kohort.transform")
+
+POLL_S: Final = 3_600.0
+BACKOFF: Final = Backoff(100, 10_000)
+FIXED: Final = frozenset({"group", "group_instance_id", "isolation_level", "transactional_id", "enable_auto_commit"})
+
+
+class Transform:
+    """A member of a group that writes one result for each record, through crashes and rebalances (KIP-447).
+
+        def shout(columns, producer):
+            for record in columns:
+                producer.send("shouted", bytes(record.value).upper(), key=record.key)
+
+        Transform("localhost:9092", group="shouters", name="one", topics=["words"], handler=shout).run()
+
+    The results of a poll and its offsets are one transaction. Consumers of the results need
+    `isolation_level="read_committed"`. A handler may be called again for the same records. So its only effects should
+    be records that it sends with the given producer.
+
+    `name` is the member's own in the group, and stays the same over restarts. With it, brokers abort the transaction
+    that a killed process left open, and a static member gets its partitions back at once. Two processes with one name
+    end each other.
+
+    | error | reaction |
+    |---|---|
+    | CommitFailed, TransactionAborted, OperationTimeout | `on_retry`, then all again from the group's offsets |
+    | OperationTimeout of the commit | the commit again, until its outcome is known |
+    | ProducerFenced, and errors of the handler or of poll | the transaction is aborted, and `run` raises the error |
+
+    `settings`: those of connections and security. `consumer` and `producer`: other settings of these clients.
+    """
+
+    def __init__(
+        self,
+        bootstrap: str | Sequence[str] = (),
+        *,
+        group: str,
+        name: str,
+        topics: Iterable[str],
+        handler: Handler,
+        on_retry: OnRetry | None = None,
+        consumer: "ConsumerSettings | None" = None,
+        producer: "ProducerSettings | None" = None,
+        **settings: "Unpack[ClientSettings]",
+    ) -> None:
+        reads, writes = dict(consumer or {}), dict(producer or {})
+        if fixed := FIXED & (reads.keys() | writes.keys()):
+            raise ConfigError(f"a transform sets {min(fixed)} itself", hint="leave it out", setting=min(fixed))
+        self._topics = (topics,) if isinstance(topics, str) else tuple(topics)
+        self._handler = handler
+        self._on_retry = on_retry or (lambda _error, _failures: None)
+        self._reads: dict[str, Any] = {
+            "auto_offset_reset": "earliest",
+            **settings,
+            **reads,
+            "bootstrap": bootstrap,
+            "group": group,
+            "group_instance_id": name,
+            "isolation_level": "read_committed",
+            "enable_auto_commit": False,
+        }
+        self._writes: dict[str, Any] = {
+            **settings,
+            **writes,
+            "bootstrap": bootstrap,
+            "transactional_id": f"{group}-{name}",
+        }
+        self._stopped = threading.Event()
+        self._consumer: Consumer | None = None
+        self._failures = 0
+
+    def run(self) -> None:
+        """Read, handle and commit until `stop` is called.
+
+        Raises the errors of the handler, of `on_retry` and of `Consumer.poll`, ProducerFenced if a newer process has
+        the same name, and ConfigError. After `stop` it may raise the error of the last transaction. If that is the
+        OperationTimeout of a commit, the next process with the name gets the outcome.
+        """
+        # The producer is first: it ends the transaction of an earlier process, for whose offsets the consumer waits.
+        with Producer(**self._writes) as producer, Consumer(**self._reads) as consumer:
+            self._consumer = consumer
+            consumer.subscribe(self._topics)
+            while not self._stopped.is_set():
+                with contextlib.suppress(WakeupError):
+                    slices = consumer.poll(POLL_S)
+                    if slices:
+                        self._handle(slices, consumer, producer)
+
+    def stop(self) -> None:
+        """Let `run` return after the current transaction. From any thread, and from a signal handler; final."""
+        self._stopped.set()
+        if self._consumer is not None:
+            self._consumer.wakeup()
+
+    # --- one transaction
+
+    def _handle(self, slices: Sequence[RecordColumns], consumer: Consumer, producer: Producer) -> None:
+        try:
+            self._transact(slices, consumer, producer)
+            self._failures = 0
+        except (CommitFailed, TransactionAborted, OperationTimeout) as error:
+            if self._stopped.is_set():
+                raise
+            self._failures += 1
+            log.warning("the records are handled again: %s", error)
+            self._on_retry(error, self._failures)
+            self._stopped.wait(BACKOFF.delay_s(self._failures, random.random()))
+            self._go_back(slices, consumer)
+
+    def _transact(self, slices: Sequence[RecordColumns], consumer: Consumer, producer: Producer) -> None:
+        producer.begin()
+        try:
+            offsets: dict[TopicPartition, Any] = {}
+            for columns in slices:
+                self._handler(columns, producer)
+                offsets |= columns.next_offsets
+            producer.send_offsets(offsets, consumer.group_metadata())
+            self._commit(producer)
+        except BaseException:
+            with contextlib.suppress(KohortError):  # the first error is raised
+                producer.abort()
+            raise
+
+    def _commit(self, producer: Producer) -> None:
+        """Commit, again and again while the outcome is unknown."""
+        while True:
+            try:
+                return producer.commit()
+            except OperationTimeout as error:
+                if self._stopped.is_set():
+                    raise
+                log.warning("the outcome of the commit is not known yet: %s", error)
+
+    def _go_back(self, slices: Sequence[RecordColumns], consumer: Consumer) -> None:
+        """Read on from the group's offsets, or from the first record of a partition that has none."""
+        firsts: dict[TopicPartition, int] = {}
+        for columns in slices:
+            if len(columns):
+                firsts.setdefault(TopicPartition(columns.topic, columns.partition), columns[0].offset)
+        owned = [place for place in firsts if place in consumer.assignment]
+        while not self._stopped.is_set():
+            try:
+                stored = consumer.committed(owned)
+            except OperationTimeout as error:  # another member's open transaction has offsets of these partitions
+                log.warning("no committed offsets yet: %s", error)
+                continue
+            for place, found in stored.items():
+                consumer.seek(place, firsts[place] if found is None else found.offset)
+            return

@@ -1,0 +1,62 @@
+"""Records of failed handlers on their way to the dead-letter topic."""
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from kohort.workers.job import Job
+
+Headers = list[tuple[str, bytes | None]]
+
+
+class Delivery(Protocol):
+    """The outcome of a sent record."""
+
+    def done(self) -> bool: ...
+    def exception(self) -> BaseException | None: ...
+
+
+def headers_of(job: Job, error: Exception, group: str) -> Headers:
+    """The record's headers, then the place and the error under the names of KIP-1191."""
+    record = job.record
+    place: dict[str, object] = {
+        "topic": record.topic,
+        "partition": record.partition,
+        "offset": record.offset,
+        "group": group,
+        "delivery.count": job.attempt,
+        "message": repr(error),
+    }
+    return [*record.headers, *((f"__dlq.errors.{name}", str(value).encode()) for name, value in place.items())]
+
+
+class DeadLetters:
+    """Sends records by a producer; see `DeadLetterSender`. The value, the key and the headers stay as they are."""
+
+    def __init__(self, producer: Any, topic: str, group: str) -> None:
+        self._producer = producer
+        self._topic = topic
+        self._group = group
+        self._sent: list[tuple[Job, Exception, Delivery | Exception]] = []
+
+    def send(self, job: Job, error: Exception) -> None:
+        """Send one record. A refusal of the producer is an outcome too."""
+        record = job.record
+        try:
+            sent: Delivery | Exception = self._producer.send(
+                self._topic, record.value, record.key, headers=headers_of(job, error, self._group)
+            )
+        except Exception as refusal:
+            sent = refusal
+        self._sent.append((job, error, sent))
+
+    def settled(self) -> Iterator[tuple[Job, Exception, BaseException | None]]:
+        """The jobs whose records are in the log or have failed."""
+        done = [one for one in self._sent if isinstance(one[2], Exception) or one[2].done()]
+        self._sent = [one for one in self._sent if one not in done]
+        for job, error, sent in done:
+            yield job, error, sent if isinstance(sent, Exception) else sent.exception()
+
+    @property
+    def waiting(self) -> int:
+        """The number of records without an outcome."""
+        return len(self._sent)

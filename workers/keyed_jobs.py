@@ -1,0 +1,195 @@
+"""Jobs of a Consumer: parallel by key, and the offsets that may be committed.
+
+Records of one partition with the same key run one after the other. The offset of a partition that may be committed is
+the first one that is not done.
+"""
+
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from kohort.common import TopicPartition
+from kohort.fastpath import Record, RecordColumns
+from kohort.workers.errors import HandlerFailed
+from kohort.workers.job import Job
+
+MAX_OPEN: Final = 10_000
+"""The most offsets of a partition from the first that is not done to the last that has started."""
+
+
+class PartitionJobs:
+    """The records of one assigned partition that were polled."""
+
+    def __init__(self, partition: TopicPartition) -> None:
+        self.partition = partition
+        self.next_offset: int | None = None
+        """The offset that may be committed."""
+        self._polled: deque[tuple[Iterator[Record], int]] = deque()
+        self._started: deque[int] = deque()
+        self._done: set[int] = set()
+        self._lanes: dict[bytes, deque[Job]] = {}
+        self._ready: deque[Job] = deque()
+        self._end: int | None = None
+
+    def add(self, columns: RecordColumns) -> None:
+        """Take polled records."""
+        if self.next_offset is None:
+            self.next_offset = columns.offsets[0] if len(columns) else columns.next_offset
+        self._polled.append((iter(columns), columns.next_offset))
+
+    @property
+    def backlog(self) -> bool:
+        """True if there are polled records of which no job was made."""
+        return bool(self._polled)
+
+    @property
+    def blocked(self) -> bool:
+        """True if there are records whose jobs may not start yet."""
+        return bool(self._polled or self._ready or any(self._lanes.values()))
+
+    def next(self) -> Job | None:
+        """The next job whose key is free."""
+        while not self._ready:
+            record = self._next_record()
+            if record is None:
+                return None
+            job = Job(record, 1, self)
+            key = record.key
+            if key is not None and key in self._lanes:
+                self._lanes[key].append(job)
+                continue
+            if key is not None:
+                self._lanes[key] = deque()
+            self._ready.append(job)
+        return self._ready.popleft()
+
+    def _next_record(self) -> Record | None:
+        while self._polled and len(self._started) < MAX_OPEN:
+            records, next_offset = self._polled[0]
+            record = next(records, None)
+            if record is not None:
+                self._started.append(record.offset)
+                return record
+            self._end = next_offset
+            self._polled.popleft()
+            self._advance()
+        return None
+
+    def again(self, job: Job) -> None:
+        """The job runs again, before later records of its key."""
+        self._ready.appendleft(job._replace(attempt=job.attempt + 1))
+
+    def done(self, job: Job) -> None:
+        """The record is done, so the next one of its key may start."""
+        self._done.add(job.record.offset)
+        key = job.record.key
+        if key is not None:
+            if self._lanes[key]:
+                self._ready.append(self._lanes[key].popleft())
+            else:
+                del self._lanes[key]
+        self._advance()
+
+    def _advance(self) -> None:
+        while self._started and self._started[0] in self._done:
+            offset = self._started.popleft()
+            self._done.remove(offset)
+            self.next_offset = offset + 1
+        if not self._started and not self._polled and self._end is not None:
+            self.next_offset = self._end
+
+
+class KeyedJobs:
+    """The partitions of a consumer; see `Jobs`."""
+
+    releases = False
+
+    def __init__(self) -> None:
+        self._partitions: dict[TopicPartition, PartitionJobs] = {}
+        self._turns: deque[PartitionJobs] = deque()
+        self._committed: dict[TopicPartition, int] = {}
+
+    def add(self, polled: Sequence[RecordColumns]) -> None:
+        """Take polled records, by partition."""
+        for columns in polled:
+            partition = TopicPartition(columns.topic, columns.partition)
+            progress = self._partitions.get(partition)
+            if progress is None:
+                progress = self._partitions[partition] = PartitionJobs(partition)
+                self._turns.append(progress)
+            progress.add(columns)
+
+    def next(self) -> Job | None:
+        """The next job of the partitions in turn."""
+        for _ in range(len(self._turns)):
+            progress = self._turns[0]
+            self._turns.rotate(-1)
+            job = progress.next()
+            if job is not None:
+                return job
+        return None
+
+    @property
+    def blocked(self) -> bool:
+        """True if records wait for others of their key, or for a commit."""
+        return any(one.blocked for one in self._turns)
+
+    @property
+    def full(self) -> frozenset[TopicPartition]:
+        """The partitions of which no more records are wanted now."""
+        return frozenset(one.partition for one in self._turns if one.backlog)
+
+    def is_last(self, attempt: int) -> bool:
+        """False: attempts are counted here, and not by the broker."""
+        return False
+
+    def done(self, job: Job) -> None:
+        """The record is done."""
+        job.origin.done(job)
+
+    def again(self, job: Job) -> None:
+        """The handler runs once more."""
+        job.origin.again(job)
+
+    dead = done
+
+    def failed(self, job: Job, error: Exception) -> None:
+        """Raises HandlerFailed."""
+        raise HandlerFailed(
+            f"the handler failed on the last attempt: {error!r}",
+            hint="give dead_letter, or repair the handler",
+            topic=job.record.topic,
+            partition=job.record.partition,
+            offset=job.record.offset,
+        ) from error
+
+    def put_back(self, job: Job) -> None:
+        """Nothing to do: the record is not committed."""
+
+    def stop(self) -> None:
+        """Nothing to do, as for `put_back`."""
+
+    # --- offsets
+
+    def due(self) -> dict[TopicPartition, int]:
+        """The offsets to commit, which have moved since they were committed."""
+        return {
+            partition: one.next_offset
+            for partition, one in self._partitions.items()
+            if one.next_offset is not None and one.next_offset != self._committed.get(partition)
+        }
+
+    def committed(self, offsets: dict[TopicPartition, int]) -> None:
+        """These offsets are stored."""
+        self._committed.update({each: offset for each, offset in offsets.items() if each in self._partitions})
+
+    def close(self, partitions: Iterable[TopicPartition]) -> None:
+        """Make no more jobs of these partitions, which are revoked."""
+        self._turns = deque(one for one in self._turns if one.partition not in set(partitions))
+
+    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget partitions that are not owned any more. Outcomes of their running jobs have no effect."""
+        self.close(partitions)
+        for each in partitions:
+            self._partitions.pop(each, None)
+            self._committed.pop(each, None)

@@ -1,0 +1,219 @@
+"""`run`: handlers on threads. The caller's thread owns the consumer, and starts and settles the jobs."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager, suppress
+from functools import partial
+from queue import Empty, SimpleQueue
+from time import monotonic
+from types import FrameType
+from typing import Any
+
+from kohort.common import KohortError, TopicPartition
+from kohort.common.log_context import logger
+from kohort.coordinator_client.consumer import Consumer
+from kohort.coordinator_client.hooks import Assigned, HookResult, Lost, Offsets, Revoked
+from kohort.fastpath import Record
+from kohort.network.client_config import shared_settings
+from kohort.producer import Producer
+from kohort.share_consumer import ShareConsumer
+from kohort.workers.dead_letters import DeadLetters
+from kohort.workers.job import Job
+from kohort.workers.keyed_jobs import KeyedJobs
+from kohort.workers.retry import Retry
+from kohort.workers.run_plan import IDLE_S, WAIT_S, check_arguments
+from kohort.workers.run_state import RunState, RunTotals
+from kohort.workers.turns import KeyedTurn, RunHooks, hooked, turn_of
+
+log = logger("kohort.workers")
+
+Handler = Callable[[Record], object]
+
+
+def run(
+    consumer: ShareConsumer | Consumer,
+    handler: Handler,
+    *,
+    concurrency: int = 10,
+    retry: Retry = Retry(),  # noqa: B008 -- a frozen value
+    dead_letter: str | None = None,
+    max_held: int = 1000,
+    stop: threading.Event | None = None,
+    stop_timeout_s: float = 30.0,
+) -> RunTotals:
+    """Call `handler(record)` for each record of a subscribed consumer, on up to `concurrency` threads.
+
+    It returns after SIGTERM, if it runs on the main thread, or when `stop` is set. Running handlers then have
+    `stop_timeout_s` seconds to end. The consumer stays open, and should be closed then.
+
+    A `ShareConsumer`: each record is accepted when its handler has returned. Its lock is renewed until then. After a
+    failure it is held for the delay of `retry`, and then released to any member. More than `max_held` such records are
+    released at once. The number of an attempt is the delivery count.
+
+    A `Consumer`: records of one partition with the same key run one after the other. All others run side by side. A
+    failed record runs again here, before later records of its key. While `max_held` records wait, no new ones start.
+    Offsets are committed only up to the first record that is not done.
+
+    A record whose last attempt fails is sent to the topic `dead_letter`, and is done once it is in that log. Without
+    `dead_letter`, a share consumer rejects it, and for a Consumer the run ends with HandlerFailed.
+
+    Raises errors of the consumer, and UnknownTopic if `dead_letter` does not exist. Raises ConfigError for automatic
+    commits, and for a group with a dead-letter topic of its own (KIP-1191).
+    """
+    check_arguments(consumer, concurrency, max_held)
+    turn = turn_of(consumer, dead_letter)
+    stop = stop or threading.Event()
+    letters: DeadLetters | None = None
+    with ExitStack() as stack:
+        if dead_letter is not None:
+            producer = stack.enter_context(Producer(**shared_settings(consumer.config)))
+            letters = DeadLetters(producer, dead_letter, consumer.config.group or "")
+        work = stack.enter_context(_Threads(RunState(turn.jobs, retry, letters, max_held), handler, concurrency))
+        stack.enter_context(_sigterm_sets(stop))
+        if isinstance(turn, KeyedTurn):
+            stack.enter_context(hooked(turn, _ThreadHooks(turn.jobs, work, stop_timeout_s)))
+        try:
+            _take_turns(consumer, turn, work, stop)
+        finally:
+            work.end(stop_timeout_s)
+            _finish(consumer, turn)
+    return work.state.totals
+
+
+def _take_turns(consumer: Any, turn: Any, work: "_Threads", stop: threading.Event) -> None:
+    polled_at = -WAIT_S
+    while not stop.is_set():
+        work.settle()
+        if work.start():
+            work.settle(work.wait_s(WAIT_S))
+            if monotonic() - polled_at < WAIT_S:
+                continue
+            poll_s = 0.0
+        else:
+            poll_s = work.wait_s(WAIT_S if work.state.running else IDLE_S)
+        turn.before_poll()
+        turn.jobs.add(consumer.poll(poll_s))
+        polled_at = monotonic()
+
+
+def _finish(consumer: Any, turn: Any) -> None:
+    if (offsets := turn.last_commit()) is not None:
+        try:
+            consumer.commit(*offsets)
+        except KohortError as error:
+            log.warning("the last commit failed, so its records are handled again: %s", error)
+
+
+@contextmanager
+def _sigterm_sets(stop: threading.Event) -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        stop.set()
+
+    former = signal.signal(signal.SIGTERM, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
+
+
+class _Threads:
+    """The handlers of a state on threads. Twice the concurrency is started, so that no thread waits for the caller."""
+
+    def __init__(self, state: RunState, handler: Handler, concurrency: int) -> None:
+        self.state = state
+        self._handler = handler
+        self._most = 2 * concurrency
+        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="kohort-worker")
+        self._finished: SimpleQueue[tuple[Job, Future[object]]] = SimpleQueue()
+        self._futures: set[Future[object]] = set()
+
+    def __enter__(self) -> "_Threads":
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def start(self) -> bool:
+        """Start jobs. Returns True if more jobs wait, also for others of their key."""
+        while self.state.running < self._most and (job := self.state.start()) is not None:
+            future = self._pool.submit(self._handler, job.record)
+            self._futures.add(future)
+            future.add_done_callback(partial(self._put, job))
+        return self.state.jobs.blocked
+
+    def _put(self, job: Job, future: Future[object]) -> None:
+        self._finished.put((job, future))
+
+    def settle(self, timeout_s: float = 0.0) -> None:
+        """Take the outcomes of handlers, waiting for the first."""
+        with suppress(Empty):
+            self._settle(*self._finished.get(timeout=timeout_s) if timeout_s > 0 else self._finished.get_nowait())
+            while True:
+                self._settle(*self._finished.get_nowait())
+        self.state.tick(monotonic())
+
+    def _settle(self, job: Job, future: Future[object]) -> None:
+        self._futures.discard(future)
+        if future.cancelled():
+            self.state.cancelled(job)
+            return
+        error = future.exception()
+        if error is not None and not isinstance(error, Exception):
+            self.state.cancelled(job)
+            raise error
+        self.state.finished(job, error, monotonic())
+
+    def wait_s(self, longest_s: float) -> float:
+        """The time until something is due."""
+        return min(max(self.state.next_at() - monotonic(), 0.001), longest_s)
+
+    def end(self, timeout_s: float) -> None:
+        """Start nothing more, and wait until the running handlers have ended."""
+        until = monotonic() + timeout_s
+        self.state.stop()
+        for future in tuple(self._futures):
+            future.cancel()
+        while not self.state.idle and monotonic() < until:
+            self.settle(WAIT_S)
+        if not self.state.idle:
+            log.warning("%d handlers did not end within %g s", self.state.running, timeout_s)
+
+    def wait_for(self, partitions: Iterable[TopicPartition], timeout_s: float) -> None:
+        """Wait until no handler has records of these partitions."""
+        until = monotonic() + timeout_s
+        while self.state.running_of(partitions) and monotonic() < until:
+            self.settle(WAIT_S)
+
+
+class _ThreadHooks(RunHooks):
+    """Revoked partitions are finished and committed before they go."""
+
+    def __init__(self, jobs: KeyedJobs, work: _Threads, timeout_s: float) -> None:
+        super().__init__(jobs)
+        self._work = work
+        self._timeout_s = timeout_s
+
+    def on_revoked(self, event: Revoked) -> Offsets:
+        """Wait for running handlers, and return the offsets of the records that are done."""
+        self.jobs.close(event.partitions)
+        self._work.wait_for(event.partitions, self._timeout_s)
+        return {**_offsets(self.former.on_revoked(event)), **self.done_of(event.partitions)}
+
+    def on_assigned(self, event: Assigned) -> HookResult:
+        """Call the former hook."""
+        return self.former.on_assigned(event)
+
+    def on_lost(self, event: Lost) -> None:
+        """Forget the partitions."""
+        self.jobs.drop(event.partitions)
+        self.former.on_lost(event)
+
+
+def _offsets(result: Any) -> Offsets:
+    return result or {}

@@ -1,0 +1,211 @@
+"""`run_async`: handlers as tasks of one event loop."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from time import monotonic
+from typing import Any
+
+from kohort.common import KohortError, TopicPartition
+from kohort.common.log_context import logger
+from kohort.coordinator_client.async_consumer import AsyncConsumer
+from kohort.coordinator_client.hooks import Assigned, Lost, Offsets, Revoked
+from kohort.fastpath import Record
+from kohort.network.client_config import shared_settings
+from kohort.producer import AsyncProducer
+from kohort.share_consumer import AsyncShareConsumer
+from kohort.workers.dead_letters import DeadLetters
+from kohort.workers.job import Job
+from kohort.workers.keyed_jobs import KeyedJobs
+from kohort.workers.retry import Retry
+from kohort.workers.run_plan import IDLE_S, WAIT_S, check_arguments
+from kohort.workers.run_state import RunState, RunTotals
+from kohort.workers.turns import KeyedTurn, RunHooks, hooked, turn_of
+
+log = logger("kohort.workers")
+
+AsyncHandler = Callable[[Record], Awaitable[object]]
+
+
+async def run_async(
+    consumer: AsyncShareConsumer | AsyncConsumer,
+    handler: AsyncHandler,
+    *,
+    concurrency: int = 10,
+    retry: Retry = Retry(),  # noqa: B008 -- a frozen value
+    dead_letter: str | None = None,
+    max_held: int = 1000,
+    stop: asyncio.Event | None = None,
+    stop_timeout_s: float = 30.0,
+) -> RunTotals:
+    """As `run`, with up to `concurrency` tasks that await `handler(record)`.
+
+    Handlers that run `stop_timeout_s` seconds after the stop are cancelled. A cancelled `run_async` stops in the same
+    order. SIGTERM stops it where the event loop can handle signals. Raises the errors of `run`.
+    """
+    check_arguments(consumer, concurrency, max_held)
+    turn = await asyncio.to_thread(turn_of, consumer, dead_letter)
+    stop = stop or asyncio.Event()
+    async with AsyncExitStack() as stack:
+        letters: DeadLetters | None = None
+        if dead_letter is not None:
+            producer = await stack.enter_async_context(AsyncProducer(**shared_settings(consumer.config)))
+            letters = DeadLetters(_TaskSender(producer), dead_letter, consumer.config.group or "")
+        work = _Tasks(RunState(turn.jobs, retry, letters, max_held), handler, concurrency)
+        await stack.enter_async_context(_sigterm_sets(stop))
+        if isinstance(turn, KeyedTurn):
+            stack.enter_context(hooked(turn, _TaskHooks(turn.jobs, work, stop_timeout_s)))
+        try:
+            await _take_turns(consumer, turn, work, stop)
+        finally:
+            await work.end(stop_timeout_s)
+            await _finish(consumer, turn)
+    return work.state.totals
+
+
+async def _take_turns(consumer: Any, turn: Any, work: "_Tasks", stop: asyncio.Event) -> None:
+    polled_at = -WAIT_S
+    while not stop.is_set():
+        work.settle()
+        if work.start():
+            await work.news(work.wait_s(WAIT_S))
+            if monotonic() - polled_at < WAIT_S:
+                continue
+            poll_s = 0.0
+        else:
+            poll_s = work.wait_s(WAIT_S if work.state.running else IDLE_S)
+        turn.before_poll()
+        turn.jobs.add(await consumer.poll(poll_s))
+        polled_at = monotonic()
+
+
+async def _finish(consumer: Any, turn: Any) -> None:
+    if (offsets := turn.last_commit()) is not None:
+        try:
+            await consumer.commit(*offsets)
+        except KohortError as error:
+            log.warning("the last commit failed, so its records are handled again: %s", error)
+
+
+class _TaskSender:
+    """A producer whose `send` returns a task that ends with the delivery."""
+
+    def __init__(self, producer: AsyncProducer) -> None:
+        self._producer = producer
+
+    def send(self, topic: str, value: bytes | None, key: bytes | None, *, headers: Any) -> "asyncio.Task[object]":
+        """Begin to send one record."""
+
+        async def sent() -> object:
+            return await (await self._producer.send(topic, value, key, headers=headers))
+
+        return asyncio.create_task(sent())
+
+
+@asynccontextmanager
+async def _sigterm_sets(stop: asyncio.Event) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+    try:
+        loop.add_signal_handler(signal.SIGTERM, stop.set)
+    except (NotImplementedError, RuntimeError, ValueError):  # Windows, or another thread than the main thread
+        yield
+        return
+    try:
+        yield
+    finally:
+        loop.remove_signal_handler(signal.SIGTERM)
+
+
+class _Tasks:
+    """The handlers of a state as tasks."""
+
+    def __init__(self, state: RunState, handler: AsyncHandler, concurrency: int) -> None:
+        self.state = state
+        self._handler = handler
+        self._concurrency = concurrency
+        self._tasks: dict[asyncio.Future[object], Job] = {}
+        self._finished: list[asyncio.Future[object]] = []
+        self._news = asyncio.Event()
+
+    def start(self) -> bool:
+        """Start jobs. Returns True if more jobs wait, also for others of their key."""
+        while self.state.running < self._concurrency and (job := self.state.start()) is not None:
+            task = asyncio.ensure_future(self._handler(job.record))
+            self._tasks[task] = job
+            task.add_done_callback(self._put)
+        return self.state.jobs.blocked
+
+    def _put(self, task: "asyncio.Future[object]") -> None:
+        self._finished.append(task)
+        self._news.set()
+
+    def settle(self) -> None:
+        """Take the outcomes of handlers."""
+        self._news.clear()
+        finished, self._finished = self._finished, []
+        for task in finished:
+            job = self._tasks.pop(task)
+            if task.cancelled():
+                self.state.cancelled(job)
+                continue
+            error = task.exception()
+            assert error is None or isinstance(error, Exception)  # others end the loop itself
+            self.state.finished(job, error, monotonic())
+        self.state.tick(monotonic())
+
+    async def news(self, timeout_s: float) -> None:
+        """Wait until a handler has ended, and take the outcomes."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self._news.wait()
+        self.settle()
+
+    def wait_s(self, longest_s: float) -> float:
+        """The time until something is due."""
+        return min(max(self.state.next_at() - monotonic(), 0.001), longest_s)
+
+    async def end(self, timeout_s: float) -> None:
+        """Start nothing more, and wait until the running handlers have ended. The others are cancelled."""
+        self.state.stop()
+        await self._until(lambda: self.state.idle, timeout_s)
+        for task in self._tasks:
+            task.cancel()
+        await self._until(lambda: not self._tasks, timeout_s)
+
+    async def wait_for(self, partitions: Iterable[TopicPartition], timeout_s: float) -> None:
+        """Wait until no handler has records of these partitions."""
+        await self._until(lambda: not self.state.running_of(partitions), timeout_s)
+
+    async def _until(self, reached: Callable[[], bool], timeout_s: float) -> None:
+        until = monotonic() + timeout_s
+        while not reached() and monotonic() < until:
+            await self.news(WAIT_S)
+
+
+class _TaskHooks(RunHooks):
+    """Revoked partitions are finished and committed before they go."""
+
+    def __init__(self, jobs: KeyedJobs, work: _Tasks, timeout_s: float) -> None:
+        super().__init__(jobs)
+        self._work = work
+        self._timeout_s = timeout_s
+
+    async def on_revoked(self, event: Revoked) -> Offsets:
+        """Wait for running handlers, and return the offsets of the records that are done."""
+        self.jobs.close(event.partitions)
+        await self._work.wait_for(event.partitions, self._timeout_s)
+        return {**(await _awaited(self.former.on_revoked(event)) or {}), **self.done_of(event.partitions)}
+
+    async def on_assigned(self, event: Assigned) -> Offsets:
+        """Call the former hook."""
+        return await _awaited(self.former.on_assigned(event)) or {}
+
+    async def on_lost(self, event: Lost) -> None:
+        """Forget the partitions."""
+        self.jobs.drop(event.partitions)
+        await _awaited(self.former.on_lost(event))
+
+
+async def _awaited(result: Any) -> Any:
+    return await result if isinstance(result, Awaitable) else result

@@ -1,0 +1,70 @@
+"""Arguments of a run, checked, and the parts that are made of them."""
+
+from typing import Final
+
+from kohort.admin import Admin
+from kohort.common import KohortError
+from kohort.coordinator_client.consumer_base import ConsumerBase
+from kohort.network.client_config import shared_settings
+from kohort.network.errors import AuthorizationFailed, ConfigError
+from kohort.share_consumer.consumer_base import ShareConsumerBase
+from kohort.workers.keyed_jobs import KeyedJobs
+from kohort.workers.share_jobs import ShareJobs
+
+AnyConsumer = ConsumerBase | ShareConsumerBase
+
+WAIT_S: Final = 0.05
+"""The longest wait of one poll, and of one look at the handlers, while there is work."""
+IDLE_S: Final = 0.5
+"""The longest wait of a poll without work. A stop takes effect after it."""
+COMMIT_S: Final = 1.0
+DELIVERY_LIMIT: Final = ("share.delivery.count.limit", 5)
+DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
+
+
+def check_arguments(consumer: AnyConsumer, concurrency: int, max_held: int) -> None:
+    """Raises ConfigError for arguments that contradict each other, and ValueError for numbers out of bounds."""
+    if concurrency < 1 or max_held < 1:
+        raise ValueError(f"concurrency and max_held are 1 or more, not {concurrency} and {max_held}")
+    if isinstance(consumer, ConsumerBase) and consumer.config.enable_auto_commit:
+        raise ConfigError(
+            "workers commit by themselves, and automatic commits would pass records that are not done",
+            hint="leave enable_auto_commit out",
+            setting="enable_auto_commit",
+        )
+
+
+def share_jobs(consumer: ShareConsumerBase, dead_letter: str | None) -> ShareJobs:
+    """The jobs of a share consumer, with the delivery limit of its group.
+
+    Raises ConfigError if the group has a dead-letter topic of the broker's (KIP-1191), and UnknownTopic if
+    `dead_letter` does not exist.
+    """
+    group = consumer.config.group
+    name, limit = DELIVERY_LIMIT
+    with Admin(**shared_settings(consumer.config)) as admin:
+        _exists(admin, dead_letter)
+        try:
+            configs = admin.group_configs([group])[group]
+        except AuthorizationFailed:
+            configs = {}
+    if dead_letter is not None and configs.get(DEAD_LETTER_TOPIC):
+        raise ConfigError(
+            f"the group {group} has the dead-letter topic {configs[DEAD_LETTER_TOPIC]} of the broker's (KIP-1191)",
+            hint=f"leave dead_letter out, or unset {DEAD_LETTER_TOPIC}",
+            setting="dead_letter",
+        )
+    return ShareJobs(consumer, int(configs.get(name) or limit))
+
+
+def keyed_jobs(consumer: ConsumerBase, dead_letter: str | None) -> KeyedJobs:
+    """The jobs of a Consumer. Raises UnknownTopic if `dead_letter` does not exist."""
+    if dead_letter is not None:
+        with Admin(**shared_settings(consumer.config)) as admin:
+            _exists(admin, dead_letter)
+    return KeyedJobs()
+
+
+def _exists(admin: Admin, topic: str | None) -> None:
+    if topic is not None and isinstance(found := admin.describe_topics([topic])[topic], KohortError):
+        raise found

@@ -1,0 +1,147 @@
+"""The jobs of a run: started, held for a retry, sent to the dead-letter topic. No clock, no threads, no I/O."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from heapq import heappop, heappush
+from itertools import count
+from math import inf
+from typing import NamedTuple, Protocol
+
+from kohort.common import TopicPartition
+from kohort.common.log_context import logger
+from kohort.workers.job import Job, Jobs
+from kohort.workers.retry import Retry
+
+log = logger("kohort.workers")
+
+
+class RunTotals(NamedTuple):
+    """Attempts of a run by outcome: effects that are done, retries, and records in the dead-letter topic."""
+
+    done: int = 0
+    retries: int = 0
+    dead_letters: int = 0
+
+
+class DeadLetterSender(Protocol):
+    """Sends records to the dead-letter topic."""
+
+    def send(self, job: Job, error: Exception) -> None:
+        """Send one record, without waiting for its outcome."""
+
+    def settled(self) -> Iterator[tuple[Job, Exception, BaseException | None]]:
+        """Each job whose record is settled, the handler's error, and the error of the record or None."""
+
+    @property
+    def waiting(self) -> int:
+        """The number of records without an outcome."""
+
+
+class Held(NamedTuple):
+    """A job that waits until `at` (monotonic s). `error` is the handler's, if the dead letter is to be sent again."""
+
+    at: float
+    serial: int
+    job: Job
+    error: Exception | None
+
+
+class RunState:
+    """The state of a run; see the module."""
+
+    def __init__(self, jobs: Jobs, retry: Retry, dead_letters: DeadLetterSender | None, max_held: int) -> None:
+        self.jobs = jobs
+        self._running: Counter[TopicPartition] = Counter()
+        self.totals = RunTotals()
+        self._retry = retry
+        self._dead_letters = dead_letters
+        self._max_held = max_held
+        self._held: list[Held] = []
+        self._serial = count()
+        self._stopping = False
+
+    def start(self) -> Job | None:
+        """The next job to start, which counts as running; None if there is none."""
+        if self._stopping or (len(self._held) >= self._max_held and not self.jobs.releases):
+            return None
+        job = self.jobs.next()
+        if job is not None:
+            self._running[_place(job)] += 1
+        return job
+
+    def finished(self, job: Job, error: Exception | None, now: float) -> None:
+        """A handler has returned, or has failed."""
+        self._running[_place(job)] -= 1
+        if error is None:
+            self.jobs.done(job)
+            self.totals = self.totals._replace(done=self.totals.done + 1)
+            return
+        log.info("a handler failed on %r, attempt %d: %r", job.record, job.attempt, error)
+        if isinstance(error, self._retry.no_retry) or self._is_last(job.attempt):
+            if self._dead_letters is None:
+                self.jobs.failed(job, error)
+            else:
+                self._dead_letters.send(job, error)
+            return
+        self.totals = self.totals._replace(retries=self.totals.retries + 1)
+        if self._stopping or (self.jobs.releases and len(self._held) >= self._max_held):
+            self.jobs.again(job)
+        else:
+            self._hold(job, None, now)
+
+    def cancelled(self, job: Job) -> None:
+        """A started job was cancelled before its handler ran."""
+        self._running[_place(job)] -= 1
+        self.jobs.put_back(job)
+
+    def tick(self, now: float) -> None:
+        """Handle what is due: retries, and outcomes of dead letters."""
+        while self._held and self._held[0].at <= now:
+            due = heappop(self._held)
+            if due.error is None:
+                self.jobs.again(due.job)
+            elif self._dead_letters is not None:
+                self._dead_letters.send(due.job, due.error)
+        for job, error, failure in self._dead_letters.settled() if self._dead_letters is not None else ():
+            if failure is None:
+                self.jobs.dead(job)
+                self.totals = self.totals._replace(dead_letters=self.totals.dead_letters + 1)
+            else:
+                log.warning("the dead letter of %r failed and is sent again: %r", job.record, failure)
+                self._hold(job, error, now)
+
+    def next_at(self) -> float:
+        """The time (monotonic s) of the next `tick`, as far as it is known."""
+        return self._held[0].at if self._held else inf
+
+    def stop(self) -> None:
+        """Start no more jobs, and give up the delays of retries."""
+        self._stopping = True
+        held, self._held = self._held, []
+        for one in held:
+            self.jobs.put_back(one.job)
+        self.jobs.stop()
+
+    @property
+    def running(self) -> int:
+        """The number of started jobs that have not finished."""
+        return self._running.total()
+
+    def running_of(self, partitions: Iterable[TopicPartition]) -> int:
+        """The number of started jobs with records of these partitions."""
+        return sum(self._running[each] for each in partitions)
+
+    @property
+    def idle(self) -> bool:
+        """True if no handler runs and no dead letter is on its way."""
+        return not self.running and not (self._dead_letters is not None and self._dead_letters.waiting)
+
+    def _is_last(self, attempt: int) -> bool:
+        return attempt >= self._retry.attempts or self.jobs.is_last(attempt)
+
+    def _hold(self, job: Job, error: Exception | None, now: float) -> None:
+        heappush(self._held, Held(now + self._retry.after_s(job.attempt), next(self._serial), job, error))
+
+
+def _place(job: Job) -> TopicPartition:
+    return TopicPartition(job.record.topic, job.record.partition)

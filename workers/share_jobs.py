@@ -1,0 +1,80 @@
+"""Jobs of a share consumer: each record is acknowledged by itself."""
+
+from collections import deque
+from collections.abc import Sequence
+from contextlib import suppress
+
+from kohort.common.log_context import logger
+from kohort.network.errors import IllegalState
+from kohort.share_consumer import ShareRecords
+from kohort.share_consumer.consumer_base import ShareConsumerBase
+from kohort.workers.job import Job
+
+log = logger("kohort.workers")
+
+
+class ShareJobs:
+    """Holds acquired records until their jobs are done; see `Jobs`.
+
+    `delivery_limit`: the deliveries after which the broker archives a record. A record whose lock is lost comes again
+    by itself, so its outcome is dropped.
+    """
+
+    releases = True
+
+    def __init__(self, consumer: ShareConsumerBase, delivery_limit: int) -> None:
+        self._consumer = consumer
+        self._delivery_limit = delivery_limit
+        self._jobs: deque[Job] = deque()
+
+    def add(self, polled: Sequence[ShareRecords]) -> None:
+        """Hold the records of a poll."""
+        for batch in polled:
+            with suppress(IllegalState):  # the lock is lost: the records come again
+                self._consumer.hold(batch)
+                self._jobs.extend(Job(record, batch.delivery_count, None) for record in batch)
+
+    def next(self) -> Job | None:
+        """The oldest record that no handler has."""
+        return self._jobs.popleft() if self._jobs else None
+
+    @property
+    def blocked(self) -> bool:
+        """False: each record may start at once."""
+        return bool(self._jobs)
+
+    def is_last(self, attempt: int) -> bool:
+        """True at the delivery limit of the group."""
+        return attempt >= self._delivery_limit
+
+    def done(self, job: Job) -> None:
+        """Accept the record."""
+        self._acknowledge(job, "accept")
+
+    def again(self, job: Job) -> None:
+        """Release the record."""
+        self._acknowledge(job, "release")
+
+    def dead(self, job: Job) -> None:
+        """Reject the record."""
+        self._acknowledge(job, "reject")
+
+    def failed(self, job: Job, error: Exception) -> None:
+        """Reject the record, with a warning."""
+        log.warning("%r is rejected after attempt %d: %r", job.record, job.attempt, error)
+        self._acknowledge(job, "reject")
+
+    def put_back(self, job: Job) -> None:
+        """Release the record."""
+        self._acknowledge(job, "release")
+
+    def stop(self) -> None:
+        """Release the records that no handler has."""
+        while self._jobs:
+            self.put_back(self._jobs.popleft())
+
+    def _acknowledge(self, job: Job, how: str) -> None:
+        try:
+            self._consumer.acknowledge(job.record, how)
+        except IllegalState:
+            log.info("the lock of %r is lost, so it is delivered again", job.record)

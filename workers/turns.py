@@ -1,0 +1,95 @@
+"""The consumer's side of a run before each poll and at its end, for threads and tasks alike."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from time import monotonic
+
+from kohort.common import TopicPartition
+from kohort.common.log_context import logger
+from kohort.coordinator_client.consumer_base import ConsumerBase
+from kohort.coordinator_client.hooks import Offsets, RebalanceHooks
+from kohort.share_consumer.consumer_base import ShareConsumerBase
+from kohort.workers.keyed_jobs import KeyedJobs
+from kohort.workers.run_plan import COMMIT_S, AnyConsumer, keyed_jobs, share_jobs
+
+log = logger("kohort.workers")
+
+
+class ShareTurn:
+    """The turns of a share consumer. Acknowledgements go with its polls."""
+
+    def __init__(self, consumer: ShareConsumerBase, dead_letter: str | None) -> None:
+        self.jobs = share_jobs(consumer, dead_letter)
+
+    def before_poll(self) -> None:
+        """Nothing is due."""
+
+    def last_commit(self) -> tuple[Offsets, ...]:
+        """A commit without arguments sends all acknowledgements."""
+        return ()
+
+
+class KeyedTurn:
+    """The turns of a Consumer: commits, and pauses of partitions of which enough records are here."""
+
+    def __init__(self, consumer: ConsumerBase, dead_letter: str | None) -> None:
+        self.jobs = keyed_jobs(consumer, dead_letter)
+        self.consumer = consumer
+        self._committed_at = monotonic()
+        self._paused: frozenset[TopicPartition] = frozenset()
+
+    def before_poll(self) -> None:
+        """Commit what is done, at intervals, and pause or resume partitions."""
+        now = monotonic()
+        if now - self._committed_at >= COMMIT_S and (due := self.jobs.due()):
+            self.consumer.commit_async(due, partial(self._on_commit, due))
+            self._committed_at = now
+        assignment = self.consumer.assignment
+        full = self.jobs.full & assignment
+        if full != self._paused:
+            self.consumer.pause(full)
+            self.consumer.resume(assignment - full)
+            self._paused = full
+
+    def last_commit(self) -> tuple[Offsets, ...] | None:
+        """The offsets of the records that are done."""
+        due = self.jobs.due()
+        return (due,) if due else None
+
+    def _on_commit(self, offsets: dict[TopicPartition, int], _stored: object, error: Exception | None) -> None:
+        if error is None:
+            self.jobs.committed(offsets)
+        else:
+            log.info("a commit failed, and is repeated if the partitions stay here: %s", error)
+
+
+def turn_of(consumer: AnyConsumer, dead_letter: str | None) -> ShareTurn | KeyedTurn:
+    """The turns of a consumer of either kind."""
+    if isinstance(consumer, ShareConsumerBase):
+        return ShareTurn(consumer, dead_letter)
+    return KeyedTurn(consumer, dead_letter)
+
+
+class RunHooks(RebalanceHooks):
+    """Hooks of a run, which call those of the subscription too."""
+
+    def __init__(self, jobs: KeyedJobs) -> None:
+        self.jobs = jobs
+        self.former = RebalanceHooks()
+
+    def done_of(self, partitions: frozenset[TopicPartition]) -> Offsets:
+        """The offsets to commit of partitions that are revoked, which are dropped."""
+        due = {each: offset for each, offset in self.jobs.due().items() if each in partitions}
+        self.jobs.drop(partitions)
+        return due
+
+
+@contextmanager
+def hooked(turn: KeyedTurn, hooks: RunHooks) -> Iterator[None]:
+    """Have the consumer call the hooks of a run, which call the former ones."""
+    hooks.former = turn.consumer.replace_hooks(hooks)
+    try:
+        yield
+    finally:
+        turn.consumer.replace_hooks(hooks.former)
