@@ -348,7 +348,7 @@ class RegionMember:
         if self._state in READING and self._phase is RegionPhase.OPEN and self._generation != NO_GENERATION:
             due_at = -inf if self._must_wait() else self._checkpoint_due_at
             asks.append(max(due_at, self._begin_not_before))
-        if self._phase is RegionPhase.WRITING:
+        if self._phase in (RegionPhase.DRAINED, RegionPhase.WRITING):
             asks.append(-inf)
         times = [max(min(asks), self._ask_not_before)]
         if self._phase is not RegionPhase.OPEN:
