@@ -212,7 +212,7 @@ class World:
         self.settings: RegionSettings = RegionSettings(
             trigger=trigger,
             commit_point=self.commit_point,  # type: ignore[arg-type]
-            max_poll_records=self.chance.choice([1, 10]),
+            max_poll_records=self.chance.choice([3, 10]),
             drain_timeout_s=8.0,
             reset_timeout_s=6.0,
             checkpoint_timeout_s=3.0,
