@@ -272,7 +272,7 @@ class ConsistentRegion:
         return {
             **self._member.metrics,
             **self._states.metrics(),
-            "records_lag": sum(lag.values()) + self._member.queued,
+            "records_lag": sum(lag.values()) + self._member.unhandled,
             "checkpoint_age_ms": -1 if completed_at is None else round((time.monotonic() - completed_at) * 1000),
         }
 

@@ -225,6 +225,12 @@ class RegionMember:
         return len(self._queue) + len(self._drained)
 
     @property
+    def unhandled(self) -> int:
+        """As `queued`, with the records under a permit."""
+        permit = self._permit
+        return self.queued + (0 if permit is None else len(permit))
+
+    @property
     def witness(self) -> Witness:
         """The evidence that a commit of this member leaves."""
         return Witness(self._past.lineage, self._base or 0)

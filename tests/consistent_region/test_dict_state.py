@@ -150,6 +150,13 @@ def test_a_value_that_is_changed_in_place_is_an_error(when: str) -> None:
         state.cut()
 
 
+def test_a_value_that_is_replaced_by_an_equal_one_of_another_type_is_written() -> None:
+    state, store = full(), Store()
+    store.checkpoint(state)
+    state["k1"] = True
+    assert store.checkpoint(state)["k1"] is True
+
+
 def test_values_that_are_replaced_are_no_error() -> None:
     state, store = DictState({f"k{number}": [number] for number in range(10)}), Store()
     for _ in range(3):

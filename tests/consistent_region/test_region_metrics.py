@@ -117,8 +117,11 @@ def test_lag_and_age_are_figures_of_a_running_region() -> None:
 
         thread = threading.Thread(target=run)
         thread.start()
-        go_on.set()
         until = time.monotonic() + 20
+        while region.metrics()["records_lag"] != 50:  # they are polled, and under the handler's permit
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        go_on.set()
         while region.metrics()["checkpoint_age_ms"] < 0 or region.metrics()["records_lag"] > 0:
             assert time.monotonic() < until
             time.sleep(0.02)
