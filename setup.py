@@ -56,10 +56,10 @@ if REPOSITORY:  # an index resolves no relative links
     README = re.sub(r"\]\((?!https?:|#)", f"]({REPOSITORY}/blob/HEAD/", README)
 
 EXTRAS = {
-    "arrow": ["pyarrow>=16.1"],
+    "arrow": ["pyarrow>=19"],
     "fast": ["isal>=1.6", "zstandard>=0.22"],  # gzip and zstd; without them cramjam does both, more slowly
-    "spark": ["pyspark>=4.0,<5", "pyarrow>=16.1"],
-    "postgres": ["psycopg[binary]>=3.2.1"],
+    "spark": ["pyspark>=4.0,<5", "pyarrow>=19"],
+    "postgres": ["psycopg[binary]>=3.2.13"],
     "prometheus": ["prometheus_client>=0.20"],
     "opentelemetry": ["opentelemetry-api>=1.24", "opentelemetry-proto>=1.24"],  # -proto: what brokers ask for (KIP-714)
     "msk": ["aws-msk-iam-sasl-signer-python>=1.0.1"],  # tokens of IAM for Amazon MSK; 1.0.0 installs a package `tests`

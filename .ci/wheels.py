@@ -106,13 +106,14 @@ def try_out(python: str, wheel: Path, scratch: Path) -> None:
 
 def demo(kohort: Path, scratch: Path, env: Mapping[str, str]) -> None:
     """Run `kohort demo --bootstrap` on a broker that `kohort broker` starts and stops."""
-    broker, port = (kohort, "broker"), str(free_port())
-    run(*broker, "start", "--name", scratch.name, "--port", port, env=env, cwd=scratch)
+    broker, port = (kohort, "broker"), free_port()
+    name = f"wheels-{port}"  # another run may have a broker, too
+    run(*broker, "start", "--name", name, "--port", port, env=env, cwd=scratch)
     try:
         small = ("--records", DEMO_RECORDS, "--folder", scratch / "demo")
         run(kohort, "demo", "--bootstrap", f"127.0.0.1:{port}", *small, env=env, cwd=scratch)
     finally:
-        run(*broker, "stop", "--name", scratch.name, env=env, cwd=scratch)
+        run(*broker, "stop", "--name", name, env=env, cwd=scratch)
 
 
 def free_port() -> int:

@@ -14,12 +14,13 @@ from kohort.conformance import (
     offset_commit,
     offset_fetch,
     offset_retention,
-    share_groups,
     static_membership,
     sync_group,
     txn_offset_commit,
 )
 from kohort.conformance.check import Check, Section
+from kohort.conformance.share import share_group_members, share_group_offsets, share_groups, share_records
+from kohort.conformance.streams import streams_groups
 
 SECTIONS: tuple[Section, ...] = (
     apiversions.SECTION,
@@ -39,6 +40,10 @@ SECTIONS: tuple[Section, ...] = (
     txn_offset_commit.SECTION,
     kip848.SECTION,
     share_groups.SECTION,
+    share_group_members.SECTION,
+    share_records.SECTION,
+    share_group_offsets.SECTION,
+    streams_groups.SECTION,
     malformed.SECTION,
     coordinator_restart.FAILOVER_SECTION,
 )

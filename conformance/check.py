@@ -38,6 +38,7 @@ class Need(Enum):
     CONSUMER = "the consumer group protocol of KIP-848, switched on"
     NO_CONSUMER = "the consumer group protocol of KIP-848, supported and switched off"
     SHARE = "share groups (KIP-932), switched on"
+    STREAMS = "streams groups (KIP-1071), switched on"
     TRACES = "permission to leave a group that the broker cannot delete (--leave-traces)"
     STRANGER = "a user without rights (--stranger NAME:PASSWORD)"
     OPERATOR = "commands that stop and start brokers (--stop-command and --start-command, or --start)"

@@ -285,6 +285,8 @@ def _missing(target: BrokerUnderTest, check: Check) -> str:
         return "the consumer group protocol (KIP-848) is switched on"
     if Need.SHARE in check.needs and not target.share_groups:
         return "share groups (KIP-932) are not supported, or are switched off"
+    if Need.STREAMS in check.needs and not target.streams_groups:
+        return "streams groups (KIP-1071) are not supported, or are switched off"
     if Need.STRANGER in check.needs and target.stranger is None:
         return "requires a user without rights (--stranger NAME:PASSWORD)"
     if Need.OPERATOR in check.needs and target.operator is None:

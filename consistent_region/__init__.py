@@ -5,6 +5,7 @@
 
 from typing import TYPE_CHECKING
 
+from kohort.consistent_region.dict_state import DictState as DictState
 from kohort.consistent_region.effects import DueEffects as DueEffects
 from kohort.consistent_region.effects import SinkPlace as SinkPlace
 from kohort.consistent_region.effects import TaskTerm as TaskTerm
@@ -13,7 +14,6 @@ from kohort.consistent_region.file_state import FileState as FileState
 from kohort.consistent_region.region import ConsistentRegion as ConsistentRegion
 from kohort.consistent_region.sql_sink import SqlSink as SqlSink
 from kohort.consistent_region.start_positions import StartPosition as StartPosition
-from kohort.consistent_region.state import DictState as DictState
 from kohort.consistent_region.state import SqliteState as SqliteState
 from kohort.consistent_region.state import StateHandle as StateHandle
 from kohort.consistent_region.store import MemoryStore as MemoryStore

@@ -5,7 +5,7 @@ of a member does not stop the region. Transactions run one at a time.
 """
 
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,7 +20,7 @@ from kohort.consistent_region.errors import (
     NotRegisteredError,
     ResetFailedError,
 )
-from kohort.consistent_region.manifest import Manifest, StateReference, TaskSnapshot, TaskState, decode, encode
+from kohort.consistent_region.manifest import Block, Manifest, StateReference, TaskSnapshot, TaskState, decode, encode
 from kohort.consistent_region.offsets import Positions, SeekMap
 from kohort.consistent_region.region_record import RegionRecord, decode_record, encode_record
 from kohort.consistent_region.settings import CHECKPOINT_TIMEOUT_S, check_positive
@@ -209,8 +209,7 @@ class RegionCoordinator:
             record = self._known(books)
             handed = handing.hand_over(record, ticket, epoch, base, named)
             if handed is not None:
-                for one in named:
-                    books.put(Key("state", self.group, one.state.digest), cuts[one.task].state)
+                self._put_states(books, cuts.values(), books.names("state", self.group))
             record = coordinator_rules.report(handed or record, ticket, coordinator_rules.NO_GENERATION, left)
             record = self._keep(books, record, ticket)
             return self._view(record), handed is not None
@@ -261,16 +260,25 @@ class RegionCoordinator:
                 self._keep(books, coordinator_rules.failed(record, str(error), self.max_consecutive_resets))
                 problem = error
             else:
-                stored = self._digests(books, record)
-                for one in named:
-                    if one.state.digest not in stored:  # else it did not change since the newest checkpoint
-                        books.put(Key("state", self.group, one.state.digest), cuts[one.task].state)
+                self._put_states(books, cuts.values(), books.names("state", self.group))
                 if manifest is not None:
                     books.put(Key("manifest", self.group, _number(manifest.sequence)), encode(manifest))
                     record = self._retire(books, record, self._retirable(record))
                 record = self._keep(books, record, ticket)
                 return self._view(record)
         raise problem
+
+    def put_block(self, ticket: CheckpointTicket, block: Block) -> None:
+        """Store a block of a snapshot before its contribution. Raises FencedError."""
+        with self.store.transaction() as books:
+            self._keep(books, self._stored(books), ticket)
+            assert block.data is not None
+            books.put(Key("state", self.group, block.reference.digest), block.data)
+
+    def load(self, snapshot: TaskSnapshot) -> TaskState:
+        """Return a task's cut of a checkpoint, with its blocks. Raises ResetFailedError, CorruptManifest."""
+        with self.store.read() as books:
+            return self._cut(books, snapshot)
 
     def checkpoints(self) -> tuple[int, ...]:
         """Those that can be gone back to, oldest first."""
@@ -296,7 +304,7 @@ class RegionCoordinator:
             coordinator_rules.check_known_sequence(self._stored(books), sequence)
             manifest = self._manifest(books, sequence)
             for cut in manifest.tasks:
-                self._state(books, cut.state)
+                self._cut(books, cut)
             return manifest
 
     def state(self, reference: StateReference) -> bytes:
@@ -324,7 +332,7 @@ class RegionCoordinator:
             record, gone = coordinator_rules.rewound(self._known(books), sequence)
             if sequence:
                 for cut in self._manifest(books, sequence).tasks:
-                    self._state(books, cut.state)
+                    self._cut(books, cut)
             for one in gone:
                 books.delete(Key("manifest", self.group, _number(one)))
             self._forget_states(books, record)
@@ -435,24 +443,29 @@ class RegionCoordinator:
             cut = handed.get(task) or cuts.get(task)
             initial = {one: record.initial[one] for one in partitions if one in record.initial}
             places = SeekMap(cut.offsets if cut else None, initial).starts(partitions)
-            state = None if cut is None else TaskState(cut.offsets, self._state(books, cut.state), cut.version)
+            state = None if cut is None else self._cut(books, cut)
             starts[task] = TaskStart(places, state, None if task in handed else record.newest)
         return starts
-
-    def _digests(self, books: StoreTransaction, record: RegionRecord) -> frozenset[str]:
-        """The states of the newest checkpoint."""
-        if record.newest is None:
-            return frozenset()
-        try:
-            return frozenset(cut.state.digest for cut in self._manifest(books, record.newest).tasks)
-        except ResetFailedError:
-            return frozenset()  # a damaged manifest is no reason not to write a sound one
 
     def _manifest(self, books: StoreTransaction, sequence: int) -> Manifest:
         data = books.get(Key("manifest", self.group, _number(sequence)))
         if data is None:
             raise ResetFailedError("the checkpoint's manifest is gone", sequence=sequence, region=self.region)
         return decode(data, region=self.region, group=self.group, sequence=sequence)
+
+    def _put_states(self, books: StoreTransaction, cuts: Iterable[TaskState], stored: Collection[str]) -> None:
+        """Write what the store lacks. Raises ResetFailedError if it lacks a block that it had."""
+        for cut in cuts:
+            for reference, data in (Block.of(cut.state), *cut.blocks):
+                if reference.digest in stored:
+                    continue
+                if data is None:
+                    raise ResetFailedError("a block of the snapshot is gone from the store", digest=reference.digest)
+                books.put(Key("state", self.group, reference.digest), data)
+
+    def _cut(self, books: StoreTransaction, cut: TaskSnapshot) -> TaskState:
+        blocks = tuple(Block(one, self._state(books, one)) for one in cut.blocks)
+        return TaskState(cut.offsets, self._state(books, cut.state), cut.version, blocks)
 
     def _state(self, books: StoreTransaction, reference: StateReference) -> bytes:
         state = books.get(Key("state", self.group, reference.digest))

@@ -375,7 +375,7 @@ def check_known_sequence(record: RegionRecord, sequence: int) -> None:
 def in_use(manifests: Iterable[Manifest], record: RegionRecord) -> frozenset[str]:
     """Digests of the states that a checkpoint, the one under way, or the next owner of a task still needs."""
     cuts = [*(cut for one in manifests for cut in one.tasks), *record.tasks, *record.handed.values()]
-    return frozenset(cut.state.digest for cut in cuts)
+    return frozenset(one.digest for cut in cuts for one in cut.references)
 
 
 def _known(record: RegionRecord, ticket: CheckpointTicket) -> MemberRecord:

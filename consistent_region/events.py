@@ -173,7 +173,9 @@ class Contributed:
 
 @dataclass(frozen=True, slots=True)
 class Dispossessed:
-    """Contribute was refused: another member has started a task of this one."""
+    """Contribute was refused, for a `reason` that makes the member's states void."""
+
+    reason: str
 
 
 @dataclass(frozen=True, slots=True)

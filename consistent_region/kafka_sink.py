@@ -10,7 +10,6 @@ from kohort.common.log_context import logger
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
 from kohort.consistent_region.errors import ConfigurationError, RegionError, ResetFailedError
-from kohort.consistent_region.refusals import refused_alone, refused_record
 from kohort.consistent_region.tasks import TaskId
 from kohort.consistent_region.witness import NO_COMMIT, Witness
 from kohort.coordinator_client import SETTINGS, Consumer, OffsetAndMetadata
@@ -18,12 +17,15 @@ from kohort.network.errors import CommitFailed
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.producer import Delivery, Producer, RecordTooLarge, TransactionAborted
 from kohort.producer.producer_config import ProducerConfig
+from kohort.protocol.errors import BrokerError, ErrorCode
 
 log = logger("kohort.region")
 
 _LENGTH: Final = struct.Struct(">i")
 _PLACE: Final = struct.Struct(">iq")
 ABSENT: Final = -1
+_ALONE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE})
+_OF_RECORDS: Final = _ALONE | {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP}
 Headers = Sequence[tuple[str, bytes | None]]
 
 
@@ -156,7 +158,7 @@ class KafkaSink:
         refused: dict[int, KohortError] = {}
         suspects: set[int] = set()
         while found := self._written(due, at, refused, suspects):
-            alone = {place: error for place, error in found.items() if len(found) == 1 or refused_alone(error)}
+            alone = {place: error for place, error in found.items() if len(found) == 1 or _refused_alone(error)}
             if self._dead_letter_topic is None or alone.keys() & refused.keys():
                 raise self._failed(next(iter(found.values())), due.task, at)
             refused |= alone
@@ -184,7 +186,7 @@ class KafkaSink:
             return {len(deliveries): error}
         except TransactionAborted as error:
             errors = {place: one.exception(0.0) for place, one in deliveries.items() if one.done()}
-            found = {place: one for place, one in errors.items() if one is not None and refused_record(one)}
+            found = {place: one for place, one in errors.items() if one is not None and _refused_record(one)}
             if not found:
                 raise self._failed(error.__cause__ or error, due.task, at) from error
             return found
@@ -241,7 +243,7 @@ class KafkaSink:
         """The error of a transaction, with its cause in the text."""
         return RegionError(
             f"the sink's records were not written: {cause}",
-            hint="dead_letter_topic= puts such records aside and goes on" if refused_record(cause) else None,
+            hint="dead_letter_topic= puts such records aside and goes on" if _refused_record(cause) else None,
             topic=self._topic,
             task=str(task),
             sequence=at.sequence,
@@ -300,3 +302,13 @@ def _bytes(text: bytes | None) -> bytes:
 
 def _known(number: int) -> int | None:
     return None if number == ABSENT else number
+
+
+def _refused_record(error: BaseException | None) -> bool:
+    """True if a record, or one of its batch, is what the broker refuses."""
+    return isinstance(error, RecordTooLarge) or (isinstance(error, BrokerError) and error.code in _OF_RECORDS)
+
+
+def _refused_alone(error: KohortError) -> bool:
+    """True if the error is of this record, and not of any other in its batch."""
+    return not isinstance(error, BrokerError) or error.code in _ALONE

@@ -44,30 +44,51 @@ class StateReference(NamedTuple):
         return cls(hashlib.sha256(state).hexdigest(), len(state))
 
 
+class Block(NamedTuple):
+    """A part of a snapshot that is stored by itself. `data` is None if the store has the block already."""
+
+    reference: StateReference
+    data: bytes | None
+
+    @classmethod
+    def of(cls, data: bytes) -> "Block":
+        """A block that is not stored yet."""
+        return cls(StateReference.of(data), data)
+
+
 class TaskState(NamedTuple):
     """One cut of a task: its snapshot, and for each of its partitions the offset behind the last record in it.
 
-    `version`: the version of the state's form.
+    `version`: the version of the state's form. `blocks`: the parts of a state that is written in blocks.
     """
 
     offsets: Positions
     state: bytes
     version: int = 1
+    blocks: tuple[Block, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
-    """A cut of a task as a checkpoint names it. `member`: the label of the process that contributed it."""
+    """A cut of a task as a checkpoint names it. `member`: the label of the process that contributed it. `blocks`: the
+    parts of a state that is written in blocks, in order."""
 
     task: TaskId
     member: str
     offsets: Positions
     state: StateReference
     version: int = 1
+    blocks: tuple[StateReference, ...] = ()
 
     @classmethod
     def of(cls, task: TaskId, member: str, cut: TaskState) -> "TaskSnapshot":
-        return cls(task, member, cut.offsets, StateReference.of(cut.state), cut.version)
+        blocks = tuple(one.reference for one in cut.blocks)
+        return cls(task, member, cut.offsets, StateReference.of(cut.state), cut.version, blocks)
+
+    @property
+    def references(self) -> tuple[StateReference, ...]:
+        """All that the store must have for this cut."""
+        return (self.state, *self.blocks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +267,9 @@ def plain_snapshots(tasks: Iterable[TaskSnapshot]) -> dict[str, dict[str, Any]]:
         str(one.task): {
             "by": one.member,
             "offsets": plain_positions(one.offsets),
-            "state": {"bytes": one.state.length_bytes, "sha256": one.state.digest},
+            "state": _plain(one.state),
             "version": one.version,
+            **({"blocks": [_plain(block) for block in one.blocks]} if one.blocks else {}),
         }
         for one in tasks
     }
@@ -260,11 +282,20 @@ def read_snapshots(value: Mapping[str, Any]) -> tuple[TaskSnapshot, ...]:
             task=TaskId.parsed(text_of(task)),
             member=text_of(one["by"]),
             offsets=MappingProxyType(read_positions(one["offsets"])),
-            state=StateReference(digest_of(one["state"]["sha256"]), whole(one["state"]["bytes"])),
+            state=_reference(one["state"]),
             version=whole(one["version"]),
+            blocks=tuple(map(_reference, one.get("blocks", ()))),
         )
         for task, one in value.items()
     )
+
+
+def _plain(reference: StateReference) -> dict[str, Any]:
+    return {"bytes": reference.length_bytes, "sha256": reference.digest}
+
+
+def _reference(value: Mapping[str, Any]) -> StateReference:
+    return StateReference(digest_of(value["sha256"]), whole(value["bytes"]))
 
 
 def _manifest(value: Mapping[str, Any]) -> Manifest:

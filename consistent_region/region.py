@@ -12,6 +12,7 @@ from typing import Any, Literal
 from kohort.common.log_context import logger
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.coordinator import KEPT_CHECKPOINTS, LEASE_S, MAX_CONSECUTIVE_RESETS, RegionCoordinator
+from kohort.consistent_region.dict_state import DictState
 from kohort.consistent_region.effects import SinkPlace, TransactionalSink
 from kohort.consistent_region.errors import ConfigurationError, UnsupportedError
 from kohort.consistent_region.file_state import FileState
@@ -30,7 +31,7 @@ from kohort.consistent_region.settings import (
     check_positive,
 )
 from kohort.consistent_region.start_positions import StartPosition
-from kohort.consistent_region.state import DictState, StateHandle
+from kohort.consistent_region.state import StateHandle
 from kohort.consistent_region.states import RegionState
 from kohort.consistent_region.store import Store
 from kohort.consistent_region.task_states import MakeState, Migrate, TaskStates
@@ -265,8 +266,15 @@ class ConsistentRegion:
         return self._member.state
 
     def metrics(self) -> Mapping[str, int]:
-        """Counters (`..._total`) and gauges of this member."""
-        return dict(self._member.metrics)
+        """Counters (`..._total`) and gauges of this member, from any thread. docs/region.md has a table of them."""
+        consumer, completed_at = self._consumer, self._member.completed_at
+        lag = {} if consumer is None else consumer.metrics().records_lag
+        return {
+            **self._member.metrics,
+            **self._states.metrics(),
+            "records_lag": sum(lag.values()) + self._member.unhandled,
+            "checkpoint_age_ms": -1 if completed_at is None else round((time.monotonic() - completed_at) * 1000),
+        }
 
     def timeline(self) -> tuple[HistoryEntry, ...]:
         """The history of this member, newest last: states, partitions, resets, checkpoints. From any thread."""

@@ -25,6 +25,7 @@ from kohort.consistent_region.errors import (
     InconsistentCheckpointError,
     NotRegisteredError,
     RegionError,
+    ResetFailedError,
     TaskTaken,
     TopicRecreatedError,
     TruncationError,
@@ -49,6 +50,7 @@ log = logger("kohort.region")
 
 THROTTLE_S = 0.1
 MEMORY_LOOK_S = 1.0
+WRITE_S, WRITE_S_MAX = 0.01, 0.1
 RECORDS_A_TURN = 10_000
 HAND_OVER_ATTEMPTS = 3
 ALL_TOGETHER = TaskMap()
@@ -125,6 +127,7 @@ class RegionDriver(RebalanceHooks):
         self._memory_low = memory_low
         self._memory_was_low = False
         self._memory_look_at = -inf
+        self._wrote_at = inf
 
     # --- turns
 
@@ -387,14 +390,26 @@ class RegionDriver(RebalanceHooks):
         return ev.WentBack(back.view, starts)
 
     def _write(self) -> None:
-        """Write the snapshots of the cut."""
-        self._step(ev.SnapshotsWritten())
+        """Write a part of the cut's snapshots, in at least a third of the time."""
+        begun_at = self.clock()
+        spent_s = min(max((begun_at - self._wrote_at) / 2, WRITE_S), WRITE_S_MAX)
+        try:
+            written = self.states.write(lambda: self.clock() >= begun_at + spent_s)
+            self.states.store(lambda block: self.coordinator.put_block(self._ticket, block))
+        except (CoordinatorUnavailable, NotRegisteredError) as error:
+            log.warning("a block of a snapshot: %s", error)  # the contribution writes it
+        except KohortError as error:
+            self._step(ev.Broke(error))
+            return
+        self._wrote_at = self.clock()
+        if written:
+            self._step(ev.SnapshotsWritten())
 
     def _contribute(self, barrier: Barrier) -> ev.Event:
         try:
             return ev.Contributed(self.coordinator.contribute(self._ticket, barrier, self.states.contribution()))
-        except TaskTaken:
-            return ev.Dispossessed()
+        except (TaskTaken, ResetFailedError) as error:
+            return ev.Dispossessed(error.message)
         except BarrierOver:
             return ev.Looked(self._look())
         except InconsistentCheckpointError as error:

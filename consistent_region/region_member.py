@@ -122,7 +122,8 @@ NO_GENERATION: Final = -1
 class RegionMember:
     """The machine. `name`: the label of this process. States belong to tasks, and the next process has another name.
 
-    `checkpoint_requested`: by `make_consistent`, until that checkpoint is over.
+    `checkpoint_requested`: by `make_consistent`, until that checkpoint is over. `completed_at`: the time of the last
+    checkpoint with this member's states.
 
     Raises `IllegalTransition` (a defect of kohort) but no other error. Other errors are in `Ready.fatal`.
     """
@@ -141,6 +142,7 @@ class RegionMember:
         self._relaunched = False
         self._past = NO_PAST
         self._newest_seen = 0
+        self.completed_at: float | None = None
 
         self._queue = RecordQueue()
         self._drained = RecordQueue()
@@ -221,6 +223,12 @@ class RegionMember:
     def queued(self) -> int:
         """The number of records that wait for the handler."""
         return len(self._queue) + len(self._drained)
+
+    @property
+    def unhandled(self) -> int:
+        """As `queued`, with the records under a permit."""
+        permit = self._permit
+        return self.queued + (0 if permit is None else len(permit))
 
     @property
     def witness(self) -> Witness:
@@ -346,7 +354,7 @@ class RegionMember:
         if self._state in READING and self._phase is RegionPhase.OPEN and self._generation != NO_GENERATION:
             due_at = -inf if self._must_wait() else self._checkpoint_due_at
             asks.append(max(due_at, self._begin_not_before))
-        if self._phase is RegionPhase.WRITING:
+        if self._phase in (RegionPhase.DRAINED, RegionPhase.WRITING):
             asks.append(-inf)
         times = [max(min(asks), self._ask_not_before)]
         if self._phase is not RegionPhase.OPEN:
@@ -472,9 +480,9 @@ class RegionMember:
             self._go_phase(Step.CONTRIBUTED)
         self._saw(event.view)
 
-    def _on_dispossessed(self, _event: ev.Dispossessed) -> None:
+    def _on_dispossessed(self, event: ev.Dispossessed) -> None:
         self._answered()
-        self._void("another member has started a task of this one", forced=True)
+        self._void(event.reason, forced=True)
 
     def _on_coordinator_failed(self, event: ev.CoordinatorFailed) -> None:
         self._ask_failures += 1
@@ -584,6 +592,7 @@ class RegionMember:
 
     def _completed(self, sequence: int) -> None:
         self._base = sequence
+        self.completed_at = self._now
         self._measured("checkpoint")
         self.metrics["checkpoints_total"] += 1
         if self.settings.commit_point == "checkpoint_complete":

@@ -1,11 +1,10 @@
 """State that a region keeps consistent: it can be snapshotted, restored, and reset to its initial state."""
 
 import sqlite3
-from collections.abc import Iterator
-from typing import Any, Final, Protocol, runtime_checkable
+from typing import Final, Protocol, runtime_checkable
 
 from kohort.common.foreign_text import parsed_json
-from kohort.consistent_region.errors import ConfigurationError, ResetFailedError
+from kohort.consistent_region.errors import ResetFailedError
 from kohort.consistent_region.manifest import canonical, plain_positions, read_positions
 from kohort.consistent_region.offsets import Positions
 
@@ -37,50 +36,6 @@ class CheckpointListener(Protocol):
 
     def completed(self) -> None:
         """The checkpoint with the last snapshot is complete."""
-
-
-class DictState(dict[str, Any]):
-    """A dict with text keys and values that JSON can hold. Its snapshots can be read by people. A tuple comes back as a
-    list.
-
-    `snapshot` raises ConfigurationError for anything else: a state that cannot be restored is found at once.
-    """
-
-    def snapshot(self, offsets: Positions) -> bytes:
-        """The dict as JSON. Raises ConfigurationError for a key that is no text, or a value that JSON cannot hold."""
-        try:
-            data = canonical(self)
-            # JSON writes a number that is a key as text, so that 5 and "5" would be two keys after a restore.
-            wrong = [] if parsed_json(data) == self else list(_no_text(self))
-        except (TypeError, ValueError) as problem:
-            raise ConfigurationError(f"a DictState holds what JSON can: {problem}") from problem
-        if wrong:
-            raise ConfigurationError("a DictState's keys are text, at every depth", key=repr(wrong[0]))
-        return data
-
-    def restore(self, snapshot: bytes, offsets: Positions) -> None:
-        """Replace the contents by those of a snapshot. Raises ResetFailedError if it is no JSON object."""
-        try:
-            value = parsed_json(snapshot)
-        except ValueError as problem:
-            raise ResetFailedError(f"the snapshot is none of a DictState: {problem}") from problem
-        if not isinstance(value, dict):
-            raise ResetFailedError("the snapshot is none of a DictState: it is no dict", found=type(value).__name__)
-        self.clear()
-        self.update(value)
-
-    def reset_initial(self) -> None:
-        """Remove all keys."""
-        self.clear()
-
-
-def _no_text(value: object) -> Iterator[object]:
-    """Keys that are no text, at any depth."""
-    if isinstance(value, dict):
-        yield from (key for key in value if not isinstance(key, str))
-    within = value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ()
-    for one in within:
-        yield from _no_text(one)
 
 
 _OFFSETS: Final = "CREATE TABLE kohort_offsets (positions TEXT NOT NULL)"

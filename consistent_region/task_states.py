@@ -1,13 +1,14 @@
 """The states of a member's tasks, and the effects that its sinks collected for each of them."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from kohort.common.log_context import logger
 from kohort.consistent_region.coordinator import TaskStart
 from kohort.consistent_region.effects import DueEffects, Parts, SinkPlace, TaskTerm, TransactionalSink, packed, unpacked
-from kohort.consistent_region.errors import ConfigurationError, StateVersionError
-from kohort.consistent_region.manifest import TaskState
+from kohort.consistent_region.errors import ConfigurationError, ResetFailedError, StateVersionError
+from kohort.consistent_region.incremental import IncrementalState, StateCut
+from kohort.consistent_region.manifest import Block, TaskState
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.state import CheckpointListener, StateHandle
 from kohort.consistent_region.tasks import TaskId
@@ -17,6 +18,47 @@ log = logger("kohort.region")
 
 MakeState = Callable[[TaskId], StateHandle]
 Migrate = Callable[[int, StateHandle], object]
+
+
+@dataclass(slots=True)
+class TaskCut:
+    """A task at one moment. `blocks` are written afterwards; None if `snapshot` is all of its state."""
+
+    offsets: Positions
+    snapshot: bytes
+    version: int
+    parts: Parts
+    blocks: StateCut | None
+    _is_written: bool = False
+
+    def write(self, enough: Callable[[], bool]) -> bool:
+        if self.blocks is not None and not self._is_written:
+            self._is_written = self.blocks.write(enough)
+            return self._is_written
+        return True
+
+    def store(self, put: Callable[[Block], object]) -> None:
+        if self.blocks is None:
+            return
+        for place, one in enumerate(self.blocks.blocks):
+            if one.data is not None:
+                put(one)
+                self.blocks.blocks[place] = one._replace(data=None)
+
+    def completed(self) -> None:
+        if self.blocks is not None:
+            self.blocks.completed()
+
+    @property
+    def size_bytes(self) -> int:
+        """The size of the state without its effects."""
+        blocks = () if self.blocks is None else self.blocks.blocks
+        return len(self.snapshot) + sum(one.reference.length_bytes for one in blocks)
+
+    @property
+    def contribution(self) -> TaskState:
+        blocks = () if self.blocks is None else tuple(self.blocks.blocks)
+        return TaskState(self.offsets, packed(self.snapshot, self.parts), self.version, blocks)
 
 
 class TaskStates:
@@ -43,7 +85,20 @@ class TaskStates:
         self._given_up = given.keys() - self._sinks.keys()
         self._selected: TaskId | None = None
         self._carried: dict[TaskId, Parts] = {}  # in a cut, and in no complete checkpoint yet
-        self._cuts: dict[TaskId, tuple[TaskState, Parts]] = {}
+        self._cuts: dict[TaskId, TaskCut] = {}
+        self._snapshot_bytes: dict[TaskId, int] = {}
+        self._started_total = 0
+
+    def metrics(self) -> dict[str, int]:
+        """Figures of tasks, states and effects. From any thread."""
+        parts = [segments for one in list(self._carried.values()) for segments in list(one.values())]
+        return {
+            "tasks": len(self.states),
+            "tasks_started_total": self._started_total,
+            "state_bytes": sum(list(self._snapshot_bytes.values())),
+            "effects_owed_bytes": sum(len(one) for segments in parts for one in segments),
+            "effects_refused_total": sum(getattr(sink, "refused_total", 0) for sink in self._sinks.values()),
+        }
 
     def open(self, place: SinkPlace) -> None:
         for name, sink in self._sinks.items():
@@ -72,6 +127,7 @@ class TaskStates:
         """Start tasks at the cuts of a checkpoint, or of their last owner. Commits the effects that are due."""
         due: dict[str, list[DueEffects]] = {name: [] for name in self._sinks}
         sequence = 0
+        self._started_total += len(starts)
         for task, start in starts.items():
             self._forget(task)
             if start.cut is None:
@@ -92,31 +148,47 @@ class TaskStates:
         """Drop the states and effects of all other tasks."""
         for task in self.states.keys() - set(tasks):
             self._forget(task)
+            self._snapshot_bytes.pop(task, None)
             del self.states[task]
 
     def cut(self, offsets: Mapping[TaskId, Positions]) -> dict[TaskId, TaskState]:
         """Return a cut of each of these tasks for another owner."""
-        return {task: self._cut(task, at)[0] for task, at in offsets.items()}
+        cuts = {task: self._cut(task, at) for task, at in offsets.items()}
+        for one in cuts.values():
+            while not one.write(lambda: False):
+                pass
+        return {task: one.contribution for task, one in cuts.items()}
 
     def take_cut(self, offsets: Mapping[TaskId, Positions]) -> None:
         """Take a cut of each of these tasks for a checkpoint. What the handler does from now on is not in it."""
         self._cuts = {task: self._cut(task, at) for task, at in offsets.items()}
 
+    def write(self, enough: Callable[[], bool]) -> bool:
+        """Write snapshots of the last cut until `enough()` or a block is there. Return True once all are written."""
+        return all(one.write(enough) for one in self._cuts.values())
+
+    def store(self, put: Callable[[Block], object]) -> None:
+        """Call `put` for each new block of the last cut, which is in the store afterwards."""
+        for one in self._cuts.values():
+            one.store(put)
+
     def contribution(self) -> dict[TaskId, TaskState]:
         """The last cut, for its checkpoint. `completed` commits its effects."""
-        return {task: cut for task, (cut, _) in self._cuts.items()}
+        return {task: cut.contribution for task, cut in self._cuts.items()}
 
     def completed(self, at: Witness) -> None:
         """The checkpoint that has the last cut is complete: its effects are carried out."""
         cuts, self._cuts = self._cuts, {}
         due: dict[str, list[DueEffects]] = {name: [] for name in self._sinks}
-        for task, (cut, parts) in cuts.items():
-            for name, segments in parts.items():
+        for task, cut in cuts.items():
+            for name, segments in cut.parts.items():
                 if any(segments):
                     due[name].append(DueEffects(task, segments, cut.offsets))
         self._commit(due, at)
-        for task in cuts:
+        for task, cut in cuts.items():
             del self._carried[task]
+            self._snapshot_bytes[task] = cut.size_bytes
+            cut.completed()
             state = self.states[task]
             if isinstance(state, CheckpointListener):
                 state.completed()
@@ -138,12 +210,19 @@ class TaskStates:
                 state_version=self.version,
             )
         state = self._state_of(task)
-        state.restore(snapshot, cut.offsets)
+        if not cut.blocks:
+            state.restore(snapshot, cut.offsets)
+        elif isinstance(state, IncrementalState):
+            state.restore_blocks(cut.blocks)
+        else:
+            raise ResetFailedError("the checkpoint has blocks, and this state has none", task=str(task))
         if cut.version < self.version and self._migrate is not None:
             self._migrate(cut.version, state)
 
-    def _cut(self, task: TaskId, offsets: Positions) -> tuple[TaskState, Parts]:
-        state = self.states[task].snapshot(offsets)
+    def _cut(self, task: TaskId, offsets: Positions) -> "TaskCut":
+        state = self.states[task]
+        blocks = state.cut() if isinstance(state, IncrementalState) else None
+        snapshot = state.snapshot(offsets) if blocks is None else b""
         carried = self._carried.get(task, {})
         parts = {
             name: [*carried.get(name, ()), *filter(None, [sink.pre_commit(task)])] for name, sink in self._sinks.items()
@@ -151,7 +230,7 @@ class TaskStates:
         self._carried[task] = parts
         for sink in self._sinks.values():
             sink.abort(task)
-        return TaskState(offsets, packed(state, parts), self.version), parts
+        return TaskCut(offsets, snapshot, self.version, parts, blocks)
 
     def _check_names(self, parts: Parts) -> None:
         for name in parts.keys() - self._sinks.keys() - self._given_up:

@@ -99,6 +99,27 @@ cdef object READY = Stage.READY
 
 
 @cython.final
+cdef class _Registered:
+    """A socket that was registered with a driver and a channel, and the parts of them that a response needs."""
+
+    cdef object owner, driver, core, endpoints, channel, connection, reader, sock
+    cdef Bell bell
+    cdef bytearray scratch
+    cdef int fd
+    cdef bint plain
+
+
+cdef _Registered _registered(sock, tuple owner):
+    cdef _Registered made = _Registered.__new__(_Registered)
+    driver, channel = owner
+    made.owner, made.driver, made.channel, made.sock = owner, driver, channel, sock
+    made.core, made.bell, made.endpoints = driver.core, driver.bell, driver.core.endpoints
+    made.connection, made.reader, made.scratch = channel.connection, channel.reader, channel.reader.scratch
+    made.fd, made.plain = sock.fileno(), HAS_SOCKETS and channel.tls is None
+    return made
+
+
+@cython.final
 cdef class Poller:
     """The sockets of a loop. Each is registered with its driver and its channel, or with None."""
 
@@ -115,7 +136,7 @@ cdef class Poller:
 
     def register(self, sock, int events, owner):
         self.selector.register(sock, events, owner)
-        self.owners[sock.fileno()] = owner
+        self.owners[sock.fileno()] = None if owner is None else _registered(sock, owner)
 
     def modify(self, sock, int events, owner):
         self.selector.modify(sock, events, owner)
@@ -163,18 +184,19 @@ cdef class Poller:
 
     cdef int _see(self, int fd, int mask, list ready) except -1:
         """Serve a socket, or add it to those that are ready."""
+        cdef _Registered found
         if fd not in self.owners:
             return 0
-        owner = self.owners[fd]
-        if owner is not None and mask == READ:
-            driver, channel = <tuple>owner
-            if _serve(driver, channel):
-                if driver.core.has_updates:
-                    self.woken += (<Bell>driver.bell).rung()
-                    if driver.on_update is not None:
-                        driver.on_update()
-                return 0
-        ready.append((owner, mask))
+        found = self.owners[fd]
+        if found is None:
+            ready.append((None, mask))
+        elif mask == READ and _serve(found):
+            if found.core.has_updates:
+                self.woken += found.bell.rung()
+                if found.driver.on_update is not None:
+                    found.driver.on_update()
+        else:
+            ready.append((found.owner, mask))
         return 0
 
 
@@ -199,23 +221,19 @@ cdef int _locks_of(list woken, PyThread_type_lock *locks) except -1:
     return count
 
 
-cdef bint _serve(driver, channel) except -1:
+cdef bint _serve(_Registered one) except -1:
     """Handle the response in a readable socket, and send the next request. False: a turn has to look at the socket."""
     cdef Py_ssize_t fill, count, size
-    cdef unsigned char *scratch
+    cdef unsigned char *scratch = <unsigned char *>PyByteArray_AS_STRING(one.scratch)
     cdef bytes frame, request
-    cdef int fd = -1
-    connection, reader, sock = channel.connection, channel.reader, channel.sock
-    if connection.stage is not READY or sock is None or driver.stopping or channel._to_write:
+    connection, reader, channel = one.connection, one.reader, one.channel
+    if connection.stage is not READY or one.driver.stopping or channel.to_write or channel.sock is not one.sock:
         return False
-    if reader._large is not None or driver.core.endpoints.last_error is not None:
+    if reader.large is not None or one.endpoints.last_error is not None:
         return False
-    cdef bint plain = HAS_SOCKETS and channel.tls is None
-    fill = reader._fill
-    scratch = <unsigned char *>PyByteArray_AS_STRING(reader._scratch)
-    if plain:
-        fd = sock.fileno()
-        count = recv(fd, scratch + fill, SCRATCH - fill)
+    fill = reader.fill
+    if one.plain:
+        count = recv(one.fd, scratch + fill, SCRATCH - fill)
         if count < 0:
             if must_wait():
                 return True
@@ -227,24 +245,24 @@ cdef bint _serve(driver, channel) except -1:
     if count <= 0:
         return False
     fill += count
-    reader._fill = fill
+    reader.fill = fill
     if fill < LENGTH:
-        return plain or not channel.withholds
+        return one.plain or not channel.withholds
     size = LENGTH + be32(scratch)
     if size < LENGTH or size > SCRATCH or fill > size or size - LENGTH > <Py_ssize_t>connection.max_frame_bytes:
         return False
     if fill < size:
-        return plain or not channel.withholds
+        return one.plain or not channel.withholds
     frame = PyBytes_FromStringAndSize(<const char *>scratch, size)
     request = connection.follow_up(memoryview(frame), monotonic())
     if request is None:
         return False
-    reader._fill = 0
-    if plain:
-        count = max(send(fd, PyBytes_AS_STRING(request), PyBytes_GET_SIZE(request)), 0)
+    reader.fill = 0
+    if one.plain:
+        count = max(send(one.fd, PyBytes_AS_STRING(request), PyBytes_GET_SIZE(request)), 0)
     else:
         count = channel.send(request)
     if count < PyBytes_GET_SIZE(request):
         connection.write(memoryview(request)[count:])
         return False
-    return plain or not channel.withholds
+    return one.plain or not channel.withholds

@@ -9,12 +9,6 @@ WINDOW_S = 30.0
 
 cdef double HALF_S = WINDOW_S
 
-cdef struct Half:
-    long long count
-    double total
-    double most
-
-
 cdef inline Half _empty() noexcept:
     return Half(0, 0.0, -INFINITY)
 
@@ -26,17 +20,13 @@ cdef class SampledWindow:
     Two halves: the one being filled, and the one before it. Times are monotonic seconds. `count`: all measurements.
     """
 
-    cdef readonly long long count
-    cdef double began
-    cdef Half filling, before
-
     def __cinit__(self):
         self.count = 0
         self.began = -INFINITY
         self.filling = _empty()
         self.before = _empty()
 
-    def add(self, double value, double now):
+    cpdef add(self, double value, double now):
         """One measurement."""
         self.turn(now)
         self.filling.count += 1

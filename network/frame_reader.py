@@ -23,49 +23,49 @@ class FrameReader:
     def __init__(self, max_frame_bytes: int) -> None:
         self.max_frame_bytes = max_frame_bytes
         self.limit = max_frame_bytes  # of the next frame; the channel lowers it until the login is complete
-        self._scratch = bytearray(SCRATCH_BYTES)
-        self._fill = 0
-        self._large: memoryview | None = None
+        self.scratch = bytearray(SCRATCH_BYTES)
+        self.fill = 0
+        self.large: memoryview | None = None
 
     def target(self) -> memoryview:
         """The buffer for the next bytes; never empty."""
-        if self._large is not None:
-            return self._large[self._fill :]
-        return memoryview(self._scratch)[self._fill :]
+        if self.large is not None:
+            return self.large[self.fill :]
+        return memoryview(self.scratch)[self.fill :]
 
     def received(self, count: int) -> Iterator[memoryview]:
         """`count` bytes were written to `target()`. Raises FrameTooLarge for a length that no frame may have."""
-        self._fill += count
-        if self._large is not None:
-            if self._fill == len(self._large):
-                frame, self._large, self._fill = self._large, None, 0
+        self.fill += count
+        if self.large is not None:
+            if self.fill == len(self.large):
+                frame, self.large, self.fill = self.large, None, 0
                 yield frame
             return
         at = 0
-        while self._fill - at >= LENGTH_BYTES:
+        while self.fill - at >= LENGTH_BYTES:
             size = LENGTH_BYTES + self._length(at)
-            if self._fill - at >= size:
-                yield memoryview(bytes(memoryview(self._scratch)[at : at + size]))
+            if self.fill - at >= size:
+                yield memoryview(bytes(memoryview(self.scratch)[at : at + size]))
                 at += size
             elif size > SCRATCH_BYTES:
-                have = self._fill - at
-                self._large = memoryview(Block(size))
-                self._large[:have] = memoryview(self._scratch)[at : self._fill]
-                self._fill = have
+                have = self.fill - at
+                self.large = memoryview(Block(size))
+                self.large[:have] = memoryview(self.scratch)[at : self.fill]
+                self.fill = have
                 return
             else:
                 break
         if at:
-            have = self._fill - at
-            self._scratch[:have] = self._scratch[at : self._fill]
-            self._fill = have
+            have = self.fill - at
+            self.scratch[:have] = self.scratch[at : self.fill]
+            self.fill = have
 
     def first_bytes(self) -> bytes:
         """The first bytes of the unfinished frame, from which the peer's protocol is guessed."""
-        return bytes(self._scratch[: min(self._fill, 8)])
+        return bytes(self.scratch[: min(self.fill, 8)])
 
     def _length(self, at: int) -> int:
-        length = int.from_bytes(self._scratch[at : at + LENGTH_BYTES], "big", signed=True)
+        length = int.from_bytes(self.scratch[at : at + LENGTH_BYTES], "big", signed=True)
         if 0 <= length <= self.limit:
             return length
         raise FrameTooLarge(

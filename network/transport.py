@@ -80,7 +80,7 @@ class Channel:
         self._address_s = 0.0
         self._shaking_hands = False
         self.failure: OSError | None = None  # of a read outside of a turn
-        self._to_write: deque[memoryview] = deque()
+        self.to_write: deque[memoryview] = deque()
 
     @property
     def endpoint(self) -> Endpoint:
@@ -198,12 +198,12 @@ class Channel:
 
     def write(self) -> None:
         """Write what the connection owes, as far as the socket takes it."""
-        self._to_write.extend(map(memoryview, self.connection.outgoing()))
+        self.to_write.extend(map(memoryview, self.connection.outgoing()))
         if self.sock is None or self.connection.stage in (Stage.OPENING, Stage.ENDED):
             return
-        while self._to_write:
+        while self.to_write:
             try:
-                sent = self.sock.send(self._to_write[0])
+                sent = self.sock.send(self.to_write[0])
             except BlockingIOError:
                 self.events = EVENT_READ | EVENT_WRITE
                 return
@@ -212,10 +212,10 @@ class Channel:
                     self.events = EVENT_READ | EVENT_WRITE
                     return
                 raise Ended(self._failed(problem)) from problem
-            rest = self._to_write[0][sent:]
-            self._to_write.popleft()
+            rest = self.to_write[0][sent:]
+            self.to_write.popleft()
             if rest:
-                self._to_write.appendleft(rest)
+                self.to_write.appendleft(rest)
             else:
                 self.connection.written()
         self.events = EVENT_READ

@@ -187,10 +187,10 @@ class RecordAccumulator:
         batch.release()
         batch.error = error
         batch.done = True
-        self.callbacks.extend(lane.due_callbacks(batch))
         parent = batch.parent
         if parent is not None and all(part.done for part in parent.parts):
             self._finish(lane, parent, next((part.error for part in parent.parts if part.error is not None), None))
+        self.callbacks.extend(lane.due_callbacks(batch))  # after those of the parent, which precede later batches
 
     def give_up(self, error: KohortError) -> bool:
         """Fail all batches that are not in flight; returns True if one of them had been sent."""

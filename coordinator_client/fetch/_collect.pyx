@@ -19,6 +19,12 @@ cdef Py_ssize_t MOST_SLICES = 64
 
 cdef object new = tuple.__new__
 
+cdef enum:  # of a `CompletedFetch` and of a `PartitionState`
+    PARTITION = 0
+    SERIAL = 4
+    SERIAL_OF_STATE = 1
+    OFFSET_OF_STATE = 2
+
 
 @cython.final
 cdef class CollectedFetches:
@@ -83,9 +89,9 @@ def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t mo
         return None
     guard.acquire()
     try:
-        allowed = collector.readable(collector.now())
+        allowed, states = collector.readable(collector.now()), collector.states
         for slice_, _offset in slices:
-            if not _is_next(collector, parked, slice_, allowed):
+            if not _is_next(states, parked, slice_, allowed):
                 return None
     finally:
         guard.release()
@@ -101,18 +107,20 @@ def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t mo
 cdef list _next_slices(collector, FetchBuffer parked, Py_ssize_t most):
     """The slices in turn, each with the offset to decode from; None if one of them is unusual."""
     cdef list found = []
-    fetcher, view = collector.fetcher, collector.context.metadata.view
+    fetcher, view, states = collector.fetcher, collector.context.metadata.view, collector.states
     allowed, line = collector.readable(collector.now()), parked._line
+    until = fetcher.until
     if allowed is None or min(len(line), most) > MOST_SLICES or fetcher.held_back:
         return None
     for partition in line:
         slice_ = parked.first(partition)
-        if not _is_next(collector, parked, slice_, allowed) or partition in fetcher.until:
+        if not _is_next(states, parked, slice_, allowed) or partition in until:
             return None
         known = view.partition(partition)
-        if known is not None and slice_.leader_epoch_at_fetch < known.leader_epoch:
+        _partition, _records, start, _end, _serial, _epoch, _aborted, leader_epoch, _watermark = <tuple>slice_
+        if known is not None and leader_epoch < known.leader_epoch:
             return None
-        found.append((slice_, max(slice_.start, collector.states[partition].offset)))
+        found.append((slice_, max(start, (<tuple>states[partition])[OFFSET_OF_STATE])))
         if len(found) == most:
             break
     for slice_, _offset in found:
@@ -120,40 +128,41 @@ cdef list _next_slices(collector, FetchBuffer parked, Py_ssize_t most):
     return found
 
 
-cdef bint _is_next(collector, FetchBuffer parked, slice_, allowed) except -1:
+cdef bint _is_next(states, FetchBuffer parked, slice_, allowed) except -1:
     """The slice may be shown now: not paused, not voided by a seek or a revocation, and the first of its partition."""
     cdef PyObject *state
-    partition = slice_.partition
+    partition = (<tuple>slice_)[PARTITION]
     if allowed is None or partition not in allowed or parked.first(partition) is not slice_:
         return False
-    state = PyDict_GetItem(collector.states, partition)
-    return state != NULL and (<object>state).serial == slice_.serial
+    state = PyDict_GetItem(states, partition)
+    return state != NULL and (<tuple>state)[SERIAL_OF_STATE] == (<tuple>slice_)[SERIAL]
 
 
 cdef list _decoded(config, decode, list slices):
     """The columns of each slice; None if one has no records, an error, or more than this poll may return."""
     cdef list columns = []
-    cdef Py_ssize_t records = 0
+    cdef Py_ssize_t count = 0
     try:
         for slice_, offset in slices:
-            topic, number = slice_.partition
+            partition, records, _start, _end, _serial, _epoch, aborted, _leader_epoch, high_watermark = <tuple>slice_
+            topic, number = partition
             part = decode(
-                slice_.records,
+                records,
                 topic=topic,
                 partition=number,
                 from_offset=offset,
-                aborted=slice_.aborted,
+                aborted=aborted,
                 on_corrupt=config.on_corrupt,
-                high_watermark=slice_.high_watermark,
+                high_watermark=high_watermark,
                 max_decompressed_bytes=config.max_decompressed_bytes,
             )
             if not len(part) or part.corrupt or not part.complete:
                 return None
             columns.append(part)
-            records += len(part)
+            count += len(part)
     except KohortError:
         return None
-    return columns if not config.max_poll_records or records <= config.max_poll_records else None
+    return columns if not config.max_poll_records or count <= config.max_poll_records else None
 
 
 def settle_slices(tuple items, positions, fetcher):
@@ -163,13 +172,13 @@ def settle_slices(tuple items, positions, fetcher):
     states = positions.states
     for item in items:
         slice_, rest, next_offset, last_ms, _records, misled = <tuple>item
-        partition, serial = slice_.partition, slice_.serial
+        partition, _fetched, _start, _end, serial, epoch, _aborted, leader_epoch, _watermark = <tuple>slice_
         found = PyDict_GetItem(states, partition)
         if found != NULL:
             state = <object>found
-            if state.serial == serial:
-                if next_offset > state.offset:
-                    positions.consumed(partition, serial, next_offset, slice_.leader_epoch, slice_.leader_epoch_at_fetch)
+            if (<tuple>state)[SERIAL_OF_STATE] == serial:
+                if next_offset > (<tuple>state)[OFFSET_OF_STATE]:
+                    positions.consumed(partition, serial, next_offset, epoch, leader_epoch)
                 if last_ms is not None:
                     positions.last_timestamps[partition] = last_ms
                 if misled:

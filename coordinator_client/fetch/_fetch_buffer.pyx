@@ -7,6 +7,11 @@ from itertools import islice
 
 cimport cython
 
+cdef enum:  # of a `CompletedFetch`
+    PARTITION = 0
+    RECORDS = 1
+    SERIAL = 4
+
 
 @cython.final
 cdef class FetchBuffer:
@@ -33,12 +38,12 @@ cdef class FetchBuffer:
 
     cpdef put(self, slice_):
         """Append a slice; slices of the partition with another serial are dropped."""
-        partition = slice_.partition
+        partition = (<tuple>slice_)[PARTITION]
         queue = self.queue(partition)
-        if queue is not None and queue[-1].serial != slice_.serial:
+        if queue is not None and (<tuple>queue[-1])[SERIAL] != (<tuple>slice_)[SERIAL]:
             self.drop(partition)
             queue = None
-        size = len(slice_.records)
+        size = len((<tuple>slice_)[RECORDS])
         if queue is None:
             self._in_hand.pop(partition, None)
             queue = deque()
@@ -65,14 +70,14 @@ cdef class FetchBuffer:
 
     cpdef take_in_hand(self, slice_):
         """Mark the first slice of a partition as being decoded."""
-        self._in_hand[slice_.partition] = slice_
+        self._in_hand[(<tuple>slice_)[PARTITION]] = slice_
 
     cpdef remove(self, slice_, rest):
         """Remove a slice if it is the first of its partition, or replace it by `rest`.
 
         After a removal the partition goes to the end of the line.
         """
-        partition = slice_.partition
+        partition = (<tuple>slice_)[PARTITION]
         queue = self.queue(partition)
         if queue is None or queue[0] is not slice_:
             return
@@ -83,7 +88,7 @@ cdef class FetchBuffer:
         if len(queue) == 1:
             self.drop(partition)
             return
-        size = len(slice_.records)
+        size = len((<tuple>slice_)[RECORDS])
         self._in_hand.pop(partition, None)
         self.total_bytes -= size
         self._bytes[partition] -= size
@@ -104,8 +109,8 @@ cdef class FetchBuffer:
         if queue is None:
             return None
         dropped = queue.pop()
-        self._bytes[partition] -= len(dropped.records)
-        self.total_bytes -= len(dropped.records)
+        self._bytes[partition] -= len((<tuple>dropped)[RECORDS])
+        self.total_bytes -= len((<tuple>dropped)[RECORDS])
         if not queue:
             self.drop(partition)
         return dropped
@@ -126,7 +131,7 @@ cdef class FetchBuffer:
         """Bytes of a partition that wait, without the slice in hand."""
         held = self._in_hand.get(partition)
         waiting = self._bytes.get(partition, 0)
-        return waiting - (len(held.records) if held is not None else 0)
+        return waiting - (len((<tuple>held)[RECORDS]) if held is not None else 0)
 
     def __iter__(self):
         """All partitions with slices."""

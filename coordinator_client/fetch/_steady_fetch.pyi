@@ -2,7 +2,12 @@ from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.fetch.fetcher import Fetcher, FetchOrder
 from kohort.coordinator_client.offsets.positions import Positions
 from kohort.network.metadata import ClusterView
-from kohort.protocol.apis.fetch import FetchRequest
+
+class SteadySession:
+    """One fetch session from a request of a full turn on, for as long as each request follows from a response."""
+
+    def __init__(self, fetcher: Fetcher, positions: Positions, order: FetchOrder) -> None: ...
+    def follow_up(self, frame: memoryview, version: int, view: ClusterView) -> tuple[bytes, int] | None: ...
 
 class SteadyFetch:
     """The `follow_up` of the Fetch requests to one node, from the request of a full turn on.
@@ -12,17 +17,5 @@ class SteadyFetch:
 
     @property
     def sent_at(self) -> float: ...
-    def __init__(
-        self, context: ConsumerContext, fetcher: Fetcher, positions: Positions, order: FetchOrder, now: float
-    ) -> None: ...
+    def __init__(self, context: ConsumerContext, session: SteadySession, now: float) -> None: ...
     def __call__(self, frame: memoryview, version: int, now: float) -> bytes | None: ...
-
-def follow_up(
-    fetcher: Fetcher,
-    node: int,
-    request: FetchRequest,
-    frame: memoryview,
-    version: int,
-    positions: Positions,
-    view: ClusterView,
-) -> tuple[bytes, int] | None: ...

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_context import ConsumerContext
-from kohort.coordinator_client.fetch._steady_fetch import SteadyFetch
+from kohort.coordinator_client.fetch._steady_fetch import SteadyFetch, SteadySession
 from kohort.coordinator_client.fetch.fetcher import Fetcher, FetchOrder
 from kohort.coordinator_client.offsets.positions import Positions
 from kohort.network.request_manager import earliest
@@ -48,7 +48,7 @@ class FetchRequestManager:
 
     def _request(self, order: FetchOrder, now: float) -> tuple[UnsentRequest, ...]:
         context = self._context
-        steady = SteadyFetch(context, self._fetcher, self._positions, order, now)
+        steady = SteadyFetch(context, SteadySession(self._fetcher, self._positions, order), now)
 
         def done(outcome: RequestResult, when: float) -> None:
             context.counters.fetches += 1

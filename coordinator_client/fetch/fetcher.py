@@ -113,15 +113,15 @@ class Fetcher:
         self.parked = FetchBuffer()
         self.ends: dict[TopicPartition, LogOffsets] = {}
         self.stale_log_offsets: set[TopicPartition] = set()  # partitions resumed, without a response since
-        self._sessions: dict[int, FetchSession] = {}
-        self._in_flight: dict[int, dict[TopicPartition, RequestedFetch]] = {}
-        self._ahead: dict[TopicPartition, RequestedFetch] = {}
+        self.sessions: dict[int, FetchSession] = {}
+        self.in_flight: dict[int, dict[TopicPartition, RequestedFetch]] = {}
+        self.ahead: dict[TopicPartition, RequestedFetch] = {}
         self._replicas: dict[TopicPartition, Replica] = {}
         self._attempts: dict[TopicPartition, Attempts] = {}
         self._node_attempts: dict[int, Attempts] = {}
-        self._orders: Iterator[int] = count(1)
-        self._last_asked: dict[int, int] = {}
-        self._revision = 0  # grows with each change of what may be fetched from where, but for positions and metadata
+        self.orders: Iterator[int] = count(1)
+        self.last_asked: dict[int, int] = {}
+        self.revision = 0  # grows with each change of what may be fetched from where, but for positions and metadata
         self._idled = 0  # grows when a broker has no request in flight any more
         self._walk_at = -inf  # the partitions are walked from this time on, with or without a change
         self._walked_for: tuple[int, int, int] | None = None
@@ -143,7 +143,7 @@ class Fetcher:
 
         The partitions are walked only if something has changed since the last walk that may lead to a request.
         """
-        news = (self._revision, positions.revision, self._idled)
+        news = (self.revision, positions.revision, self._idled)
         if now < self._walk_at and news == self._walked_for and view is self._walked_view:
             return []
         self._walked_for, self._walked_view = news, view
@@ -156,18 +156,18 @@ class Fetcher:
                 continue
             live_bytes += self.parked.bytes_of(partition)
             node = self._source(partition, view, now)
-            if node is None or node in self._in_flight or not self._may_ask(node, now):
+            if node is None or node in self.in_flight or not self._may_ask(node, now):
                 continue
             if self._is_full(partition):
                 busy.add(node)
             elif (want := self._want(partition, positions, view, now)) is not None:
                 wanted.setdefault(node, {})[partition] = want
-        room = self.config.max_buffered_bytes - live_bytes - len(self._in_flight) * self.config.fetch_max_bytes
+        room = self.config.max_buffered_bytes - live_bytes - len(self.in_flight) * self.config.fetch_max_bytes
         orders: list[FetchOrder] = []
         # If the budget has no room for all, the broker with the oldest request is next: otherwise some would starve.
-        for node in sorted(wanted, key=lambda node: self._last_asked.get(node, 0)):
+        for node in sorted(wanted, key=lambda node: self.last_asked.get(node, 0)):
             # One request is always sent: otherwise a budget smaller than one fetch would block for ever.
-            if node in busy or (room < self.config.fetch_max_bytes and (live_bytes or self._in_flight or orders)):
+            if node in busy or (room < self.config.fetch_max_bytes and (live_bytes or self.in_flight or orders)):
                 continue
             orders.append(self._order(node, wanted[node], positions, view))
             room -= self.config.fetch_max_bytes
@@ -180,12 +180,12 @@ class Fetcher:
     def _order(
         self, node: int, wanted: Mapping[TopicPartition, Wanted], positions: Positions, view: ClusterView
     ) -> FetchOrder:
-        session = self._sessions.setdefault(node, FetchSession())
+        session = self.sessions.setdefault(node, FetchSession())
         # A broker keeps about 1000 sessions, for minutes after their last use: a short read does not open one.
         kept = len(wanted) > SOON_OVER_PARTITIONS or not wanted.keys() <= self.until.keys()
         ask = session.next_request(wanted, kept=kept)
-        self._last_asked[node] = next(self._orders)
-        self._in_flight[node] = {
+        self.last_asked[node] = next(self.orders)
+        self.in_flight[node] = {
             partition: RequestedFetch(positions.state(partition).serial, want.offset, want.leader_epoch, known.leader)
             for partition, want in wanted.items()
             if (known := view.partition(partition)) is not None  # always so, see `_want`
@@ -204,7 +204,7 @@ class Fetcher:
             rack_id=config.rack or "",
         )
         plain = not (self._attempts or self._replicas or self._reader_is_behind or self.held_back or ask.forgotten)
-        session.steady_under = (self._revision, positions.revision, view) if plain else None
+        session.steady_under = (self.revision, positions.revision, view) if plain else None
         nameless = any(want.topic_id == NO_TOPIC_ID for want in wanted.values())
         return FetchOrder(node, request, BEFORE_TOPIC_IDS if nameless else None)
 
@@ -214,7 +214,7 @@ class Fetcher:
         if point is None or known is None or not self._attempts.get(partition, FRESH).may_try(now):
             return None
         offset = self._next_offset(partition, point.serial, point.offset)
-        if offset > point.offset and self._ahead[partition].leader_epoch < known.leader_epoch:
+        if offset > point.offset and self.ahead[partition].leader_epoch < known.leader_epoch:
             # Buffered records are of an older leader. Their end offset is not validated against this leader's log yet.
             self._reader_is_behind = True
             return None
@@ -225,7 +225,7 @@ class Fetcher:
 
     def _next_offset(self, partition: TopicPartition, serial: int, position: int) -> int:
         """The offset after all records that were fetched under this serial."""
-        ahead = self._ahead.get(partition)
+        ahead = self.ahead.get(partition)
         return ahead.offset if ahead is not None and ahead.serial == serial else position
 
     def _source(self, partition: TopicPartition, view: ClusterView, now: float) -> int | None:
@@ -234,7 +234,7 @@ class Fetcher:
             if now < replica.until and _is_up(replica.node, partition, view):
                 return replica.node
             del self._replicas[partition]
-            self._revision += 1
+            self.revision += 1
         leader = view.leader(partition)
         return leader.node if leader else None
 
@@ -262,9 +262,9 @@ class Fetcher:
         chance: float,
     ) -> FetchOutcome:
         """Buffer the records, and apply each partition's error to its position."""
-        asked = self._in_flight.pop(node, {})
+        asked = self.in_flight.pop(node, {})
         self._idled += 1
-        session = self._sessions.setdefault(node, FetchSession())
+        session = self.sessions.setdefault(node, FetchSession())
         outcome = FetchOutcome()
         if response.error_code:
             # A session that the broker lost is reopened at once. An error on opening is retried after a backoff.
@@ -316,7 +316,7 @@ class Fetcher:
             return
         # A partition that is redirected to a follower keeps them: that follower may have just refused it.
         if data.preferred_read_replica < 0 and self._attempts.pop(partition, None) is not None:
-            self._revision += 1
+            self.revision += 1
         self.stale_log_offsets.discard(partition)
         self.ends[partition] = LogOffsets(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         if data.diverging_epoch.end_offset >= 0:
@@ -334,7 +334,7 @@ class Fetcher:
             self._park(partition, data, ask)
             outcome.parked_bytes += len(data.records)
             if self._source(partition, view, now) != node:
-                self._revision += 1  # the request to its present broker is behind these records
+                self.revision += 1  # the request to its present broker is behind these records
 
     def _send_elsewhere(
         self,
@@ -349,7 +349,7 @@ class Fetcher:
         """Use the preferred read replica that the leader named (KIP-392)."""
         if _is_up(replica, partition, view):
             self._replicas[partition] = Replica(replica, now + self.config.metadata_max_age_ms / 1000)
-            self._revision += 1
+            self.revision += 1
             return
         # The follower came back after the last metadata. Until a refresh, the leader would redirect to it at once.
         outcome.stale = True
@@ -376,11 +376,11 @@ class Fetcher:
                 data.high_watermark,
             )
         )
-        self._ahead[partition] = ask._replace(offset=next_offset)
+        self.ahead[partition] = ask._replace(offset=next_offset)
 
     def change_allowed(self) -> None:
         """Other partitions may be fetched than before."""
-        self._revision += 1
+        self.revision += 1
 
     def _refused(
         self,
@@ -402,7 +402,7 @@ class Fetcher:
             self._back_to_leader(partition, now=now, chance=chance)
             return
         self._replicas.pop(partition, None)
-        self._revision += 1
+        self.revision += 1
         place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition, "offset": ask.offset}
         # An error ahead of the position is handled once the position is there; until then it is retried.
         is_position = ask.offset == positions.state(partition).offset
@@ -437,17 +437,17 @@ class Fetcher:
     def _wait(self, partition: TopicPartition, *, now: float, chance: float) -> None:
         """Leave the partition out of requests until its backoff is over."""
         self._attempts[partition] = self._attempts.get(partition, FRESH).failed(now, self._backoff, chance)
-        self._revision += 1
+        self.revision += 1
 
     def failed(self, node: int, *, now: float, chance: float) -> None:
         """Handle a lost request. The session state is unknown, so the next request opens a new session."""
-        self._in_flight.pop(node, None)
+        self.in_flight.pop(node, None)
         self._idled += 1
-        if (session := self._sessions.get(node)) is not None:
+        if (session := self.sessions.get(node)) is not None:
             session.reset()
         # An unresponsive follower is used again only if the leader names it again (KIP-392).
         self._replicas = {one: replica for one, replica in self._replicas.items() if replica.node != node}
-        self._revision += 1
+        self.revision += 1
         self._node_attempts[node] = self._node_attempts.get(node, FRESH).failed(now, self._backoff, chance)
 
     # --- buffered records
@@ -473,7 +473,7 @@ class Fetcher:
     def drop(self, partition: TopicPartition) -> None:
         """Drop the buffered records of a partition that was revoked, lost or moved."""
         self.parked.drop(partition)
-        self._ahead.pop(partition, None)
+        self.ahead.pop(partition, None)
 
     def refetch(self, partition: TopicPartition, positions: Positions) -> None:
         """Drop what was fetched of a partition, and fetch again from its position."""
@@ -486,7 +486,7 @@ class Fetcher:
         for known in (self.ends, self._replicas, self._attempts, self.until):
             known.pop(partition, None)
         self.stale_log_offsets.discard(partition)
-        self._revision += 1
+        self.revision += 1
 
     def trim(self, allowed: Callable[[TopicPartition], bool]) -> None:
         """Limit the buffered bytes of paused partitions.
@@ -499,7 +499,7 @@ class Fetcher:
         for partition in filterfalse(allowed, list(self.parked)):
             while excess > 0 and (dropped := self.parked.drop_newest(partition)) is not None:
                 excess -= len(dropped.records)
-                self._ahead[partition] = RequestedFetch(dropped.serial, dropped.start, dropped.leader_epoch_at_fetch)
+                self.ahead[partition] = RequestedFetch(dropped.serial, dropped.start, dropped.leader_epoch_at_fetch)
 
     def known_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The end offsets from the last responses; last stable offsets under read_committed.
@@ -519,10 +519,6 @@ class Fetcher:
     def next_poll_at(self) -> list[float]:
         """Times (monotonic s) at which failed partitions and brokers may be retried."""
         return [one.not_before for one in (*self._attempts.values(), *self._node_attempts.values())]
-
-    @property
-    def in_flight(self) -> int:
-        return len(self._in_flight)
 
 
 def recreated(partition: TopicPartition, before: object, after: object, offset: int | None) -> TopicRecreated:

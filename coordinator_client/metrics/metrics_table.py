@@ -167,7 +167,7 @@ def metrics_of(sources: MetricsSources, now: float) -> ConsumerMetrics:
         parked_bytes=sources.fetcher.parked.total_bytes,
         fetch_total=counters.fetches,
         fetch_failures_total=counters.fetch_failures,
-        fetches_in_flight=sources.fetcher.in_flight,
+        fetches_in_flight=len(sources.fetcher.in_flight),
         **spread("fetch_latency_{}_ms", meters.fetch_ms, now),
         **spread("fetch_size_{}_bytes", meters.fetch_bytes, now),
         **spread("fetch_throttle_time_{}_ms", meters.fetch_throttle_ms, now),

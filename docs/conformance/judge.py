@@ -75,9 +75,7 @@ SUBJECTS = (
         "Apache Kafka 4.3.1, three brokers with ACLs",
         "apache-kafka-4.3.1-three-brokers-acls",
         "4.3.1",
-        # Behind checks of share groups, N3b finds no committed offset after the coordinator was killed. The reason is
-        # not known yet. Without them N3b passes, and so do they on these three brokers.
-        ("--brokers", "3", "--acls", "--skip", "R*"),
+        ("--brokers", "3", "--acls"),
     ),
     *(
         Subject(f"Apache Kafka {version}, offsets kept a minute", f"apache-kafka-{version}-expiry", version, EXPIRY)

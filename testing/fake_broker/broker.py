@@ -5,9 +5,10 @@
         broker.control("Heartbeat", lambda call: Answer(HeartbeatResponse(error_code=27)), times=1)
         consumer = Consumer(broker.bootstrap, group="billing")
 
-It implements the classic group protocol in full, that of KIP-848, and share groups (KIP-932). It keeps logs in memory,
-and has the given number of nodes, each with its own port. Every request is kept in `calls`. The head of each handler's
-file (`handlers/`) lists the omissions of its API. There is no authentication, TLS, disk or replication.
+It implements the classic group protocol in full, that of KIP-848, share groups (KIP-932), streams groups (KIP-1071).
+It keeps logs in memory, and has the given number of nodes, each with its own port. Every request is kept in `calls`.
+The head of each handler's file (`handlers/`) lists the omissions of its API. There is no authentication, TLS, disk or
+replication.
 
 It runs one thread of its own. Every method may be called from any thread. A control may call all of them except
 `start_node` and `close`, which wait. Requests of one connection are handled in order, as in a real broker: while a

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -21,12 +20,6 @@ from kohort.testing.fake_broker.transactions import FakeTransactions, Transactio
 
 NO_FEATURES: Final[Mapping[str, int]] = MappingProxyType({})
 CLUSTER_ID = "fake-cluster"
-_TOPIC_NAME = re.compile(r"(?!\.{1,2}\Z)[a-zA-Z0-9._-]{1,249}")
-
-
-def names_a_topic(name: str) -> bool:
-    """True if this is a valid name of a topic."""
-    return _TOPIC_NAME.fullmatch(name) is not None
 
 
 class Address(NamedTuple):

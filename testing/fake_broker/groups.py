@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from kohort.common.topic_partition import TopicPartition
 from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.classic_coordinator import GroupCoordinator
@@ -11,44 +13,51 @@ from kohort.testing.fake_broker.consumer_group import ConsumerGroup, ConsumerGro
 from kohort.testing.fake_broker.settings import CoordinatorSettings
 from kohort.testing.fake_broker.share_coordinator import ShareCoordinator
 from kohort.testing.fake_broker.share_group import ShareGroup, ShareGroupState
+from kohort.testing.fake_broker.streams_coordinator import StreamsCoordinator
+from kohort.testing.fake_broker.streams_group import StreamsGroup, StreamsGroupState
 
 NEWEST_COMMIT = 9
 """A transaction's offsets are fenced as those that OffsetCommit brings from this version on."""
-EMPTY = (GroupState.EMPTY, ConsumerGroupState.EMPTY, ShareGroupState.EMPTY)
+EMPTY = (GroupState.EMPTY, ConsumerGroupState.EMPTY, ShareGroupState.EMPTY, StreamsGroupState.EMPTY)
+AnyGroup = FakeGroup | ConsumerGroup | ShareGroup | StreamsGroup
 
 
 class Groups:
-    """Dispatches to `classic`, `consumer` and `share`, which keep the groups of their kind."""
+    """Dispatches to `classic`, `consumer`, `share` and `streams`, which keep the groups of their kind."""
 
     def __init__(self, settings: CoordinatorSettings | None = None) -> None:
         self.settings = settings or CoordinatorSettings()
         self.classic = GroupCoordinator(self.settings)
         self.consumer = ConsumerCoordinator(self.settings)
         self.share = ShareCoordinator(self.settings)
+        self.streams = StreamsCoordinator(self.settings)
         self._undecided: dict[tuple[str, int], dict[TopicPartition, Committed]] = {}
 
-    def of(self, group_id: str) -> FakeGroup | ConsumerGroup | ShareGroup | None:
-        """The group of this name, of any type."""
-        kinds = (self.consumer.groups, self.classic.groups, self.share.groups)
-        return next((groups[group_id] for groups in kinds if group_id in groups), None)
+    @property
+    def _kinds(self) -> tuple[dict[str, Any], ...]:
+        return (self.consumer.groups, self.classic.groups, self.share.groups, self.streams.groups)
 
-    def all(self) -> list[FakeGroup | ConsumerGroup | ShareGroup]:
+    def of(self, group_id: str) -> AnyGroup | None:
+        """The group of this name, of any type."""
+        return next((groups[group_id] for groups in self._kinds if group_id in groups), None)
+
+    def all(self) -> list[AnyGroup]:
         """Every group there is."""
-        return [*self.classic.groups.values(), *self.consumer.groups.values(), *self.share.groups.values()]
+        return [group for groups in self._kinds for group in groups.values()]
 
     def become_classic(self, group_id: str) -> bool:
         """True if a classic member may join. An empty group of the other kind is replaced; its offsets stay."""
         other = self.consumer.groups.get(group_id)
         if other is not None and other.state is ConsumerGroupState.EMPTY:
             self.classic.groups[group_id] = FakeGroup(group_id, offsets=self.consumer.groups.pop(group_id).offsets)
-        return group_id not in self.consumer.groups and group_id not in self.share.groups
+        return self.of(group_id) is None or group_id in self.classic.groups
 
     def become_consumer(self, group_id: str) -> bool:
         """True if a KIP-848 member may join. An empty group of the other kind is replaced; its offsets stay."""
         other = self.classic.groups.get(group_id)
         if other is not None and other.state is GroupState.EMPTY and not other.pending:
             self.consumer.groups[group_id] = ConsumerGroup(group_id, self.classic.groups.pop(group_id).offsets)
-        return group_id not in self.classic.groups and group_id not in self.share.groups
+        return self.of(group_id) is None or group_id in self.consumer.groups
 
     def commit_error(
         self, group_id: str, epoch: int, member_id: str, instance_id: str | None, *, version: int, now: float
@@ -56,6 +65,8 @@ class Groups:
         """The error code with which an OffsetCommit as a whole is refused, or 0; the group exists afterwards."""
         if group_id in self.consumer.groups:
             return self.consumer.commit_error(group_id, epoch, member_id, version=version)
+        if group_id in self.streams.groups:
+            return self.streams.commit_error(group_id, epoch, member_id, version=version)
         return self.classic.commit_error(group_id, epoch, member_id, instance_id, now=now)
 
     def transaction_error(
@@ -114,7 +125,7 @@ class Groups:
             return ErrorCode.GROUP_ID_NOT_FOUND
         if group.state not in EMPTY:
             return ErrorCode.NON_EMPTY_GROUP
-        for groups in (self.classic.groups, self.consumer.groups, self.share.groups):
+        for groups in self._kinds:
             groups.pop(group_id, None)
         return ErrorCode.NONE
 
@@ -123,8 +134,9 @@ class Groups:
         self.classic.expire(now)
         self.consumer.expire(now)
         self.share.expire(now)
+        self.streams.expire(now)
 
     def next_deadline(self) -> float | None:
         """The time at which `expire` is next due, or None."""
-        due = (self.classic.next_deadline(), self.consumer.next_deadline(), self.share.next_deadline())
-        return min((one for one in due if one is not None), default=None)
+        kinds = (self.classic, self.consumer, self.share, self.streams)
+        return min((due for one in kinds if (due := one.next_deadline()) is not None), default=None)

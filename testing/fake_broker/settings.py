@@ -24,3 +24,5 @@ class CoordinatorSettings:
     group_share_partition_max_record_locks: int = 2_000
     group_share_max_size: int = 200
     group_share_max_share_sessions: int = 2_000
+    group_streams_session_timeout_ms: int = 45_000
+    group_streams_heartbeat_interval_ms: int = 100

@@ -23,6 +23,7 @@ from kohort.testing.fake_broker.share_partition import FakeSharePartition, Share
 OPENING, CLOSING = 0, -1
 INT32_MAX = 2**31 - 1
 
+STANDBYS = "streams.num.standby.replicas"
 GROUP_CONFIGS: Mapping[str, str] = {
     "share.session.timeout.ms": "group_share_session_timeout_ms",
     "share.heartbeat.interval.ms": "group_share_heartbeat_interval_ms",
@@ -36,6 +37,7 @@ OTHER_CONFIGS: Mapping[str, str] = {
     "share.auto.offset.reset": "latest",
     "share.isolation.level": "read_uncommitted",
     "share.renew.acknowledge.enable": "true",
+    STANDBYS: "0",
 }
 """Settings of a group with their defaults."""
 

@@ -14,7 +14,8 @@
 Processes of members are killed (also inside the handler, the store's transaction and a sink's commit), stopped,
 isolated, started twice, or never restarted. They leave in order, and each has a name of its own. The store rejects
 calls, or loses responses. A sink refuses commits. Operators go back to checkpoints, and delete some. Partitions are
-added. All steps are interleaved.
+added. The store is lost, or replaced by an older copy, and brought back. Its clock jumps, and members' clocks differ.
+All steps are interleaved.
 Everything, including time, follows from the seed, so a seed always gives the same run.
 """
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from kohort.consistent_region.errors import CoordinatorUnavailable
-from kohort.consistent_region.store import MemoryStore
+from kohort.consistent_region.store import Key, MemoryStore
 
 
 class Killed(BaseException):
@@ -33,6 +33,8 @@ class Faults:
     sink_kill: float
     sink_refused: float
     operator: float
+    store_back: float
+    store_clock: float
     static: bool
     interleaved: bool
 
@@ -59,6 +61,8 @@ class Faults:
             sink_kill=rate(0.05),
             sink_refused=rate(0.02),
             operator=chance.choice([0.0, 0.0, 0.003]),
+            store_back=chance.choice([0.0, 0.0, 0.05]),
+            store_clock=chance.choice([0.0, 0.0, 0.005]),
             static=chance.random() < 0.3,
             interleaved=chance.random() < 0.7,
         )
@@ -109,6 +113,14 @@ class FlakyStore(MemoryStore):
         self._before()
         with super().read():
             yield self
+
+    def replaced(self, values: dict[Key, bytes]) -> dict[Key, bytes]:
+        """Put other values in place, as a restored copy would. Returns the former ones."""
+        former, self._values = self._values, dict(values)
+        return former
+
+    def copy(self) -> dict[Key, bytes]:
+        return dict(self._values)
 
     def calm(self) -> MemoryStore:
         """The same values, without faults, for an operator and for checks."""

@@ -2,11 +2,14 @@
 
 import json
 import struct
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final
 
+from kohort.consistent_region.manifest import Block
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.state import StateHandle
 
+MOST_BLOCKS: Final = 6
 _LENGTH = struct.Struct(">Q")
 
 
@@ -24,6 +27,62 @@ class SimHistory:
 
     def reset_initial(self) -> None:
         self.applied = {}
+
+
+class SimBlocks(SimHistory):
+    """As `SimHistory`, in blocks: one for each partition with new records since the last checkpoint."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.chain: tuple[Block, ...] = ()
+        self.stored: dict[str, int] = {}  # the number of records in the chain
+
+    def restore(self, snapshot: bytes, offsets: Positions) -> None:
+        super().restore(snapshot or b"{}", offsets)
+        self.chain, self.stored = (), {}
+
+    def reset_initial(self) -> None:
+        super().reset_initial()
+        self.chain, self.stored = (), {}
+
+    def cut(self) -> "SimCut | None":
+        return SimCut(self) if self.applied else None
+
+    def restore_blocks(self, blocks: Sequence[Block]) -> None:
+        self.applied = joined(one.data or b"" for one in blocks)
+        self.chain = tuple(one._replace(data=None) for one in blocks)
+        self.stored = {partition: len(offsets) for partition, offsets in self.applied.items()}
+
+
+class SimCut:
+    """The records of a `SimBlocks` at one moment. It begins a new chain now and then."""
+
+    def __init__(self, state: SimBlocks) -> None:
+        self._state = state
+        self.blocks = list(state.chain) if len(state.chain) < MOST_BLOCKS else []
+        stored = state.stored if self.blocks else {}
+        self._ends = {partition: len(offsets) for partition, offsets in state.applied.items()}
+        self._left = {partition: state.applied[partition][stored.get(partition, 0) :] for partition in state.applied}
+
+    def write(self, enough: Callable[[], bool]) -> bool:
+        if self._left:
+            partition, offsets = self._left.popitem()
+            if offsets:
+                self.blocks.append(Block.of(json.dumps({partition: offsets}).encode()))
+        return not self._left
+
+    def completed(self) -> None:
+        self._state.chain = tuple(one._replace(data=None) for one in self.blocks)
+        self._state.stored = self._ends
+
+
+def joined(blocks: Iterable[bytes]) -> dict[str, list[int]]:
+    """The records of a chain of blocks."""
+    found: dict[str, list[int]] = {}
+    for block in blocks:
+        for partition, offsets in applied(block).items():
+            found.setdefault(partition, []).extend(offsets)
+    return found
 
 
 class Twin:

@@ -18,8 +18,8 @@ from kohort.consistent_region import events as ev
 from kohort.consistent_region.checkpoint_barrier import Barrier, CheckpointTicket, MembershipView
 from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.effects import SinkPlace, unpacked
-from kohort.consistent_region.errors import CoordinatorUnavailable, FencedError, RegionError
-from kohort.consistent_region.manifest import TaskState, decode
+from kohort.consistent_region.errors import CoordinatorUnavailable, FencedError, RegionError, StoreLost, StoreWentBack
+from kohort.consistent_region.manifest import TaskSnapshot, TaskState, decode
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.region_driver import RegionDriver
 from kohort.consistent_region.region_member import RegionMember
@@ -32,9 +32,10 @@ from kohort.consistent_region.store import Key
 from kohort.consistent_region.task_states import TaskStates
 from kohort.consistent_region.tasks import TaskId
 from kohort.consistent_region.triggers import OperatorDriven, Periodic, Trigger
+from kohort.consistent_region.witness import witness_of
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.testing.simulation.faults import Faults, FlakyStore, Killed
-from kohort.testing.simulation.history import SimHistory, Twin, applied, split
+from kohort.testing.simulation.history import SimBlocks, SimHistory, Twin, applied, joined, split
 from kohort.testing.simulation.kafka import SimConsumer, SimGroup, SimLog, SimRecord, Violation, holds
 from kohort.testing.simulation.target import SimSink, SimTarget, SinkRefused
 
@@ -91,10 +92,11 @@ class Node:
             world.store,
             REGION,
             GROUP,
-            world.clock,
+            world.store_clock,
             checkpoint_timeout_s=world.settings.checkpoint_timeout_s,
             lease_s=world.lease_s,
         )
+        self.ahead_s = world.chance.choice([0.0, 7_000.0, 1e6])  # monotonic clocks begin anywhere
         self.states = TaskStates(self.made, {"out": self.sink})
         self.conductor = RegionDriver(
             self.member,
@@ -102,7 +104,7 @@ class Node:
             self.consumer,
             self.states,
             self.handle_record if world.batch_records is None else self.handle_batch,
-            world.clock,
+            lambda: world.now + self.ahead_s,
             start=world.start,
             batch_records=world.batch_records,
             records_a_turn=world.records_a_turn,
@@ -124,7 +126,7 @@ class Node:
         self.conductor.turn(0.0)
 
     def made(self, task: TaskId) -> StateHandle:
-        history = SimHistory()
+        history = SimBlocks() if self.world.writes_blocks else SimHistory()
         return history if self.world.under_test is None else Twin(history, self.world.under_test.state())
 
     def handle_record(self, record: ev.RecordLike, state: Any) -> None:
@@ -188,6 +190,10 @@ class World:
         self.events: Counter[str] = Counter()
         self.highest: dict[TopicPartition, int] = {}  # the offsets that any complete checkpoint had
         self.outage_until = 0.0
+        self.store_ahead_s = 0.0
+        self.copies: list[tuple[int, dict[Key, bytes]]] = [(0, {})]  # of the store at some checkpoints, by the newest
+        self.current: dict[Key, bytes] | None = None  # the store's values, while an older copy is in their place
+        self.copy_until = 0.0
         self.cut_until: dict[str, float] = {}
         self.owners: dict[tuple[int, int, TopicPartition], str] = {}
         self.manifests: dict[int, dict[TopicPartition, int]] = {}
@@ -198,6 +204,7 @@ class World:
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._trace = hashlib.sha256()
         self.records_a_turn: int = self.chance.choice([1, 3, 100])
+        self.writes_blocks = under_test is None and self.chance.random() < 0.5
         drawn = self.chance.choice([None, None, 2, 100])
         self.batch_records: int | None = drawn if under_test is None else under_test.batch_records
         trigger: Trigger = (Periodic(0.5), Periodic(3.0), OperatorDriven(5))[self.chance.randrange(3)]
@@ -205,7 +212,7 @@ class World:
         self.settings: RegionSettings = RegionSettings(
             trigger=trigger,
             commit_point=self.commit_point,  # type: ignore[arg-type]
-            max_poll_records=self.chance.choice([1, 10]),
+            max_poll_records=self.chance.choice([3, 10]),
             drain_timeout_s=8.0,
             reset_timeout_s=6.0,
             checkpoint_timeout_s=3.0,
@@ -225,9 +232,10 @@ class World:
         self.ghosts: list[Node] = []  # processes that live on under a name which another has taken
         self.running: list[Node] = []
         self.writing = True
+        self.copied = False  # an older store was in place at some time
 
-    def clock(self) -> float:
-        return self.now
+    def store_clock(self) -> float:
+        return self.now + self.store_ahead_s
 
     def serial(self) -> int:
         self._serials += 1
@@ -251,6 +259,7 @@ class World:
             for _ in range(10):
                 self.step()
         self.faults.end()
+        self._bring_back()
         self.writing = False
         self.outage_until = 0.0
         self.cut_until.clear()
@@ -266,7 +275,7 @@ class World:
                 asked_at = self.now + 1.0
                 for node in self.nodes.values():
                     if node is not None:
-                        node.member.make_consistent(self.now)
+                        node.member.make_consistent(self.now + node.ahead_s)
             self.step(quiet=True)
             steps += 1
             holds(self.now < deadline, "I14", f"not settled {SETTLED_WITHIN_S} s after the last fault")
@@ -280,10 +289,10 @@ class World:
 
     def _check_kept(self) -> None:
         """Every checkpoint that is kept can be gone back to."""
-        coordinator = RegionCoordinator(self.store.calm(), REGION, GROUP, self.clock)
+        coordinator = RegionCoordinator(self.store.calm(), REGION, GROUP, self.store_clock)
         for sequence in coordinator.checkpoints():
             for cut in coordinator.whole(sequence).tasks:
-                self._state(cut.state.digest)
+                self._state(cut)
 
     def final_offsets(self) -> dict[TopicPartition, int]:
         """The final offsets of the newest complete checkpoint."""
@@ -304,6 +313,8 @@ class World:
     def step(self, *, quiet: bool = False) -> None:
         """A little time passes; one node has a turn; everything is checked."""
         self.now += self.chance.choice(_QUIET_STEPS_S if quiet else _STEPS_S)
+        if self.current is not None and self.now >= self.copy_until:
+            self._bring_back()
         if not quiet:
             self._write()
             self._harm()
@@ -343,7 +354,9 @@ class World:
         except Killed:
             self._end(node, "killed")
         except RegionError as error:
-            holds(isinstance(error, REASONS), "I17", f"{node.name} ends by {type(error).__name__}: {error}")
+            known = isinstance(error, REASONS) or (self.copied and isinstance(error, StoreLost | StoreWentBack))
+            holds(known, "I17", f"{node.name} ends by {type(error).__name__}: {error}")
+            self.events["ended by an older store"] += isinstance(error, StoreLost | StoreWentBack)
             self._end(node, f"failed: {error}")
         finally:
             self.running.pop()
@@ -408,18 +421,50 @@ class World:
             self._die(name)
             self._stop(node)
             self.events["graceful stop"] += 1
-        if chance.random() < faults.operator:
+        if self.current is None and chance.random() < faults.operator:
             self._operate()
+        if self.current is None and chance.random() < faults.store_back:
+            self._put_copy()
+        if chance.random() < faults.store_clock:
+            self.store_ahead_s += chance.choice([-20.0, -2.0, 2.0])
+            self.events["store clock changed"] += 1
+            self.faults_done += 1
         if chance.random() < faults.cut:
             self.cut_until[name] = self.now + chance.choice([0.3, 4.0, 8.0])
             self.faults_done += 1
         if chance.random() < faults.outage:
             self.outage_until = self.now + chance.choice([0.2, 2.0])
             self.faults_done += 1
-        if len(self.log.offsets) < 8 and chance.random() < faults.add_partition:
+        if self.current is None and len(self.log.offsets) < 8 and chance.random() < faults.add_partition:
             self.log.append(self.log.add(), 0)
             self.group.rebalance()
             self.faults_done += 1
+
+    def _put_copy(self) -> None:
+        """An older copy of the store, or an empty one, takes its place, until an operator brings the current one back.
+
+        Only where every partition has a commit that names a later checkpoint: without evidence nothing is noticed.
+        """
+        witnesses = [witness_of(at.metadata) for at in self.group.committed.values()]
+        if not self.group.committed.keys() >= self.log.offsets.keys():
+            return
+        oldest = min(one.sequence if one is not None else 0 for one in witnesses)
+        usable = [values for newest, values in self.copies if newest < oldest]
+        if not usable:
+            return
+        values = self.chance.choice(usable)
+        self.current = self.store.replaced(values)
+        self.copy_until = self.now + self.chance.choice([0.3, 2.0, 6.0])
+        self.copied = True
+        self.faults_done += 1
+        self.events["store went back" if values else "store lost"] += 1
+        self.note("an older store")
+
+    def _bring_back(self) -> None:
+        if self.current is not None:
+            self.store.replaced(self.current)
+            self.current = None
+            self.note("the store is back")
 
     def _stop(self, node: "Node") -> None:
         self.running.append(node)
@@ -433,7 +478,7 @@ class World:
 
     def _operate(self) -> None:
         """An operator goes back to a checkpoint, or deletes old ones."""
-        coordinator = RegionCoordinator(self.store.calm(), REGION, GROUP, self.clock)
+        coordinator = RegionCoordinator(self.store.calm(), REGION, GROUP, self.store_clock)
         there = coordinator.checkpoints()
         if not there:
             return
@@ -452,7 +497,7 @@ class World:
     def check_store(self) -> None:
         """After every transaction: what is written must make sense by itself."""
         data = self.store.get(Key("region", GROUP))
-        if data is None or data == self._checked:
+        if data is None or data == self._checked or self.current is not None:
             return
         self._checked = data
         record = decode_record(data)
@@ -481,7 +526,7 @@ class World:
         states: dict[str, bytes] = {}
         records: list[SimRecord] = []
         for cut in manifest.tasks:
-            found, states[str(cut.task)] = self._state(cut.state.digest)
+            found, states[str(cut.task)] = self._state(cut)
             numbers = {str(one.partition) for one in cut.offsets}
             holds(found.keys() <= numbers, "I15", f"task {cut.task} has records of partitions {found.keys() - numbers}")
             for partition, at in cut.offsets.items():
@@ -498,21 +543,27 @@ class World:
         self.highest = {one: max(at, self.highest.get(one, 0)) for one, at in offsets.items()}
         self.checkpoints += 1
         self.events["checkpoint"] += 1
+        self.copies.append((sequence, self.store.copy()))
         self.note(f"checkpoint {sequence} {sorted(offsets.items())}")
 
-    def _state(self, digest: str) -> tuple[dict[str, list[int]], bytes]:
+    def _state(self, cut: TaskSnapshot) -> tuple[dict[str, list[int]], bytes]:
         """A stored state: the records that it has, and the state under test."""
-        stored = self.store.get(Key("state", GROUP, digest))
-        holds(stored is not None, "I18", f"the state {digest[:8]} is gone")
-        assert stored is not None
-        state, own = unpacked(stored)[0], b""
+        stored = []
+        for one in cut.references:
+            data = self.store.get(Key("state", GROUP, one.digest))
+            holds(data is not None, "I18", f"the state {one.digest[:8]} is gone")
+            assert data is not None
+            stored.append(data)
+        state, own = unpacked(stored[0])[0], b""
         if self.under_test is not None:
             state, own = split(state)
-        return applied(state), own
+        self.events["checkpoint in blocks"] += bool(cut.blocks)
+        return joined(stored[1:]) if cut.blocks else applied(state), own
 
     def check_writer(self, ticket: CheckpointTicket, barrier: Barrier) -> None:
         data = self.store.get(Key("region", GROUP))
-        assert data is not None
+        if data is None or self.current is not None:
+            return  # another store is in place
         if f'"{ticket.member}"'.encode() not in data:
             return
         record = decode_record(data)

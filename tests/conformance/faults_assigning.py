@@ -93,7 +93,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "a commit of a stale epoch is of an illegal generation",
         altered("OffsetCommit", in_partitions("STALE_MEMBER_EPOCH", "ILLEGAL_GENERATION")),
-        ("M6a",),
+        ("M6a", "S9a"),
     ),
     Fault(
         "a commit of a consumer group in an old version is taken",

@@ -17,7 +17,8 @@ from kohort.testing.fake_broker import Call, FakeBroker
 from tests.conformance.bending import Fault, altered, answered, bent
 
 RENEW = 4
-COUNTS = ("R9a", "R10a", "R10b", "R11a")  # checks of delivery counts
+COUNTS = ("R9a", "R10a", "R10b", "R11a", "R9o", "R11b")  # checks of delivery counts
+FIRST_COUNTS = ("R8d", "R8e", "R8f", "R8g", "R11c")  # checks of first deliveries
 Install = Callable[[FakeBroker], None]
 
 
@@ -198,7 +199,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "an unknown share group is an unknown member",
         code_becomes("ShareGroupHeartbeat", ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNKNOWN_MEMBER_ID),
-        ("R2b",),
+        ("R2b", "S8d"),
     ),
     Fault(
         "an unknown share member is fenced",
@@ -210,8 +211,12 @@ FAULTS: tuple[Fault, ...] = (
         code_becomes("ShareGroupHeartbeat", ErrorCode.FENCED_MEMBER_EPOCH, ErrorCode.NONE),
         ("R3a",),
     ),
-    Fault("the share assignment comes once", altered("ShareGroupHeartbeat", no_assignment), ("R3b", "R4a")),
-    Fault("a share partition has one owner", only_one_owner, ("R4a",)),
+    Fault(
+        "the share assignment comes once",
+        altered("ShareGroupHeartbeat", no_assignment),
+        ("R3b", "R4a", "R4b", "R4c", "R4d"),
+    ),
+    Fault("a share partition has one owner", only_one_owner, ("R4a", "R4b")),
     Fault(
         "a share member leaves with epoch 0",
         altered(
@@ -234,7 +239,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "a missing share session is a wrong epoch",
         code_becomes("ShareFetch", ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH),
-        ("R7b",),
+        ("R7b", "R7e"),
     ),
     Fault(
         "acknowledgements open a session",
@@ -246,12 +251,12 @@ FAULTS: tuple[Fault, ...] = (
         code_becomes("ShareAcknowledge", ErrorCode.INVALID_SHARE_SESSION_EPOCH, ErrorCode.NONE),
         ("R7d",),
     ),
-    Fault("delivery counts begin at 0", deliveries(lambda count: count - 1), ("R8a", *COUNTS, "R8c")),
-    Fault("locks are not exclusive", locks_are_not_exclusive, ("R8b", "R9c")),
+    Fault("delivery counts begin at 0", deliveries(lambda count: count - 1), ("R8a", *COUNTS, "R8c", *FIRST_COUNTS)),
+    Fault("locks are not exclusive", locks_are_not_exclusive, ("R8b", "R9c", "R7h", "R8e", "R9o", "R10b")),
     Fault(
         "the record limit overshoots",
         bent("ShareFetch", lambda request: request._replace(share_acquire_mode=0)),
-        ("R8c",),
+        ("R8c", "R8e"),
     ),
     Fault("delivery counts stay at 1", deliveries(lambda _count: 1), COUNTS),
     Fault(
@@ -262,9 +267,9 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "acknowledgements of others succeed",
         partition_code_becomes(ErrorCode.INVALID_RECORD_STATE, ErrorCode.NONE),
-        ("R9c", "R9d"),
+        ("R9c", "R9d", "R11d"),
     ),
-    Fault("the good half is kept", bent("ShareAcknowledge", first_range_only), ("R9d", "R9a", "R9f")),
+    Fault("the good half is kept", bent("ShareAcknowledge", first_range_only), ("R9d", "R9a", "R9f", "R9m", "R12a")),
     Fault(
         "a range backwards",
         accepts_ranges(lambda ranges: any(one.first_offset > one.last_offset for one in ranges)),
@@ -287,9 +292,9 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "a renewal without its flag",
         accepts_ranges(lambda ranges: any(RENEW in one.acknowledge_types for one in ranges)),
-        ("R9j",),
+        ("R9j", "R9o", "R11d"),
     ),
-    Fault("closing releases nothing", close_releases_nothing, ("R10a", "R10b")),
+    Fault("closing releases nothing", close_releases_nothing, ("R10a", "R10b", "R7e")),
     Fault("disconnecting releases nothing", disconnect_releases_nothing, ("R10b",)),
     Fault("no delivery limit", no_delivery_limit, ("R11a",)),
 )

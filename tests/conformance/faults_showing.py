@@ -120,7 +120,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "groups are listed without their kind",
         altered("ListGroups", groups(lambda group: group._replace(protocol_type=""))),
-        ("H3a",),
+        ("H3a", "R6b", "S8b"),
     ),
     Fault(
         "groups are listed without their state",
@@ -130,7 +130,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "groups are listed as consumer groups",
         altered("ListGroups", groups(lambda group: group._replace(group_type="consumer"))),
-        ("H3a",),
+        ("H3a", "R6b", "S8b"),
     ),
     Fault(
         "no group is listed if states are requested",
@@ -146,7 +146,7 @@ FAULTS: tuple[Fault, ...] = (
             "ListGroups",
             lambda call, response: response._replace(groups=()) if _asked(call).types_filter else response,
         ),
-        ("H3c", "M14"),
+        ("H3c", "M14", "R6b", "S8b"),
     ),
     Fault(
         "an undefined state is an error",
@@ -163,7 +163,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(
         "an active group is reported as deleted",
         altered("DeleteGroups", deleted("NON_EMPTY_GROUP", "NONE")),
-        ("H4a", "H6", "M15"),
+        ("H4a", "H6", "M15", "R6d", "S8c"),
     ),
     Fault(
         "an unknown group is reported as deleted",

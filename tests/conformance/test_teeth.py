@@ -28,7 +28,9 @@ from kohort.testing.fake_broker import FakeBroker
 from tests.conformance import (
     faults_assigning,
     faults_entering,
+    faults_in_share_records,
     faults_in_shares,
+    faults_in_streams,
     faults_in_transactions,
     faults_showing,
     faults_staying,
@@ -47,6 +49,8 @@ SCRIPTED = (
     *faults_assigning.FAULTS,
     *faults_in_transactions.FAULTS,
     *faults_in_shares.FAULTS,
+    *faults_in_share_records.FAULTS,
+    *faults_in_streams.FAULTS,
 )
 EVERY = 4
 WAITING = faults_waiting.FAULTS

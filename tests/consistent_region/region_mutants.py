@@ -14,7 +14,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from kohort.consistent_region import coordinator_rules, region_member, start_positions
+from kohort.consistent_region import coordinator_rules, region_driver, region_member, start_positions
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.coordinator import RegionCoordinator, TaskStarts
 from kohort.consistent_region.offsets import OffsetManager
@@ -166,19 +166,19 @@ def _commit_one_more(original: Any) -> Any:
 
 
 def _drained_forgotten(original: Any) -> Any:
-    def end_phase(self: RegionMember) -> None:
+    def put_back(self: RegionMember) -> None:
         self._drained.clear()
         original(self)
 
-    return end_phase
+    return put_back
 
 
 def _drained_backwards(original: Any) -> Any:
-    def end_phase(self: RegionMember) -> None:
+    def put_back(self: RegionMember) -> None:
         self._drained._slices.reverse()
         original(self)
 
-    return end_phase
+    return put_back
 
 
 def _snapshot_without_the_last(original: Any) -> Any:
@@ -254,7 +254,7 @@ def _committed_at_once(original: Any) -> Any:
 
 def _cut_when_contributed(_original: Any) -> Any:
     def contribution(self: TaskStates) -> Any:
-        return {task: self._cut(task, cut.offsets)[0] for task, (cut, _) in self._cuts.items()}
+        return self.cut({task: cut.offsets for task, cut in self._cuts.items()})
 
     return contribution
 
@@ -290,6 +290,14 @@ def _newest_only(original: Any) -> Any:
     return forget
 
 
+def _roots_only(_original: Any) -> Any:
+    def in_use(manifests: Any, record: Any) -> frozenset[str]:
+        cuts = [*(cut for one in manifests for cut in one.tasks), *record.tasks, *record.handed.values()]
+        return frozenset(cut.state.digest for cut in cuts)
+
+    return in_use
+
+
 def _epoch_of_ours_kept(original: Any) -> Any:
     """A member that was granted a reset goes on as if it had gone back."""
 
@@ -315,8 +323,8 @@ MUTANTS: dict[str, list[Mutant]] = {
     "records are handed out in any phase": [(RegionMember, "take", _take_in_any_phase)],
     "a poll is queued twice": [(RegionMember, "_on_polled", _queued_twice)],
     "the last record of a poll is dropped": [(RegionMember, "_on_polled", _last_dropped)],
-    "the drain buffer is forgotten": [(RegionMember, "_end_phase", _drained_forgotten)],
-    "the drain buffer comes back backwards": [(RegionMember, "_end_phase", _drained_backwards)],
+    "the drain buffer is forgotten": [(RegionMember, "_put_drained_back", _drained_forgotten)],
+    "the drain buffer comes back backwards": [(RegionMember, "_put_drained_back", _drained_backwards)],
     "a newer epoch is not followed": [(RegionMember, "_follow", nothing)],
     "a relaunch is a first life": [(RegionMember, "_on_registered", _first_life_always)],
     "a reset keeps the offsets": [(RegionMember, "_on_went_back", _epoch_of_ours_kept)],
@@ -352,6 +360,11 @@ MUTANTS: dict[str, list[Mutant]] = {
     "a task is started without its state": [(TaskStates, "_restore", nothing)],
     "a state of one task is another's": [(TaskStates, "select", _one_state_for_all)],
     "states that older checkpoints need are deleted": [(RegionCoordinator, "_forget_states", _newest_only)],
+    "blocks that checkpoints need are deleted": [(coordinator_rules, "in_use", _roots_only)],
+    "a store that went back is not noticed": [
+        (region_member, "check_memory", nothing),
+        (region_driver, "check_witnesses", nothing),
+    ],
     "a member that is gone is waited for": [(MemberRecord, "here", lambda _: lambda *_args: True)],
     "the newest checkpoint is retired": [(coordinator_rules, "retire", _newest_retired)],
     "a sequence is used again": [(coordinator_rules, "begin_checkpoint", _sequence_reused)],

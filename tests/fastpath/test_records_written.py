@@ -252,7 +252,8 @@ def test_zstd_frames_of_a_kept_context_are_whole_and_have_zstds_own_level() -> N
         packed = CODECS[Codec.ZSTD].compress(memoryview(plain), None)
         assert bytes(cramjam.zstd.decompress(packed)) == plain
         assert packed == CODECS[Codec.ZSTD].compress(plain, None)
-        assert len(packed) - len(CODECS[Codec.ZSTD].compress(plain, 3)) in range(-8, 9)
+        at_level_3 = len(CODECS[Codec.ZSTD].compress(plain, 3))  # perhaps of another release of zstd
+        assert abs(len(packed) - at_level_3) <= 8 + at_level_3 // 50
 
 
 UNCOMMON: dict[str, tuple[Compression, bytes]] = {

@@ -1,13 +1,14 @@
 """Threads that share what the data plane gives out. A free-threaded Python runs them at the same time."""
 
+import os
 import sys
 import sysconfig
 import threading
 from collections.abc import Callable
+from glob import glob
 from importlib import import_module
 from importlib.machinery import EXTENSION_SUFFIXES
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
@@ -17,12 +18,8 @@ from kohort.fastpath._encode import BatchBuilder, seal
 from kohort.fastpath._memory import Block
 
 SUFFIX = EXTENSION_SUFFIXES[0]
-HOME = Path(kohort.__path__[0])
-EXTENSIONS = sorted(
-    ".".join(("kohort", *path.relative_to(HOME).parent.parts, path.name.removesuffix(SUFFIX)))
-    for depth in ("*", "*/*")
-    for path in HOME.glob(f"{depth}/*{SUFFIX}")
-)
+FILES = glob(f"**/*{SUFFIX}", root_dir=kohort.__path__[0], recursive=True)
+EXTENSIONS = sorted(f"kohort.{file.removesuffix(SUFFIX).replace(os.sep, '.')}" for file in FILES)
 THREADS, ROUNDS, RECORDS = 4, 50, 500
 CODECS = ("none", *(("gzip", "snappy", "lz4", "zstd") if find_spec("cramjam") else ()))
 

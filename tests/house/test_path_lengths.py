@@ -1,7 +1,8 @@
 """The modules that a record and a rebalance pass through, counted: the counts are upper bounds and may only fall.
 
 A module counts if one of its functions runs on the path, in the network's thread, an assignor's or the caller's. The
-functions that every turn of the network's thread calls do not count: they run without a response too.
+functions that every turn of the network's thread calls do not count: they run without a response too. Compiled
+modules do not count, because no profiler sees their functions. A record passes nine of them.
 """
 
 import sys
@@ -20,8 +21,8 @@ from kohort.protocol.errors import ErrorCode
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Answer, Call
 
-SOCKET_TO_RECORD = 22
-HEARTBEAT_TO_ASSIGNED = 61
+SOCKET_TO_RECORD = 8
+HEARTBEAT_TO_ASSIGNED = 59
 HOME = f"{Path(kohort.__file__).parent}/"
 TESTING = f"{HOME}testing/"
 NAMED_TUPLES = f"{HOME}common/named_tuple.py"
@@ -105,8 +106,9 @@ def test_a_record_passes_no_more_modules_from_the_socket_to_the_caller() -> None
         Consumer(broker.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=30_000) as consumer,
     ):
         consumer.assign([PLACE])
-        broker.produce("t", 0, [(b"key", b"first")])
-        poll_one(consumer)
+        for _ in range(2):  # the session is then in its steady state
+            broker.produce("t", 0, [(b"key", b"first")])
+            poll_one(consumer)
         time.sleep(TURN_S)  # the next Fetch is on its way
         path.learn_the_usual(consumer)
 

@@ -44,5 +44,5 @@ def test_an_impossible_length_is_refused_before_anything_is_allocated(length: in
     reader.target()[:4] = length.to_bytes(4, "big", signed=True)
     with pytest.raises(FrameTooLarge) as caught:
         list(reader.received(4))
-    assert reader._large is None
+    assert reader.large is None
     assert caught.value.place["max_frame_bytes"] == 1 << 20

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from math import inf
 from selectors import EVENT_READ
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -121,7 +122,7 @@ def test_a_connection_with_news_is_left_to_the_turn(late: str, peers: list[Peer]
     elif late == "a driver that stops":
         peer.driver.stopping = True
     else:
-        peer.channel._to_write.append(memoryview(b"rest"))
+        peer.channel.to_write.append(memoryview(b"rest"))
     peer.theirs.send(peer.answer())
     assert peer.wait() == [peer.owner]
     assert peer.offered == 0
@@ -166,6 +167,9 @@ def test_an_error_of_the_socket_ends_the_connection_in_the_turn(peers: list[Peer
 class BrokenSocket:
     """A socket of TLS, whose peer resets it between the poller's wait and its read."""
 
+    def __init__(self, sock: socket.socket) -> None:
+        self.fileno = sock.fileno
+
     def recv_into(self, target: memoryview) -> int:
         raise ConnectionResetError(errno.ECONNRESET, "reset")
 
@@ -173,8 +177,10 @@ class BrokenSocket:
 def test_an_error_of_a_read_outside_of_a_turn_is_that_of_the_turn(peers: list[Peer]) -> None:
     peer = Peer()
     peers.append(peer)
-    peer.channel.sock = BrokenSocket()  # type: ignore[assignment]
-    peer.channel.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    peer.poller.unregister(peer.ours)
+    broken: Any = BrokenSocket(peer.ours)
+    peer.channel.sock, peer.channel.tls = broken, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    peer.poller.register(broken, EVENT_READ, peer.owner)
     peer.channel.answered = True
     peer.theirs.send(peer.answer())
     assert peer.wait() == [peer.owner]

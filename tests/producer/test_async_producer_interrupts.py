@@ -6,6 +6,8 @@ every point (see `tests/interrupts.py`). By default each `STRIDE`th point is tak
 """
 
 import asyncio
+import contextlib
+import time
 import types
 from collections import Counter
 from collections.abc import Callable, Coroutine, Generator, Iterator
@@ -174,3 +176,24 @@ def test_transactions(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> N
         await sent.check(read(fake, topic))
 
     run(main, capsys)
+
+
+def test_an_interrupted_look_at_outcomes_leaves_no_task_asleep(
+    fake: FakeBroker, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def script(tracer: Tracer) -> None:
+        async def main() -> None:
+            topic = topic_of(fake)
+            async with producer_of(fake) as producer:
+                sent = [await producer.send(topic, b"x" * 150) for _ in range(3)]
+                waiting = [asyncio.ensure_future(delivery.result()) for delivery in sent]
+                await asyncio.sleep(0)
+                while not all(delivery.done() for delivery in sent):
+                    time.sleep(0.001)  # the loop stands still
+                with contextlib.suppress(Interrupt), tracer.on():
+                    producer._updates.handle()
+                assert len(await asyncio.wait_for(asyncio.gather(*waiting), PATIENCE_S)) == 3
+
+        asyncio.run(main())
+
+    told(every_point_within(script), capsys)

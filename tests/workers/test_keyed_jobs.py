@@ -10,6 +10,7 @@ from kohort.fastpath import decode, encode
 from kohort.workers.errors import HandlerFailed
 from kohort.workers.job import Job
 from kohort.workers.keyed_jobs import MAX_OPEN, KeyedJobs
+from kohort.workers.turns import RunHooks
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -120,6 +121,18 @@ def test_a_dropped_partition_starts_nothing_and_commits_nothing() -> None:
     assert [one.record.partition for one in started(source)] == [1]
     source.done(job)
     assert source.due() == {P1: 0}
+
+
+@pytest.mark.proves("W-07")
+def test_a_revoked_partition_is_forgotten_once_its_offset_is_returned() -> None:
+    source = KeyedJobs()
+    source.add([columns("--"), columns("-", partition=1)])
+    for job in started(source):
+        source.done(job)
+    assert RunHooks(source).done_of(frozenset({P0})) == {P0: 2}
+    assert source.due() == {P1: 1}
+    source.add([columns("-", start=5)])
+    assert source.due() == {P0: 5, P1: 1}
 
 
 def test_offsets_behind_the_last_record_are_committed_too() -> None:

@@ -43,6 +43,8 @@ from kohort.testing.fake_broker.handlers import (
     share_fetch,
     share_group_describe,
     share_group_heartbeat,
+    streams_group_describe,
+    streams_group_heartbeat,
     sync_group,
     txn_offset_commit,
 )
@@ -92,6 +94,8 @@ HANDLERS: Mapping[int, Handler] = MappingProxyType(
             describe_share_group_offsets,
             alter_share_group_offsets,
             delete_share_group_offsets,
+            streams_group_heartbeat,
+            streams_group_describe,
             describe_configs,
             incremental_alter_configs,
             get_telemetry_subscriptions,

@@ -11,8 +11,8 @@ from kohort.protocol.apis.create_topics import (
     CreateTopicsResponse,
 )
 from kohort.protocol.errors import ErrorCode
-from kohort.testing.fake_broker.cluster import names_a_topic
 from kohort.testing.fake_broker.handler_context import Work
+from kohort.testing.fake_broker.topic_names import names_a_topic
 
 KEY = 19
 VERSIONS = (2, 7)

@@ -12,8 +12,9 @@ from kohort.protocol.apis.metadata import (
     MetadataResponseTopic,
 )
 from kohort.protocol.errors import ErrorCode
-from kohort.testing.fake_broker.cluster import CLUSTER_ID, FakePartition, FakeTopic, names_a_topic
+from kohort.testing.fake_broker.cluster import CLUSTER_ID, FakePartition, FakeTopic
 from kohort.testing.fake_broker.handler_context import Work
+from kohort.testing.fake_broker.topic_names import names_a_topic
 
 KEY = 3
 VERSIONS = (0, 13)

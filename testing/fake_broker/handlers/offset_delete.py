@@ -19,7 +19,6 @@ from kohort.protocol.membership import parse_subscription
 from kohort.testing.fake_broker.classic_group import FakeGroup
 from kohort.testing.fake_broker.consumer_group import ConsumerGroup
 from kohort.testing.fake_broker.handler_context import Work
-from kohort.testing.fake_broker.share_group import ShareGroup
 
 KEY = 47
 VERSIONS = (0, 0)
@@ -31,11 +30,11 @@ async def handle(work: Work, request: OffsetDeleteRequest) -> OffsetDeleteRespon
     error = work.group_error(request.group_id)
     if not request.group_id:
         error = ErrorCode.INVALID_GROUP_ID
-    elif group is None or isinstance(group, ShareGroup):
+    elif not isinstance(group, FakeGroup | ConsumerGroup):
         error = error or ErrorCode.GROUP_ID_NOT_FOUND
     elif group.members and group.protocol_type != _CONSUMERS:
         error = error or ErrorCode.NON_EMPTY_GROUP
-    if error or group is None or isinstance(group, ShareGroup):
+    if error or not isinstance(group, FakeGroup | ConsumerGroup):
         return OffsetDeleteResponse(error_code=error, topics=())
     read = group.subscribed() if isinstance(group, ConsumerGroup) else _topics_read(group)
     return OffsetDeleteResponse(

@@ -8,8 +8,8 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_config import ConsumerConfig
-from kohort.coordinator_client.fetch._steady_fetch import follow_up
-from kohort.coordinator_client.fetch.fetcher import Fetcher, FetchOrder
+from kohort.coordinator_client.fetch._steady_fetch import SteadySession
+from kohort.coordinator_client.fetch.fetcher import Fetcher
 from kohort.coordinator_client.offset_reset import ResetPolicy
 from kohort.coordinator_client.offsets.positions import Positions
 from kohort.fastpath import encode
@@ -52,7 +52,7 @@ class Reader:
         self.view = cluster(1, 1)
         self.paused: set[TopicPartition] = set()
         self.now = 0.0
-        self.orders: dict[int, FetchOrder] = {}
+        self.steady: dict[int, SteadySession] = {}
         self.sent: dict[int, bytes] = {}
         self.followed = 0
         for partition in PARTITIONS:
@@ -64,15 +64,14 @@ class Reader:
             self.positions, self.view, lambda partition: partition not in self.paused, self.now
         ):
             assert order.node not in self.sent
-            self.orders[order.node] = order
+            self.steady[order.node] = SteadySession(self.fetcher, self.positions, order)
             self.sent[order.node] = API["Fetch"].request.build(order.request, self.version)
 
     def answer(self, node: int, response: FetchResponse) -> None:
         del self.sent[node]
         frame = memoryview(HEAD + API["Fetch"].response.build(response, self.version))
         if self.follows:
-            request = self.orders[node].request
-            found = follow_up(self.fetcher, node, request, frame, self.version, self.positions, self.view)
+            found = self.steady[node].follow_up(frame, self.version, self.view)
             if found is not None:
                 self.sent[node], _parked_bytes = found
                 self.followed += 1
@@ -94,21 +93,19 @@ class Reader:
 
     def asked(self, node: int) -> dict[TopicPartition, int]:
         """The offsets that the session of a broker has."""
-        session = self.fetcher._sessions[node]
+        session = self.fetcher.sessions[node]
         return {partition: want.offset for partition, want in session.session_partitions.items()}
 
     @property
     def state(self) -> object:
         fetcher = self.fetcher
-        sessions = {
-            node: (one.session_id, one.epoch, one.session_partitions) for node, one in fetcher._sessions.items()
-        }
+        sessions = {node: (one.session_id, one.epoch, one.session_partitions) for node, one in fetcher.sessions.items()}
         slices = {partition: fetcher.parked.first(partition) for partition in PARTITIONS}
         return (
             self.sent,
             sessions,
-            fetcher._in_flight,
-            fetcher._ahead,
+            fetcher.in_flight,
+            fetcher.ahead,
             fetcher.ends,
             fetcher.held_back,
             fetcher.parked.total_bytes,

@@ -59,7 +59,9 @@ def taking(received: Path) -> Iterator[RealBroker]:
         properties={"metric.reporters": "MetricsToFile"},
         jvm_options=[f"-Dkohort.metrics={received}"],
     ) as broker:
-        told = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", classpath, "kafka.admin.ConfigCommand"]
+        moved = tuple(map(int, version.split("."))) >= (4, 4)
+        command = "org.apache.kafka.tools.ConfigCommand" if moved else "kafka.admin.ConfigCommand"
+        told = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", classpath, command]
         told += ["--bootstrap-server", broker.bootstrap, "--alter", "--entity-type", "client-metrics"]
         told += ["--entity-name", "all", "--add-config", "interval.ms=200,metrics=[org.apache.kafka.consumer.]"]
         subprocess.run(told, check=True, timeout=120, capture_output=True)

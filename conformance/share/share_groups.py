@@ -7,7 +7,7 @@ from typing import Any
 
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
-from kohort.conformance.share_member import ScriptedShareMember, another, assigned, code_of, ranges_of, reader
+from kohort.conformance.share.share_member import ScriptedShareMember, another, assigned, code_of, ranges_of, reader
 from kohort.protocol.errors import error_name
 
 SECTION = Section("R", "Share groups (KIP-932)", "ShareGroupHeartbeat")
@@ -295,6 +295,8 @@ async def connection_ends(scene: CheckContext) -> None:
     await member.acquire(10)
     # The same member might open its next session before the broker notices, and would then keep its locks.
     other = await another(member)
+    # With the group's last session a broker forgets the share partition, and with it the count of open deliveries.
+    await other.fetch(max_wait_ms=0)
     await member.disconnect()
     scene.equal("the acquired ranges of another member", await other.acquired(10), [(0, 9, 2)])
 

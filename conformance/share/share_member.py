@@ -188,15 +188,21 @@ async def produce(scene: CheckContext, topic: Topic, records: int) -> None:
         "timeout_ms": 10_000,
         "topic_data": ({"name": topic.name, "partition_data": ({"index": 0, "records": data},)},),
     }
-    answer = await scene.ask("Produce", values, version=version, node=await leader_of(scene, topic))
-    code = answer.responses[0].partition_responses[0].error_code
-    if code:
+    code = 0
+
+    async def appended() -> bool:
+        nonlocal code
+        answer = await scene.ask("Produce", values, version=version, node=await leader_of(scene, topic))
+        code = answer.responses[0].partition_responses[0].error_code
+        return not code
+
+    if not await scene.until(appended):  # a leader may learn of a new topic later than the broker with the metadata
         raise Blocked(f"Produce failed: {error_name(code)}")
 
 
 async def reader(scene: CheckContext, records: int = 10, **settings: str) -> ScriptedShareMember:
     """A member that has joined, of a group that reads a new topic with so many records from its start."""
-    await configure(scene, share_auto_offset_reset="earliest", **settings)
+    await configure(scene, **{"share_auto_offset_reset": "earliest", **settings})
     topic = await scene.target.make_topic(scene.name().removeprefix(f"{scene.target.prefix}-"), 1)
     member = ScriptedShareMember(scene, topic)
     await member.joined()

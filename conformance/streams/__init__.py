@@ -1,0 +1,1 @@
+"""Checks of streams groups (KIP-1071), and their scripted member."""

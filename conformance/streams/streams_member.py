@@ -1,0 +1,129 @@
+"""A scripted member of a group of Kafka Streams, for the checks of `streams_groups.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+from uuid import uuid4
+
+from kohort.conformance.broker_under_test import Topic
+from kohort.conformance.check_context import CheckContext
+from kohort.conformance.errors import Blocked
+from kohort.protocol.errors import error_name
+
+ASSIGNED_S = 20.0
+"""The longest wait for tasks: a broker waits 3 s for more members of a new group."""
+Tasks = frozenset[tuple[str, int]]
+"""(subtopology id, partition) pairs."""
+NOTHING: Mapping[str, object] = {"active_tasks": (), "standby_tasks": (), "warmup_tasks": ()}
+
+
+class ScriptedStreamsMember:
+    """A scripted member with a process of its own. `active` are the tasks of the last response that had tasks."""
+
+    def __init__(self, scene: CheckContext, topology: Mapping[str, object]) -> None:
+        self.scene = scene
+        self.topology = topology
+        self.id = str(uuid4())
+        self.process = str(uuid4())
+        self.epoch = 0
+        self.active: Tasks = frozenset()
+        self.standby: Tasks = frozenset()
+        self.status: frozenset[int] = frozenset()
+
+    async def beat(self, **changes: object) -> Any:
+        """Send one heartbeat of the current epoch. A successful response is kept."""
+        values: dict[str, object] = {
+            "group_id": self.scene.group,
+            "member_id": self.id,
+            "member_epoch": self.epoch,
+            "endpoint_information_epoch": 0,
+        }
+        body = values | changes
+        answer = await self.scene.ask("StreamsGroupHeartbeat", body)
+        if answer.error_code == 0:
+            self.epoch = answer.member_epoch
+            if answer.member_epoch > 0:
+                self.scene.target.streams_members.append((self.scene.group, str(body["member_id"])))
+            self.status = frozenset(one.status_code for one in answer.status or ())
+            if answer.active_tasks is not None:
+                self.active, self.standby = tasks_of(answer.active_tasks), tasks_of(answer.standby_tasks or ())
+        return answer
+
+    async def join(self, **changes: object) -> Any:
+        """Send the first heartbeat."""
+        first = {
+            "member_epoch": 0,
+            "rebalance_timeout_ms": 60_000,
+            "topology": self.topology,
+            "process_id": self.process,
+        }
+        return await self.beat(**{**first, **NOTHING, **changes})
+
+    async def report(self, active: Iterable[tuple[str, int]] | None = None) -> Any:
+        """Send a heartbeat with the active tasks that the member has."""
+        named = as_tasks(self.active if active is None else active)
+        return await self.beat(**{**NOTHING, "active_tasks": named, "standby_tasks": as_tasks(self.standby)})
+
+    async def leave(self) -> Any:
+        return await self.beat(member_epoch=-1)
+
+    async def joined(self, tasks: int) -> None:
+        """Join, and report until the member has so many active tasks. Raises Blocked."""
+        answer = await self.join()
+        if answer.error_code:
+            raise Blocked(f"the first heartbeat failed: {error_name(answer.error_code)}: {answer.error_message}")
+        if not await self.gets(tasks):
+            raise Blocked(f"{len(self.active)} of {tasks} tasks after {ASSIGNED_S:g} s, status {set(self.status)}")
+
+    async def gets(self, tasks: int) -> bool:
+        """Report until the member has so many active tasks. Returns False if it does not get them in time."""
+
+        async def has_them() -> bool:
+            await self.report()
+            return len(self.active) == tasks
+
+        return len(self.active) == tasks or await self.scene.until(has_them, ASSIGNED_S)
+
+
+def tasks_of(given: Iterable[Any]) -> Tasks:
+    """The tasks of a field of a response."""
+    return frozenset((one.subtopology_id, number) for one in given for number in one.partitions)
+
+
+def as_tasks(tasks: Iterable[tuple[str, int]]) -> tuple[dict[str, object], ...]:
+    """The tasks as a request has them."""
+    names = sorted({name for name, _number in tasks})
+    return tuple(
+        {"subtopology_id": name, "partitions": tuple(sorted(number for each, number in tasks if each == name))}
+        for name in names
+    )
+
+
+def subtopology(sources: Sequence[str], **changes: object) -> dict[str, object]:
+    """Subtopology "0", which reads these topics."""
+    empty: dict[str, object] = {
+        "subtopology_id": "0",
+        "source_topics": tuple(sources),
+        "source_topic_regex": (),
+        "state_changelog_topics": (),
+        "repartition_sink_topics": (),
+        "repartition_source_topics": (),
+        "copartition_groups": (),
+    }
+    return empty | changes
+
+
+def topology(*sources: str, epoch: int = 0, **changes: object) -> dict[str, object]:
+    """A topology of one subtopology; see `subtopology` for the changes."""
+    return {"epoch": epoch, "subtopologies": (subtopology(sources, **changes),)}
+
+
+def internal_topic(name: str, partitions: int = 0) -> dict[str, object]:
+    """A changelog; 0 partitions let the broker choose."""
+    return {"name": name, "partitions": partitions, "replication_factor": 1, "topic_configs": ()}
+
+
+def member_of(scene: CheckContext, topic: Topic | None = None) -> ScriptedStreamsMember:
+    """A member that has not joined, which reads one topic."""
+    return ScriptedStreamsMember(scene, topology((topic or scene.topic).name))

@@ -1,0 +1,104 @@
+"""StreamsGroupDescribe (89), version 0: streams groups as their coordinator sees them.
+
+Not done: authorization; every client may do everything.
+"""
+
+from collections.abc import Iterable
+
+from kohort.protocol.apis import streams_group_heartbeat as heartbeat
+from kohort.protocol.apis.streams_group_describe import (
+    Assignment,
+    DescribedGroup,
+    Endpoint,
+    Member,
+    StreamsGroupDescribeRequest,
+    StreamsGroupDescribeResponse,
+    Subtopology,
+    TaskIds,
+    TopicInfo,
+    Topology,
+)
+from kohort.protocol.errors import ErrorCode
+from kohort.testing.fake_broker.handler_context import Work
+from kohort.testing.fake_broker.handlers.describe_groups import CLIENT_HOST, EVERYTHING
+from kohort.testing.fake_broker.streams_coordinator import by_subtopology
+from kohort.testing.fake_broker.streams_group import NONE, FakeStreamsMember, StreamsGroup, StreamsTask
+
+KEY = 89
+VERSIONS = (0, 0)
+
+
+async def handle(work: Work, request: StreamsGroupDescribeRequest) -> StreamsGroupDescribeResponse:
+    operations = {"authorized_operations": EVERYTHING} if request.include_authorized_operations else {}
+    return StreamsGroupDescribeResponse(
+        groups=tuple(_described(work, group_id)._replace(**operations) for group_id in request.group_ids)
+    )
+
+
+def _described(work: Work, group_id: str) -> DescribedGroup:
+    if not group_id:
+        return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
+    if error := work.group_error(group_id):
+        return DescribedGroup(group_id=group_id, error_code=error)
+    group = work.groups.streams.groups.get(group_id)
+    if group is None:
+        message = f"Group {group_id} not found."
+        return DescribedGroup(
+            group_id=group_id, group_state="Dead", error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message
+        )
+    return DescribedGroup(
+        group_id=group_id,
+        group_state=group.state.value,
+        group_epoch=group.epoch,
+        assignment_epoch=group.target_epoch,
+        topology=_topology(group.topology),
+        members=tuple(_member(group, one) for one in group.members.values()),
+    )
+
+
+def _topology(topology: heartbeat.Topology) -> Topology:
+    return Topology(
+        epoch=topology.epoch,
+        subtopologies=tuple(
+            Subtopology(
+                subtopology_id=one.subtopology_id,
+                source_topics=one.source_topics,
+                repartition_sink_topics=one.repartition_sink_topics,
+                state_changelog_topics=_topics(one.state_changelog_topics),
+                repartition_source_topics=_topics(one.repartition_source_topics),
+            )
+            for one in topology.subtopologies
+        ),
+    )
+
+
+def _topics(topics: Iterable[heartbeat.TopicInfo]) -> tuple[TopicInfo, ...]:
+    return tuple(
+        TopicInfo(name=one.name, partitions=one.partitions, replication_factor=one.replication_factor) for one in topics
+    )
+
+
+def _member(group: StreamsGroup, member: FakeStreamsMember) -> Member:
+    endpoint = member.endpoint
+    return Member(
+        member_id=member.member_id,
+        member_epoch=member.epoch,
+        client_id=member.client_id,
+        client_host=CLIENT_HOST,
+        topology_epoch=member.topology_epoch,
+        process_id=member.process_id,
+        user_endpoint=None if endpoint is None else Endpoint(host=endpoint.host, port=endpoint.port),
+        assignment=_assignment(member.active | member.revoking, member.standby),
+        target_assignment=_assignment(
+            group.target.get(member.member_id, NONE), group.standby.get(member.member_id, NONE)
+        ),
+    )
+
+
+def _assignment(active: Iterable[StreamsTask], standby: Iterable[StreamsTask]) -> Assignment:
+    def tasks(given: Iterable[StreamsTask]) -> tuple[TaskIds, ...]:
+        return tuple(
+            TaskIds(subtopology_id=one.subtopology_id, partitions=one.partitions) for one in by_subtopology(given)
+        )
+
+    return Assignment(active_tasks=tasks(active), standby_tasks=tasks(standby))
