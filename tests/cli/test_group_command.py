@@ -273,7 +273,7 @@ def test_no_partition_is_left_out_for_its_leader_does_not_come(
     fake: FakeBroker, capsys: pytest.CaptureFixture[str], to: str
 ) -> None:
     fake.control("ListOffsets", lambda call: Alter(refused))
-    short = ("-X", "default.api.timeout.ms=300")
+    short = ("-X", "default.api.timeout.ms=1000")
     assert reset(fake, "--to", to, "--topic", "one", *short, code=1) == {("one", 0): 5, ("two", 0): 5}
     assert "leader" in capsys.readouterr().err
 

@@ -4,23 +4,36 @@ import pytest
 
 from kohort import Producer
 from kohort.network import client_handle
+from kohort.network._guard import Bell
 from kohort.testing.fake_broker import FakeBroker
 
 
-class Watched:
+class WatchedBell:
     """A bell that keeps whether each wait ended by a ring."""
 
-    def __init__(self, bell: object) -> None:
+    def __init__(self, bell: Bell) -> None:
         self._bell = bell
         self.ended_by_ring: list[bool] = []
 
-    def __getattr__(self, name: str) -> object:
-        return getattr(self._bell, name)
+    @property
+    def rings(self) -> int:
+        return self._bell.rings
 
     def wait(self, seen: int, timeout_s: float) -> bool:
-        rang: bool = self._bell.wait(seen, timeout_s)  # type: ignore[attr-defined]
+        rang = self._bell.wait(seen, timeout_s)
         self.ended_by_ring.append(rang)
         return rang
+
+
+class WatchedDriver:
+    """A driver as the caller sees it, with a watched bell. The network's thread keeps its own bell."""
+
+    def __init__(self, driver: object, bell: WatchedBell) -> None:
+        self._driver = driver
+        self.bell = bell
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._driver, name)
 
 
 def test_metadata_wakes_the_first_send(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -28,7 +41,8 @@ def test_metadata_wakes_the_first_send(monkeypatch: pytest.MonkeyPatch) -> None:
     with FakeBroker(topics={"t": 1}) as fake:
         for _ in range(10):
             with Producer(fake.bootstrap) as producer:
-                watched = Watched(producer._driver.bell)
-                producer._driver.bell = watched  # type: ignore[assignment]
+                watched = WatchedBell(producer._driver.bell)
+                producer._handle._driver = WatchedDriver(producer._driver, watched)  # type: ignore[assignment]
                 producer.send("t", b"v").result(30)
+                assert watched.ended_by_ring
                 assert all(watched.ended_by_ring)
