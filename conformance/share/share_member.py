@@ -16,6 +16,8 @@ from kohort.protocol.errors import ErrorCode, error_name
 
 ASSIGNED_S = 15.0
 GROUP_RESOURCE, SET = 32, 0
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+"""The types of an acknowledgement."""
 Range = tuple[int, int, Sequence[int]]  # first offset, last offset, types
 
 

@@ -9,6 +9,9 @@ from uuid import UUID
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.share.share_member import (
+    ACCEPT,
+    RELEASE,
+    RENEW,
     ScriptedShareMember,
     another,
     code_of,
@@ -19,7 +22,6 @@ from kohort.conformance.share.share_member import (
 )
 
 SECTION = Section("R", "Share groups (KIP-932)", "ShareFetch")
-GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 NOWHERE = UUID(int=12)
 _reading = partial(
     SECTION.check,
