@@ -18,12 +18,14 @@ from kohort.conformance.share.share_member import (
     REJECT,
     RELEASE,
     RENEW,
+    Range,
     ScriptedShareMember,
     another,
     assigned,
     code_of,
     ranges_of,
     reader,
+    refuses_acknowledgements,
 )
 from kohort.protocol.errors import error_name
 
@@ -260,13 +262,8 @@ async def all_or_nothing(scene: CheckContext) -> None:
     scene.error(code_of(await member.acknowledge([(0, 4, (ACCEPT,))])), "NONE", "the others again")
 
 
-def _refused(row: str, title: str, acks: tuple[tuple[int, int, tuple[int, ...]], ...]) -> None:
-    @_acknowledge(row, title, expected="INVALID_REQUEST for the partition")
-    async def refused(scene: CheckContext) -> None:
-        member = await reader(scene)
-        await member.acquire(10)
-        answer = await member.acknowledge(acks)
-        scene.error(code_of(answer), "INVALID_REQUEST", f"the acknowledgements {acks}")
+def _refused(row: str, title: str, acks: tuple[Range, ...]) -> None:
+    _acknowledge(row, title, expected="INVALID_REQUEST for the partition")(partial(refuses_acknowledgements, acks=acks))
 
 
 _refused("R9e", "A range that ends before it begins", ((5, 4, (ACCEPT,)),))
