@@ -6,41 +6,10 @@ from typing import Any
 
 from kohort import ConsistentRegion, KohortError, Producer
 from kohort.consistent_region import DictState, Periodic
-from kohort.consistent_region.effects import SinkPlace
 from kohort.consistent_region.store import MemoryStore
-from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.testing import FakeBroker
 from kohort.testing.simulation import SimRecord
-from tests.consistent_region.region_hand import P0, P1, Hand
-
-
-class Listed:
-    """A sink of texts, whose commits fail while `closed`."""
-
-    refused_total = 3
-
-    def __init__(self) -> None:
-        self.collected: list[str] = []
-        self.rows: list[bytes] = []
-
-    def open(self, place: SinkPlace) -> None:
-        assert place.group_metadata() == ConsumerGroupMetadata("g")
-
-    def take(self, tasks: Any, term: Any) -> dict[Any, Any]:
-        return {}
-
-    def select(self, task: Any) -> None: ...
-
-    def pre_commit(self, task: Any) -> bytes:
-        return ",".join(self.collected).encode()
-
-    def commit(self, due: Any, at: Any) -> None:
-        self.rows += [part for one in due for part in one.prepared]
-
-    def abort(self, task: Any) -> None:
-        self.collected.clear()
-
-    def close(self) -> None: ...
+from tests.consistent_region.region_hand import P0, P1, Hand, Listed
 
 
 def test_tasks_states_and_owed_effects_are_counted() -> None:
