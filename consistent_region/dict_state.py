@@ -108,8 +108,9 @@ class _DictCut:
 
     def write(self, enough: Callable[[], bool]) -> bool:
         for line in self._lines:
-            self._open.append(line)
-            self._open_bytes += len(line)
+            if line:
+                self._open.append(line)
+                self._open_bytes += len(line)
             if self._open_bytes >= BLOCK_BYTES:
                 self._close_block()
                 return False
@@ -136,7 +137,7 @@ class _DictCut:
             yield _line([key for key in old if key not in now], {})
 
     def _close_block(self) -> None:
-        self.blocks.append(Block.of(b"\n".join(filter(None, self._open)) or _EMPTY))
+        self.blocks.append(Block.of(b"\n".join(self._open)))
         self._open, self._open_bytes = [], 0
 
 
@@ -174,9 +175,6 @@ def _text(value: object) -> bytes:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as problem:
         raise ConfigurationError(f"a DictState holds what JSON can: {problem}") from problem
-
-
-_EMPTY: Final = b'{"gone":[],"set":{}}'
 
 
 def _parsed(data: bytes) -> dict[str, Any]:

@@ -82,13 +82,14 @@ def test_what_did_not_change_is_not_written_again() -> None:
     assert store.checkpoint(state) == state
     whole = store.puts
     assert whole > 5
-    assert store.checkpoint(state) == state
-    assert store.puts == whole + 1  # an empty block
+    for _ in range(9):  # more than a chain may have
+        assert store.checkpoint(state) == state
+    assert store.puts == whole
     state["k7"] = 70
     del state["k8"]
     before = set(store.data)
     assert store.checkpoint(state) == state
-    assert store.puts == whole + 2
+    assert store.puts == whole + 1
     (new,) = set(store.data) - before
     assert [json.loads(line) for line in store.data[new].split(b"\n")] == [
         {"gone": [], "set": {"k7": 70}},
