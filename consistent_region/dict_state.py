@@ -71,7 +71,7 @@ class DictState(dict[str, Any]):
 
     def restore_blocks(self, blocks: Sequence[Block]) -> None:
         """Restore the dict of a chain of blocks. Raises ResetFailedError for blocks of another state."""
-        self.clear()
+        self.reset_initial()  # the next snapshot is whole: a migration may change values in place before it
         for block in blocks:
             for line in (block.data or b"").split(b"\n"):
                 part = _parsed(line)
@@ -80,7 +80,6 @@ class DictState(dict[str, Any]):
                 for key in part["gone"]:
                     self.pop(key, None)
                 self.update(part["set"])
-        self._begin_chain(tuple(one._replace(data=None) for one in blocks), 0, dict(self))
 
     def _begin_chain(self, chain: tuple[Block, ...], whole_blocks: int, last: Mapping[str, Any]) -> None:
         self._chain, self._whole_blocks, self._last, self._sample = chain, whole_blocks, last, None
