@@ -220,7 +220,6 @@ class FetchCollector:
             misled = rest is None and bool(part.corrupt) and part.next_offset != slice_.end
             collected.items.append(CollectedFetch(slice_, rest, part.next_offset, last_ms, len(part), misled))
             collected.corrupt += one.corrupt
-            collected.outlived = collected.outlived or self._is_outlived(slice_)
             if len(part) or part.corrupt:
                 collected.columns.append(part)
                 room -= len(part)
@@ -236,11 +235,6 @@ class FetchCollector:
             and self.fetcher.parked.first(partition) is slice_
         )
 
-    def _is_outlived(self, slice_: CompletedFetch) -> bool:
-        """True if the slice's leader was replaced. The new leader's end offset is needed before later slices."""
-        known = self.context.metadata.view.partition(slice_.partition)
-        return known is not None and slice_.leader_epoch_at_fetch < known.leader_epoch
-
     def settle_step(self) -> bool:
         """Settle a part of the last hand-over. Returns True if nothing is left of it."""
         handed: ReturnedFetches | None = self._door.handed
@@ -255,7 +249,8 @@ class FetchCollector:
         stop = handed.settled + MOST_AT_ONCE
         items = handed.items[handed.settled : stop]
         self.most_at_once = max(self.most_at_once, len(items))
-        settle_slices(items, self._positions, self.fetcher)
+        if settle_slices(items, self._positions, self.fetcher, self.context.metadata.view):
+            handed.outlived = True
         handed.settled = stop
         if stop < len(handed.items):
             return False
