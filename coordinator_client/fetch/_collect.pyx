@@ -13,7 +13,7 @@ from kohort.coordinator_client.fetch._fetch_buffer cimport FetchBuffer
 from kohort.network._guard cimport Guard
 
 from kohort.common import KohortError
-from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch
+from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, DecodedFetch
 
 cdef Py_ssize_t MOST_SLICES = 64
 
@@ -66,7 +66,8 @@ cdef class ReturnedFetches:
 
 
 def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t most_bytes):
-    """The slices of a poll, at most `most`. None, and nothing has changed, if something is unusual.
+    """The slices of a poll, at most `most`. None if something is unusual. Nothing has changed then, but for
+    `collector.decoded`.
 
     Usual are slices of fewer than `most_bytes` in all, which are decoded whole, without an error and within the limits.
     """
@@ -82,7 +83,7 @@ def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t mo
         guard.release()
     if not slices:
         return None
-    columns = _decoded(collector.config, decode, slices)
+    columns = _decoded(collector, decode, slices)
     if columns is None:
         return None
     guard.acquire()
@@ -132,10 +133,14 @@ cdef bint _is_next(states, FetchBuffer parked, slice_, allowed) except -1:
     return state != NULL and (<tuple>state)[SERIAL_OF_STATE] == (<tuple>slice_)[SERIAL]
 
 
-cdef list _decoded(config, decode, list slices):
-    """The columns of each slice; None if one has no records, an error, or more than this poll may return."""
+cdef list _decoded(collector, decode, list slices):
+    """The columns of each slice; None if one has no records or an error, or if this poll may not return them all.
+
+    In the last case they are left in `collector.decoded`.
+    """
     cdef list columns = []
     cdef Py_ssize_t count = 0
+    config = collector.config
     try:
         for slice_, offset in slices:
             partition, records, _start, _end, _serial, _epoch, aborted, _leader_epoch, high_watermark = <tuple>slice_
@@ -156,7 +161,13 @@ cdef list _decoded(config, decode, list slices):
             count += len(part)
     except KohortError:
         return None
-    return columns if not config.max_poll_records or count <= config.max_poll_records else None
+    if not config.max_poll_records or count <= config.max_poll_records:
+        return columns
+    collector.decoded = {
+        (<tuple>slice_)[PARTITION]: new(DecodedFetch, (slice_, part, 0, None))
+        for (slice_, _offset), part in zip(slices, columns)
+    }
+    return None
 
 
 def settle_slices(tuple items, positions, fetcher, view):

@@ -57,7 +57,7 @@ class FetchCollector:
         self._door = door
         self.readable = readable
         self._on_skipped = on_skipped
-        self._decoded: dict[TopicPartition, DecodedFetch] = {}
+        self.decoded: dict[TopicPartition, DecodedFetch] = {}  # not handed over yet
 
     # --- on the caller's thread, without the lock
 
@@ -68,9 +68,9 @@ class FetchCollector:
         first. Its error is raised by this call, or by a later poll if there are records to return.
         """
         if not self.fetcher.parked:
-            self._decoded = {}
+            self.decoded = {}
             return CollectedFetches()
-        if not self._decoded:
+        if not self.decoded:
             usual = collect_usual(self._driver.lock, self, decode, most, SIDE_BY_SIDE_BYTES)
             if usual is not None:
                 return usual
@@ -86,8 +86,8 @@ class FetchCollector:
             room = run(self._select, self._decode(slices), collected, most, room, now())
             if room <= 0 or len(collected.columns) >= most or most == 1:
                 break
-        if collected.kept or self._decoded:
-            self._decoded = {one.slice_.partition: one for one in collected.kept}
+        if collected.kept or self.decoded:
+            self.decoded = {one.slice_.partition: one for one in collected.kept}
         if collected.errors:
             self._refuse(collected)
         return collected
@@ -126,7 +126,7 @@ class FetchCollector:
         """Decode each slice to columns or an error. Large slices are decoded in parallel, because decoding releases the
         GIL.
         """
-        known = [self._decoded.get(slice_.partition) for slice_, _offset in slices]
+        known = [self.decoded.get(slice_.partition) for slice_, _offset in slices]
         decoded = [
             one if one is not None and one.slice_ is slice_ else None
             for one, (slice_, _offset) in zip(known, slices, strict=True)

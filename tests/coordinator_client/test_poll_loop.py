@@ -319,6 +319,22 @@ def test_a_reader_that_stops_iterating_has_seen_all_that_the_positions_say() -> 
         assert [record.offset for columns in consumer.poll(0) for record in columns] == [100, 101]
 
 
+def test_a_slice_with_more_records_than_a_poll_returns_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+
+    def counted(*args: Any, **options: Any) -> RecordColumns:
+        decoded.append(options["from_offset"])
+        return decode(*args, **options)
+
+    monkeypatch.setattr(fetch_collector, "decode", counted)
+    with Consumer("127.0.0.1:1", bootstrap_timeout_ms=600_000, max_poll_records=2) as consumer:
+        consumer.assign({P0: 100})
+        park(consumer, P0, batch(100))
+        polls = [[record.offset for columns in consumer.poll(0) for record in columns] for _ in range(2)]
+    assert polls == [[100, 101], [102]]
+    assert decoded == [100]
+
+
 @pytest.mark.proves("I11")
 def test_a_seek_voids_what_is_parked_and_what_is_left_over() -> None:
     with Consumer("127.0.0.1:1", bootstrap_timeout_ms=600_000, max_poll_records=2) as consumer:
