@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from kohort.common.named_tuple import NamedTuple
 from kohort.network._sampled_window import SampledWindow
+from kohort.network.client_metrics import Counters
 
 
 class MetricKind(Enum):
@@ -66,3 +67,15 @@ def figures_of(kind: type[Any]) -> Mapping[str, MetricSpec]:
 def spread(name: str, window: SampledWindow, now: float) -> dict[str, Any]:
     """The average and the maximum of a window. `name` has {} in the place of "avg" and "max"."""
     return {name.format("avg"): window.mean(now), name.format("max"): window.most(now)}
+
+
+def connection_values(counters: Counters) -> dict[str, Any]:
+    """The values that every client has of its connections and requests."""
+    return {
+        "connection_count": counters.connections_opened - counters.connections_ended,
+        "connection_creation_total": counters.connections_opened,
+        "connection_close_total": counters.connections_ended,
+        "request_total": counters.requests,
+        "request_failures_total": counters.request_failures,
+        "throttled_ms_total": counters.throttled_ms,
+    }

@@ -7,7 +7,7 @@ It is loaded at first use, so that producers without monitoring do not pay for i
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.network.metric_spec import ClientMetrics, MetricKind, figure, figures_of, spread
+from kohort.network.metric_spec import ClientMetrics, MetricKind, connection_values, figure, figures_of, spread
 from kohort.producer.errors import ProducerClosed
 from kohort.producer.producer_core import ProducerCore
 
@@ -87,10 +87,5 @@ def metrics_of(core: ProducerCore, now: float) -> ProducerMetrics:
         requests_in_flight=core.sender.requests_in_flight,
         **spread("produce_throttle_time_{}_ms", sensors.throttle_ms, now),
         metadata_age_s=now - answered_at if answered_at > float("-inf") else None,
-        connection_count=counters.connections_opened - counters.connections_ended,
-        connection_creation_total=counters.connections_opened,
-        connection_close_total=counters.connections_ended,
-        request_total=counters.requests,
-        request_failures_total=counters.request_failures,
-        throttled_ms_total=counters.throttled_ms,
+        **connection_values(counters),
     )

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from kohort.conformance.check import Need, Section
 from kohort.conformance.check_context import CheckContext
+from kohort.conformance.group_steps import (
+    deletes_empty_group,
+    describe_group,
+    lists_type,
+    refuses_consumer_heartbeat,
+)
 from kohort.conformance.share.share_member import ASSIGNED_S, ScriptedShareMember, assigned
 
 SECTION = Section("R", "Share groups (KIP-932)", "ShareGroupHeartbeat")
 _heartbeat = partial(SECTION.check, versions="1+", needs=(Need.SHARE, Need.TOPIC), source="KIP-932")
+_describe = partial(describe_group, api="ShareGroupDescribe")
 
 
 @_heartbeat("R3c", "The epoch before", expected="NONE with the new epoch, as the last response may be lost")
@@ -42,7 +48,7 @@ async def rejoins(scene: CheckContext) -> None:
     answer = await member.join()
     scene.error(answer.error_code, "NONE", "epoch 0 of a member")
     scene.equal("the number of partitions", len(assigned(answer)), scene.topic.partitions)
-    scene.equal("the members", [one.member_id for one in (await _described(scene)).members], [member.id])
+    scene.equal("the members", [one.member_id for one in (await _describe(scene)).members], [member.id])
 
 
 @_heartbeat("R4b", "Two members and four partitions", expected="each member has half of the partitions")
@@ -88,7 +94,7 @@ async def no_topics(scene: CheckContext) -> None:
         return answer.assignment is not None and not assigned(answer)
 
     scene.true("the assignment", await scene.until(empty, ASSIGNED_S), "empty", "not empty")
-    scene.equal("the members", [one.member_id for one in (await _described(scene)).members], [member.id])
+    scene.equal("the members", [one.member_id for one in (await _describe(scene)).members], [member.id])
 
 
 @_heartbeat(
@@ -99,12 +105,7 @@ async def no_topics(scene: CheckContext) -> None:
     expected="the type share, also as a filter",
 )
 async def listed(scene: CheckContext) -> None:
-    await ScriptedShareMember(scene).join()
-    values = {"states_filter": (), "types_filter": ("SHARE",)}
-    answer = await scene.ask("ListGroups", values, node=await scene.coordinator(scene.group))
-    found = [(one.group_type, one.protocol_type) for one in answer.groups if one.group_id == scene.group]
-    scene.equal("the type and the protocol type of the group", found, [("share", "share")])
-    scene.equal("other types", {one.group_type for one in answer.groups} - {"share"}, set())
+    await lists_type(scene, ScriptedShareMember(scene), "share", "SHARE")
 
 
 @_heartbeat(
@@ -115,16 +116,7 @@ async def listed(scene: CheckContext) -> None:
 )
 async def consumers(scene: CheckContext) -> None:
     await ScriptedShareMember(scene).join()
-    values: dict[str, object] = {
-        "group_id": scene.group,
-        "member_id": "m" * 22,
-        "member_epoch": 0,
-        "rebalance_timeout_ms": 60_000,
-        "subscribed_topic_names": (scene.topic.name,),
-        "topic_partitions": (),
-    }
-    answer = await scene.ask("ConsumerGroupHeartbeat", values)
-    scene.error(answer.error_code, "GROUP_ID_NOT_FOUND", "ConsumerGroupHeartbeat")
+    await refuses_consumer_heartbeat(scene)
     member = scene.member()
     joined = await member.join()
     if joined.member_id:
@@ -134,13 +126,7 @@ async def consumers(scene: CheckContext) -> None:
 
 @_heartbeat("R6d", "DeleteGroups", apis=("DeleteGroups",), expected="NON_EMPTY_GROUP with a member, NONE without one")
 async def deleted(scene: CheckContext) -> None:
-    member = ScriptedShareMember(scene)
-    await member.join()
-    for code in ("NON_EMPTY_GROUP", "NONE"):
-        answer = await scene.ask("DeleteGroups", groups_names=(scene.group,))
-        scene.error(answer.results[0].error_code, code, "DeleteGroups")
-        if code != "NONE":
-            await member.leave()
+    await deletes_empty_group(scene, ScriptedShareMember(scene))
 
 
 @_heartbeat(
@@ -152,18 +138,12 @@ async def deleted(scene: CheckContext) -> None:
 async def described(scene: CheckContext) -> None:
     member = ScriptedShareMember(scene)
     await member.joined()
-    told = await _described(scene)
+    told = await _describe(scene)
     (one,) = told.members
     scene.equal("the epoch", one.member_epoch, member.epoch)
     scene.equal("the topics", tuple(one.subscribed_topic_names), (scene.topic.name,))
     parts = {(each.topic_name, index) for each in one.assignment.topic_partitions for index in each.partitions}
     scene.equal("the assignment", parts, {(scene.topic.name, index) for index in range(scene.topic.partitions)})
     scene.equal("the authorized operations", told.authorized_operations, -(2**31))
-    told = await _described(scene, include_authorized_operations=True)
+    told = await _describe(scene, include_authorized_operations=True)
     scene.true("the requested operations", told.authorized_operations > 0, "a set", told.authorized_operations)
-
-
-async def _described(scene: CheckContext, **changes: object) -> Any:
-    values = {"group_ids": (scene.group,), "include_authorized_operations": False} | changes
-    (told,) = (await scene.ask("ShareGroupDescribe", values)).groups
-    return told

@@ -8,10 +8,9 @@ from typing import Any
 from kohort.conformance.check import Need, Section
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.errors import Blocked
-from kohort.conformance.share.share_member import ScriptedShareMember, configure, reader
+from kohort.conformance.share.share_member import ACCEPT, ScriptedShareMember, configure, reader
 
 SECTION = Section("R", "Share groups (KIP-932)", "DescribeShareGroupOffsets")
-ACCEPT = 1
 _offsets = partial(SECTION.check, needs=(Need.SHARE, Need.TOPIC), source="KIP-932")
 _reading = partial(_offsets, apis=("ShareFetch 1+", "ShareAcknowledge 1+", "IncrementalAlterConfigs", "Produce"))
 

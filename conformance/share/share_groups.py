@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
 
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
-from kohort.conformance.share.share_member import ScriptedShareMember, another, assigned, code_of, ranges_of, reader
+from kohort.conformance.group_steps import (
+    describe_group,
+    leaves_once,
+    refuses_unknown_group,
+    refuses_unknown_member,
+)
+from kohort.conformance.share.share_member import (
+    ACCEPT,
+    GAP,
+    REJECT,
+    RELEASE,
+    RENEW,
+    Range,
+    ScriptedShareMember,
+    another,
+    assigned,
+    code_of,
+    ranges_of,
+    reader,
+    refuses_acknowledgements,
+)
 from kohort.protocol.errors import error_name
 
 SECTION = Section("R", "Share groups (KIP-932)", "ShareGroupHeartbeat")
-GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 _heartbeat = partial(SECTION.check, versions="1+", needs=(Need.SHARE, Need.TOPIC), source="KIP-932")
 _reading = partial(_heartbeat, apis=("ShareFetch 1+", "ShareAcknowledge 1+", "IncrementalAlterConfigs", "Produce"))
 _fetch = partial(_reading, subject="ShareFetch")
@@ -46,17 +64,12 @@ async def joins(scene: CheckContext) -> None:
 
 @_heartbeat("R2b", "A group that does not exist", expected="GROUP_ID_NOT_FOUND")
 async def unknown_group(scene: CheckContext) -> None:
-    for epoch in (1, -1):
-        answer = await ScriptedShareMember(scene).beat(member_epoch=epoch)
-        scene.error(answer.error_code, "GROUP_ID_NOT_FOUND", f"a heartbeat of epoch {epoch} to a new group id")
+    await refuses_unknown_group(scene, ScriptedShareMember)
 
 
 @_heartbeat("R2c", "An unknown member", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
-    await ScriptedShareMember(scene).join()
-    for epoch in (1, -1):
-        answer = await ScriptedShareMember(scene).beat(member_epoch=epoch)
-        scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", f"a heartbeat of epoch {epoch} of another member")
+    await refuses_unknown_member(scene, ScriptedShareMember)
 
 
 @_heartbeat("R3a", "An epoch that is yet to come", expected="FENCED_MEMBER_EPOCH")
@@ -101,12 +114,7 @@ async def shared(scene: CheckContext) -> None:
 
 @_heartbeat("R5a", "A leave", expected="epoch -1; then UNKNOWN_MEMBER_ID")
 async def leaves(scene: CheckContext) -> None:
-    member = ScriptedShareMember(scene)
-    await member.join()
-    answer = await member.leave()
-    scene.error(answer.error_code, "NONE", "the leave")
-    scene.equal("the epoch", answer.member_epoch, -1)
-    scene.error((await member.leave()).error_code, "UNKNOWN_MEMBER_ID", "a second leave")
+    await leaves_once(scene, ScriptedShareMember(scene))
 
 
 @_heartbeat(
@@ -119,20 +127,14 @@ async def described(scene: CheckContext) -> None:
     member = ScriptedShareMember(scene)
     await member.joined()
     for state, members in (("Stable", [member.id]), ("Empty", [])):
-        told = await _describe(scene, scene.group)
+        told = await describe_group(scene, "ShareGroupDescribe")
         scene.error(told.error_code, "NONE", "ShareGroupDescribe")
         scene.equal("the state", told.group_state, state)
         scene.equal("the members", [one.member_id for one in told.members], members)
         if members:
             await member.leave()
-    told = await _describe(scene, scene.new_group())
+    told = await describe_group(scene, "ShareGroupDescribe", group_ids=(scene.new_group(),))
     scene.error(told.error_code, "GROUP_ID_NOT_FOUND", "ShareGroupDescribe of an unknown group")
-
-
-async def _describe(scene: CheckContext, group: str) -> Any:
-    values = {"group_ids": (group,), "include_authorized_operations": False}
-    (told,) = (await scene.ask("ShareGroupDescribe", values)).groups
-    return told
 
 
 @_fetch(
@@ -260,13 +262,8 @@ async def all_or_nothing(scene: CheckContext) -> None:
     scene.error(code_of(await member.acknowledge([(0, 4, (ACCEPT,))])), "NONE", "the others again")
 
 
-def _refused(row: str, title: str, acks: tuple[tuple[int, int, tuple[int, ...]], ...]) -> None:
-    @_acknowledge(row, title, expected="INVALID_REQUEST for the partition")
-    async def refused(scene: CheckContext) -> None:
-        member = await reader(scene)
-        await member.acquire(10)
-        answer = await member.acknowledge(acks)
-        scene.error(code_of(answer), "INVALID_REQUEST", f"the acknowledgements {acks}")
+def _refused(row: str, title: str, acks: tuple[Range, ...]) -> None:
+    _acknowledge(row, title, expected="INVALID_REQUEST for the partition")(partial(refuses_acknowledgements, acks=acks))
 
 
 _refused("R9e", "A range that ends before it begins", ((5, 4, (ACCEPT,)),))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from typing import Any
 from uuid import uuid4
@@ -16,6 +15,8 @@ from kohort.protocol.errors import ErrorCode, error_name
 
 ASSIGNED_S = 15.0
 GROUP_RESOURCE, SET = 32, 0
+GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
+"""The types of an acknowledgement."""
 Range = tuple[int, int, Sequence[int]]  # first offset, last offset, types
 
 
@@ -215,8 +216,14 @@ async def another(member: ScriptedShareMember) -> ScriptedShareMember:
     """A second member of the same group, which has joined."""
     other = ScriptedShareMember(member.scene, member.topic)
     await other.joined()
-    await asyncio.sleep(0)
     return other
+
+
+async def refuses_acknowledgements(scene: CheckContext, acks: Sequence[Range]) -> None:
+    """A member of ten acquired records gets INVALID_REQUEST for these acknowledgements."""
+    member = await reader(scene)
+    await member.acquire(10)
+    scene.error(code_of(await member.acknowledge(acks)), "INVALID_REQUEST", f"the acknowledgements {acks}")
 
 
 def _batches(acks: Sequence[Range]) -> tuple[dict[str, object], ...]:

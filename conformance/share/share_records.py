@@ -9,6 +9,10 @@ from uuid import UUID
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
 from kohort.conformance.share.share_member import (
+    ACCEPT,
+    RELEASE,
+    RENEW,
+    Range,
     ScriptedShareMember,
     another,
     code_of,
@@ -16,10 +20,10 @@ from kohort.conformance.share.share_member import (
     produce,
     ranges_of,
     reader,
+    refuses_acknowledgements,
 )
 
 SECTION = Section("R", "Share groups (KIP-932)", "ShareFetch")
-GAP, ACCEPT, RELEASE, REJECT, RENEW = range(5)
 NOWHERE = UUID(int=12)
 _reading = partial(
     SECTION.check,
@@ -153,18 +157,13 @@ async def repeated(scene: CheckContext) -> None:
     scene.equal("the acquired ranges afterwards", ranges_of(await member.fetch()), [])
 
 
-def _refused(row: str, title: str, acks: tuple[tuple[int, int, tuple[int, ...]], ...], code: str) -> None:
-    @_acknowledge(row, title, expected=f"{code} for the partition")
-    async def refused(scene: CheckContext) -> None:
-        member = await reader(scene)
-        await member.acquire(10)
-        answer = await member.acknowledge(acks)
-        scene.error(code_of(answer), code, f"the acknowledgements {acks}")
+def _refused(row: str, title: str, acks: tuple[Range, ...]) -> None:
+    _acknowledge(row, title, expected="INVALID_REQUEST for the partition")(partial(refuses_acknowledgements, acks=acks))
 
 
-_refused("R9l", "Offsets that were not acquired", ((5, 99, (ACCEPT,)),), "INVALID_REQUEST")
-_refused("R9m", "Ranges that overlap", ((0, 5, (ACCEPT,)), (3, 9, (ACCEPT,))), "INVALID_REQUEST")
-_refused("R9n", "A negative type", ((0, 1, (-1,)),), "INVALID_REQUEST")
+_refused("R9l", "Offsets that were not acquired", ((5, 99, (ACCEPT,)),))
+_refused("R9m", "Ranges that overlap", ((0, 5, (ACCEPT,)), (3, 9, (ACCEPT,))))
+_refused("R9n", "A negative type", ((0, 1, (-1,)),))
 
 
 @_acknowledge(

@@ -7,6 +7,15 @@ from typing import Any
 
 from kohort.conformance.check import Need, Section
 from kohort.conformance.check_context import CheckContext
+from kohort.conformance.group_steps import (
+    deletes_empty_group,
+    describe_group,
+    leaves_once,
+    lists_type,
+    refuses_consumer_heartbeat,
+    refuses_unknown_group,
+    refuses_unknown_member,
+)
 from kohort.conformance.request_builders import commit
 from kohort.conformance.share.share_member import configure
 from kohort.conformance.streams.streams_member import (
@@ -24,6 +33,7 @@ SECTION = Section("S", "Streams groups (KIP-1071)", "StreamsGroupHeartbeat")
 MISSING_SOURCES, UNEQUAL, SHUTDOWN = 1, 2, 4
 _heartbeat = partial(SECTION.check, needs=(Need.STREAMS, Need.TOPIC), source="KIP-1071")
 _describe = partial(_heartbeat, apis=("StreamsGroupDescribe",))
+_described = partial(describe_group, api="StreamsGroupDescribe")
 
 
 def _invalid(row: str, title: str, **changes: object) -> None:
@@ -56,17 +66,12 @@ async def joins(scene: CheckContext) -> None:
 
 @_heartbeat("S2b", "A streams group that does not exist", expected="GROUP_ID_NOT_FOUND")
 async def unknown_group(scene: CheckContext) -> None:
-    for epoch in (1, -1):
-        answer = await member_of(scene).beat(member_epoch=epoch)
-        scene.error(answer.error_code, "GROUP_ID_NOT_FOUND", f"a heartbeat of epoch {epoch} to a new group id")
+    await refuses_unknown_group(scene, member_of)
 
 
 @_heartbeat("S2c", "An unknown member of a streams group", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
-    await member_of(scene).join()
-    for epoch in (1, -1):
-        answer = await member_of(scene).beat(member_epoch=epoch)
-        scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", f"a heartbeat of epoch {epoch} of another member")
+    await refuses_unknown_member(scene, member_of)
 
 
 @_heartbeat("S3a", "An unchanged streams member", expected="no tasks in the response, and the same epoch")
@@ -210,12 +215,7 @@ async def standby(scene: CheckContext) -> None:
 
 @_describe("S7a", "A leave of a streams member", expected="epoch -1; then UNKNOWN_MEMBER_ID, and the group is Empty")
 async def leaves(scene: CheckContext) -> None:
-    member = member_of(scene)
-    await member.join()
-    answer = await member.leave()
-    scene.error(answer.error_code, "NONE", "the leave")
-    scene.equal("the epoch", answer.member_epoch, -1)
-    scene.error((await member.leave()).error_code, "UNKNOWN_MEMBER_ID", "a second leave")
+    await leaves_once(scene, member_of(scene))
     scene.equal("the state", (await _described(scene)).group_state, "Empty")
 
 
@@ -249,30 +249,19 @@ async def described(scene: CheckContext) -> None:
     (one,) = told.members
     scene.equal("the member and its process", (one.member_id, one.process_id), (member.id, member.process))
     scene.equal("the tasks", tasks_of(one.assignment.active_tasks), _all(scene))
-    told = await _described(scene, scene.new_group())
+    told = await _described(scene, group_ids=(scene.new_group(),))
     scene.error(told.error_code, "GROUP_ID_NOT_FOUND", "StreamsGroupDescribe of an unknown group")
     scene.equal("its topology", told.topology, None)
 
 
 @_heartbeat("S8b", "ListGroups", subject="ListGroups", versions="5+", expected="the type streams, also as a filter")
 async def listed(scene: CheckContext) -> None:
-    await member_of(scene).join()
-    values = {"states_filter": (), "types_filter": ("Streams",)}
-    answer = await scene.ask("ListGroups", values, node=await scene.coordinator(scene.group))
-    found = [(one.group_type, one.protocol_type) for one in answer.groups if one.group_id == scene.group]
-    scene.equal("the type and the protocol type of the group", found, [("streams", "streams")])
-    scene.equal("other types", {one.group_type for one in answer.groups} - {"streams"}, set())
+    await lists_type(scene, member_of(scene), "streams", "Streams")
 
 
 @_heartbeat("S8c", "DeleteGroups", apis=("DeleteGroups",), expected="NON_EMPTY_GROUP with a member, NONE without one")
 async def deleted(scene: CheckContext) -> None:
-    member = member_of(scene)
-    await member.join()
-    for code in ("NON_EMPTY_GROUP", "NONE"):
-        answer = await scene.ask("DeleteGroups", groups_names=(scene.group,))
-        scene.error(answer.results[0].error_code, code, "DeleteGroups")
-        if code != "NONE":
-            await member.leave()
+    await deletes_empty_group(scene, member_of(scene))
 
 
 @_heartbeat(
@@ -283,13 +272,10 @@ async def deleted(scene: CheckContext) -> None:
 )
 async def other_kinds(scene: CheckContext) -> None:
     await member_of(scene).join()
-    names = (scene.topic.name,)
-    values: dict[str, object] = {"group_id": scene.group, "member_id": "m" * 22, "member_epoch": 0}
-    share = await scene.ask("ShareGroupHeartbeat", values | {"subscribed_topic_names": names})
+    values = {"group_id": scene.group, "member_id": "m" * 22, "member_epoch": 0}
+    share = await scene.ask("ShareGroupHeartbeat", values | {"subscribed_topic_names": (scene.topic.name,)})
     scene.error(share.error_code, "GROUP_ID_NOT_FOUND", "ShareGroupHeartbeat")
-    consumer = values | {"rebalance_timeout_ms": 60_000, "subscribed_topic_names": names, "topic_partitions": ()}
-    answer = await scene.ask("ConsumerGroupHeartbeat", consumer)
-    scene.error(answer.error_code, "GROUP_ID_NOT_FOUND", "ConsumerGroupHeartbeat")
+    await refuses_consumer_heartbeat(scene)
 
 
 @_heartbeat(
@@ -337,9 +323,3 @@ async def endpoints(scene: CheckContext) -> None:
 
 def _all(scene: CheckContext) -> frozenset[tuple[str, int]]:
     return frozenset(("0", number) for number in range(scene.topic.partitions))
-
-
-async def _described(scene: CheckContext, group: str = "") -> Any:
-    values = {"group_ids": (group or scene.group,), "include_authorized_operations": False}
-    (told,) = (await scene.ask("StreamsGroupDescribe", values)).groups
-    return told

@@ -17,7 +17,7 @@ from kohort.coordinator_client.fetch.fetcher import Fetcher
 from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.offsets.positions import Positions
-from kohort.network.metric_spec import ClientMetrics, MetricKind, figure, figures_of, spread
+from kohort.network.metric_spec import ClientMetrics, MetricKind, connection_values, figure, figures_of, spread
 
 COUNTER, GAUGE = MetricKind.COUNTER, MetricKind.GAUGE
 CLIENT, GROUP, FETCH = "consumer", "consumer-coordinator", "consumer-fetch-manager"
@@ -195,12 +195,7 @@ def metrics_of(sources: MetricsSources, now: float) -> ConsumerMetrics:
         commits_refused_total=counters.commits_refused,
         commits_waiting=sources.commits_waiting,
         **spread("commit_latency_{}_ms", meters.commit_ms, now),
-        connection_count=counters.connections_opened - counters.connections_ended,
-        connection_creation_total=counters.connections_opened,
-        connection_close_total=counters.connections_ended,
-        request_total=counters.requests,
-        request_failures_total=counters.request_failures,
-        throttled_ms_total=counters.throttled_ms,
+        **connection_values(counters),
     )
 
 

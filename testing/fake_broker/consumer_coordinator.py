@@ -38,17 +38,10 @@ from kohort.testing.fake_broker.consumer_group import (
     Place,
     Places,
 )
+from kohort.testing.fake_broker.heartbeats import HeartbeatRefused
 from kohort.testing.fake_broker.settings import CoordinatorSettings
 
 LEAVING = -1
-
-
-class HeartbeatRefused(Exception):
-    """The error code with which a heartbeat is refused."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(message)
-        self.code = code
 
 
 class ConsumerCoordinator:
@@ -75,7 +68,7 @@ class ConsumerCoordinator:
                 return self._leave(request)
             return self._beat(request, client_id or "", topics, now)
         except HeartbeatRefused as refused:
-            return ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=str(refused))
+            return ConsumerGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
 
     def leave(self, group_id: str, members: Iterable[tuple[str, str | None]]) -> list[int]:
         """LeaveGroup for (member id, instance id) each, as administrators remove members; returns their error codes."""

@@ -21,20 +21,18 @@ from kohort.protocol.apis.share_group_heartbeat import (
 from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.consumer_coordinator import by_topic
 from kohort.testing.fake_broker.consumer_group import GroupTopic
+from kohort.testing.fake_broker.heartbeats import (
+    HeartbeatRefused,
+    check_epoch,
+    end_sessions,
+    known_member,
+    next_deadline,
+)
 from kohort.testing.fake_broker.settings import CoordinatorSettings
 from kohort.testing.fake_broker.share_group import FakeShareMember, ShareGroup
 
 JOIN, LEAVE = 0, -1
 LONGEST_MEMBER_ID = 36
-
-
-class ShareHeartbeatRefused(Exception):
-    """An error code, with its message, for a heartbeat."""
-
-    def __init__(self, code: int, message: str | None = None) -> None:
-        super().__init__(code, message)
-        self.code = code
-        self.message = message
 
 
 class ShareCoordinator:
@@ -53,22 +51,20 @@ class ShareCoordinator:
             if request.member_epoch == LEAVE:
                 return self._leave(request)
             return self._beat(request, client_id, topics, now)
-        except ShareHeartbeatRefused as refused:
+        except HeartbeatRefused as refused:
             return ShareGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message)
 
     def expire(self, now: float) -> None:
         """Remove the members whose session has ended."""
-        for group in self.groups.values():
-            for member in [each for each in group.members.values() if each.deadline <= now]:
-                _remove(group, member)
+        end_sessions(self.groups, _remove, now)
 
     def next_deadline(self) -> float | None:
         """The time at which `expire` is next due, or None."""
-        return min((one.deadline for group in self.groups.values() for one in group.members.values()), default=None)
+        return next_deadline(self.groups)
 
     def _leave(self, request: ShareGroupHeartbeatRequest) -> ShareGroupHeartbeatResponse:
         group = self._group(request)
-        _remove(group, _known(group, request))
+        _remove(group, known_member(group, request.member_id))
         return ShareGroupHeartbeatResponse(member_id=request.member_id, member_epoch=LEAVE)
 
     def _beat(
@@ -81,15 +77,15 @@ class ShareCoordinator:
             and joins
             and len(group.members) >= self.settings.group_share_max_size
         ):
-            raise ShareHeartbeatRefused(
+            raise HeartbeatRefused(
                 ErrorCode.GROUP_MAX_SIZE_REACHED,
                 f"The share group has reached its maximum capacity of {len(group.members)} members.",
             )
         if joins:
             member = group.members.get(request.member_id) or FakeShareMember(request.member_id, now)
         else:
-            member = _known(group, request)
-            _check_epoch(member, request.member_epoch)
+            member = known_member(group, request.member_id)
+            check_epoch(member, request.member_epoch)
         is_new, before = member.member_id not in group.members, member.assigned
         self.groups[request.group_id] = group
         group.members[member.member_id] = member
@@ -127,7 +123,7 @@ class ShareCoordinator:
         """The group; a join makes it."""
         group = self.groups.get(request.group_id)
         if group is None and request.member_epoch != JOIN:
-            raise ShareHeartbeatRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
+            raise HeartbeatRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
         return group or ShareGroup(request.group_id)
 
 
@@ -137,22 +133,6 @@ def _remove(group: ShareGroup, member: FakeShareMember) -> None:
     group.epoch += 1
     if not group.members:
         group.target_epoch = group.epoch
-
-
-def _known(group: ShareGroup, request: ShareGroupHeartbeatRequest) -> FakeShareMember:
-    member = group.members.get(request.member_id)
-    if member is None:
-        message = f"Member {request.member_id} is not a member of group {group.group_id}."
-        raise ShareHeartbeatRefused(ErrorCode.UNKNOWN_MEMBER_ID, message)
-    return member
-
-
-def _check_epoch(member: FakeShareMember, epoch: int) -> None:
-    """Accept the previous epoch: the last response may be lost."""
-    if epoch not in (member.epoch, member.previous_epoch):
-        raise ShareHeartbeatRefused(
-            ErrorCode.FENCED_MEMBER_EPOCH, f"epoch {epoch}; the member's is {member.epoch}. It must join again."
-        )
 
 
 def _check(request: ShareGroupHeartbeatRequest) -> None:
@@ -169,4 +149,4 @@ def _check(request: ShareGroupHeartbeatRequest) -> None:
         (joins and not request.subscribed_topic_names, "SubscribedTopicNames must be set in first request."),
     ):
         if wrong:
-            raise ShareHeartbeatRefused(ErrorCode.INVALID_REQUEST, what)
+            raise HeartbeatRefused(ErrorCode.INVALID_REQUEST, what)

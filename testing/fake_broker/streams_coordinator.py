@@ -21,6 +21,13 @@ from kohort.protocol.apis.streams_group_heartbeat import (
     Topology,
 )
 from kohort.protocol.errors import ErrorCode
+from kohort.testing.fake_broker.heartbeats import (
+    HeartbeatRefused,
+    check_epoch,
+    end_sessions,
+    known_member,
+    next_deadline,
+)
 from kohort.testing.fake_broker.settings import CoordinatorSettings
 from kohort.testing.fake_broker.streams_group import FakeStreamsMember, StreamsGroup, StreamsTask, Tasks
 from kohort.testing.fake_broker.topic_names import names_a_topic
@@ -30,15 +37,6 @@ MISSING_SOURCES, UNEQUAL, MISSING_INTERNAL, SHUTDOWN = 1, 2, 3, 4
 INTERNAL_TOPICS = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state"})
 Topics = Mapping[str, int]
 """The number of partitions of each topic."""
-
-
-class StreamsHeartbeatRefused(Exception):
-    """An error code, with its message, for a heartbeat."""
-
-    def __init__(self, code: int, message: str | None = None) -> None:
-        super().__init__(code, message)
-        self.code = code
-        self.message = message
 
 
 class StreamsCoordinator:
@@ -63,11 +61,11 @@ class StreamsCoordinator:
             _check(request)
             group = self._group(request)
             if request.member_epoch == LEAVE:
-                _remove(group, _known(group, request))
+                _remove(group, known_member(group, request.member_id))
                 return StreamsGroupHeartbeatResponse(member_id=request.member_id, member_epoch=LEAVE, status=())
             group.standbys = standbys
             return self._beat(group, request, client_id, topics, create, now)
-        except StreamsHeartbeatRefused as refused:
+        except HeartbeatRefused as refused:
             return StreamsGroupHeartbeatResponse(error_code=refused.code, error_message=refused.message, status=())
 
     def commit_error(self, group_id: str, epoch: int, member_id: str, *, version: int) -> int:
@@ -81,13 +79,11 @@ class StreamsCoordinator:
 
     def expire(self, now: float) -> None:
         """Remove the members whose session has ended."""
-        for group in self.groups.values():
-            for member in [each for each in group.members.values() if each.deadline <= now]:
-                _remove(group, member)
+        end_sessions(self.groups, _remove, now)
 
     def next_deadline(self) -> float | None:
         """The time at which `expire` is next due, or None."""
-        return min((one.deadline for group in self.groups.values() for one in group.members.values()), default=None)
+        return next_deadline(self.groups)
 
     def _group(self, request: StreamsGroupHeartbeatRequest) -> StreamsGroup:
         """The group; a join makes it."""
@@ -95,7 +91,7 @@ class StreamsCoordinator:
         if group is not None:
             return group
         if request.member_epoch != JOIN or request.topology is None:
-            raise StreamsHeartbeatRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
+            raise HeartbeatRefused(ErrorCode.GROUP_ID_NOT_FOUND, f"Group {request.group_id} not found.")
         return StreamsGroup(request.group_id, request.topology)
 
     def _beat(
@@ -112,8 +108,8 @@ class StreamsCoordinator:
             _check_topology(group, request.topology)
             member = group.members.get(request.member_id) or FakeStreamsMember(request.member_id, now)
         else:
-            member = _known(group, request)
-            _check_epoch(member, request.member_epoch)
+            member = known_member(group, request.member_id)
+            check_epoch(member, request.member_epoch)
         reported = _reported(group, request.active_tasks)
         is_new, before = member.member_id not in group.members, (member.active, member.standby)
         self.groups[request.group_id] = group
@@ -228,7 +224,7 @@ def _reported(group: StreamsGroup, given: tuple[TaskIds, ...] | None) -> Tasks |
     for task in found:
         count = group.counts.get(task.subtopology, 0)
         if task.subtopology not in known or (count and not 0 <= task.partition < count):
-            raise StreamsHeartbeatRefused(ErrorCode.INVALID_REQUEST, f"The topology has no task {task}.")
+            raise HeartbeatRefused(ErrorCode.INVALID_REQUEST, f"The topology has no task {task}.")
     return found
 
 
@@ -236,7 +232,7 @@ def _check_topology(group: StreamsGroup, given: Topology | None) -> None:
     assert given is not None
     known = group.topology
     if given.subtopologies != known.subtopologies or given.epoch > known.epoch:
-        raise StreamsHeartbeatRefused(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
+        raise HeartbeatRefused(ErrorCode.INVALID_REQUEST, "Topology updates are not supported yet.")
 
 
 def _remove(group: StreamsGroup, member: FakeStreamsMember) -> None:
@@ -245,22 +241,6 @@ def _remove(group: StreamsGroup, member: FakeStreamsMember) -> None:
     group.plan()
     if not group.members:
         group.shuts_down = False
-
-
-def _known(group: StreamsGroup, request: StreamsGroupHeartbeatRequest) -> FakeStreamsMember:
-    member = group.members.get(request.member_id)
-    if member is None:
-        message = f"Member {request.member_id} is not a member of group {group.group_id}."
-        raise StreamsHeartbeatRefused(ErrorCode.UNKNOWN_MEMBER_ID, message)
-    return member
-
-
-def _check_epoch(member: FakeStreamsMember, epoch: int) -> None:
-    """Accept the previous epoch: the last response may be lost."""
-    if epoch not in (member.epoch, member.previous_epoch):
-        raise StreamsHeartbeatRefused(
-            ErrorCode.FENCED_MEMBER_EPOCH, f"epoch {epoch}; the member's is {member.epoch}. It must join again."
-        )
 
 
 def _check(request: StreamsGroupHeartbeatRequest) -> None:
@@ -280,7 +260,7 @@ def _check(request: StreamsGroupHeartbeatRequest) -> None:
         (bool(request.warmup_tasks), "Warm-up tasks are not yet supported."),
     ):
         if wrong:
-            raise StreamsHeartbeatRefused(ErrorCode.INVALID_REQUEST, what)
+            raise HeartbeatRefused(ErrorCode.INVALID_REQUEST, what)
     _check_topics(request.topology.subtopologies if request.topology is not None else ())
 
 
@@ -290,4 +270,4 @@ def _check_topics(subtopologies: Iterable[Subtopology]) -> None:
         names = {*one.source_topics, *(each.name for each in internal)}
         fixed = [each.name for each in one.state_changelog_topics if each.partitions]
         if names & INTERNAL_TOPICS or not all(map(names_a_topic, names)) or fixed:
-            raise StreamsHeartbeatRefused(ErrorCode.STREAMS_INVALID_TOPOLOGY, f"One of {sorted(names)} is invalid.")
+            raise HeartbeatRefused(ErrorCode.STREAMS_INVALID_TOPOLOGY, f"One of {sorted(names)} is invalid.")

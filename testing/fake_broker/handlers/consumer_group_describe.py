@@ -12,10 +12,9 @@ from kohort.protocol.apis.consumer_group_describe import (
     TopicPartitions,
 )
 from kohort.protocol.errors import ErrorCode
-from kohort.testing.fake_broker.consumer_coordinator import by_topic
 from kohort.testing.fake_broker.consumer_group import NOWHERE, Places
+from kohort.testing.fake_broker.group_descriptions import CLIENT_HOST, assigned_topics, operations_of
 from kohort.testing.fake_broker.handler_context import Work
-from kohort.testing.fake_broker.handlers.describe_groups import CLIENT_HOST, EVERYTHING
 
 KEY = 69
 VERSIONS = (0, 1)
@@ -23,9 +22,9 @@ _CONSUMER_MEMBER = 1
 
 
 async def handle(work: Work, request: ConsumerGroupDescribeRequest) -> ConsumerGroupDescribeResponse:
-    operations = {"authorized_operations": EVERYTHING} if request.include_authorized_operations else {}
+    operations = operations_of(request)
     return ConsumerGroupDescribeResponse(
-        groups=tuple(_described(work, group_id)._replace(**operations) for group_id in request.group_ids)
+        groups=tuple(_described(work, one)._replace(**operations) for one in request.group_ids)
     )
 
 
@@ -62,11 +61,4 @@ def _described(work: Work, group_id: str) -> DescribedGroup:
 
 
 def _assignment(work: Work, places: Places) -> Assignment:
-    topics = ((one, work.cluster.topic_by_id(one.topic_id)) for one in by_topic(places))
-    return Assignment(
-        topic_partitions=tuple(
-            TopicPartitions(topic_id=one.topic_id, topic_name=topic.name, partitions=one.partitions)
-            for one, topic in topics
-            if topic is not None
-        )
-    )
+    return Assignment(topic_partitions=tuple(TopicPartitions(**one) for one in assigned_topics(work, places)))

@@ -13,20 +13,16 @@ from kohort.protocol.apis.describe_groups import (
 )
 from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.classic_group import FakeGroup, GroupState
+from kohort.testing.fake_broker.group_descriptions import CLIENT_HOST, operations_of
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 15
 VERSIONS = (0, 6)
-# AclOperation READ, DELETE, DESCRIBE, DESCRIBE_CONFIGS, ALTER_CONFIGS: what there is to do to a group.
-EVERYTHING = 1 << 3 | 1 << 6 | 1 << 8 | 1 << 10 | 1 << 11
-CLIENT_HOST = "/127.0.0.1"
 
 
 async def handle(work: Work, request: DescribeGroupsRequest) -> DescribeGroupsResponse:
-    operations = {"authorized_operations": EVERYTHING} if request.include_authorized_operations else {}
-    return DescribeGroupsResponse(
-        groups=tuple(_described(work, group_id)._replace(**operations) for group_id in request.groups)
-    )
+    operations = operations_of(request)
+    return DescribeGroupsResponse(groups=tuple(_described(work, one)._replace(**operations) for one in request.groups))
 
 
 def _described(work: Work, group_id: str) -> DescribedGroup:

@@ -11,34 +11,26 @@ from kohort.protocol.apis.share_group_describe import (
     ShareGroupDescribeResponse,
     TopicPartitions,
 )
-from kohort.protocol.errors import ErrorCode
-from kohort.testing.fake_broker.consumer_coordinator import by_topic
 from kohort.testing.fake_broker.consumer_group import Places
+from kohort.testing.fake_broker.group_descriptions import CLIENT_HOST, assigned_topics, operations_of, refusal
 from kohort.testing.fake_broker.handler_context import Work
-from kohort.testing.fake_broker.handlers.describe_groups import CLIENT_HOST, EVERYTHING
 
 KEY = 77
 VERSIONS = (1, 1)
 
 
 async def handle(work: Work, request: ShareGroupDescribeRequest) -> ShareGroupDescribeResponse:
-    operations = {"authorized_operations": EVERYTHING} if request.include_authorized_operations else {}
+    operations = operations_of(request)
     return ShareGroupDescribeResponse(
-        groups=tuple(_described(work, group_id)._replace(**operations) for group_id in request.group_ids)
+        groups=tuple(_described(work, one)._replace(**operations) for one in request.group_ids)
     )
 
 
 def _described(work: Work, group_id: str) -> DescribedGroup:
-    if not group_id:
-        return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
-    if error := work.group_error(group_id):
-        return DescribedGroup(group_id=group_id, error_code=error)
-    group = work.groups.share.groups.get(group_id)
-    if group is None:
-        message = f"Group {group_id} not found."
-        return DescribedGroup(
-            group_id=group_id, group_state="Dead", error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message
-        )
+    groups = work.groups.share.groups
+    if (refused := refusal(work, group_id, groups)) is not None:
+        return DescribedGroup(group_id=group_id, **refused)
+    group = groups[group_id]
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state.value,
@@ -61,11 +53,4 @@ def _described(work: Work, group_id: str) -> DescribedGroup:
 
 
 def _assignment(work: Work, places: Places) -> Assignment:
-    topics = ((one, work.cluster.topic_by_id(one.topic_id)) for one in by_topic(places))
-    return Assignment(
-        topic_partitions=tuple(
-            TopicPartitions(topic_id=one.topic_id, topic_name=topic.name, partitions=one.partitions)
-            for one, topic in topics
-            if topic is not None
-        )
-    )
+    return Assignment(topic_partitions=tuple(TopicPartitions(**one) for one in assigned_topics(work, places)))

@@ -18,9 +18,8 @@ from kohort.protocol.apis.streams_group_describe import (
     TopicInfo,
     Topology,
 )
-from kohort.protocol.errors import ErrorCode
+from kohort.testing.fake_broker.group_descriptions import CLIENT_HOST, operations_of, refusal
 from kohort.testing.fake_broker.handler_context import Work
-from kohort.testing.fake_broker.handlers.describe_groups import CLIENT_HOST, EVERYTHING
 from kohort.testing.fake_broker.streams_coordinator import by_subtopology
 from kohort.testing.fake_broker.streams_group import NONE, FakeStreamsMember, StreamsGroup, StreamsTask
 
@@ -29,23 +28,17 @@ VERSIONS = (0, 0)
 
 
 async def handle(work: Work, request: StreamsGroupDescribeRequest) -> StreamsGroupDescribeResponse:
-    operations = {"authorized_operations": EVERYTHING} if request.include_authorized_operations else {}
+    operations = operations_of(request)
     return StreamsGroupDescribeResponse(
-        groups=tuple(_described(work, group_id)._replace(**operations) for group_id in request.group_ids)
+        groups=tuple(_described(work, one)._replace(**operations) for one in request.group_ids)
     )
 
 
 def _described(work: Work, group_id: str) -> DescribedGroup:
-    if not group_id:
-        return DescribedGroup(group_id=group_id, error_code=ErrorCode.INVALID_GROUP_ID)
-    if error := work.group_error(group_id):
-        return DescribedGroup(group_id=group_id, error_code=error)
-    group = work.groups.streams.groups.get(group_id)
-    if group is None:
-        message = f"Group {group_id} not found."
-        return DescribedGroup(
-            group_id=group_id, group_state="Dead", error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message
-        )
+    groups = work.groups.streams.groups
+    if (refused := refusal(work, group_id, groups)) is not None:
+        return DescribedGroup(group_id=group_id, **refused)
+    group = groups[group_id]
     return DescribedGroup(
         group_id=group_id,
         group_state=group.state.value,
