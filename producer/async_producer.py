@@ -194,6 +194,7 @@ class AsyncProducer(ProducerBase):
 
     def _watch(self, observer: SendObserver) -> None:
         super()._watch(observer)
+        self._producer._watch(observer)  # sends rows with headers
         self._updates.observer = observer
 
     # --- records
@@ -261,8 +262,8 @@ class AsyncProducer(ProducerBase):
         Columns: value, and optionally key, timestamp, partition, headers (see `producer.arrow_rows`). The rows are
         encoded on a thread of the loop's executor. If the task is cancelled, they are sent all the same.
         """
-        send = partial(self._producer.send_arrow, topic, data, partition=partition)
-        return AsyncDeliveries(await self._loop.run_in_executor(None, send), self)
+        deliveries = await asyncio.to_thread(self._producer.send_arrow, topic, data, partition=partition)
+        return AsyncDeliveries(deliveries, self)
 
     async def _partitions(self, topic: str) -> int:
         core = self._driver.core
