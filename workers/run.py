@@ -86,12 +86,12 @@ def _take_turns(consumer: Any, turn: Any, work: "_Threads", stop: threading.Even
     while not stop.is_set():
         work.settle()
         if work.start():
-            work.settle(work.wait_s(WAIT_S))
+            work.settle(work.state.wait_s(monotonic(), WAIT_S))
             if monotonic() - polled_at < WAIT_S:
                 continue
             poll_s = 0.0
         else:
-            poll_s = work.wait_s(WAIT_S if work.state.running else IDLE_S)
+            poll_s = work.state.wait_s(monotonic(), WAIT_S if work.state.running else IDLE_S)
         turn.before_poll()
         turn.jobs.add(consumer.poll(poll_s))
         polled_at = monotonic()
@@ -151,10 +151,6 @@ class _Threads:
             self.state.cancelled(job)
             raise error
         self.state.finished(job, error, monotonic())
-
-    def wait_s(self, longest_s: float) -> float:
-        """The time until something is due."""
-        return min(max(self.state.next_at() - monotonic(), 0.001), longest_s)
 
     def end(self, timeout_s: float) -> None:
         """Start nothing more, and wait until the running handlers have ended."""
