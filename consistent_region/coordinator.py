@@ -209,7 +209,7 @@ class RegionCoordinator:
             record = self._known(books)
             handed = handing.hand_over(record, ticket, epoch, base, named)
             if handed is not None:
-                self._put_states(books, cuts.values(), books.names("state", self.group))
+                self._put_states(books, cuts.values())
             record = coordinator_rules.report(handed or record, ticket, coordinator_rules.NO_GENERATION, left)
             record = self._keep(books, record, ticket)
             return self._view(record), handed is not None
@@ -260,7 +260,7 @@ class RegionCoordinator:
                 self._keep(books, coordinator_rules.failed(record, str(error), self.max_consecutive_resets))
                 problem = error
             else:
-                self._put_states(books, cuts.values(), books.names("state", self.group))
+                self._put_states(books, cuts.values())
                 if manifest is not None:
                     books.put(Key("manifest", self.group, _number(manifest.sequence)), encode(manifest))
                     record = self._retire(books, record, self._retirable(record))
@@ -453,8 +453,9 @@ class RegionCoordinator:
             raise ResetFailedError("the checkpoint's manifest is gone", sequence=sequence, region=self.region)
         return decode(data, region=self.region, group=self.group, sequence=sequence)
 
-    def _put_states(self, books: StoreTransaction, cuts: Iterable[TaskState], stored: Collection[str]) -> None:
+    def _put_states(self, books: StoreTransaction, cuts: Iterable[TaskState]) -> None:
         """Write what the store lacks. Raises ResetFailedError if it lacks a block that it had."""
+        stored = frozenset(books.names("state", self.group))
         for cut in cuts:
             for reference, data in (Block.of(cut.state), *cut.blocks):
                 if reference.digest in stored:

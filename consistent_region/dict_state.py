@@ -71,7 +71,7 @@ class DictState(dict[str, Any]):
 
     def restore_blocks(self, blocks: Sequence[Block]) -> None:
         """Restore the dict of a chain of blocks. Raises ResetFailedError for blocks of another state."""
-        self.clear()
+        self.reset_initial()  # the next snapshot is whole: a migration may change values in place before it
         for block in blocks:
             for line in (block.data or b"").split(b"\n"):
                 part = _parsed(line)
@@ -80,7 +80,6 @@ class DictState(dict[str, Any]):
                 for key in part["gone"]:
                     self.pop(key, None)
                 self.update(part["set"])
-        self._begin_chain(tuple(one._replace(data=None) for one in blocks), 0, dict(self))
 
     def _begin_chain(self, chain: tuple[Block, ...], whole_blocks: int, last: Mapping[str, Any]) -> None:
         self._chain, self._whole_blocks, self._last, self._sample = chain, whole_blocks, last, None
@@ -108,8 +107,9 @@ class _DictCut:
 
     def write(self, enough: Callable[[], bool]) -> bool:
         for line in self._lines:
-            self._open.append(line)
-            self._open_bytes += len(line)
+            if line:
+                self._open.append(line)
+                self._open_bytes += len(line)
             if self._open_bytes >= BLOCK_BYTES:
                 self._close_block()
                 return False
@@ -136,7 +136,7 @@ class _DictCut:
             yield _line([key for key in old if key not in now], {})
 
     def _close_block(self) -> None:
-        self.blocks.append(Block.of(b"\n".join(filter(None, self._open)) or _EMPTY))
+        self.blocks.append(Block.of(b"\n".join(self._open)))
         self._open, self._open_bytes = [], 0
 
 
@@ -174,9 +174,6 @@ def _text(value: object) -> bytes:
         return json.dumps(value, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode()
     except (TypeError, ValueError) as problem:
         raise ConfigurationError(f"a DictState holds what JSON can: {problem}") from problem
-
-
-_EMPTY: Final = b'{"gone":[],"set":{}}'
 
 
 def _parsed(data: bytes) -> dict[str, Any]:

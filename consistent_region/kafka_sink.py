@@ -164,8 +164,9 @@ class KafkaSink:
             refused |= alone
             suspects |= found.keys() - alone.keys()
         self.refused_total += len(refused)
-        for error in (*refused.values(),)[:1]:
-            log.warning("%d records are now in %s: %s", len(refused), self._dead_letter_topic, error)
+        if refused:
+            first = next(iter(refused.values()))
+            log.warning("%d records are now in %s: %s", len(refused), self._dead_letter_topic, first)
 
     def _written(
         self, due: DueEffects, at: Witness, refused: Mapping[int, KohortError], suspects: Collection[int]

@@ -46,7 +46,7 @@ from kohort.consistent_region.ready import (
     RequestReset,
     TakeCut,
 )
-from kohort.consistent_region.record_queue import RecordQueue, partition_of
+from kohort.consistent_region.record_queue import RecordBuffer, partition_of
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.states import (
     CLEAN,
@@ -70,11 +70,9 @@ def handed_over(member: "RegionMember", event: ev.HandedOver) -> None:
     member._generation = NO_GENERATION
     member.metrics["partitions_handed_over_total"] += len(event.partitions) if event.view is not None else 0
     member.offsets.register(member.offsets.partitions - event.partitions)
-    for queue in (member._queue, member._drained):
-        queue.keep(member.offsets.partitions)
+    member._buffer.keep(member.offsets.partitions)
     if event.view is not None:
         member._saw(event.view)
-    member._check_room()
 
 
 def taken(member: "RegionMember", event: ev.StateTaken) -> None:
@@ -89,7 +87,7 @@ def taken(member: "RegionMember", event: ev.StateTaken) -> None:
     if member.state in READING and (event.view is None or member.offsets.unplaced):
         missing = "they were not handed over" if event.view is not None else "the report to the coordinator failed"
         member._void(f"partitions came, and {missing}", forced=True, rebalance=False)
-    member._check_room()
+    member._buffer.check_room()
 
 
 FIGURES: Final = (
@@ -144,12 +142,9 @@ class RegionMember:
         self._newest_seen = 0
         self.completed_at: float | None = None
 
-        self._queue = RecordQueue()
-        self._drained = RecordQueue()
+        self._buffer = RecordBuffer(settings, self.metrics)
         self._permit: ev.RecordSlice | None = None
         self._throttled = False
-        self._paused = False
-        self._memory_low = False
 
         self._reset: RequestReset | None = None
         self._region_epoch = 0
@@ -190,7 +185,7 @@ class RegionMember:
             fatal=self._fatal,
             commit=commit,
             ask=self._ask() if self._now >= self._ask_not_before else None,
-            paused=self._paused,
+            paused=self._buffer.paused,
             polling=self._polling(),
             notices=notices,
             wake_at=self._wake_at(),
@@ -222,7 +217,7 @@ class RegionMember:
     @property
     def queued(self) -> int:
         """The number of records that wait for the handler."""
-        return len(self._queue) + len(self._drained)
+        return len(self._buffer)
 
     @property
     def unhandled(self) -> int:
@@ -250,19 +245,18 @@ class RegionMember:
         self._now = max(now, self._now)
         if self._state is not RegionState.RECORDS_FETCHED or self._phase not in SUBMITTING or self._must_wait():
             return None
-        if self._permit is not None or not self._queue:
+        if self._permit is not None or not self._buffer.ready:
             return None
         trigger = self.settings.trigger
         if isinstance(trigger, OperatorDriven):
             most = min(most, trigger.records - self._since_checkpoint)
-        records = self._queue.take(most)
+        records = self._buffer.take(most)
         position = self.offsets.next_of(partition_of(records))
         if position is None or records[0].offset < position.offset:
             self._void("a record was read that the state holds already", forced=True)
             return None
         self._permit = records
         self._throttled = False
-        self._check_room()
         return records
 
     def submitted(self, records: ev.RecordSlice, done: int, now: float) -> None:
@@ -277,7 +271,7 @@ class RegionMember:
             )
             return
         if done < len(records):
-            (self._queue if self._phase in SUBMITTING else self._drained).put_back(records[done:])
+            self._buffer.put_back(records[done:], aside=self._phase not in SUBMITTING)
         self.offsets.advance(partition, records[:done].next_offset)
         self._since_checkpoint += done
         self.metrics["records_submitted_total"] += done
@@ -380,7 +374,7 @@ class RegionMember:
         self._generation = NO_GENERATION
         self.offsets.register(())  # a reset between this and the next assignment has nothing to seek
         if self._state in CLEAN:
-            self._clear()
+            self._buffer.clear()
         else:
             self._void("partitions moved", forced=True, generation=event.generation)
 
@@ -402,8 +396,7 @@ class RegionMember:
             self.offsets.place(event.starts)
             if event.view is None or self.offsets.unplaced:
                 self._void("the report of an assignment to the coordinator failed", forced=True)
-        self._clear()
-        self._check_room()
+        self._buffer.clear()
 
     def _on_polled(self, event: ev.RecordsPolled) -> None:
         self._poll_troubles.clear()
@@ -417,8 +410,7 @@ class RegionMember:
             return
         if self._state is not RegionState.RECORDS_FETCHED:
             self._go(RegionTrigger.FETCHED)
-        self._queue.extend(slices)
-        self._check_room()
+        self._buffer.extend(slices)
 
     def _on_poll_failed(self, event: ev.PollFailed) -> None:
         if event.trouble is ev.PollTrouble.FATAL:
@@ -452,7 +444,7 @@ class RegionMember:
         self._epoch = event.view.epoch
         self._base = event.view.newest
         self._reset = None
-        self._clear()
+        self._buffer.clear()
         self.offsets.forget()
         self.offsets.place(event.starts)
         self._since_checkpoint = 0
@@ -526,14 +518,13 @@ class RegionMember:
             self._void("a commit to the group failed", forced=False, rebalance=False)
 
     def _on_memory_low(self, event: ev.MemoryLow) -> None:
-        self._memory_low = event.low
-        self._check_room()
+        self._buffer.memory(low=event.low)
 
     def _on_broke(self, event: ev.Broke) -> None:
         self._give_up(event.error)
 
     def _on_stop(self, _event: ev.StopRequested) -> None:
-        self._clear()
+        self._buffer.clear()
         self._end_phase()
         self._go(RegionTrigger.CLOSED)
 
@@ -577,7 +568,7 @@ class RegionMember:
         self._draining_since = self._now
         self._go_phase(Step.BARRIER)
         if not isinstance(self.settings.trigger, OperatorDriven):
-            self._drained, self._queue = self._queue, RecordQueue()
+            self._buffer.set_aside()
 
     def _watch(self, view: MembershipView) -> None:
         assert self._barrier is not None
@@ -617,16 +608,15 @@ class RegionMember:
         self._put_drained_back()
 
     def _put_drained_back(self) -> None:
-        if len(self._drained) + len(self._queue) > self.settings.queue_records + self.settings.max_poll_records:
-            self._give_up(RegionError("what was drained does not fit back into the queue", records=self.queued))
-            return
-        self._queue.move_to(self._drained)
-        self._queue, self._drained = self._drained, self._queue
+        try:
+            self._buffer.bring_back()
+        except RegionError as error:
+            self._give_up(error)
 
     def _void(self, reason: str, *, forced: bool, generation: int = NO_GENERATION, rebalance: bool = True) -> None:
         """Request a reset of the region, since state and positions no longer match here."""
         if self._state is RegionState.CR_RESET_PENDING:
-            self._clear()
+            self._buffer.clear()
             return
         of = generation if rebalance and generation != NO_GENERATION else None
         # Where tasks move one by one, the member goes back alone: no other state has effects of its records.
@@ -641,28 +631,13 @@ class RegionMember:
         self._enter_reset()
 
     def _enter_reset(self) -> None:
-        self._clear()
+        self._buffer.clear()
         if self._phase is not RegionPhase.OPEN:
             self._barrier = None
             self._draining_since = inf
             self._go_phase(Step.RESET)
         self._go(RegionTrigger.MUST_RESET)
         self._ask_not_before = -inf
-
-    def _clear(self) -> None:
-        self._queue.clear()
-        self._drained.clear()
-        self._check_room()
-
-    def _check_room(self) -> None:
-        free = self.settings.queue_records - self.queued
-        full = free < self.settings.max_poll_records
-        # Once paused, half of the queue is emptied first: pausing at every record would cost more than it spares.
-        still_full = self._paused and free < self.settings.queue_records // 2
-        wanted = full or still_full or self._memory_low
-        if wanted and not self._paused:
-            self.metrics["queue_full_pauses_total" if full else "low_memory_pauses_total"] += 1
-        self._paused = wanted
 
     def _give_back(self, records: ev.RecordSlice, now: float) -> None:
         self._now = max(now, self._now)
@@ -683,7 +658,7 @@ class RegionMember:
         if self._state in ENDED:
             return
         self._fatal = error
-        self._clear()
+        self._buffer.clear()
         self._go(RegionTrigger.GAVE_UP)
 
     def _notice(self, kind: str, text: str) -> None:

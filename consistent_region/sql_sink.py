@@ -5,13 +5,12 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Literal, get_args
 
 from kohort.common.foreign_text import parsed_json
 from kohort.common.log_context import logger
 from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
 from kohort.consistent_region.errors import ConfigurationError, RegionError
-from kohort.consistent_region.refusals import HINT, OnRefused, check_policy
 from kohort.consistent_region.settings import check_positive
 from kohort.consistent_region.sql_dialects import dialect_of
 from kohort.consistent_region.tasks import TaskId
@@ -19,6 +18,9 @@ from kohort.consistent_region.witness import NO_COMMIT, Witness
 
 log = logger("kohort.region")
 
+# A statement with wrong data would end each next owner of its task as well. A missing table is an error of the set-up:
+# it ends the member, and its statements are sound.
+OnRefused = Literal["raise", "dead_letters"]
 _NOTES: Final = """CREATE TABLE IF NOT EXISTS kohort_task (
     region TEXT NOT NULL, consumer_group TEXT NOT NULL, task TEXT NOT NULL, sink TEXT NOT NULL,
     owner TEXT NOT NULL, term BIGINT NOT NULL, lineage TEXT NOT NULL, sequence BIGINT NOT NULL,
@@ -66,7 +68,10 @@ class SqlSink:
         on_refused: OnRefused = "raise",
     ) -> None:
         check_positive("retry_timeout_s", retry_timeout_s)
-        check_policy(on_refused)
+        if on_refused not in get_args(OnRefused):
+            raise ConfigurationError(
+                f"unknown on_refused {on_refused!r}", hint=" or ".join(get_args(OnRefused)), setting="on_refused"
+            )
         self.refused_total = 0
         self._retry_timeout_s = retry_timeout_s
         self._on_refused = on_refused
@@ -247,10 +252,11 @@ class SqlSink:
         except self._dialect.errors() as problem:
             self.close()  # in an unknown state, so the next call opens another connection
             assert self._place is not None, "open() comes first"
+            put_aside = 'on_refused="dead_letters" puts such effects aside and goes on'
             again = "start the member again: the next owner commits the pending statements"
             raise RegionError(
                 f"the sink's database rejected the commit: {problem}",
-                hint=HINT if self._dialect.refuses(problem) else again,
+                hint=put_aside if self._dialect.refuses(problem) else again,
                 region=self._place.region,
                 consumer_group=self._place.group,
                 sink=self._place.sink,

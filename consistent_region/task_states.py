@@ -186,7 +186,9 @@ class TaskStates:
                     due[name].append(DueEffects(task, segments, cut.offsets))
         self._commit(due, at)
         for task, cut in cuts.items():
-            del self._carried[task]
+            # An attempt to hand over may have taken another cut meanwhile, with effects that are still owed.
+            owed = self._carried[task].items()
+            self._carried[task] = {name: segments[len(cut.parts[name]) :] for name, segments in owed}
             self._snapshot_bytes[task] = cut.size_bytes
             cut.completed()
             state = self.states[task]

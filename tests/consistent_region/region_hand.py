@@ -130,6 +130,35 @@ class HalfStore(MemoryStore):
             yield books
 
 
+class Listed:
+    """A sink of texts, whose commits fail while `closed`."""
+
+    refused_total = 3
+
+    def __init__(self) -> None:
+        self.collected: list[str] = []
+        self.rows: list[bytes] = []
+
+    def open(self, place: SinkPlace) -> None:
+        assert place.group_metadata() == ConsumerGroupMetadata("g")
+
+    def take(self, tasks: Any, term: Any) -> dict[Any, Any]:
+        return {}
+
+    def select(self, task: Any) -> None: ...
+
+    def pre_commit(self, task: Any) -> bytes:
+        return ",".join(self.collected).encode()
+
+    def commit(self, due: Any, at: Any) -> None:
+        self.rows += [part for one in due for part in one.prepared]
+
+    def abort(self, task: Any) -> None:
+        self.collected.clear()
+
+    def close(self) -> None: ...
+
+
 class Hand:
     """One member, `name`, of the region on `store`; the clock is `now`."""
 

@@ -18,6 +18,7 @@ from kohort.consistent_region import coordinator_rules, region_driver, region_me
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.coordinator import RegionCoordinator, TaskStarts
 from kohort.consistent_region.offsets import OffsetManager
+from kohort.consistent_region.record_queue import RecordBuffer
 from kohort.consistent_region.region_driver import RegionDriver
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.region_record import MemberRecord
@@ -166,19 +167,19 @@ def _commit_one_more(original: Any) -> Any:
 
 
 def _drained_forgotten(original: Any) -> Any:
-    def put_back(self: RegionMember) -> None:
+    def bring_back(self: RecordBuffer) -> None:
         self._drained.clear()
         original(self)
 
-    return put_back
+    return bring_back
 
 
 def _drained_backwards(original: Any) -> Any:
-    def put_back(self: RegionMember) -> None:
+    def bring_back(self: RecordBuffer) -> None:
         self._drained._slices.reverse()
         original(self)
 
-    return put_back
+    return bring_back
 
 
 def _snapshot_without_the_last(original: Any) -> Any:
@@ -310,7 +311,7 @@ def _epoch_of_ours_kept(original: Any) -> Any:
 
 
 MUTANTS: dict[str, list[Mutant]] = {
-    "the queue is not cleared": [(RegionMember, "_clear", nothing)],
+    "the queue is not cleared": [(RecordBuffer, "clear", nothing)],
     "a reset does not seek": [(SimConsumer, "seek", nothing)],
     "a reset does not restore": [(world_history.SimHistory, "restore", nothing)],
     "a reset does not begin with a new state": [(world_history.SimHistory, "reset_initial", nothing)],
@@ -323,8 +324,8 @@ MUTANTS: dict[str, list[Mutant]] = {
     "records are handed out in any phase": [(RegionMember, "take", _take_in_any_phase)],
     "a poll is queued twice": [(RegionMember, "_on_polled", _queued_twice)],
     "the last record of a poll is dropped": [(RegionMember, "_on_polled", _last_dropped)],
-    "the drain buffer is forgotten": [(RegionMember, "_put_drained_back", _drained_forgotten)],
-    "the drain buffer comes back backwards": [(RegionMember, "_put_drained_back", _drained_backwards)],
+    "the drain buffer is forgotten": [(RecordBuffer, "bring_back", _drained_forgotten)],
+    "the drain buffer comes back backwards": [(RecordBuffer, "bring_back", _drained_backwards)],
     "a newer epoch is not followed": [(RegionMember, "_follow", nothing)],
     "a relaunch is a first life": [(RegionMember, "_on_registered", _first_life_always)],
     "a reset keeps the offsets": [(RegionMember, "_on_went_back", _epoch_of_ours_kept)],

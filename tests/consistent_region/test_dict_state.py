@@ -82,13 +82,14 @@ def test_what_did_not_change_is_not_written_again() -> None:
     assert store.checkpoint(state) == state
     whole = store.puts
     assert whole > 5
-    assert store.checkpoint(state) == state
-    assert store.puts == whole + 1  # an empty block
+    for _ in range(9):  # more than a chain may have
+        assert store.checkpoint(state) == state
+    assert store.puts == whole
     state["k7"] = 70
     del state["k8"]
     before = set(store.data)
     assert store.checkpoint(state) == state
-    assert store.puts == whole + 2
+    assert store.puts == whole + 1
     (new,) = set(store.data) - before
     assert [json.loads(line) for line in store.data[new].split(b"\n")] == [
         {"gone": [], "set": {"k7": 70}},
@@ -113,11 +114,12 @@ def test_a_chain_of_many_changes_begins_anew() -> None:
         assert len(state._chain) <= state._whole_blocks + 3 + 1
 
 
-def test_a_restored_state_builds_upon_its_chain() -> None:
-    state, store = full(), Store()
+def test_a_restored_state_is_written_as_a_whole_first_with_values_that_a_migration_changed_in_place() -> None:
+    state, store = DictState({f"k{number}": [number] for number in range(10)}), Store()
     restored = store.checkpoint(state)
-    assert [one.data for one in restored._chain] == [None] * len(restored._chain)
-    restored["k1"] = -1
+    restored["k1"].append(-1)
+    assert all(one.data is not None for one in written(cut_of(restored)))
+    restored["k2"] = [-1]
     assert store.checkpoint(restored) == restored
 
 

@@ -1,7 +1,6 @@
 """A region of one member on a real broker, in this process: its states, its restarts, and how it ends."""
 
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from kohort.consistent_region import OperatorDriven, Periodic, SqliteState
 from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import ConfigurationError, DataLossError, RegionError
 from kohort.consistent_region.store import SqliteStore
+from tests.consistent_region.running_region import running
 from tests.support.broker_selection import SelectedBroker
 
 SCHEMA = "CREATE TABLE seen (part INTEGER, at INTEGER, value BLOB, PRIMARY KEY (part, at))"
@@ -51,23 +51,8 @@ class Alone:
     @contextmanager
     def running(self, **changes: Any) -> Iterator[ConsistentRegion]:
         made = self.made(**changes)
-        ended: list[BaseException] = []
-
-        def run() -> None:
-            try:
-                made.run()
-            except BaseException as error:
-                ended.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
+        with running(made):
             yield made
-        finally:
-            made.stop()
-            thread.join(120)
-        assert not thread.is_alive()
-        assert ended == []
 
     def produce(self, partition: int, *values: bytes | None) -> None:
         producer = confluent_kafka.Producer({"bootstrap.servers": self.bootstrap})

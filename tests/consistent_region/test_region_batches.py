@@ -1,7 +1,6 @@
 """Handlers of batches, and records under one permit."""
 
 import json
-import threading
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -9,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kohort import ConsistentRegion, KohortError, Producer, RecordColumns
+from kohort import ConsistentRegion, Producer, RecordColumns
 from kohort.consistent_region import DictState, OperatorDriven, Periodic
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.errors import ConfigurationError, RegionError
@@ -21,6 +20,7 @@ from kohort.testing.simulation.kafka import SimColumns
 from tests.consistent_region.region_hand import P0, P1, Hand
 from tests.consistent_region.region_rig import P0 as R0
 from tests.consistent_region.region_rig import Rig, polled, recs
+from tests.consistent_region.running_region import running
 
 
 def batched(most: int) -> tuple[Hand, list[list[int]]]:
@@ -176,29 +176,17 @@ def test_a_region_on_a_broker_in_memory_hands_out_columns() -> None:
             start_position="beginning",
             batch_records=30,
         )
-        ended: list[KohortError] = []
-
-        def run() -> None:
-            try:
-                region.run()
-            except KohortError as error:
-                ended.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        until = time.monotonic() + 20
 
         def offsets() -> list[int]:
             there = region.coordinator.checkpoints()
             return [one.offset for one in region.coordinator.manifest(there[-1]).offsets.values()] if there else []
 
-        while thread.is_alive() and offsets() != [50, 50] and time.monotonic() < until:
-            time.sleep(0.02)
-        manifest = region.coordinator.manifest(region.coordinator.checkpoints()[-1])
-        states = [json.loads(region.coordinator.state(one.state)) for one in manifest.tasks]
-        region.stop()
-        thread.join(20)
-    assert not ended
+        with running(region) as thread:
+            until = time.monotonic() + 20
+            while thread.is_alive() and offsets() != [50, 50] and time.monotonic() < until:
+                time.sleep(0.02)
+            manifest = region.coordinator.manifest(region.coordinator.checkpoints()[-1])
+            states = [json.loads(region.coordinator.state(one.state)) for one in manifest.tasks]
     assert sum(map(Counter, states), Counter()) == Counter(f"k{number % 3}" for number in range(100))
     assert {type(one) for one in seen} == {RecordColumns}
     assert max(map(len, seen)) <= 30

@@ -28,7 +28,7 @@ from kohort.consistent_region.task_states import TaskStates
 from kohort.coordinator_client.hooks import Revoked
 from kohort.testing.simulation import world
 from kohort.testing.simulation.kafka import Violation
-from tests.consistent_region.region_hand import CAUSE, HalfStore, Hand
+from tests.consistent_region.region_hand import CAUSE, HalfStore, Hand, Listed
 from tests.consistent_region.region_rig import P0 as R0
 from tests.consistent_region.region_rig import P1 as R1
 from tests.consistent_region.region_rig import Rig, polled, recs
@@ -185,6 +185,35 @@ def test_a_member_that_hands_over_has_the_effects_of_a_complete_checkpoint_carri
     a.conductor.on_revoked(Revoked(frozenset({R0}), frozenset({R0, R1}), 5, CAUSE))
     assert (completed, a.member.metrics["checkpoints_total"]) == (0, 1)
     assert a.coordinator.record().handed.keys() == {task(R0)}
+
+
+@pytest.mark.proves("I16")
+def test_effects_since_a_cut_are_handed_over_if_its_checkpoint_completes_meanwhile() -> None:
+    """The first attempt to hand over has a cut with all effects, and is refused. Only some are carried out by then."""
+    store, rows = MemoryStore(), Listed()
+    a, b = (Hand(store, name, {"out": rows if name == "a" else Listed()}, hand_over=True) for name in "ab")
+    a.conductor.handler = lambda record, _state: rows.collected.append(str(record.offset))
+    a.assigned(R0, R1)
+    b.assigned()
+    a.reads(R0, 0)
+    b.now = a.now
+    b.member.make_consistent(b.now)
+    b.turn()
+    a.until(lambda: a.member.phase is RegionPhase.AWAITING)
+    a.reads(R0, 1)
+    taken = a.states.cut
+
+    def cut(offsets: Any) -> Any:
+        found = taken(offsets)
+        b.now = a.now
+        b.until(lambda: b.member.base == 1)
+        return found
+
+    a.states.cut = cut  # type: ignore[method-assign]
+    a.conductor.on_revoked(Revoked(frozenset({R0}), frozenset({R0, R1}), 5, CAUSE))
+    assert rows.rows == [b"0"]
+    handed = a.coordinator.record().handed[task(R0)]
+    assert unpacked(a.coordinator.load(handed).state)[1] == {"out": [b"1"]}
 
 
 def test_a_task_that_could_not_be_handed_over_costs_no_other_task() -> None:

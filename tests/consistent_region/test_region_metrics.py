@@ -4,43 +4,13 @@ import threading
 import time
 from typing import Any
 
-from kohort import ConsistentRegion, KohortError, Producer
+from kohort import ConsistentRegion, Producer
 from kohort.consistent_region import DictState, Periodic
-from kohort.consistent_region.effects import SinkPlace
 from kohort.consistent_region.store import MemoryStore
-from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.testing import FakeBroker
 from kohort.testing.simulation import SimRecord
-from tests.consistent_region.region_hand import P0, P1, Hand
-
-
-class Listed:
-    """A sink of texts, whose commits fail while `closed`."""
-
-    refused_total = 3
-
-    def __init__(self) -> None:
-        self.collected: list[str] = []
-        self.rows: list[bytes] = []
-
-    def open(self, place: SinkPlace) -> None:
-        assert place.group_metadata() == ConsumerGroupMetadata("g")
-
-    def take(self, tasks: Any, term: Any) -> dict[Any, Any]:
-        return {}
-
-    def select(self, task: Any) -> None: ...
-
-    def pre_commit(self, task: Any) -> bytes:
-        return ",".join(self.collected).encode()
-
-    def commit(self, due: Any, at: Any) -> None:
-        self.rows += [part for one in due for part in one.prepared]
-
-    def abort(self, task: Any) -> None:
-        self.collected.clear()
-
-    def close(self) -> None: ...
+from tests.consistent_region.region_hand import P0, P1, Hand, Listed
+from tests.consistent_region.running_region import running
 
 
 def test_tasks_states_and_owed_effects_are_counted() -> None:
@@ -107,26 +77,14 @@ def test_lag_and_age_are_figures_of_a_running_region() -> None:
             start_position="beginning",
         )
         assert (region.metrics()["records_lag"], region.metrics()["checkpoint_age_ms"]) == (0, -1)
-        ended: list[KohortError] = []
-
-        def run() -> None:
-            try:
-                region.run()
-            except KohortError as error:
-                ended.append(error)
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        until = time.monotonic() + 20
-        while region.metrics()["records_lag"] != 50:  # they are polled, and under the handler's permit
-            assert time.monotonic() < until
-            time.sleep(0.02)
-        go_on.set()
-        while region.metrics()["checkpoint_age_ms"] < 0 or region.metrics()["records_lag"] > 0:
-            assert time.monotonic() < until
-            time.sleep(0.02)
-        assert region.metrics()["checkpoint_age_ms"] < 20_000
-        assert region.metrics()["tasks"] == 1
-        region.stop()
-        thread.join(20)
-    assert not ended
+        with running(region):
+            until = time.monotonic() + 20
+            while region.metrics()["records_lag"] != 50:  # they are polled, and under the handler's permit
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            go_on.set()
+            while region.metrics()["checkpoint_age_ms"] < 0 or region.metrics()["records_lag"] > 0:
+                assert time.monotonic() < until
+                time.sleep(0.02)
+            assert region.metrics()["checkpoint_age_ms"] < 20_000
+            assert region.metrics()["tasks"] == 1
