@@ -178,7 +178,8 @@ def _path(text: str | None) -> Path | None:
 
 
 def _ours(found: Mapping[str, str], client: type[ClientConfig]) -> dict[str, str]:
-    known = {name: value for name, value in found.items() if name in client.by_kafka_name or name.startswith(OF_JAVA)}
+    names = client.by_kafka_name.keys() | client.stand_ins
+    known = {name: value for name, value in found.items() if name in names or name.startswith(OF_JAVA)}
     return {_kafkas(name, client): value for name, value in _translated(known).items()}
 
 

@@ -6,7 +6,6 @@ It joins no group and commits nothing, except with `--share`.
 import base64
 import json
 import math
-import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -22,7 +21,7 @@ from rich.text import Text as Cell
 from kohort.admin import Admin
 from kohort.cli.connection_options import ConnectionOptions, connected, console
 from kohort.cli.partitions import partitions_of
-from kohort.cli.record_progress import RecordProgress
+from kohort.cli.record_progress import Limit, Quiet, RecordProgress
 from kohort.cli.terminal import cell
 from kohort.cli.timestamps import moment, time_ms
 from kohort.common import TopicPartition
@@ -31,7 +30,7 @@ from kohort.common.foreign_text import escaped, parsed_json
 from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record, RecordColumns
-from kohort.network.process_exit import on_sigterm
+from kohort.network.process_exit import exit_on_sigterm
 from kohort.share_consumer import ShareConsumer, ShareConsumerConfig
 
 app = typer.Typer(add_completion=False)
@@ -93,8 +92,6 @@ SHOWN: Mapping[TextOutput, Callable[[bytes], Any]] = {
     TextOutput.INT: _int,
 }
 
-TERMINATED = 128 + signal.SIGTERM  # as in a shell
-
 WHERE = "earliest, latest, an offset, -N (the last N of each partition), a time (2026-01-31T12:00:00Z) or PT1H (ago)"
 
 
@@ -108,13 +105,13 @@ def consume(
     partition: Annotated[
         list[int] | None, typer.Option("--partition", "-p", help="Only this partition; repeatable.")
     ] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="The maximum number of records.")] = None,
+    limit: Limit = None,
     form: Annotated[Form, typer.Option("--format", "-f", help="The output format.")] = Form.TABLE,
     key: Annotated[TextOutput, typer.Option(help="The representation of keys.")] = TextOutput.UTF8,
     value: Annotated[TextOutput, typer.Option(help="The representation of values.")] = TextOutput.UTF8,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json: one object a line.")] = False,
     parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file instead of printing.")] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+    quiet: Quiet = False,
     share: Annotated[
         str | None,
         typer.Option("--share", help="Join this share group. Records are accepted when they are written."),
@@ -128,7 +125,7 @@ def consume(
     shown = not quiet and not sys.stdout.isatty()  # else it would be between the records
     with ExitStack() as stack:
         # A Parquet file needs its footer, and printed lines are buffered.
-        stack.enter_context(on_sigterm(lambda: sys.exit(TERMINATED)))
+        stack.enter_context(exit_on_sigterm())
         if share is not None:
             if start != "earliest" or to != "latest" or partition:
                 raise KohortError("--share excludes --from, --to and --partition", hint="the broker selects records")

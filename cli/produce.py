@@ -1,7 +1,6 @@
 """`kohort produce`: send records of lines, JSON lines, Parquet or Arrow, and count their deliveries."""
 
 import json
-import signal
 import sys
 import time
 from collections import Counter
@@ -27,10 +26,10 @@ from kohort.cli.record_input import (
     parquet_tables,
     text_records,
 )
-from kohort.cli.record_progress import RecordProgress
+from kohort.cli.record_progress import Limit, Quiet, RecordProgress
 from kohort.cli.terminal import say
 from kohort.common.errors import KohortError
-from kohort.network.process_exit import on_sigterm
+from kohort.network.process_exit import exit_on_sigterm
 from kohort.producer import Producer, ProducerConfig
 
 if TYPE_CHECKING:
@@ -42,7 +41,6 @@ POLL_S: Final = 0.1
 ROWS_AT_ONCE: Final = 1 << 16
 STEPS_PER_S: Final = 10  # at a rate, rows of a file are sent in so many steps a second
 LATE_S: Final = 1.0  # a delay of at most this is made up for
-TERMINATED: Final = 128 + signal.SIGTERM  # as in a shell
 
 
 class RequiredAcks(StrEnum):
@@ -71,7 +69,7 @@ def produce(
         int | None, typer.Option("--partition", "-p", min=0, help="The partition of all records.")
     ] = None,
     rate: Annotated[float | None, typer.Option(min=0.001, help="The maximum number of records a second.")] = None,
-    limit: Annotated[int | None, typer.Option("--limit", "-n", min=1, help="The maximum number of records.")] = None,
+    limit: Limit = None,
     acks: Annotated[RequiredAcks | None, typer.Option(help="The replicas that acknowledge a record.")] = None,
     transactional_id: Annotated[
         str | None, typer.Option(help="Send all records in one transaction of this id.")
@@ -79,7 +77,7 @@ def produce(
     commit_every: Annotated[
         int | None, typer.Option(min=1, help="The number of records after which another transaction begins.")
     ] = None,
-    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")] = False,
+    quiet: Quiet = False,
     as_json: AsJson = False,
 ) -> None:
     """Send records to a topic, and print the number of deliveries. Exits with 1 if a record was not delivered.
@@ -96,7 +94,7 @@ def produce(
     settings |= {} if acks is None else {"acks": acks.value}
     settings |= {} if transactional_id is None else {"transactional.id": transactional_id}
     with ExitStack() as stack:
-        stack.enter_context(on_sigterm(lambda: sys.exit(TERMINATED)))
+        stack.enter_context(exit_on_sigterm())
         source = stack.enter_context(opened(file))
         items, count = _input(source, form or format_of(file), key_separator, key, value, rate)
         producer = Producer.from_config(settings)

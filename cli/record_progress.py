@@ -1,14 +1,18 @@
-"""The progress bar of commands that read or write records."""
+"""The progress bar of commands that read or write records, and the options of both."""
 
 import sys
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Annotated, Final
 
+import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 UPDATE_S: Final = 0.1
+
+Limit = Annotated[int | None, typer.Option("--limit", "-n", min=1, help="The maximum number of records.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress bar.")]
 
 
 class RecordProgress:

@@ -190,13 +190,17 @@ cdef class Poller:
         found = self.owners[fd]
         if found is None:
             ready.append((None, mask))
-        elif mask == READ and _serve(found):
-            if found.core.has_updates:
-                self.woken += found.bell.rung()
-                if found.driver.on_update is not None:
-                    found.driver.on_update()
-        else:
-            ready.append((found.owner, mask))
+            return 0
+        try:
+            if mask == READ and _serve(found):
+                if found.core.has_updates:
+                    self.woken += found.bell.rung()
+                    if found.driver.on_update is not None:
+                        found.driver.on_update()
+                return 0
+        except BaseException as defect:  # a turn raises it: other drivers of this thread must go on
+            found.channel.defect = defect
+        ready.append((found.owner, mask))
         return 0
 
 

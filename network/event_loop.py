@@ -51,7 +51,7 @@ class Turned(Protocol):
 
 
 class EventLoop:
-    """One thread and one poller. From other threads: `ring` and `join`."""
+    """One thread and one poller. From other threads: `wakeup` and `join`."""
 
     def __init__(self) -> None:
         self.poller = Poller()
@@ -177,7 +177,7 @@ _placing = threading.Lock()
 
 
 def place(driver: Turned) -> EventLoop:
-    """The loop that gives `driver` its turns from the next `ring` on: one of its own, while there are few."""
+    """The loop that gives `driver` its turns from the next `wakeup` on: one of its own, while there are few."""
     with _placing:
         if len(_loops) >= MOST_LOOPS:
             loop = min(_loops, key=lambda one: one.load)

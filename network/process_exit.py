@@ -7,12 +7,13 @@ The group need not wait for the session timeout then.
 import atexit
 import contextlib
 import os
+import sys
 import threading
 import warnings
 import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from kohort.network.network_client import Driver
@@ -43,6 +44,7 @@ def warn_unclosed(
 
 OPEN: "weakref.WeakSet[Closable]" = weakref.WeakSet()
 EXIT_S = 5.0
+TERMINATED: Final = 143  # 128 + SIGTERM, as in a shell
 
 
 @atexit.register
@@ -66,3 +68,8 @@ def on_sigterm(act: Callable[[], object]) -> Iterator[None]:
     finally:
         if before is not None:  # it was not set by Python, which cannot set it again
             signal.signal(signal.SIGTERM, before)
+
+
+def exit_on_sigterm() -> AbstractContextManager[None]:
+    """SIGTERM exits with the code 143 while this is open, as `on_sigterm`. `with` blocks of the main thread end."""
+    return on_sigterm(lambda: sys.exit(TERMINATED))

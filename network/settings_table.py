@@ -58,6 +58,8 @@ class Settings(Frozen):
 
     table: ClassVar[Mapping[str, Setting]] = MappingProxyType({})
     by_kafka_name: ClassVar[Mapping[str, Setting]] = MappingProxyType({})
+    stand_ins: ClassVar[frozenset[str]] = frozenset()
+    """Kafka's names without a row, in whose place `from_kafka` sets another setting."""
 
     def __init_subclass__(cls) -> None:
         rows = {name: row._replace(name=name) for name, row in vars(cls).items() if isinstance(row, Setting)}

@@ -80,6 +80,7 @@ class Channel:
         self._address_s = 0.0
         self._shaking_hands = False
         self.failure: OSError | None = None  # of a read outside of a turn
+        self.defect: BaseException | None = None  # raised outside of a turn
         self.to_write: deque[memoryview] = deque()
 
     @property
@@ -183,7 +184,9 @@ class Channel:
     # --- both ways
 
     def on_event(self, mask: int, now: float) -> list[tuple[PendingRequest, RequestResult]]:
-        """Handle a socket that is ready for `mask`. Returns the requests' outcomes. Raises Ended."""
+        """Handle a socket that is ready for `mask`. Returns the requests' outcomes. Raises Ended, or the `defect`."""
+        if self.defect is not None:
+            raise self.defect
         if self.sock is None:
             return []
         if self._shaking_hands:

@@ -179,6 +179,7 @@ class AsyncProducer(ProducerBase):
     """
 
     def _begin(self, config: ProducerConfig) -> None:
+        super()._begin(config)
         self._loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
         self._producer = producer = Producer.__new__(Producer)
         producer._begin(config)
@@ -188,12 +189,12 @@ class AsyncProducer(ProducerBase):
         producer._callbacks = CallbackQueue(deque(), _nothing)  # the loop calls them
         driver.on_update = self._updates.notify
         self._open_batches = producer._open_batches
-        self._partitioner, self._special = producer._partitioner, producer._special
         self._room, self._is_refilled = RECORDS_AT_ONCE, False  # refilled by the next turn of the loop
         self._closing: asyncio.Future[None] | None = None
 
     def _watch(self, observer: SendObserver) -> None:
         super()._watch(observer)
+        self._producer._watch(observer)  # sends rows with headers
         self._updates.observer = observer
 
     # --- records
@@ -261,8 +262,8 @@ class AsyncProducer(ProducerBase):
         Columns: value, and optionally key, timestamp, partition, headers (see `producer.arrow_rows`). The rows are
         encoded on a thread of the loop's executor. If the task is cancelled, they are sent all the same.
         """
-        send = partial(self._producer.send_arrow, topic, data, partition=partition)
-        return AsyncDeliveries(await self._loop.run_in_executor(None, send), self)
+        deliveries = await asyncio.to_thread(self._producer.send_arrow, topic, data, partition=partition)
+        return AsyncDeliveries(deliveries, self)
 
     async def _partitions(self, topic: str) -> int:
         core = self._driver.core
@@ -282,7 +283,7 @@ class AsyncProducer(ProducerBase):
         """The first value of `attempt` that is not None. While it waits, linger_ms is ignored."""
         self._producer._check()
         driver, news = self._driver, self._updates.news
-        until = driver.now() + self._producer._config.max_block_ms / 1000
+        until = driver.now() + self._config.max_block_ms / 1000
         while True:
             news.clear()
             found = driver.lock.run(attempt)
@@ -290,7 +291,7 @@ class AsyncProducer(ProducerBase):
                 return found
             left = until - driver.now()
             if left <= 0:
-                raise driver.lock.run(self._producer._too_late, driver.core, topic)
+                raise driver.lock.run(self._too_late, driver.core, topic)
             await self._change(lambda core: core.press(topic))
             news.clear()
             found = driver.lock.run(attempt)
@@ -344,7 +345,7 @@ class AsyncProducer(ProducerBase):
         instances are fenced. A commit whose outcome is unknown is settled first: if it was aborted, TransactionAborted
         is raised. Raises ProducerFenced, IllegalState, OperationTimeout.
         """
-        patience_s = self._producer._seconds(timeout_s)
+        patience_s = self._seconds(timeout_s)
         self._producer._check()
         await self._settled(lambda: self._state not in UNSETTLED, patience_s)
         await self._change(lambda core: core.transactions.begin())
@@ -386,7 +387,7 @@ class AsyncProducer(ProducerBase):
         checked = plain(offsets)
         if not isinstance(group, ConsumerGroupMetadata):
             raise TypeError(f"group is consumer.group_metadata(), not {group!r}")
-        patience_s = self._producer._seconds(timeout_s)
+        patience_s = self._seconds(timeout_s)
         self._producer._check()
         order = await self._change(lambda core: core.transactions.order(checked, group))
         await self._wait(lambda: order.done, patience_s)
@@ -422,12 +423,8 @@ class AsyncProducer(ProducerBase):
 
     # --- inner
 
-    @property
-    def _state(self) -> TxnState:
-        return self._driver.core.transactions.state
-
     async def _end(self, what: Callable[[ProducerCore], None], timeout_s: float | None) -> None:
-        patience_s = self._producer._seconds(timeout_s)
+        patience_s = self._seconds(timeout_s)
         self._producer._check()
         await self._change(what)
         await self._settled(lambda: self._driver.core.transactions.settled, patience_s)

@@ -27,7 +27,7 @@ from kohort.producer._open_batch import Delivery, encoded_headers
 from kohort.producer.arrow_rows import Rows, rows_of
 from kohort.producer.callback_queue import CallbackQueue
 from kohort.producer.delivery_waiter import Waiter
-from kohort.producer.errors import BufferFull, ProducerClosed, TransactionAborted
+from kohort.producer.errors import ProducerClosed, TransactionAborted
 from kohort.producer.partitioner import called
 from kohort.producer.producer_base import ProducerBase
 from kohort.producer.producer_batch import Deliveries, Headers, ProducerBatch
@@ -73,7 +73,7 @@ class Producer(ProducerBase):
     """
 
     def _begin(self, config: ProducerConfig) -> None:
-        self._config = config
+        super()._begin(config)
         self._closed = self._shut = False
         self._block_ends = False
         self._block: weakref.ref[_Block[Self]] | None = None  # block of the open transaction
@@ -82,8 +82,6 @@ class Producer(ProducerBase):
         self._wait = Waiter(self._handle)
         self._callbacks = CallbackQueue(driver.core.accumulator.callbacks, driver.bell.ring)
         self._open_batches = driver.core.accumulator.open
-        self._partitioner = None if isinstance(config.partitioner, str) else config.partitioner
-        self._special = self._partitioner is not None
         driver.core.wake, driver.core.stop = driver.wakeup, driver.stop_soon
         driver.core.sender.run_aside, driver.core.accumulator.wait = driver.run_aside, self._wait
         driver.start()
@@ -362,10 +360,6 @@ class Producer(ProducerBase):
         self._settled(lambda: self._state not in UNSETTLED, self._seconds(timeout_s))
         driver.execute(lambda core: core.transactions.begin())
 
-    @property
-    def _state(self) -> TxnState:
-        return self._driver.core.transactions.state
-
     def _end(self, what: Callable[[ProducerCore], None], timeout_s: float | None) -> None:
         patience_s = self._seconds(timeout_s)
         self._check()
@@ -389,9 +383,6 @@ class Producer(ProducerBase):
         self._settled(lambda: transactions.settled, timeout_s)
         if before is TxnState.COMMITTING:
             self._driver.lock.run(transactions.raise_cause)
-
-    def _seconds(self, timeout_s: float | None) -> float:
-        return self._config.max_block_ms / 1000 if timeout_s is None else seconds_given(timeout_s)
 
     def _check(self) -> None:
         """Raises ForkError, ProducerClosed, or the defect that ended the driver."""
@@ -420,20 +411,6 @@ class Producer(ProducerBase):
                 return found[0]
             calling.call()
         raise self._handle.read(lambda core: self._too_late(core, topic))
-
-    def _too_late(self, core: ProducerCore, topic: str) -> KohortError:
-        if topic not in core.metadata.view.topics:
-            return OperationTimeout(
-                f"no metadata of the topic after {self._config.max_block_ms} ms{core.unreached}",
-                hint="check the topic's name, and that brokers can be reached",
-                topic=topic,
-            )
-        return BufferFull(
-            f"no room within {self._config.max_block_ms} ms",
-            hint="send less, or raise buffer_bytes or max_block_ms",
-            buffered_bytes=core.accumulator.buffered,
-            buffer_bytes=self._config.buffer_bytes,
-        )
 
     def __del__(self) -> None:
         driver: Driver[ProducerCore] | None = self.__dict__.get("_driver")

@@ -1,15 +1,20 @@
-"""The common part of Producer and AsyncProducer: their creation, and what they show."""
+"""The common part of Producer and AsyncProducer: their creation, their time-outs, and what they show."""
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
+from kohort.common import KohortError
+from kohort.network.arguments import seconds_given
 from kohort.network.client_handle import ClientHandle
+from kohort.network.errors import OperationTimeout
 from kohort.network.network_client import Driver
 from kohort.producer._open_batch import Delivery
+from kohort.producer.errors import BufferFull
 from kohort.producer.producer_batch import Headers
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
+from kohort.producer.transaction_states import TxnState
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -31,7 +36,6 @@ class ProducerBase:
     """Everything of a producer that neither sends nor waits."""
 
     _observer: SendObserver | None = None
-    _special: bool  # whether records have a partitioner of the user's or an observer
     _driver: Driver[ProducerCore]
     _handle: ClientHandle[ProducerCore]
 
@@ -49,8 +53,9 @@ class ProducerBase:
         return producer
 
     def _begin(self, config: ProducerConfig) -> None:
-        """Start with checked settings."""
-        raise NotImplementedError
+        self._config = config
+        self._partitioner = None if isinstance(config.partitioner, str) else config.partitioner
+        self._special = self._partitioner is not None  # whether records have that or an observer
 
     def _watch(self, observer: SendObserver) -> None:
         """Let `observer` follow the records of `send`."""
@@ -87,6 +92,27 @@ class ProducerBase:
         from kohort.producer.producer_metrics import metrics_of  # for producers that are watched
 
         return self._handle.read(lambda core: metrics_of(core, self._driver.now()))
+
+    @property
+    def _state(self) -> TxnState:
+        return self._driver.core.transactions.state
+
+    def _seconds(self, timeout_s: float | None) -> float:
+        return self._config.max_block_ms / 1000 if timeout_s is None else seconds_given(timeout_s)
+
+    def _too_late(self, core: ProducerCore, topic: str) -> KohortError:
+        if topic not in core.metadata.view.topics:
+            return OperationTimeout(
+                f"no metadata of the topic after {self._config.max_block_ms} ms{core.unreached}",
+                hint="check the topic's name, and that brokers can be reached",
+                topic=topic,
+            )
+        return BufferFull(
+            f"no room within {self._config.max_block_ms} ms",
+            hint="send less, or raise buffer_bytes or max_block_ms",
+            buffered_bytes=core.accumulator.buffered,
+            buffer_bytes=self._config.buffer_bytes,
+        )
 
 
 def _unobserved(delivery: Delivery) -> Delivery:

@@ -37,6 +37,8 @@ def _acks(setting: Setting, value: Any) -> str:
 class ProducerConfig(ClientConfig):
     """A checked set of settings."""
 
+    stand_ins = frozenset({_IGNORE_KEYS.kafka})
+
     # fmt: off
     allow_auto_create_topics: bool = ALLOW_AUTO_CREATE_TOPICS._replace(default=True)
     transactional_id: str | None = row("transactional.id", "sent", None, "Makes the producer transactional. A newer producer with the same id fences the older.", optional=True)

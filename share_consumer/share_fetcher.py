@@ -133,7 +133,6 @@ class ShareFetcher:
         self._barred: dict[SharePartition, Attempts] = {}
         self._fetching: set[int] = set()
         self._acks_in_flight = 0
-        self._renew_at = inf  # of the held batch that is due first
 
     # ------------------------------------------------------------------ requests
 
@@ -166,7 +165,8 @@ class ShareFetcher:
     def _renew(self, now: float) -> None:
         """Queue renewals of held records whose session has no request in flight. Expired locks are reported."""
         batches = [batch for batches in self.hand.values() for batch in batches if batch.session.alive]
-        self._renew_at = inf
+        for session in self.sessions.values():
+            session.renew_at = inf
         for batch in batches:
             acks, session = batch.held(), self.sessions[batch.session.node]
             if acks and now >= batch.lock_until:
@@ -178,7 +178,11 @@ class ShareFetcher:
                 if now >= batch.renew_at and not waits:
                     session.wait(batch.place, acks, now)
                     batch.renew_at = now + self._renewal_s / RENEWALS_TRIED
-                self._renew_at = min(self._renew_at, batch.renew_at, batch.lock_until)
+                session.renew_at = min(session.renew_at, batch.renew_at, batch.lock_until)
+
+    @property
+    def _renew_at(self) -> float:
+        return min((one.renew_at for one in self.sessions.values()), default=inf)
 
     @property
     def _renewal_s(self) -> float:
@@ -190,7 +194,8 @@ class ShareFetcher:
         if not batch.session.alive or not batch.hold():
             return False
         batch.renew_at = batch.lock_until - self._renewal_s
-        self._renew_at = min(self._renew_at, batch.renew_at)
+        session = self.sessions[batch.session.node]
+        session.renew_at = min(session.renew_at, batch.renew_at)
         return True
 
     def _demands(self, now: float) -> bool:
@@ -220,8 +225,9 @@ class ShareFetcher:
     def _times(self, now: float) -> Iterable[float | None]:
         yield from (one.not_before for one in self._attempts.values())
         yield from (one.not_before for one in self._barred.values())
-        if self._renew_at != inf:
-            yield self._renew_at if self._renew_at > now else now + LINGER_S
+        renew_at = self._renew_at
+        if renew_at != inf:
+            yield renew_at if renew_at > now else now + LINGER_S
         yield from (
             one.waiting_since + LINGER_S for one in self.sessions.values() if one.waiting_since and not one.in_flight
         )
@@ -245,7 +251,7 @@ class ShareFetcher:
             member_id=self._context.member_id,
             share_session_epoch=part.epoch,
             # A session has one request in flight, so a longer wait would delay a renewal too much.
-            max_wait_ms=int(min(config.fetch_max_wait_ms, 1000 * (self._renew_at - now + self._renewal_s / 2))),
+            max_wait_ms=int(min(config.fetch_max_wait_ms, 1000 * (session.renew_at - now + self._renewal_s / 2))),
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_max_bytes,
             max_records=config.max_poll_records,

@@ -29,7 +29,10 @@ class SessionRequest(NamedTuple):
 
 
 class ShareSession:
-    """The session with one broker: its epoch, its partitions, and the acknowledgements that wait."""
+    """The session with one broker: its epoch, its partitions, and the acknowledgements that wait.
+
+    `renew_at`: the time (monotonic s) at which the first of its held batches is due.
+    """
 
     def __init__(self, node: int) -> None:
         self.node = node
@@ -38,6 +41,7 @@ class ShareSession:
         self.in_flight = False
         self.closed = False
         self.fetched_at = -inf
+        self.renew_at = inf
         self.partitions: frozenset[SharePartition] = frozenset()
         self.waiting: dict[SharePartition, list[AckRange]] = {}
         self.waiting_since: float | None = None

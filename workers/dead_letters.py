@@ -15,6 +15,10 @@ class Delivery(Protocol):
     def exception(self) -> BaseException | None: ...
 
 
+SentLetter = tuple[Job, Exception, Delivery | Exception]
+"""A job, the error of its handler, and the outcome of its record: a delivery, or the producer's refusal."""
+
+
 def headers_of(job: Job, error: Exception, group: str) -> Headers:
     """The record's headers, then the place and the error under the names of KIP-1191."""
     record = job.record
@@ -36,7 +40,7 @@ class DeadLetters:
         self._producer = producer
         self._topic = topic
         self._group = group
-        self._sent: list[tuple[Job, Exception, Delivery | Exception]] = []
+        self._sent: list[SentLetter] = []
 
     def send(self, job: Job, error: Exception) -> None:
         """Send one record. A refusal of the producer is an outcome too."""
@@ -51,9 +55,12 @@ class DeadLetters:
 
     def settled(self) -> Iterator[tuple[Job, Exception, BaseException | None]]:
         """The jobs whose records are in the log or have failed."""
-        done = [one for one in self._sent if isinstance(one[2], Exception) or one[2].done()]
-        self._sent = [one for one in self._sent if one not in done]
-        for job, error, sent in done:
+        settled: list[SentLetter] = []
+        waiting: list[SentLetter] = []
+        for one in self._sent:
+            (settled if isinstance(one[2], Exception) or one[2].done() else waiting).append(one)
+        self._sent = waiting
+        for job, error, sent in settled:
             yield job, error, sent if isinstance(sent, Exception) else sent.exception()
 
     @property

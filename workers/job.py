@@ -28,7 +28,7 @@ class Jobs(Protocol):
 
     @property
     def blocked(self) -> bool:
-        """True if there are records that may not start yet."""
+        """True if there are records without a started job."""
 
     def is_last(self, attempt: int) -> bool:
         """True if the broker allows no further attempt."""

@@ -5,7 +5,7 @@ the first one that is not done.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from typing import Final
 
 from kohort.common import TopicPartition
@@ -44,7 +44,7 @@ class PartitionJobs:
 
     @property
     def blocked(self) -> bool:
-        """True if there are records whose jobs may not start yet."""
+        """True if there are records without a started job."""
         return bool(self._polled or self._ready or any(self._lanes.values()))
 
     def next(self) -> Job | None:
@@ -131,7 +131,7 @@ class KeyedJobs:
 
     @property
     def blocked(self) -> bool:
-        """True if records wait for others of their key, or for a commit."""
+        """True if records wait for a handler, for others of their key, or for a commit."""
         return any(one.blocked for one in self._turns)
 
     @property
@@ -183,11 +183,11 @@ class KeyedJobs:
         """These offsets are stored."""
         self._committed.update({each: offset for each, offset in offsets.items() if each in self._partitions})
 
-    def close(self, partitions: Iterable[TopicPartition]) -> None:
+    def close(self, partitions: Collection[TopicPartition]) -> None:
         """Make no more jobs of these partitions, which are revoked."""
-        self._turns = deque(one for one in self._turns if one.partition not in set(partitions))
+        self._turns = deque(one for one in self._turns if one.partition not in partitions)
 
-    def drop(self, partitions: Iterable[TopicPartition]) -> None:
+    def drop(self, partitions: Collection[TopicPartition]) -> None:
         """Forget partitions that are not owned any more. Outcomes of their running jobs have no effect."""
         self.close(partitions)
         for each in partitions:

@@ -1,14 +1,12 @@
 """`run`: handlers on threads. The caller's thread owns the consumer, and starts and settles the jobs."""
 
-import signal
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 from time import monotonic
-from types import FrameType
 from typing import Any
 
 from kohort.common import KohortError, TopicPartition
@@ -17,6 +15,7 @@ from kohort.coordinator_client.consumer import Consumer
 from kohort.coordinator_client.hooks import Assigned, HookResult, Lost, Offsets, Revoked
 from kohort.fastpath import Record
 from kohort.network.client_config import shared_settings
+from kohort.network.process_exit import on_sigterm
 from kohort.producer import Producer
 from kohort.share_consumer import ShareConsumer
 from kohort.workers.dead_letters import DeadLetters
@@ -71,7 +70,7 @@ def run(
             producer = stack.enter_context(Producer(**shared_settings(consumer.config)))
             letters = DeadLetters(producer, dead_letter, consumer.config.group or "")
         work = stack.enter_context(_Threads(RunState(turn.jobs, retry, letters, max_held), handler, concurrency))
-        stack.enter_context(_sigterm_sets(stop))
+        stack.enter_context(on_sigterm(stop.set))
         if isinstance(turn, KeyedTurn):
             stack.enter_context(hooked(turn, _ThreadHooks(turn.jobs, work, stop_timeout_s)))
         try:
@@ -87,12 +86,12 @@ def _take_turns(consumer: Any, turn: Any, work: "_Threads", stop: threading.Even
     while not stop.is_set():
         work.settle()
         if work.start():
-            work.settle(work.wait_s(WAIT_S))
+            work.settle(work.state.wait_s(monotonic(), WAIT_S))
             if monotonic() - polled_at < WAIT_S:
                 continue
             poll_s = 0.0
         else:
-            poll_s = work.wait_s(WAIT_S if work.state.running else IDLE_S)
+            poll_s = work.state.wait_s(monotonic(), WAIT_S if work.state.running else IDLE_S)
         turn.before_poll()
         turn.jobs.add(consumer.poll(poll_s))
         polled_at = monotonic()
@@ -104,22 +103,6 @@ def _finish(consumer: Any, turn: Any) -> None:
             consumer.commit(*offsets)
         except KohortError as error:
             log.warning("the last commit failed, so its records are handled again: %s", error)
-
-
-@contextmanager
-def _sigterm_sets(stop: threading.Event) -> Iterator[None]:
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def handle(_number: int, _frame: FrameType | None) -> None:
-        stop.set()
-
-    former = signal.signal(signal.SIGTERM, handle)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)
 
 
 class _Threads:
@@ -168,10 +151,6 @@ class _Threads:
             self.state.cancelled(job)
             raise error
         self.state.finished(job, error, monotonic())
-
-    def wait_s(self, longest_s: float) -> float:
-        """The time until something is due."""
-        return min(max(self.state.next_at() - monotonic(), 0.001), longest_s)
 
     def end(self, timeout_s: float) -> None:
         """Start nothing more, and wait until the running handlers have ended."""

@@ -69,12 +69,12 @@ async def _take_turns(consumer: Any, turn: Any, work: "_Tasks", stop: asyncio.Ev
     while not stop.is_set():
         work.settle()
         if work.start():
-            await work.news(work.wait_s(WAIT_S))
+            await work.news(work.state.wait_s(monotonic(), WAIT_S))
             if monotonic() - polled_at < WAIT_S:
                 continue
             poll_s = 0.0
         else:
-            poll_s = work.wait_s(WAIT_S if work.state.running else IDLE_S)
+            poll_s = work.state.wait_s(monotonic(), WAIT_S if work.state.running else IDLE_S)
         turn.before_poll()
         turn.jobs.add(await consumer.poll(poll_s))
         polled_at = monotonic()
@@ -160,10 +160,6 @@ class _Tasks:
             async with asyncio.timeout(timeout_s):
                 await self._news.wait()
         self.settle()
-
-    def wait_s(self, longest_s: float) -> float:
-        """The time until something is due."""
-        return min(max(self.state.next_at() - monotonic(), 0.001), longest_s)
 
     async def end(self, timeout_s: float) -> None:
         """Start nothing more, and wait until the running handlers have ended. The others are cancelled."""

@@ -4,8 +4,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import count
-from math import inf
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from kohort.common import TopicPartition
 from kohort.common.log_context import logger
@@ -13,6 +12,9 @@ from kohort.workers.job import Job, Jobs
 from kohort.workers.retry import Retry
 
 log = logger("kohort.workers")
+
+SHORTEST_S: Final = 0.001
+"""The shortest wait for what is due."""
 
 
 class RunTotals(NamedTuple):
@@ -110,9 +112,9 @@ class RunState:
                 log.warning("the dead letter of %r failed and is sent again: %r", job.record, failure)
                 self._hold(job, error, now)
 
-    def next_at(self) -> float:
-        """The time (monotonic s) of the next `tick`, as far as it is known."""
-        return self._held[0].at if self._held else inf
+    def wait_s(self, now: float, longest_s: float) -> float:
+        """The time until the next `tick` as far as it is known, and at most `longest_s`."""
+        return min(max(self._held[0].at - now, SHORTEST_S), longest_s) if self._held else longest_s
 
     def stop(self) -> None:
         """Start no more jobs, and give up the delays of retries."""

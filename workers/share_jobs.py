@@ -40,7 +40,7 @@ class ShareJobs:
 
     @property
     def blocked(self) -> bool:
-        """False: each record may start at once."""
+        """True if there are records that no handler has."""
         return bool(self._jobs)
 
     def is_last(self, attempt: int) -> bool:

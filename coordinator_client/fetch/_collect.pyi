@@ -6,6 +6,7 @@ from kohort.coordinator_client.fetch.fetcher import Fetcher
 from kohort.coordinator_client.offsets.positions import Positions
 from kohort.fastpath import RecordColumns
 from kohort.network._guard import Guard
+from kohort.network.metadata import ClusterView
 
 class CollectedFetches:
     """The slices that a poll gathers.
@@ -14,7 +15,6 @@ class CollectedFetches:
     """
 
     corrupt: int
-    outlived: bool
     @property
     def columns(self) -> list[RecordColumns]: ...
     @property
@@ -27,9 +27,10 @@ class CollectedFetches:
 class ReturnedFetches:
     """The slices that a poll has returned and that are not settled yet. `settled` items of it are done.
 
-    `outlived`: a slice's partition has a new leader. Its end offset is requested before later slices are used.
+    `outlived`: a settled slice's partition has a new leader. Its end offset is requested before later slices are used.
     """
 
+    outlived: bool
     settled: int
     def __init__(self, collected: CollectedFetches) -> None: ...
     @property
@@ -38,10 +39,10 @@ class ReturnedFetches:
     def records(self) -> int: ...
     @property
     def corrupt(self) -> int: ...
-    @property
-    def outlived(self) -> bool: ...
 
 def collect_usual(
     guard: Guard, collector: FetchCollector, decode: Callable[..., RecordColumns], most: int, most_bytes: int
 ) -> CollectedFetches | None: ...
-def settle_slices(items: tuple[CollectedFetch, ...], positions: Positions, fetcher: Fetcher) -> None: ...
+def settle_slices(
+    items: tuple[CollectedFetch, ...], positions: Positions, fetcher: Fetcher, view: ClusterView
+) -> bool: ...

@@ -13,7 +13,7 @@ from kohort.coordinator_client.fetch._fetch_buffer cimport FetchBuffer
 from kohort.network._guard cimport Guard
 
 from kohort.common import KohortError
-from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch
+from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, DecodedFetch
 
 cdef Py_ssize_t MOST_SLICES = 64
 
@@ -21,6 +21,7 @@ cdef object new = tuple.__new__
 
 cdef enum:  # of a `CompletedFetch` and of a `PartitionState`
     PARTITION = 0
+    START = 2
     SERIAL = 4
     SERIAL_OF_STATE = 1
     OFFSET_OF_STATE = 2
@@ -35,25 +36,23 @@ cdef class CollectedFetches:
 
     cdef readonly list columns, items, kept, errors
     cdef public object corrupt
-    cdef public bint outlived
 
     def __cinit__(self):
         self.columns, self.items, self.kept, self.errors = [], [], [], []
         self.corrupt = 0
-        self.outlived = False
 
 
 @cython.final
 cdef class ReturnedFetches:
     """The slices that a poll has returned and that are not settled yet. `settled` items of it are done.
 
-    `outlived`: a slice's partition has a new leader. Its end offset is requested before later slices are used.
+    `outlived`: a settled slice's partition has a new leader. Its end offset is requested before later slices are used.
     """
 
     cdef readonly tuple items
     cdef readonly Py_ssize_t records
     cdef readonly object corrupt
-    cdef readonly bint outlived
+    cdef public bint outlived
     cdef public Py_ssize_t settled
 
     def __init__(self, CollectedFetches collected):
@@ -63,14 +62,14 @@ cdef class ReturnedFetches:
         for item in self.items:
             self.records += item.records
         self.corrupt = collected.corrupt
-        self.outlived = collected.outlived
+        self.outlived = False
 
 
 def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t most_bytes):
-    """The slices of a poll, at most `most`. None, and nothing has changed, if something is unusual.
+    """The slices of a poll, at most `most`. None if something is unusual. Nothing has changed then, but for
+    `collector.decoded`.
 
-    Usual are slices of fewer than `most_bytes` in all, which are decoded whole, without an error, within the limits and
-    under the present leader.
+    Usual are slices of fewer than `most_bytes` in all, which are decoded whole, without an error and within the limits.
     """
     cdef FetchBuffer parked = collector.fetcher.parked
     cdef CollectedFetches collected
@@ -84,7 +83,7 @@ def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t mo
         guard.release()
     if not slices:
         return None
-    columns = _decoded(collector.config, decode, slices)
+    columns = _decoded(collector, decode, slices)
     if columns is None:
         return None
     guard.acquire()
@@ -107,7 +106,7 @@ def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t mo
 cdef list _next_slices(collector, FetchBuffer parked, Py_ssize_t most):
     """The slices in turn, each with the offset to decode from; None if one of them is unusual."""
     cdef list found = []
-    fetcher, view, states = collector.fetcher, collector.context.metadata.view, collector.states
+    fetcher, states = collector.fetcher, collector.states
     allowed, line = collector.readable(collector.now()), parked._line
     until = fetcher.until
     if allowed is None or min(len(line), most) > MOST_SLICES or fetcher.held_back:
@@ -116,11 +115,7 @@ cdef list _next_slices(collector, FetchBuffer parked, Py_ssize_t most):
         slice_ = parked.first(partition)
         if not _is_next(states, parked, slice_, allowed) or partition in until:
             return None
-        known = view.partition(partition)
-        _partition, _records, start, _end, _serial, _epoch, _aborted, leader_epoch, _watermark = <tuple>slice_
-        if known is not None and leader_epoch < known.leader_epoch:
-            return None
-        found.append((slice_, max(start, (<tuple>states[partition])[OFFSET_OF_STATE])))
+        found.append((slice_, max((<tuple>slice_)[START], (<tuple>states[partition])[OFFSET_OF_STATE])))
         if len(found) == most:
             break
     for slice_, _offset in found:
@@ -138,10 +133,14 @@ cdef bint _is_next(states, FetchBuffer parked, slice_, allowed) except -1:
     return state != NULL and (<tuple>state)[SERIAL_OF_STATE] == (<tuple>slice_)[SERIAL]
 
 
-cdef list _decoded(config, decode, list slices):
-    """The columns of each slice; None if one has no records, an error, or more than this poll may return."""
+cdef list _decoded(collector, decode, list slices):
+    """The columns of each slice; None if one has no records or an error, or if this poll may not return them all.
+
+    In the last case they are left in `collector.decoded`.
+    """
     cdef list columns = []
     cdef Py_ssize_t count = 0
+    config = collector.config
     try:
         for slice_, offset in slices:
             partition, records, _start, _end, _serial, _epoch, aborted, _leader_epoch, high_watermark = <tuple>slice_
@@ -162,17 +161,29 @@ cdef list _decoded(config, decode, list slices):
             count += len(part)
     except KohortError:
         return None
-    return columns if not config.max_poll_records or count <= config.max_poll_records else None
+    if not config.max_poll_records or count <= config.max_poll_records:
+        return columns
+    collector.decoded = {
+        (<tuple>slice_)[PARTITION]: new(DecodedFetch, (slice_, part, 0, None))
+        for (slice_, _offset), part in zip(slices, columns)
+    }
+    return None
 
 
-def settle_slices(tuple items, positions, fetcher):
-    """Move the positions behind slices that were handed over, and remove them from the buffer. It may be repeated."""
+def settle_slices(tuple items, positions, fetcher, view):
+    """Move the positions behind slices that were handed over, and remove them from the buffer. It may be repeated.
+
+    True if a slice's partition has a new leader.
+    """
     cdef FetchBuffer parked = fetcher.parked
     cdef PyObject *found
+    cdef bint outlived = False
     states = positions.states
     for item in items:
         slice_, rest, next_offset, last_ms, _records, misled = <tuple>item
         partition, _fetched, _start, _end, serial, epoch, _aborted, leader_epoch, _watermark = <tuple>slice_
+        known = view.partition(partition)
+        outlived = outlived or known is not None and leader_epoch < known.leader_epoch
         found = PyDict_GetItem(states, partition)
         if found != NULL:
             state = <object>found
@@ -184,3 +195,4 @@ def settle_slices(tuple items, positions, fetcher):
                 if misled:
                     fetcher.refetch(partition, positions)
         parked.remove(slice_, rest)
+    return outlived

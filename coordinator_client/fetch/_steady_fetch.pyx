@@ -63,6 +63,7 @@ cdef class SteadySession:
         cdef Py_ssize_t size, parked_bytes = 0, place
         cdef long long high_watermark
         session, fetcher = self.session, self.fetcher
+        until = fetcher.until
         epoch, partitions = session.epoch, session.session_partitions
         if epoch == OPENING or epoch == INT32_MAX or not self.is_steady(view):
             return None
@@ -93,6 +94,8 @@ cdef class SteadySession:
             size = len(records)
             parked_bytes += size
             if high_watermark < 0 or not offset < next_offset <= high_watermark + LONGEST_STEP:
+                return None
+            if until and next_offset >= until.get(partition, next_offset + 1):
                 return None
             if self.parked.bytes_of(partition) + size > self.max_partition_bytes:
                 return None

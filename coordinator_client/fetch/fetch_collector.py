@@ -57,7 +57,7 @@ class FetchCollector:
         self._door = door
         self.readable = readable
         self._on_skipped = on_skipped
-        self._decoded: dict[TopicPartition, DecodedFetch] = {}
+        self.decoded: dict[TopicPartition, DecodedFetch] = {}  # not handed over yet
 
     # --- on the caller's thread, without the lock
 
@@ -68,9 +68,9 @@ class FetchCollector:
         first. Its error is raised by this call, or by a later poll if there are records to return.
         """
         if not self.fetcher.parked:
-            self._decoded = {}
+            self.decoded = {}
             return CollectedFetches()
-        if not self._decoded:
+        if not self.decoded:
             usual = collect_usual(self._driver.lock, self, decode, most, SIDE_BY_SIDE_BYTES)
             if usual is not None:
                 return usual
@@ -86,8 +86,8 @@ class FetchCollector:
             room = run(self._select, self._decode(slices), collected, most, room, now())
             if room <= 0 or len(collected.columns) >= most or most == 1:
                 break
-        if collected.kept or self._decoded:
-            self._decoded = {one.slice_.partition: one for one in collected.kept}
+        if collected.kept or self.decoded:
+            self.decoded = {one.slice_.partition: one for one in collected.kept}
         if collected.errors:
             self._refuse(collected)
         return collected
@@ -126,7 +126,7 @@ class FetchCollector:
         """Decode each slice to columns or an error. Large slices are decoded in parallel, because decoding releases the
         GIL.
         """
-        known = [self._decoded.get(slice_.partition) for slice_, _offset in slices]
+        known = [self.decoded.get(slice_.partition) for slice_, _offset in slices]
         decoded = [
             one if one is not None and one.slice_ is slice_ else None
             for one, (slice_, _offset) in zip(known, slices, strict=True)
@@ -220,7 +220,6 @@ class FetchCollector:
             misled = rest is None and bool(part.corrupt) and part.next_offset != slice_.end
             collected.items.append(CollectedFetch(slice_, rest, part.next_offset, last_ms, len(part), misled))
             collected.corrupt += one.corrupt
-            collected.outlived = collected.outlived or self._is_outlived(slice_)
             if len(part) or part.corrupt:
                 collected.columns.append(part)
                 room -= len(part)
@@ -236,11 +235,6 @@ class FetchCollector:
             and self.fetcher.parked.first(partition) is slice_
         )
 
-    def _is_outlived(self, slice_: CompletedFetch) -> bool:
-        """True if the slice's leader was replaced. The new leader's end offset is needed before later slices."""
-        known = self.context.metadata.view.partition(slice_.partition)
-        return known is not None and slice_.leader_epoch_at_fetch < known.leader_epoch
-
     def settle_step(self) -> bool:
         """Settle a part of the last hand-over. Returns True if nothing is left of it."""
         handed: ReturnedFetches | None = self._door.handed
@@ -255,7 +249,8 @@ class FetchCollector:
         stop = handed.settled + MOST_AT_ONCE
         items = handed.items[handed.settled : stop]
         self.most_at_once = max(self.most_at_once, len(items))
-        settle_slices(items, self._positions, self.fetcher)
+        if settle_slices(items, self._positions, self.fetcher, self.context.metadata.view):
+            handed.outlived = True
         handed.settled = stop
         if stop < len(handed.items):
             return False

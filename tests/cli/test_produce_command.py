@@ -198,6 +198,13 @@ def test_a_file_of_a_java_producer_serves_it(run: Run, fake: FakeBroker, tmp_pat
     assert acks_of(fake) == {1}
 
 
+def test_a_file_may_say_that_keys_are_ignored(run: Run, tmp_path: Path) -> None:
+    settings, file = tmp_path / "producer.properties", tmp_path / "lines.txt"
+    settings.write_text("partitioner.ignore.keys=true\nlinger.ms=5000\n")
+    file.write_bytes(b"".join(b"%d:x\n" % number for number in range(30)))
+    assert list(json.loads(run("other", file, "-K", ":", "-F", settings, "--json"))["partitions"].values()) == [30]
+
+
 def test_records_that_fail_are_counted_and_are_an_error(
     run: Run, fake: FakeBroker, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

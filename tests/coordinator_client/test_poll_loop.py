@@ -2,7 +2,9 @@
 there is no broker at all."""
 
 import threading
+import uuid
 from collections.abc import Iterator
+from types import MappingProxyType
 from typing import Any
 
 import pytest
@@ -13,6 +15,7 @@ from kohort.coordinator_client.fetch import fetch_collector
 from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
 from kohort.fastpath import CorruptRecord, DecompressionLimit, RecordColumns, decode, encode
 from kohort.fastpath._fetch import slice_end
+from kohort.network.metadata import BrokerNode, ClusterView, PartitionView, TopicView
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -88,6 +91,32 @@ def test_what_is_no_partition_is_refused_before_the_driver_meets_it(call: Any, s
         with pytest.raises(TypeError, match="str"):
             consumer.partitions_for(strange[0] if strange[0] != "t" else 5)  # type: ignore[arg-type]
         assert consumer.poll(0) == []
+
+
+@pytest.mark.proves("B-38")
+def test_a_leader_that_changes_while_a_slice_is_decoded_is_looked_at_once_the_slice_is_settled(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise nothing fetches the partition before the next turn, which may be minutes away."""
+    used = consumer._session
+    used.driver.chore = None  # no turn settles the slice
+    elected = PartitionView(1, 5, (1,), ())
+    view = ClusterView(
+        brokers={1: BrokerNode(1, "127.0.0.1", 1, None)},
+        topics=MappingProxyType({"t": TopicView("t", uuid.UUID(int=1), False, {0: elected, 1: elected})}),
+    )
+
+    def decode_meanwhile(*args: Any, **options: Any) -> RecordColumns:
+        used.core.metadata.view = view
+        return decode(*args, **options)
+
+    monkeypatch.setattr(fetch_collector, "decode", decode_meanwhile)
+    park(consumer, P0, batch(100))
+    assert [len(columns) for columns in consumer.poll(0)] == [3]
+    woken: list[None] = []
+    monkeypatch.setattr(used.driver, "wakeup", lambda: woken.append(None))
+    used.collector.settle()
+    assert len(woken) == 1
 
 
 def test_records_before_the_position_are_not_shown(consumer: Consumer) -> None:
@@ -288,6 +317,22 @@ def test_a_reader_that_stops_iterating_has_seen_all_that_the_positions_say() -> 
             break
         assert (consumer.position(P0), consumer.position(P1)) == (103, 100)
         assert [record.offset for columns in consumer.poll(0) for record in columns] == [100, 101]
+
+
+def test_a_slice_with_more_records_than_a_poll_returns_is_decoded_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+
+    def counted(*args: Any, **options: Any) -> RecordColumns:
+        decoded.append(options["from_offset"])
+        return decode(*args, **options)
+
+    monkeypatch.setattr(fetch_collector, "decode", counted)
+    with Consumer("127.0.0.1:1", bootstrap_timeout_ms=600_000, max_poll_records=2) as consumer:
+        consumer.assign({P0: 100})
+        park(consumer, P0, batch(100))
+        polls = [[record.offset for columns in consumer.poll(0) for record in columns] for _ in range(2)]
+    assert polls == [[100, 101], [102]]
+    assert decoded == [100]
 
 
 @pytest.mark.proves("I11")

@@ -189,6 +189,18 @@ def test_an_error_of_a_read_outside_of_a_turn_is_that_of_the_turn(peers: list[Pe
         peer.turn()
 
 
+@pytest.mark.parametrize("place", ["the request that follows", "the notice of an update"])
+def test_a_defect_is_that_of_the_turn_and_other_drivers_of_the_thread_go_on(place: str, peers: list[Peer]) -> None:
+    peer = Peer() if place == "the request that follows" else Peer(b"body")
+    peers.append(peer)
+    peer.core.has_updates = True
+    peer.driver.on_update = [].pop
+    peer.theirs.send(peer.answer())
+    assert peer.wait() == [peer.owner]
+    with pytest.raises(IndexError):
+        peer.turn()
+
+
 def test_a_wait_ends_in_time_or_by_a_ring(peers: list[Peer]) -> None:
     peer = Peer()
     peers.append(peer)

@@ -162,6 +162,27 @@ def test_rows_with_headers_have_spans_and_others_none(
     assert [len(record.headers) for record in records(fake, 3)] == [0, 0, 2]
 
 
+def test_rows_with_headers_of_a_task_have_spans_too(
+    fake: FakeBroker, seen: InMemorySpanExporter, tracer: Tracer
+) -> None:
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    table = pa.table({"value": [b"1"], "headers": pa.array([[{"key": "a", "value": b"b"}]], kind)})
+
+    async def produce() -> None:
+        async with AsyncProducer(fake.bootstrap) as producer:
+            ProducerSpans(tracer, producer)
+            with tracer.start_as_current_span("request"):
+                await (await producer.send_arrow("t", table))
+
+    asyncio.run(produce())
+    sent, request = sorted(ended(seen), key=lambda span: span.name, reverse=True)
+    assert (sent.name, request.name) == ("send t", "request")
+    assert sent.parent is not None
+    assert sent.parent.span_id == context_of(request).span_id
+    (record,) = records(fake, 1)
+    assert [name for name, _ in record.headers] == ["a", "traceparent"]
+
+
 def test_spans_keep_no_producer_alive(fake: FakeBroker, tracer: Tracer) -> None:
     producer = Producer(fake.bootstrap)
     spans = ProducerSpans(tracer, producer)

@@ -669,6 +669,32 @@ def test_a_held_record_stays_acquired_over_polls_until_it_is_acknowledged(fake: 
 
 
 @pytest.mark.proves("SH-77")
+def test_a_renewal_that_one_broker_delays_is_no_haste_at_another() -> None:
+    hold = Hold(after_work=False)
+    waits_ms: list[int] = []
+
+    def watch(call: Call) -> None:
+        request: Any = call.request
+        if hold.reached.is_set() and call.node == 2:
+            waits_ms.append(request.max_wait_ms)
+
+    with FakeBroker(topics={TOPIC: 2}, nodes=2) as broker:
+        broker.configure_group(GROUP, {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "600"})
+        broker.set_leader(TOPIC, 0, 1)
+        broker.set_leader(TOPIC, 1, 2)
+        broker.produce(TOPIC, 0, [(b"", b"v")])
+        with member(broker, fetch_max_wait_ms=20) as consumer:
+            batch = next_batch(consumer)
+            broker.control("ShareFetch", watch)
+            broker.control("ShareAcknowledge", lambda _call: hold, times=1)
+            consumer.hold(batch)
+            while time.monotonic() < batch.lock_until + 0.1:
+                consumer.poll(0.01)
+            hold.release()
+    assert set(waits_ms) == {20}
+
+
+@pytest.mark.proves("SH-77")
 def test_close_releases_held_records(fake: FakeBroker) -> None:
     with member(fake) as consumer:
         consumer.hold(next_batch(consumer))

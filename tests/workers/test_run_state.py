@@ -1,4 +1,4 @@
-"""Retries, held jobs and dead letters of a run, with a jobs and a sender that only note what they get."""
+"""Retries, held jobs and dead letters of a run, with jobs and a sender that only note their calls."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ def record() -> Record:
 
 
 class Jobs:
-    """A jobs with jobs of one record. `calls` are the methods that were called."""
+    """Jobs of one record. `calls` are the methods that were called."""
 
     def __init__(self, *attempts: int, releases: bool = True) -> None:
         self.jobs = [Job(record(), attempt, None) for attempt in attempts]
@@ -88,7 +88,9 @@ def test_a_failed_job_is_held_for_its_delay() -> None:
     jobs = Jobs(1)
     state = RunState(jobs, Retry(delay_s=2.0), None, 10)
     fail(state, 100.0)
-    assert state.next_at() == 102.0
+    assert state.wait_s(100.5, 60.0) == 1.5
+    assert state.wait_s(100.5, 1.0) == 1.0
+    assert state.wait_s(103.0, 60.0) == 0.001
     state.tick(101.9)
     assert jobs.calls == []
     state.tick(102.0)
@@ -124,7 +126,7 @@ def test_the_last_attempt_goes_to_the_dead_letters_and_is_dead_once_they_are_in_
     letters.outcomes = [(sent, error, OSError("refused"))]
     state.tick(0.0)
     assert jobs.calls == []
-    state.tick(state.next_at())
+    state.tick(state.wait_s(0.0, 60.0))
     assert [one for one, _ in letters.sent] == [job, job]
     letters.outcomes, letters.sent = [(sent, error, None)], []
     state.tick(9.0)
@@ -133,7 +135,7 @@ def test_the_last_attempt_goes_to_the_dead_letters_and_is_dead_once_they_are_in_
     assert state.totals == RunTotals(dead_letters=1)
 
 
-def test_the_desk_and_certain_errors_end_the_attempts_early() -> None:
+def test_the_delivery_limit_and_certain_errors_end_the_attempts_early() -> None:
     jobs = Jobs(4, 1)
     state = RunState(jobs, Retry(attempts=9, no_retry=(KeyError,)), None, 10)
     fail(state)

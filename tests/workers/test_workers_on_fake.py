@@ -208,6 +208,19 @@ def test_sigterm_waits_for_running_handlers_and_releases_the_others(fake: FakeBr
     assert set(states.values()) == {(OffsetState.AVAILABLE, 1)}
 
 
+def test_a_handler_of_sigterm_that_python_did_not_set_ends_no_run(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    former, set_handler, stop = signal.getsignal(signal.SIGTERM), signal.signal, threading.Event()
+    stop.set()
+    with share(fake) as consumer, monkeypatch.context() as patch:
+        patch.setattr(signal, "signal", lambda number, handler: (set_handler(number, handler), None)[1])
+        try:
+            assert run(consumer, print, stop=stop) == RunTotals()
+        finally:
+            set_handler(signal.SIGTERM, former)
+
+
 @pytest.mark.proves("W-08")
 def test_bad_arguments_are_refused(fake: FakeBroker) -> None:
     def own_dead_letters(_call: object) -> Alter:

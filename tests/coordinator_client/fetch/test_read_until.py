@@ -9,8 +9,10 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.fetch import fetch_collector
+from kohort.coordinator_client.fetch.fetcher import SOON_OVER_PARTITIONS
 from kohort.fastpath import RecordColumns, decode
 from kohort.protocol import tape
+from kohort.testing.fake_broker import Call, FakeBroker
 from tests.coordinator_client.consumer_helpers import read
 from tests.coordinator_client.fetch.test_fetcher import P0, P1, Rig, asked, batch, data
 from tests.coordinator_client.fetch.test_partial_decode import produce_in_batches
@@ -33,6 +35,31 @@ def test_no_fetch_is_requested_behind_the_end() -> None:
     assert 1 not in rig.owed()
     rig.fetcher.forget(P1)
     assert asked(rig.owed()[1]) == {P1: 100}
+
+
+@pytest.mark.proves("I12")
+def test_a_session_in_its_steady_state_ends_at_the_ends_too() -> None:
+    """A position behind the end would be committed, and the records between them would be skipped later."""
+    parts, end = SOON_OVER_PARTITIONS + 2, 20  # so many have a session
+    partitions = [TopicPartition("topic", number) for number in range(parts)]
+    behind: list[int] = []
+
+    def watch(call: Call) -> None:
+        request: Any = call.request
+        asked = (one.fetch_offset for topic in request.topics for one in topic.partitions)
+        behind.extend(offset for offset in asked if offset >= end)
+
+    with FakeBroker(topics={"topic": parts}) as fake:
+        for number in range(parts):
+            for _ in range(2 * end):
+                fake.produce("topic", number, [(b"", bytes(50))])
+        fake.control("Fetch", watch)
+        with Consumer(fake.bootstrap, max_partition_fetch_bytes=800, fetch_max_bytes=800) as consumer:
+            consumer.assign(dict.fromkeys(partitions, 0), until=dict.fromkeys(partitions, end))
+            assert len(read(consumer, parts * end)) == parts * end
+            assert consumer.poll(0.1) == []
+            assert {consumer.position(one) for one in partitions} == {end}
+    assert behind == []
 
 
 @pytest.mark.parametrize(

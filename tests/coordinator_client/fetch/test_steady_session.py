@@ -150,6 +150,8 @@ def test_a_session_that_follows_up_is_where_full_turns_would_bring_it(version: i
         Reader(follows=follows, max_buffered_bytes=max_buffered_bytes, version=version) for follows in (True, False)
     ]
     follower, plain = readers
+    for reader in readers:
+        reader.fetcher.until = {PARTITIONS[0]: 20, PARTITIONS[5]: 50}
     for _step in range(400):
         for reader in readers:
             reader.now += 0.1
