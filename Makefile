@@ -8,6 +8,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+COMPILED := assignors coordinator_client/fetch fastpath network producer
 FREE_THREADED ?= python3.14t
 THREAD_TESTS := tests/*/test*threads*.py
 WHEEL_TOOLS := out/wheel-tools/.ready
@@ -31,7 +32,7 @@ help:  ## list the targets
 
 dev: $(READY)  ## make .venv with an editable, compiled kohort and all tools
 
-$(READY): setup.py pyproject.toml constraints.txt $(wildcard */*.pyx */*.pxd)
+$(READY): setup.py pyproject.toml constraints.txt $(foreach each,$(COMPILED),$(wildcard $(each)/*.pyx $(each)/*.pxd))
 	@$(PYTHON) .ci/preflight.py
 	@test -x $(BIN)/python || { echo "== creating $(VENV)"; $(PYTHON) -m venv $(VENV); }
 	@echo "== installing build tools"
@@ -243,4 +244,4 @@ $(SITE_TOOLS): .ci/site/package.json
 	@touch $@
 
 clean:  ## remove built files
-	rm -rf build out $(VENV) *.egg-info src/*.egg-info $(foreach each,fastpath assignors network producer,$(each)/*.c $(each)/*.so)
+	rm -rf build out $(VENV) *.egg-info src/*.egg-info $(foreach each,$(COMPILED),$(each)/*.c $(each)/*.so)

@@ -298,7 +298,7 @@ TASKS, TICK_S = 300, 0.005
 
 
 def ticks_beside_tasks(load: Load, seconds: float, *, sending: bool) -> list[float]:
-    """How late (s) each tick is, beside tasks that send and await each record, or that sleep. All records are sent."""
+    """The lateness (s) of each tick, beside tasks that send and await each record, or that sleep."""
     import asyncio
     import gc
 

@@ -146,3 +146,8 @@ def test_files_that_the_maps_name_exist() -> None:
     named = set(re.findall(r"`([\w./-]+/\w+\.(?:py|pyx|pxd|md|toml))`", text))
     assert len(named) > 80
     assert {name for name in named if "NAME" not in name and not (ROOT / name).exists()} == set()
+
+
+def test_make_builds_and_cleans_each_folder_with_extensions() -> None:
+    (named,) = re.findall(r"^COMPILED := (.+)$", (ROOT / "Makefile").read_text(), re.MULTILINE)
+    assert named.split() == sorted({relative(path.parent) for path in ours() if path.suffix == ".pyx"})
