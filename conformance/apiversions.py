@@ -40,10 +40,10 @@ async def future_version(scene: CheckContext) -> None:
     peer = await scene.connection()
     data = request_bytes(_KEY, 32767, b"\x02x\x02y\x00", tags=b"\0")
     (answer,) = await peer.raw(data, "ApiVersions v32767", CLOSE_TIMEOUT_S)
-    told, end = API["ApiVersions"].response.parse_from(answer, 4, 0)
+    parsed, end = API["ApiVersions"].response.parse_from(answer, 4, 0)
     scene.equal("the body read as version 0 ends with the frame", end, len(answer))
-    scene.error(told.error_code, "UNSUPPORTED_VERSION", "ApiVersions v32767")
-    ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in told.api_keys}
+    scene.error(parsed.error_code, "UNSUPPORTED_VERSION", "ApiVersions v32767")
+    ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in parsed.api_keys}
     scene.equal("its own range", ranges.get(_KEY), scene.target.ranges[_KEY])
 
 
@@ -97,9 +97,9 @@ async def plain_header(scene: CheckContext) -> None:
     data = request_for("ApiVersions", scene.version, _values(scene.version), correlation_id=99)
     (answer,) = await peer.raw(data, f"ApiVersions v{scene.version}", CLOSE_TIMEOUT_S)
     scene.equal("the correlation id", int.from_bytes(answer[:4], "big"), 99)
-    told, end = API["ApiVersions"].response.parse_from(answer, 4, scene.version)
+    parsed, end = API["ApiVersions"].response.parse_from(answer, 4, scene.version)
     scene.equal("the body ends with the frame", end, len(answer))
-    scene.error(told.error_code, "NONE", "ApiVersions")
+    scene.error(parsed.error_code, "NONE", "ApiVersions")
 
 
 @SECTION.check(
@@ -146,8 +146,8 @@ async def null_client_id(scene: CheckContext) -> None:
     peer = await scene.connection()
     data = request_for("ApiVersions", scene.version, _values(scene.version), client_id=None)
     (answer,) = await peer.raw(data, f"ApiVersions v{scene.version}, client id null", CLOSE_TIMEOUT_S)
-    told, _ = API["ApiVersions"].response.parse_from(answer, 4, scene.version)
-    scene.error(told.error_code, "NONE", "ApiVersions with a null client id")
+    parsed, _ = API["ApiVersions"].response.parse_from(answer, 4, scene.version)
+    scene.error(parsed.error_code, "NONE", "ApiVersions with a null client id")
 
 
 @SECTION.check(

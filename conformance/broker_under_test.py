@@ -346,12 +346,12 @@ class BrokerUnderTest:
         deadline = asyncio.get_running_loop().time() + TOPIC_TIMEOUT_S
         while True:
             answer = await self.describe_topic(name)
-            (told,) = answer.topics
-            led = [entry for entry in told.partitions if entry.error_code == 0 and entry.leader_id >= 0]
-            if told.error_code == 0 and led and len(led) >= (partitions if self.version("CreateTopics") >= 0 else 1):
-                return Topic(name, told.topic_id, len(led))
+            (described,) = answer.topics
+            led = [entry for entry in described.partitions if entry.error_code == 0 and entry.leader_id >= 0]
+            if described.error_code == 0 and led and len(led) >= (partitions if self.version("CreateTopics") >= 0 else 1):
+                return Topic(name, described.topic_id, len(led))
             if asyncio.get_running_loop().time() > deadline:
-                raise Blocked(f"the topic has no leaders: {error_name(told.error_code)}")
+                raise Blocked(f"the topic has no leaders: {error_name(described.error_code)}")
             await asyncio.sleep(0.05)
 
     async def describe_topic(self, topic: str) -> Any:

@@ -199,11 +199,11 @@ class CheckContext:
         if not await self._hears(member):
             raise Blocked(f"no Heartbeat response to {member.id} has REBALANCE_IN_PROGRESS, which this check waits for")
 
-    async def hears_of_rebalance(self, member: CheckMember, who: str) -> None:
+    async def hears_of_rebalance(self, member: CheckMember, name: str) -> None:
         """Check that a member gets REBALANCE_IN_PROGRESS, possibly after a delay. Raises Failed."""
         expected = f"REBALANCE_IN_PROGRESS within {STATE_TIMEOUT_S:g} s"
         if not await self._hears(member):
-            raise Failed(f"Heartbeat of {who}", expected, error_name((await member.heartbeat()).error_code))
+            raise Failed(f"Heartbeat of {name}", expected, error_name((await member.heartbeat()).error_code))
 
     async def _hears(self, member: CheckMember, timeout_s: float = STATE_TIMEOUT_S) -> bool:
         async def told() -> bool:

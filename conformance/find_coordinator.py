@@ -68,11 +68,11 @@ async def steady(scene: CheckContext) -> None:
 async def topic_metadata(scene: CheckContext) -> None:
     answer = await scene.ask("Metadata", metadata_request(scene.version, scene.topic.name, create=False))
     nodes = {node.node_id for node in answer.brokers}
-    (told,) = answer.topics
-    scene.error(told.error_code, "NONE", "the topic")
-    indexes = sorted(entry.partition_index for entry in told.partitions)
+    (described,) = answer.topics
+    scene.error(described.error_code, "NONE", "the topic")
+    indexes = sorted(entry.partition_index for entry in described.partitions)
     scene.equal("the partitions", indexes, list(range(scene.topic.partitions)))
-    strangers = [entry.leader_id for entry in told.partitions if entry.leader_id not in nodes]
+    strangers = [entry.leader_id for entry in described.partitions if entry.leader_id not in nodes]
     scene.equal("leaders that are no brokers", strangers, [])
 
 

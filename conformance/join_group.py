@@ -373,8 +373,8 @@ async def changed(scene: CheckContext) -> None:
     answer = await leader.join()
     await parked
     scene.equal("the generation", answer.generation_id, generation + 1)
-    told = {entry.member_id: bytes(entry.metadata) for entry in answer.members}
-    scene.equal("the follower's metadata", told.get(follower.id), subscribe("something-else"))
+    metadata = {entry.member_id: bytes(entry.metadata) for entry in answer.members}
+    scene.equal("the follower's metadata", metadata.get(follower.id), subscribe("something-else"))
 
 
 @SECTION.check(
@@ -462,8 +462,8 @@ async def dropped(scene: CheckContext) -> None:
     answer = await again
     await joining
     scene.error(answer.error_code, "NONE", "JoinGroup of the member that rejoined")
-    told = sorted(entry.member_id for entry in (*answer.members, *newcomer.members))
-    scene.equal("the members of the new generation", told, sorted((members[0].id, newcomer.id)))
+    ids = sorted(entry.member_id for entry in (*answer.members, *newcomer.members))
+    scene.equal("the members of the new generation", ids, sorted((members[0].id, newcomer.id)))
     scene.error((await absent.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of the one that stayed away")
 
 

@@ -120,8 +120,8 @@ async def several(scene: CheckContext) -> None:
     topic = {"name": scene.topic.name, "topic_id": scene.topic.id, "partition_indexes": (0,)}
     asked = tuple({"group_id": group, "topics": (topic,)} for group in groups)
     answer = await scene.ask("OffsetFetch", groups=asked, require_stable=False)
-    told = {entry.group_id: entry.topics[0].partitions[0].committed_offset for entry in answer.groups}
-    scene.equal("the offsets", told, dict(zip(groups, (1, 2, -1), strict=True)))
+    offsets = {entry.group_id: entry.topics[0].partitions[0].committed_offset for entry in answer.groups}
+    scene.equal("the offsets", offsets, dict(zip(groups, (1, 2, -1), strict=True)))
     scene.equal("the groups' codes", {entry.error_code for entry in answer.groups}, {0})
 
 

@@ -46,8 +46,8 @@ async def _offset(scene: CheckContext, topic: Topic) -> int:
 
 
 async def _kept(scene: CheckContext, member: CheckMember | None, topics: tuple[Topic, ...]) -> None:
-    who = {} if member is None else {"generation": member.generation, "member": member.id}
-    codes = await commit(scene, {(topic, 0): KEPT for topic in topics}, **who)  # type: ignore[arg-type]
+    identity = {} if member is None else {"generation": member.generation, "member": member.id}
+    codes = await commit(scene, {(topic, 0): KEPT for topic in topics}, **identity)  # type: ignore[arg-type]
     scene.equal("the commits", set(codes.values()), {0})
 
 

@@ -181,8 +181,8 @@ async def back_changed(scene: CheckContext) -> None:
         await scene.rebalancing(back)
         await back.enter()
         answer = await rejoining
-    told = {entry.group_instance_id: bytes(entry.metadata) for entry in answer.members}
-    scene.equal("the metadata of i-2", told.get("i-2"), subscribe("something-else"))
+    metadata = {entry.group_instance_id: bytes(entry.metadata) for entry in answer.members}
+    scene.equal("the metadata of i-2", metadata.get("i-2"), subscribe("something-else"))
 
 
 @SECTION.check(
@@ -217,8 +217,8 @@ async def kept(scene: CheckContext) -> None:
     await scene.parked(rejoining, "the leader's JoinGroup while i-2 has not rejoined")
     answer = await rejoining
     scene.error(answer.error_code, "NONE", "JoinGroup of the leader")
-    told = sorted(str(entry.group_instance_id) for entry in answer.members)
-    scene.equal("the instances of the new generation", told, ["i-1", "i-2"])
+    instances = sorted(str(entry.group_instance_id) for entry in answer.members)
+    scene.equal("the instances of the new generation", instances, ["i-1", "i-2"])
 
 
 @SECTION.check(

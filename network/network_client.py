@@ -19,7 +19,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kohort.common import KohortError, WireError
-from kohort.common.log_context import logger, speaks_for
+from kohort.common.log_context import logger, set_log_context
 from kohort.network._guard import Bell, Guard
 from kohort.network._poller import Poller
 from kohort.network.auth.tls import Certificates
@@ -327,7 +327,7 @@ class Driver(Generic[C]):
         with self._one_job:
             if job is not self._newest_job or self.stopping:
                 return
-            speaks_for(self.log_fields)
+            set_log_context(self.log_fields)
             result = job.run()
         with self.lock:
             job.done(result)

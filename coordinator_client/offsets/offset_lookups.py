@@ -338,8 +338,8 @@ class OffsetsRequestManager:
         request = offset_fetch_request(
             self._context.config.group or "", sorted(partitions), stable=lookup is None or lookup.stable
         )
-        ask = PendingRequest("OffsetFetch", request, done, self._context.request_s, BEFORE_TOPIC_IDS)
-        return UnsentRequest(self._context.offsets_purpose, coordinator.endpoint, ask)
+        pending = PendingRequest("OffsetFetch", request, done, self._context.request_s, BEFORE_TOPIC_IDS)
+        return UnsentRequest(self._context.offsets_purpose, coordinator.endpoint, pending)
 
     def _committed_known(self, answer: CommittedAnswer, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:

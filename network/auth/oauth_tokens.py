@@ -213,14 +213,14 @@ def _request(config: SecurityConfig, url: str) -> "Request":
     from urllib.parse import quote_plus, urlencode
     from urllib.request import Request
 
-    who, secret = config.sasl_oauth_client_id or "", config.sasl_oauth_client_secret or ""
+    client, secret = config.sasl_oauth_client_id or "", config.sasl_oauth_client_secret or ""
     if config.sasl_oauth_header_urlencode:
-        who, secret = quote_plus(who), quote_plus(secret)
+        client, secret = quote_plus(client), quote_plus(secret)
     form = {"grant_type": "client_credentials"} | (
         {"scope": config.sasl_oauth_scope} if config.sasl_oauth_scope else {}
     )
     headers = {
-        "Authorization": "Basic " + base64.b64encode(f"{who}:{secret}".encode()).decode(),
+        "Authorization": "Basic " + base64.b64encode(f"{client}:{secret}".encode()).decode(),
         "Accept": "application/json",
         "User-Agent": "kohort",
     }

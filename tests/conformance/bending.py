@@ -64,12 +64,12 @@ def asked(call: Call) -> Any:
     return call.request
 
 
-def code(found: str, told: str, where: Callable[[Any], bool] = lambda request: True) -> Change:
+def code(found: str, replacement: str, where: Callable[[Any], bool] = lambda request: True) -> Change:
     """One error code for another, where the request is of the kind."""
 
     def change(call: Call, response: Any) -> Any:
         wrong = response.error_code == ErrorCode[found] and where(call.request)
-        return response._replace(error_code=ErrorCode[told]) if wrong else response
+        return response._replace(error_code=ErrorCode[replacement]) if wrong else response
 
     return change
 

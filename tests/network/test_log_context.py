@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from kohort import Consumer, Producer
-from kohort.common.log_context import FIELDS, LOGGERS, WhoFilter, speaks_for
+from kohort.common.log_context import FIELDS, LOGGERS, ContextFilter, set_log_context
 from kohort.protocol.apis.heartbeat import HeartbeatResponse
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import FakeBroker
@@ -108,7 +108,7 @@ def test_a_connection_that_ends_reports_its_client(caplog: pytest.LogCaptureFixt
 
 def test_an_assignors_line_is_its_members(caplog: pytest.LogCaptureFixture) -> None:
     def plan() -> None:
-        speaks_for(lambda: {"client_id": "c", "group": "g", "member": "m-1", "generation": 7})
+        set_log_context(lambda: {"client_id": "c", "group": "g", "member": "m-1", "generation": 7})
         logging.getLogger("kohort.assignors.sticky").warning("100%% of %d: odd", 3)
         logging.getLogger("kohort.assignors.sticky").warning("100% odd")
 
@@ -132,7 +132,7 @@ def test_a_record_that_is_handled_again_stays_as_it_is(caplog: pytest.LogCapture
 
 def test_a_line_that_cannot_be_written_ends_no_process(capsys: pytest.CaptureFixture[str]) -> None:
     logger = logging.Logger("kohort.alone")
-    logger.addFilter(WhoFilter())
+    logger.addFilter(ContextFilter())
     logger.addHandler(logging.StreamHandler())
     logger.warning("%d of %d", 1, extra={"group": "g"})
     assert "not enough arguments" in capsys.readouterr().err  # said by logging itself, as ever

@@ -52,7 +52,7 @@ class TlsSocket:
 
 def test_what_a_tls_record_still_holds_after_many_small_ones_is_read_with_it() -> None:
     """No more bytes will come: the broker has sent all its responses."""
-    asks = [
+    requests = [
         PendingRequest("DescribeGroups", DescribeGroupsRequest(groups=(name,)), lambda *_: None, 30.0) for name in "ab"
     ]
     connection = BrokerConnection(
@@ -62,8 +62,8 @@ def test_what_a_tls_record_still_holds_after_many_small_ones_is_read_with_it() -
         ConnectionPurpose.CONTROL, connection, FrameReader(1 << 20), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     )
     connection.opened(0.0)
-    for ask in asks:
-        connection.send(ask, 0.0)
+    for pending in requests:
+        connection.send(pending, 0.0)
 
     def answer(number: int, padding: int) -> bytes:
         group: dict[str, Any] = {"group_id": "g" * padding}
@@ -78,8 +78,8 @@ def test_what_a_tls_record_still_holds_after_many_small_ones_is_read_with_it() -
     channel.write()
     answered = []
     while sock.readable:
-        answered += [ask for ask, _outcome in channel.on_event(EVENT_READ, 0.0)]
-    assert answered == asks
+        answered += [pending for pending, _outcome in channel.on_event(EVENT_READ, 0.0)]
+    assert answered == requests
 
 
 def test_an_error_of_a_response_does_not_keep_its_frame(monkeypatch: pytest.MonkeyPatch) -> None:

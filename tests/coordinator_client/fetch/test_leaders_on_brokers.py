@@ -90,8 +90,8 @@ def test_the_nearest_replica_is_read_and_the_leader_when_that_one_dies(
         assert [record.value for record in read(consumer, 20)] == numbers(20, 20)
         with_records = [
             data
-            for answer in fetched_from(path, near)
-            for response in answer.responses
+            for fetched in fetched_from(path, near)
+            for response in fetched.responses
             for data in response.partitions
             if data.records
         ]
@@ -127,9 +127,9 @@ def test_a_leader_that_moves_says_where_to(cluster: RealCluster, unique: Name, t
         produce(cluster.bootstrap, topic, numbers(10, 10))
         assert [record.value for record in read(consumer, 10)] == numbers(10, 10)
     refusals = [
-        (data, answer.node_endpoints)
-        for answer in fetched_from(path, interim)
-        for response in answer.responses
+        (data, fetched.node_endpoints)
+        for fetched in fetched_from(path, interim)
+        for response in fetched.responses
         for data in response.partitions
         if data.error_code in (NOT_LEADER, FENCED_EPOCH)
     ]

@@ -177,9 +177,9 @@ def test_a_session_that_follows_up_is_where_full_turns_would_bring_it(version: i
         elif plain.sent:
             node = chance.choice(sorted(plain.sent))
             code = chance.choice([NOT_LEADER, OFFSET_NOT_AVAILABLE]) if kind == 39 else 0
-            answer = response(plain.asked(node), chance, code)
+            reply = response(plain.asked(node), chance, code)
             for reader in readers:
-                reader.answer(node, answer)
+                reader.answer(node, reply)
         for reader in readers:
             reader.turn()
         assert follower.state == plain.state
