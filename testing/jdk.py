@@ -24,14 +24,6 @@ def java() -> Path:
     return _checked(os.environ.get("JAVA_HOME", ""), os.environ.get("PATH", ""))
 
 
-def keytool() -> Path:
-    """The `keytool` beside `java()`; every JDK and JRE has one."""
-    beside = java().resolve().with_name("keytool")
-    if not beside.exists():
-        raise JdkMissing("this Java has no keytool, which TLS listeners need", hint=_HINT, found=beside.parent)
-    return beside
-
-
 def java_major(executable: Path) -> int | None:
     """The major version that `java -version` prints, or None if it does not run or prints no known version."""
     try:

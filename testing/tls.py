@@ -1,97 +1,40 @@
-"""A certificate authority and a broker's certificate, made with the JDK's own keytool."""
+"""A certificate authority and a broker's certificate, made by trustme."""
 
-import subprocess
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from kohort.common.named_tuple import NamedTuple
 from kohort.testing.errors import BrokerStartError
-from kohort.testing.jdk import keytool
-
-PASSWORD = "kohort-test"  # guards a key that lives for one test run
 
 
 class TlsFiles(NamedTuple):
-    """`keystore` (PKCS12: the broker's key and chain) and `ca_file` (PEM: what a client has to trust)."""
+    """`keystore` (PEM: the broker's key and certificate) and `ca_file` (PEM: what a client has to trust)."""
 
     keystore: Path
     ca_file: Path
 
 
 def make_tls_files(folder: Path, *, names: tuple[str, ...] = ("localhost",), valid_days: int = 30) -> TlsFiles:
-    """A self-made authority and a certificate for 127.0.0.1 and `names`; a negative `valid_days` has it expired."""
+    """A new authority and a certificate for 127.0.0.1 and `names`; a negative `valid_days` has it expired.
+
+    Raises BrokerStartError without trustme.
+    """
+    try:
+        import trustme
+        from cryptography.hazmat.primitives import serialization
+    except ModuleNotFoundError as missing:
+        raise BrokerStartError(
+            f"a TLS listener needs {missing.name}", hint="pip install 'kohort[testing]'"
+        ) from missing
+    authority = trustme.CA()
+    expiry = datetime.now(UTC) + timedelta(days=valid_days)
+    issued = authority.issue_cert(*names, "127.0.0.1", common_name=names[0], not_after=expiry)
+    # Kafka reads keys in PKCS#8 only, and trustme writes OpenSSL's older form.
+    key = serialization.load_pem_private_key(issued.private_key_pem.bytes(), None).private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
     folder.mkdir(parents=True, exist_ok=True)
-    ca_store, keystore, ca_file = folder / "ca.p12", folder / "broker.p12", folder / "ca.pem"
-    request, signed = folder / "broker.csr", folder / "broker.pem"
-    start = "-40d" if valid_days < 0 else "-1d"
-    validity = str(40 + valid_days if valid_days < 0 else valid_days + 1)
-    subject_names = "SAN=" + ",".join([*(f"dns:{name}" for name in names), "ip:127.0.0.1"])
-    _keytool(
-        ca_store,
-        "-genkeypair",
-        "-alias",
-        "ca",
-        "-keyalg",
-        "EC",
-        "-groupname",
-        "secp256r1",
-        "-dname",
-        "CN=kohort test authority",
-        "-ext",
-        "bc:c",
-        "-validity",
-        "3650",
-    )
-    _keytool(ca_store, "-exportcert", "-alias", "ca", "-rfc", "-file", str(ca_file))
-    _keytool(
-        keystore,
-        "-genkeypair",
-        "-alias",
-        "broker",
-        "-keyalg",
-        "EC",
-        "-groupname",
-        "secp256r1",
-        "-dname",
-        f"CN={names[0]}",
-        "-validity",
-        "3650",
-    )
-    _keytool(keystore, "-certreq", "-alias", "broker", "-file", str(request))
-    _keytool(
-        ca_store,
-        "-gencert",
-        "-alias",
-        "ca",
-        "-infile",
-        str(request),
-        "-outfile",
-        str(signed),
-        "-rfc",
-        "-ext",
-        subject_names,
-        "-startdate",
-        start,
-        "-validity",
-        validity,
-    )
-    _keytool(keystore, "-importcert", "-alias", "ca", "-file", str(ca_file), "-noprompt")
-    _keytool(keystore, "-importcert", "-alias", "broker", "-file", str(signed), "-noprompt")
-    return TlsFiles(keystore, ca_file)
-
-
-def _keytool(store: Path, *arguments: str) -> None:
-    command = [
-        str(keytool()),
-        "-J-XX:TieredStopAtLevel=1",
-        "-J-XX:+UseSerialGC",
-        *arguments,
-        "-keystore",
-        str(store),
-        "-storetype",
-        "PKCS12",
-        "-storepass",
-        PASSWORD,
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    if done.returncode:
-        raise BrokerStartError(f"keytool {arguments[0]} failed: {(done.stdout + done.stderr).strip()}")
+    files = TlsFiles(folder / "broker.pem", folder / "ca.pem")
+    files.keystore.write_bytes(key + b"".join(each.bytes() for each in issued.cert_chain_pems))
+    authority.cert_pem.write_to_path(files.ca_file)
+    return files

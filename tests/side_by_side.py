@@ -95,5 +95,13 @@ class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
         super().__init__(config, log)
         self._server = server
 
+    def mark_test_complete(self, node: Any, item_index: int, duration: float = 0) -> None:
+        """Forget a finished unit. xdist counts all units that a worker ever had, after each test."""
+        super().mark_test_complete(node, item_index, duration)
+        scope = self._split_scope(self.registered_collections[node][item_index])
+        units = self.assigned_work[node]
+        if all(units[scope].values()):
+            del units[scope]
+
     def _split_scope(self, nodeid: str) -> str:
         return self._server.groups.get(nodeid, nodeid)

@@ -29,14 +29,14 @@ class JavaPlansFailed(KohortError):
 class JavaPlans:
     """Run with `with JavaPlans() as java: java.plans(group, ["sticky"])`.
 
-    The first use may download Apache Kafka's jars. Raises `JdkMissing` without a JDK 17 or newer,
-    `JarsUnavailable` without the jars.
+    `jvm_options` are further options of `java`. The first use may download Apache Kafka's jars. Raises `JdkMissing`
+    without a JDK 17 or newer, `JarsUnavailable` without the jars.
     """
 
-    def __init__(self, version: str = jars.DEFAULT_VERSION) -> None:
+    def __init__(self, version: str = jars.DEFAULT_VERSION, *, jvm_options: Sequence[str] = ()) -> None:
         classpath = os.pathsep.join(str(jar) for jar in jars.clients(version))
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
-        command = [str(java()), "-Xmx2g", "-XX:+UseSerialGC", quiet, "-cp", classpath, str(_SOURCE)]
+        command = [str(java()), "-Xmx2g", "-XX:+UseSerialGC", *jvm_options, quiet, "-cp", classpath, str(_SOURCE)]
         self._process = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, encoding="ascii"
         )

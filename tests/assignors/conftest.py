@@ -21,5 +21,5 @@ def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Mod
 @pytest.fixture(scope="session")
 def java() -> Iterator[JavaPlans]:
     """Kafka's own assignors in one JVM for the whole run."""
-    with JavaPlans() as plans:
+    with JavaPlans(jvm_options=("-XX:TieredStopAtLevel=1",)) as plans:
         yield plans

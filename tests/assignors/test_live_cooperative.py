@@ -29,6 +29,7 @@ PARTITIONS = 14
 FEW, MANY = 20, 50
 HEARTBEAT_MS = 100
 PATIENCE_S = 120.0
+QUICK = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
 class Told(NamedTuple):
@@ -179,7 +180,7 @@ class Javas(Members):
         self.failed: list[str] = []
         quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
         self.process = subprocess.Popen(
-            [str(java()), "-Xmx256m", quiet, "-cp", classpath, str(source), bootstrap, group, topic, str(HEARTBEAT_MS)],
+            [str(java()), *QUICK, quiet, "-cp", classpath, str(source), bootstrap, group, topic, str(HEARTBEAT_MS)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -1,5 +1,6 @@
 """`kohort region reset`, `retire` and `forget`, against a store, and on a region whose members run."""
 
+import functools
 import json
 import re
 import struct
@@ -13,6 +14,7 @@ from typing import Any
 
 import confluent_kafka
 import pytest
+import typer.main
 
 from kohort import ConsistentRegion, TopicPartition
 from kohort.cli.main import main
@@ -347,8 +349,10 @@ HOSTILE: list[Any] = [
 
 
 def test_no_record_of_a_region_makes_a_traceback_or_orders_the_terminal(
-    region: Region, capsys: pytest.CaptureFixture[str]
+    region: Region, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    # typer makes the command in each of the 1,464 runs.
+    monkeypatch.setattr(typer.main, "get_command", functools.cache(typer.main.get_command))
     key = Key("region", "billing")
     with region.coordinator.store.read() as books:
         sound = books.get(key)

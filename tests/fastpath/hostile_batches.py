@@ -177,13 +177,17 @@ def compressed_claims_of_records(size: int) -> bytes:
 
 def headers(count: int) -> bytes:
     """One record of `count` headers, each with an empty name and no value: two bytes on the wire."""
-    record = wire.NewRecord(None, None, headers=[("", None)] * count)
-    return wire.build_batch(wire.build_record(record, 0, 0), count=1)
+    return record_of_headers(count, b"\0\1" * count)
 
 
 def claims_of_headers(size: int) -> bytes:
     """One record that counts 2^30 headers and has none."""
-    record = b"\0\0\0\1\1" + VARINT.build(1 << 30) + bytes(size)
+    return record_of_headers(1 << 30, bytes(size))
+
+
+def record_of_headers(count: int, data: bytes) -> bytes:
+    """A batch of one record, without a key and a value, that counts `count` headers and has `data` in their place."""
+    record = b"\0\0\0\1\1" + VARINT.build(count) + data
     return wire.build_batch(VARINT.build(len(record)) + record, count=1)
 
 

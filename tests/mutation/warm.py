@@ -102,6 +102,7 @@ def serve(session: pytest.Session, requests: int, responses: int) -> None:
     if threading.active_count() > 1:
         raise RuntimeError(f"a fork would lose threads: {threading.enumerate()}")
     items = {item.nodeid: item for item in session.items}
+    gc.unfreeze()  # tests/conftest.py has frozen the functions of the product
     functions = _functions()
     gc.collect()
     gc.freeze()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import collections
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 from uuid import UUID
 
@@ -23,10 +23,9 @@ from tests.protocol.kafka_jvm import jvm
 from tests.protocol.sampling import Choices, sample
 
 EACH = 20  # messages in one exchange with a JVM
-EXCHANGES = 10
+EXCHANGES, ALL_EXCHANGES = 4, 10  # for each message, version, release and direction; all only with --full
 OURS_THROUGH_KAFKA = "ours through Kafka's classes"
 KAFKAS_THROUGH_OURS = "Kafka's through ours"
-PROMISED = 200  # messages for each message, version, release and direction
 
 # Kafka's name -> our codec
 MESSAGES: dict[str, Message[Any]] = {
@@ -43,13 +42,13 @@ PAIRS = [
 ]
 
 blobs = st.lists(st.binary(min_size=128, max_size=128), min_size=EACH, max_size=EACH)  # of one size: drawn faster
-many = settings(max_examples=EXCHANGES, database=None, suppress_health_check=list(HealthCheck), derandomize=True)
+Counts = collections.Counter[tuple[str, str, str, int]]
 
 
 @pytest.fixture(scope="module")
-def covered(request: pytest.FixtureRequest) -> Iterator[collections.Counter[tuple[str, str, str, int]]]:
+def covered(request: pytest.FixtureRequest) -> Iterator[Counts]:
     """(release, direction, message, version) -> messages compared; said aloud at the end."""
-    counts: collections.Counter[tuple[str, str, str, int]] = collections.Counter()
+    counts: Counts = collections.Counter()
     yield counts
     with request.config.pluginmanager.getplugin("capturemanager").global_and_fixture_disabled():
         print()
@@ -70,13 +69,14 @@ def releases(name: str, version: int) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("name", "version"), PAIRS)
-def test_kafka_reads_and_rewrites_ours(
-    name: str, version: int, covered: collections.Counter[tuple[str, str, str, int]]
-) -> None:
+def many(exchanges: int) -> settings:
+    return settings(max_examples=exchanges, database=None, suppress_health_check=list(HealthCheck), derandomize=True)
+
+
+def ours_through_kafka(name: str, version: int, exchanges: int, covered: Counts) -> None:
     message = MESSAGES[name]
 
-    @many
+    @many(exchanges)
     @given(blobs)
     def exchange(blobs: list[bytes]) -> None:
         values = [sample(message.struct, version, Choices(blob)) for blob in blobs]
@@ -92,16 +92,13 @@ def test_kafka_reads_and_rewrites_ours(
 
     exchange()
     for kafka in releases(name, version):
-        assert covered[kafka, OURS_THROUGH_KAFKA, name, version] >= PROMISED
+        assert covered[kafka, OURS_THROUGH_KAFKA, name, version] >= EACH * exchanges
 
 
-@pytest.mark.parametrize(("name", "version"), PAIRS)
-def test_we_read_and_rewrite_kafkas(
-    name: str, version: int, covered: collections.Counter[tuple[str, str, str, int]]
-) -> None:
+def kafkas_through_ours(name: str, version: int, exchanges: int, covered: Counts) -> None:
     message = MESSAGES[name]
 
-    @many
+    @many(exchanges)
     @given(blobs)
     def exchange(blobs: list[bytes]) -> None:
         for kafka in releases(name, version):
@@ -117,7 +114,28 @@ def test_we_read_and_rewrite_kafkas(
 
     exchange()
     for kafka in releases(name, version):
-        assert covered[kafka, KAFKAS_THROUGH_OURS, name, version] >= PROMISED
+        assert covered[kafka, KAFKAS_THROUGH_OURS, name, version] >= EACH * exchanges
+
+
+@pytest.mark.parametrize(("name", "version"), PAIRS)
+def test_kafka_reads_and_rewrites_ours(name: str, version: int, covered: Counts) -> None:
+    ours_through_kafka(name, version, EXCHANGES, covered)
+
+
+@pytest.mark.parametrize(("name", "version"), PAIRS)
+def test_we_read_and_rewrite_kafkas(name: str, version: int, covered: Counts) -> None:
+    kafkas_through_ours(name, version, EXCHANGES, covered)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("name", MESSAGES)
+@pytest.mark.parametrize("compare", [ours_through_kafka, kafkas_through_ours])
+def test_every_version_at_full_size(
+    compare: Callable[[str, int, int, Counts], None], name: str, covered: Counts
+) -> None:
+    first, last = MESSAGES[name].versions
+    for version in range(first, last + 1):
+        compare(name, version, ALL_EXCHANGES, covered)
 
 
 def from_json(struct: type[Struct], said: dict[str, Any], version: int) -> Struct:

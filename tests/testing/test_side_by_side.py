@@ -1,6 +1,7 @@
 """One broker for all workers of a run: started once, at the first request, by the process that ends last."""
 
 import threading
+from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Client
@@ -100,3 +101,36 @@ def test_groups_of_all_workers_reach_the_scheduler(server: RunServer) -> None:
         "c.py",
         "d.py::alone",
     ]
+
+
+class Worker:
+    """Stands for a worker of pytest-xdist: takes the numbers of tests to run."""
+
+    shutting_down = False
+
+    def __init__(self) -> None:
+        self.sent: list[int] = []
+
+    def send_runtest_some(self, numbers: list[int]) -> None:
+        self.sent += numbers
+
+
+def test_a_unit_leaves_the_scheduler_with_its_last_test(server: RunServer, pytestconfig: pytest.Config) -> None:
+    tests = ["a.py::x", "a.py::y", *(f"b.py::{number}" for number in range(9))]
+    send_groups(server.address, {"a.py::x": "a.py", "a.py::y": "a.py"})
+    scheduler = GroupScheduling.__new__(GroupScheduling)
+    scheduler._server, scheduler.log = server, lambda *_: None
+    worker = Worker()
+    scheduler.registered_collections, scheduler.assigned_work = {worker: tests}, {worker: {}}
+    scheduler.workqueue = OrderedDict({test: {test: False} for test in tests[2:]})
+    scheduler.workqueue["a.py"] = {"a.py::x": False, "a.py::y": False}
+    scheduler.workqueue.move_to_end("a.py", last=False)
+    scheduler._assign_work_unit(worker)
+    scheduler.mark_test_complete(worker, 0)
+    assert scheduler.assigned_work[worker]["a.py"] == {"a.py::x": True, "a.py::y": False}
+    scheduler.mark_test_complete(worker, 1)
+    assert "a.py" not in scheduler.assigned_work[worker]
+    for number in range(2, len(tests) - 2):
+        scheduler.mark_test_complete(worker, number)
+    assert worker.sent == list(range(len(tests)))
+    assert len(scheduler.assigned_work[worker]) == 2

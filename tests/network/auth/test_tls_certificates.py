@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from cryptography.hazmat.primitives import serialization
+from trustme import CA
 
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import AuthorizationFailed, ConfigError, ConnectionFailed, Consumer, TlsError
@@ -18,9 +19,9 @@ from kohort.testing import RealBroker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
 from tests.network.auth.acls import allow
-from tests.network.auth.certificates import Authority, Pair, key_text, self_signed
+from tests.network.auth.certificates import Pair, self_signed, signed
 
-OURS, STRANGE = Authority("ours"), Authority("strange")
+OURS, STRANGE = CA(), CA()
 HASTY: dict[str, Any] = {"bootstrap_timeout_ms": 2000}
 
 
@@ -57,11 +58,11 @@ def error_of(consumer: Consumer) -> KohortError:
 
 
 WRONG: dict[str, tuple[Pair, str, str]] = {
-    "expired": (OURS.pair("broker", since_days=10, days=5), "expired", "new one"),
-    "not yet valid": (OURS.pair("broker", since_days=-5), "not yet valid", "clock"),
-    "another host's": (OURS.pair("broker", hosts=("elsewhere.example",)), "mismatch", "bootstrap"),
-    "self-signed": (self_signed("broker"), "self-signed", "ssl_ca_path"),
-    "a stranger's": (STRANGE.pair("broker"), "unable to get local issuer", "ssl_ca_path"),
+    "expired": (signed(OURS, "broker", since_days=10, days=5), "expired", "new one"),
+    "not yet valid": (signed(OURS, "broker", since_days=-5), "not yet valid", "clock"),
+    "another host's": (signed(OURS, "broker", hosts=("elsewhere.example",)), "mismatch", "bootstrap"),
+    "self-signed": (self_signed(), "self-signed", "ssl_ca_path"),
+    "a stranger's": (signed(STRANGE, "broker"), "unable to get local issuer", "ssl_ca_path"),
 }
 
 
@@ -71,7 +72,7 @@ WRONG: dict[str, tuple[Pair, str, str]] = {
 def test_a_wrong_certificate_is_one_error_with_its_cure(wrong: str, host: str, tmp_path: Path) -> None:
     pair, said, cure = WRONG[wrong]
     ca = tmp_path / "ca.pem"
-    ca.write_bytes(OURS.pem)
+    ca.write_bytes(OURS.cert_pem.bytes())
     with (
         speaking_tls(pair, tmp_path) as port,
         Consumer(f"{host}:{port}", security_protocol="SSL", ssl_ca_path=str(ca)) as consumer,
@@ -87,7 +88,7 @@ def test_a_wrong_certificate_is_one_error_with_its_cure(wrong: str, host: str, t
 
 def test_a_wrong_name_may_be_overlooked_if_one_says_so(tmp_path: Path) -> None:
     ca = tmp_path / "ca.pem"
-    ca.write_bytes(OURS.pem)
+    ca.write_bytes(OURS.cert_pem.bytes())
     with (
         speaking_tls(WRONG["another host's"][0], tmp_path) as port,
         Consumer(
@@ -101,14 +102,18 @@ def test_a_wrong_name_may_be_overlooked_if_one_says_so(tmp_path: Path) -> None:
 
 
 def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
-    pair, other = OURS.pair("me"), OURS.pair("me")
+    pair, other = signed(OURS, "me"), signed(OURS, "me")
     files = {name: tmp_path / name for name in ("ca.pem", "me.pem", "me.key", "other.key", "sealed.key", "empty.pem")}
-    files["ca.pem"].write_bytes(OURS.pem)
+    files["ca.pem"].write_bytes(OURS.cert_pem.bytes())
     pair.write(files["me.pem"], files["me.key"])
     files["other.key"].write_bytes(other.key)
     files["empty.pem"].write_bytes(b"")
-    key: Any = serialization.load_pem_private_key(pair.key, None)
-    files["sealed.key"].write_bytes(key_text(key, "s3same"))
+    sealed = serialization.load_pem_private_key(pair.key, None).private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.BestAvailableEncryption(b"s3same"),
+    )
+    files["sealed.key"].write_bytes(sealed)
 
     def made(**names: str) -> None:
         paths: dict[str, Any] = {
@@ -136,19 +141,20 @@ def test_files_that_cannot_be_used_are_named(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def choosy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RealBroker]:
-    """A broker that takes certificates of OURS; CN=one may read the topic "one", and so on."""
+    """A broker that takes certificates of OURS; the one of CN=one may read the topic "one", and so on."""
     trusted = tmp_path_factory.mktemp("trusted") / "ours.pem"
-    trusted.write_bytes(OURS.pem)
+    trusted.write_bytes(OURS.cert_pem.bytes())
     properties = {
         "listener.name.tls.ssl.client.auth": "required",
         "listener.name.tls.ssl.truststore.type": "PEM",
         "listener.name.tls.ssl.truststore.location": str(trusted),
+        "ssl.principal.mapping.rules": "RULE:^CN=([^,]+).*/$1/",  # trustme adds a random OU
     }
     with RealBroker(tls=True, acls=True, properties=properties) as broker:
         for name in ("one", "two"):
             create_topic(broker.bootstrap, name)
             produce(broker.bootstrap, name, numbers(0, 3))
-            allow(broker, "TOPIC", name, f"User:CN={name}")
+            allow(broker, "TOPIC", name, f"User:{name}")
         yield broker
 
 
@@ -201,7 +207,7 @@ def test_new_files_are_taken_up_by_the_next_connection_and_broken_ones_are_not(
     choosy: RealBroker, tmp_path: Path
 ) -> None:
     files = Files(tmp_path, choosy)
-    OURS.pair("one").write(files.certificate, files.key)
+    signed(OURS, "one").write(files.certificate, files.key)
     with Consumer(choosy.bootstrap_tls, **files.settings) as consumer:
         consumer.assign([TopicPartition("one", 0)])
         assert len(read(consumer, 3)) == 3
@@ -218,7 +224,7 @@ def test_new_files_are_taken_up_by_the_next_connection_and_broken_ones_are_not(
         # Another one: the broker sees another principal.
         consumer.assign([])  # what is not allowed from then on must not be requested before we look
         renewed = heard(consumer, "tls_files_renewed")
-        OURS.pair("two").write(files.certificate, files.key)
+        signed(OURS, "two").write(files.certificate, files.key)
         cut(consumer)
         consumer.assign([TopicPartition("two", 0)])
         poll_until(consumer, renewed)
@@ -231,7 +237,7 @@ def test_new_files_are_taken_up_by_the_next_connection_and_broken_ones_are_not(
         # Authorities: with foreign ones no connection comes about, and then again.
         consumer.assign([])
         failed = heard(consumer, "tls_files_renewed")
-        files.trust(STRANGE.pem)
+        files.trust(STRANGE.cert_pem.bytes())
         cut(consumer)
         consumer.assign([TopicPartition("two", 0)])
         poll_until(consumer, failed)
@@ -246,14 +252,14 @@ def test_new_files_are_taken_up_by_the_next_connection_and_broken_ones_are_not(
 @pytest.mark.proves("B-29")
 @pytest.mark.parametrize("authority", [None, STRANGE])
 def test_a_broker_that_wants_another_certificate_says_so(
-    authority: Authority | None, choosy: RealBroker, tmp_path: Path
+    authority: CA | None, choosy: RealBroker, tmp_path: Path
 ) -> None:
     files = Files(tmp_path, choosy)
     settings = files.settings
     if authority is None:
         del settings["ssl_cert_path"], settings["ssl_key_path"]
     else:
-        authority.pair("one").write(files.certificate, files.key)
+        signed(authority, "one").write(files.certificate, files.key)
     with Consumer(choosy.bootstrap_tls, **settings, **HASTY) as consumer:
         consumer.assign([TopicPartition("one", 0)])
         error = error_of(consumer)
