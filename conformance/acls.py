@@ -35,8 +35,8 @@ async def _granted(scene: CheckContext, *things: tuple[int, str]) -> AsyncIterat
         }
         for kind, name in things
     )
-    answer = await scene.ask("CreateAcls", creations=creations)
-    refused = [error_name(entry.error_code) for entry in answer.results if entry.error_code]
+    response = await scene.send("CreateAcls", creations=creations)
+    refused = [error_name(entry.error_code) for entry in response.results if entry.error_code]
     if refused:
         scene.not_applicable(f"CreateAcls for a user failed: {refused[0]}")
     try:
@@ -54,7 +54,7 @@ async def _granted(scene: CheckContext, *things: tuple[int, str]) -> AsyncIterat
             }
             for kind, name in things
         )
-        await scene.ask("DeleteAcls", filters=filters)
+        await scene.send("DeleteAcls", filters=filters)
 
 
 @SECTION.check(
@@ -87,11 +87,11 @@ async def one_topic_only(scene: CheckContext) -> None:
         codes: dict[str, str] = {}
 
         async def commits() -> bool:
-            answer = await scene.ask("OffsetCommit", values, access=scene.target.stranger)
+            response = await scene.send("OffsetCommit", values, access=scene.target.stranger)
             by_id = {topic.id: topic.name for topic in topics} if scene.version >= 10 else {}
             codes.update(
                 (by_id.get(entry.topic_id, entry.name), error_name(entry.partitions[0].error_code))
-                for entry in answer.topics
+                for entry in response.topics
             )
             return codes[allowed.name] == "NONE"  # rights take a moment to reach the coordinator
 

@@ -170,5 +170,5 @@ async def own_time(scene: CheckContext) -> None:
     await asyncio.sleep(2)
     scene.equal("the offset after half its time", await _offset(scene, scene.topic), KEPT)
     await _until_gone(scene, scene.topic, 2 + late_s)
-    told = await fetch(scene, [(scene.topic, 0)], group=other)
-    scene.equal("the one without", told.partitions[scene.topic.name, 0].offset, KEPT)
+    response = await fetch(scene, [(scene.topic, 0)], group=other)
+    scene.equal("the one without", response.partitions[scene.topic.name, 0].offset, KEPT)

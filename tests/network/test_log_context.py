@@ -44,10 +44,10 @@ def test_lines_of_a_rebalance_name_group_member_and_generation(
         poll_all_until([one, two], lambda: bool(one.assignment) and bool(two.assignment))
         second, other = one.group_metadata(), two.group_metadata()
     ended = [record for record in lines(caplog, group) if vars(record)["event"] == "rebalance_ended"]
-    told = [(vars(record)["client_id"], vars(record)["member"], vars(record)["generation"]) for record in ended]
-    assert ("one", first.member_id, first.generation) in told
-    assert ("one", second.member_id, second.generation) in told
-    assert ("two", other.member_id, other.generation) in told
+    reported = [(vars(record)["client_id"], vars(record)["member"], vars(record)["generation"]) for record in ended]
+    assert ("one", first.member_id, first.generation) in reported
+    assert ("one", second.member_id, second.generation) in reported
+    assert ("two", other.member_id, other.generation) in reported
     assert second.generation > first.generation
     for record in ended:
         fields = vars(record)
@@ -100,10 +100,10 @@ def test_a_connection_that_ends_reports_its_client(caplog: pytest.LogCaptureFixt
             poll_until(consumer, lambda: any(record.name == "kohort.driver" for record in lines(caplog, "g")))
         with Producer(fake.bootstrap, client_id="writer") as producer, pytest.raises(UnsupportedVersion):
             producer.send("topic", b"value")
-    told = [(record.name, vars(record)["client_id"], record.getMessage()) for record in caplog.records]
-    assert any(name == "kohort.driver" and "[client_id=reader group=g member=" in text for name, _, text in told)
-    assert any(text.endswith("[client_id=writer]") for _, _, text in told)
-    assert {client for _, client, _ in told} == {"reader", "writer"}
+    reported = [(record.name, vars(record)["client_id"], record.getMessage()) for record in caplog.records]
+    assert any(name == "kohort.driver" and "[client_id=reader group=g member=" in text for name, _, text in reported)
+    assert any(text.endswith("[client_id=writer]") for _, _, text in reported)
+    assert {client for _, client, _ in reported} == {"reader", "writer"}
 
 
 def test_an_assignors_line_is_its_members(caplog: pytest.LogCaptureFixture) -> None:
