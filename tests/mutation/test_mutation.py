@@ -352,7 +352,7 @@ def test_a_survivor_without_an_explanation_fails_and_so_does_a_low_rate(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     path = "network/backoff.py"
-    drawn = mutants_of(path, (ROOT / path).read_text())[0][:25]
+    drawn = [*mutants_of(path, (ROOT / path).read_text())[0][:25]]
     session = program._Session(tmp_path / "s", "tests")
     rows = []
     for number, each in enumerate(drawn):
