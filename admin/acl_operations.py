@@ -2,7 +2,7 @@
 
 from typing import Final
 
-NOT_TOLD: Final = -(2**31)
+NOT_REPORTED: Final = -(2**31)
 BITS: Final = {
     3: "READ",
     4: "WRITE",
@@ -23,6 +23,6 @@ BITS: Final = {
 
 def operations(field: int) -> frozenset[str] | None:
     """The operations of a bit field, by Kafka's names; None if not requested or not sent."""
-    if field == NOT_TOLD:
+    if field == NOT_REPORTED:
         return None
     return frozenset(name for bit, name in BITS.items() if field >> bit & 1)

@@ -84,7 +84,7 @@ class Admin:
     ) -> None:
         self.close()
 
-    def _asker(self) -> RequestDriver:
+    def _request_driver(self) -> RequestDriver:
         """The `RequestDriver` of one call. The call's time starts now."""
         return RequestDriver(self._driver)
 
@@ -92,32 +92,32 @@ class Admin:
 
     def list_groups(self) -> list[groups.GroupListing]:
         """Every group of the cluster, by name."""
-        return groups.list_groups(self._asker())
+        return groups.list_groups(self._request_driver())
 
     def describe_group(self, group: str) -> groups.GroupDescription:
         """State, assignor and members of a group: classic, KIP-848, or a share group. Raises GroupMissing.
 
         A streams group has more to describe: see `describe_streams_group`.
         """
-        asker = self._asker()
+        driver = self._request_driver()
         try:
-            return groups.describe_group(asker, _group(group))
+            return groups.describe_group(driver, _group(group))
         except groups.GroupMissing:
-            found = share_groups.describe_share_group(asker, group)
+            found = share_groups.describe_share_group(driver, group)
             if found is None:
                 raise
             return found
 
     def describe_streams_group(self, group: str) -> streams_groups.StreamsGroupDescription:
         """State, topology, members and tasks of a group of Kafka Streams (KIP-1071). Raises GroupMissing."""
-        found = streams_groups.describe_streams_group(self._asker(), _group(group))
+        found = streams_groups.describe_streams_group(self._request_driver(), _group(group))
         if found is None:
             raise groups.GroupMissing(group)
         return found
 
     def group_configs(self, names: Iterable[str]) -> dict[str, cluster.Configs]:
         """All current settings, by group. A group need not exist. Raises AuthorizationFailed."""
-        return cluster.group_configs(self._asker(), names_given(names, "names"))
+        return cluster.group_configs(self._request_driver(), names_given(names, "names"))
 
     def set_group_configs(self, group: str, configs: Mapping[str, str | None]) -> None:
         """Set settings of a group, as `share.auto.offset.reset`; None returns one to its default.
@@ -126,11 +126,11 @@ class Admin:
         """
         given = _configs({name: value for name, value in dict(configs).items() if value is not None})
         unset = dict.fromkeys(names_given([name for name, value in configs.items() if value is None], "configs"))
-        alter_configs.alter_group_configs(self._asker(), name_given(group, "group"), {**given, **unset})
+        alter_configs.alter_group_configs(self._request_driver(), name_given(group, "group"), {**given, **unset})
 
     def delete_groups(self, *names: str) -> None:
         """Delete groups without members, and their offsets. Raises GroupNotEmpty, GroupMissing."""
-        groups.delete_groups(self._asker(), _apart(names, "groups"))
+        groups.delete_groups(self._request_driver(), _apart(names, "groups"))
 
     def remove_members(
         self, group: str, members: Iterable[str] | None = None, *, reason: str = "removed by an operator"
@@ -141,25 +141,25 @@ class Admin:
         Classic groups only: a KIP-848 coordinator accepts only the removal of a static member.
         """
         wanted = None if members is None else frozenset(names_given(members, "members"))
-        asker = self._asker()
-        described = groups.describe_group(asker, _group(group))
+        driver = self._request_driver()
+        described = groups.describe_group(driver, _group(group))
         chosen = [one for one in described.members if wanted is None or {one.member_id, one.instance_id} & wanted]
         known = {name for one in chosen for name in (one.member_id, one.instance_id)}
         if wanted is not None and (strange := wanted - known):
             raise KohortError("the group has no such member", group=group, member=", ".join(sorted(strange)))
         if chosen:
-            groups.remove_members(asker, group, chosen, reason)
+            groups.remove_members(driver, group, chosen, reason)
         return chosen
 
     # --- offsets
 
     def committed(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
         """All committed offsets of the group."""
-        return offsets.committed(self._asker(), _group(group))
+        return offsets.committed(self._request_driver(), _group(group))
 
     def lag(self, group: str) -> list[offsets.PartitionLag]:
         """The lag of each partition with a committed offset."""
-        return offsets.lag(self._asker(), _group(group))
+        return offsets.lag(self._request_driver(), _group(group))
 
     def first_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each log; see `offsets_at` for missing partitions."""
@@ -178,11 +178,11 @@ class Admin:
         """
         times = mapping_given(times_ms, "times (ms since 1970)")
         wanted = {partition_given(one): _bounded(time, "a time (ms)", LEAST_TIME) for one, time in times.items()}
-        return {one: found.offset for one, found in offsets.listed(self._asker(), wanted).items()}
+        return {one: found.offset for one, found in offsets.listed(self._request_driver(), wanted).items()}
 
     def newest_ms(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The latest timestamp in each log (ms); partitions without records are missing."""
-        found = offsets.listed(self._asker(), dict.fromkeys(each_partition(partitions), offsets.NEWEST))
+        found = offsets.listed(self._request_driver(), dict.fromkeys(each_partition(partitions), offsets.NEWEST))
         return {one: newest.timestamp_ms for one, newest in found.items() if newest.offset >= 0}
 
     def reset_offsets(
@@ -194,13 +194,13 @@ class Admin:
         """
         given = mapping_given(to, "offsets")
         wanted = {partition_given(one): _bounded(offset, "an offset", -INT64_MAX) for one, offset in given.items()}
-        return offsets.reset(self._asker(), _group(group), wanted, dry_run=dry_run)
+        return offsets.reset(self._request_driver(), _group(group), wanted, dry_run=dry_run)
 
     # --- offsets of share groups
 
     def share_offsets(self, group: str) -> list[share_groups.SharePartitionOffset]:
         """Start offset and lag of each share partition of a share group."""
-        return share_groups.share_offsets(self._asker(), name_given(group, "group"))
+        return share_groups.share_offsets(self._request_driver(), name_given(group, "group"))
 
     def alter_share_offsets(self, group: str, to: Mapping[TopicPartition, int]) -> None:
         """Set start offsets of a share group without members, which is created if it does not exist.
@@ -209,17 +209,17 @@ class Admin:
         """
         given = mapping_given(to, "offsets")
         wanted = {partition_given(one): _bounded(offset, "an offset", 0) for one, offset in given.items()}
-        share_groups.alter_share_offsets(self._asker(), name_given(group, "group"), wanted)
+        share_groups.alter_share_offsets(self._request_driver(), name_given(group, "group"), wanted)
 
     def delete_share_offsets(self, group: str, *names: str) -> None:
         """Delete the state of topics from a share group without members. Raises GroupNotEmpty, GroupMissing."""
-        share_groups.delete_share_offsets(self._asker(), name_given(group, "group"), _apart(names, "topics"))
+        share_groups.delete_share_offsets(self._request_driver(), name_given(group, "group"), _apart(names, "topics"))
 
     # --- topics
 
     def list_topics(self, *, internal: bool = False) -> list[topics.TopicDescription]:
         """Every topic, by name; with Kafka's internal ones if `internal`."""
-        return topics.list_topics(self._asker(), internal=internal)
+        return topics.list_topics(self._request_driver(), internal=internal)
 
     def describe_topic(self, topic: str) -> topics.TopicDescription:
         """Partitions, leaders, replicas and the topic's own settings.
@@ -227,18 +227,18 @@ class Admin:
         Raises UnknownTopic after 5 s, since brokers learn of a new topic at different times. Leaders that are being
         elected are awaited within `default_api_timeout_ms`.
         """
-        return topics.describe_topic(self._asker(), topic_given(topic))
+        return topics.describe_topic(self._request_driver(), topic_given(topic))
 
     def describe_topics(self, names: Iterable[str]) -> dict[str, topics.TopicDescription | KohortError]:
         """Many topics, as they are now, without their settings.
 
         The value is UnknownTopic or AuthorizationFailed for a topic with an error.
         """
-        return topics.describe_topics(self._asker(), names_given(names, "names"))
+        return topics.describe_topics(self._request_driver(), names_given(names, "names"))
 
     def topic_configs(self, names: Iterable[str]) -> dict[str, cluster.Configs]:
         """All current settings, by topic. Raises AuthorizationFailed."""
-        return cluster.topic_configs(self._asker(), names_given(names, "names"))
+        return cluster.topic_configs(self._request_driver(), names_given(names, "names"))
 
     def create_topic(
         self,
@@ -250,7 +250,7 @@ class Admin:
     ) -> None:
         """Create a topic; -1 leaves a number to the broker. Raises TopicExists."""
         topics.create_topic(
-            self._asker(),
+            self._request_driver(),
             topic_given(topic),
             partitions=_count(partitions, "partitions", INT32_MAX),
             replication_factor=_count(replication_factor, "replication_factor", INT16_MAX),
@@ -259,23 +259,23 @@ class Admin:
 
     def delete_topics(self, *names: str) -> None:
         """Delete topics and their records. Raises UnknownTopic."""
-        topics.delete_topics(self._asker(), _apart(names, "topics"))
+        topics.delete_topics(self._request_driver(), _apart(names, "topics"))
 
     # --- the cluster
 
     def brokers(self) -> tuple[cluster.BrokerDescription, ...]:
         """Every running broker, by id, with its advertised address."""
-        return cluster.brokers(self._asker())
+        return cluster.brokers(self._request_driver())
 
     def versions(self, nodes: Iterable[cluster.BrokerDescription]) -> dict[int, VersionRanges]:
         """The API versions that each broker supports: {node: {API key: (lowest, highest)}}."""
-        return cluster.versions(self._asker(), nodes)
+        return cluster.versions(self._request_driver(), nodes)
 
     def broker_configs(
         self, nodes: Iterable[cluster.BrokerDescription], names: Iterable[str]
     ) -> dict[int, cluster.Configs]:
         """These settings of each broker, without those unknown to it. Raises AuthorizationFailed."""
-        return cluster.broker_configs(self._asker(), nodes, names_given(names, "names"))
+        return cluster.broker_configs(self._request_driver(), nodes, names_given(names, "names"))
 
 
 def _group(group: str) -> str:

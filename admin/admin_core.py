@@ -94,7 +94,7 @@ class AdminCore(ClientCore[AdminConfig]):
 
     # --- called for the user's thread, by the driver's
 
-    def ask(self, question: AdminRequest, not_before: float) -> Promise[Any]:
+    def send(self, question: AdminRequest, not_before: float) -> Promise[Any]:
         """Send one request at a time (monotonic s) or later; the promise has the response or the error."""
         promise: Promise[Any] = self._promise()
         self._delayed.append((not_before, partial(self._send, question, promise)))
@@ -147,11 +147,11 @@ class AdminCore(ClientCore[AdminConfig]):
 
         request = question.request
         made = request if callable(request) else lambda version: fit(request, version)
-        ask = PendingRequest(question.api, made, done, self.request_s, question.at_most)
+        pending = PendingRequest(question.api, made, done, self.request_s, question.at_most)
         if question.endpoint is None and question.api in READS:
-            self.cluster.send_to_any(ask, now)
+            self.cluster.send_to_any(pending, now)
         else:
-            self._unsent.append(UnsentRequest(ConnectionPurpose.CONTROL, question.endpoint, ask))
+            self._unsent.append(UnsentRequest(ConnectionPurpose.CONTROL, question.endpoint, pending))
 
     def _look_up(self, wanted: _CoordinatorWanted) -> None:
         known = self._finder.known(CoordinatorKind.GROUP, wanted.group)

@@ -17,7 +17,7 @@ SET, DELETE = 0, 1
 REFUSED: Final = (ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
 
 
-def alter_group_configs(asker: RequestDriver, group: str, configs: Mapping[str, str | None]) -> None:
+def alter_group_configs(driver: RequestDriver, group: str, configs: Mapping[str, str | None]) -> None:
     """Set settings of a group, which need not exist; None returns one to its default.
 
     Raises ConfigError for an unknown name or a value outside of the broker's bounds.
@@ -30,10 +30,10 @@ def alter_group_configs(asker: RequestDriver, group: str, configs: Mapping[str, 
         resources=(AlterConfigsResource(resource_type=GROUP, resource_name=group, configs=changes),),
         validate_only=False,
     )
-    answer = asker.of_controller(
+    response = driver.of_controller(
         "IncrementalAlterConfigs", request, codes=lambda found: [one.error_code for one in found.responses]
     )
-    for one in answer.responses:
+    for one in response.responses:
         if one.error_code == ErrorCode.INVALID_CONFIG:
             raise ConfigError(one.error_message or "the broker refuses the setting", group=group)
         if one.error_code in REFUSED:

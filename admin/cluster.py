@@ -45,52 +45,52 @@ Configs = Mapping[str, str | None]
 """Current settings, by Kafka's names; None for a secret or without a value."""
 
 
-def brokers(asker: RequestDriver) -> tuple[BrokerDescription, ...]:
+def brokers(driver: RequestDriver) -> tuple[BrokerDescription, ...]:
     """Every running broker, by id, from the metadata of any broker."""
-    found = metadata(asker, ()).brokers
+    found = metadata(driver, ()).brokers
     return tuple(sorted((BrokerDescription(one.node_id, one.host, one.port, one.rack) for one in found), key=_node))
 
 
-def versions(asker: RequestDriver, nodes: Iterable[BrokerDescription]) -> dict[int, VersionRanges]:
+def versions(driver: RequestDriver, nodes: Iterable[BrokerDescription]) -> dict[int, VersionRanges]:
     """The API versions that each broker supports: {node: {API key: (lowest, highest)}}."""
     nodes = tuple(nodes)
     request = ApiVersionsRequest(client_software_name="kohort", client_software_version=__version__)
-    answers = asker.all([AdminRequest("ApiVersions", request, _endpoint(one)) for one in nodes])
+    responses = driver.all([AdminRequest("ApiVersions", request, _endpoint(one)) for one in nodes])
     return {
-        one.node: {api.api_key: (api.min_version, api.max_version) for api in answer.api_keys}
-        for one, answer in zip(nodes, answers, strict=True)
+        one.node: {api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        for one, response in zip(nodes, responses, strict=True)
     }
 
 
 def broker_configs(
-    asker: RequestDriver, nodes: Iterable[BrokerDescription], names: Iterable[str]
+    driver: RequestDriver, nodes: Iterable[BrokerDescription], names: Iterable[str]
 ) -> dict[int, Configs]:
     """These settings of each broker, without those unknown to it. Raises AuthorizationFailed."""
     nodes, names = tuple(nodes), tuple(names)
-    answers = asker.all(
+    responses = driver.all(
         [
             AdminRequest("DescribeConfigs", describe_configs(BROKER, [str(one.node)], names), _endpoint(one))
             for one in nodes
         ]
     )
-    return {one.node: _configs(answer)[str(one.node)] for one, answer in zip(nodes, answers, strict=True)}
+    return {one.node: _configs(response)[str(one.node)] for one, response in zip(nodes, responses, strict=True)}
 
 
-def topic_configs(asker: RequestDriver, topics: Iterable[str]) -> dict[str, Configs]:
+def topic_configs(driver: RequestDriver, topics: Iterable[str]) -> dict[str, Configs]:
     """All settings of each topic. Raises AuthorizationFailed."""
     topics = sorted(set(topics))
-    return _configs(asker.one("DescribeConfigs", describe_configs(TOPIC, topics))) if topics else {}
+    return _configs(driver.one("DescribeConfigs", describe_configs(TOPIC, topics))) if topics else {}
 
 
-def group_configs(asker: RequestDriver, groups: Iterable[str]) -> dict[str, Configs]:
+def group_configs(driver: RequestDriver, groups: Iterable[str]) -> dict[str, Configs]:
     """All settings of each group, which need not exist. Raises AuthorizationFailed."""
     groups = sorted(set(groups))
-    return _configs(asker.one("DescribeConfigs", describe_configs(GROUP, groups))) if groups else {}
+    return _configs(driver.one("DescribeConfigs", describe_configs(GROUP, groups))) if groups else {}
 
 
-def _configs(answer: Any) -> dict[str, Configs]:
+def _configs(response: Any) -> dict[str, Configs]:
     found: dict[str, Configs] = {}
-    for one in answer.results:
+    for one in response.results:
         if one.error_code:
             raise _refusal(one.resource_type, one.resource_name, one.error_code, one.error_message)
         found[one.resource_name] = {each.name: each.value for each in one.configs}

@@ -101,34 +101,34 @@ class GroupDescription:
     allowed: frozenset[str] | None = None
 
 
-def list_groups(asker: RequestDriver) -> list[GroupListing]:
+def list_groups(driver: RequestDriver) -> list[GroupListing]:
     """Every group of the cluster, by name; each broker lists those that it coordinates."""
     request = ListGroupsRequest(states_filter=(), types_filter=())
-    answers = asker.of_brokers("ListGroups", request, code=lambda answer: answer.error_code)
-    for answer in answers:
-        if answer.error_code:
-            raise BrokerError(answer.error_code, api="ListGroups")
+    responses = driver.of_brokers("ListGroups", request, code=lambda response: response.error_code)
+    for response in responses:
+        if response.error_code:
+            raise BrokerError(response.error_code, api="ListGroups")
     found = {
         one.group_id: GroupListing(one.group_id, one.protocol_type, one.group_state, one.group_type)
-        for answer in answers
-        for one in answer.groups
+        for response in responses
+        for one in response.groups
     }
     return [found[name] for name in sorted(found)]
 
 
-def describe_group(asker: RequestDriver, group: str) -> GroupDescription:
+def describe_group(driver: RequestDriver, group: str) -> GroupDescription:
     """A group of either kind. Raises GroupMissing, AuthorizationFailed."""
-    described = _describe_consumer_group(asker, group)
-    return described if described is not None else _describe_classic_group(asker, group)
+    described = _describe_consumer_group(driver, group)
+    return described if described is not None else _describe_classic_group(driver, group)
 
 
-def _describe_consumer_group(asker: RequestDriver, group: str) -> GroupDescription | None:
+def _describe_consumer_group(driver: RequestDriver, group: str) -> GroupDescription | None:
     request = ConsumerGroupDescribeRequest(group_ids=(group,), include_authorized_operations=True)
     try:
-        answer = asker.of_coordinator(group, "ConsumerGroupDescribe", request, codes=codes_of_groups)
+        response = driver.of_coordinator(group, "ConsumerGroupDescribe", request, codes=codes_of_groups)
     except UnsupportedVersion:
         return None
-    one = first_of(answer.groups, "ConsumerGroupDescribe", group=group)
+    one = first_of(response.groups, "ConsumerGroupDescribe", group=group)
     if one.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
     if one.error_code:
@@ -159,13 +159,13 @@ def _describe_consumer_group(asker: RequestDriver, group: str) -> GroupDescripti
     )
 
 
-def _describe_classic_group(asker: RequestDriver, group: str) -> GroupDescription:
+def _describe_classic_group(driver: RequestDriver, group: str) -> GroupDescription:
 
     def request(version: int) -> DescribeGroupsRequest:
         return DescribeGroupsRequest(groups=(group,), include_authorized_operations=version >= FIRST_WITH_RIGHTS)
 
-    answer = asker.of_coordinator(group, "DescribeGroups", request, codes=codes_of_groups)
-    one = first_of(answer.groups, "DescribeGroups", group=group)
+    response = driver.of_coordinator(group, "DescribeGroups", request, codes=codes_of_groups)
+    one = first_of(response.groups, "DescribeGroups", group=group)
     if one.error_code == ErrorCode.GROUP_ID_NOT_FOUND or (not one.error_code and one.group_state == "Dead"):
         raise GroupMissing(group, one.error_message)
     if one.error_code:
@@ -183,32 +183,32 @@ def _describe_classic_group(asker: RequestDriver, group: str) -> GroupDescriptio
 
 
 def _classic_member(member: Any, protocol_type: str) -> MemberDescription:
-    told = _told(bytes(member.member_metadata), protocol_type)
+    reported = _reported(bytes(member.member_metadata), protocol_type)
     return MemberDescription(
         member_id=member.member_id,
         instance_id=member.group_instance_id,
         client_id=member.client_id,
         host=member.client_host.lstrip("/"),
         owned=_assigned(bytes(member.member_assignment), protocol_type),
-        topics=told.topics,
-        rack=told.rack_id,
-        kept=frozenset(TopicPartition(one.topic, n) for one in told.owned_partitions for n in one.partitions),
-        generation=told.generation_id,
+        topics=reported.topics,
+        rack=reported.rack_id,
+        kept=frozenset(TopicPartition(one.topic, n) for one in reported.owned_partitions for n in one.partitions),
+        generation=reported.generation_id,
         classic=True,
     )
 
 
-def delete_groups(asker: RequestDriver, groups: Iterable[str]) -> None:
+def delete_groups(driver: RequestDriver, groups: Iterable[str]) -> None:
     """Delete groups without members, and their offsets. Raises GroupNotEmpty, GroupMissing."""
     for group in groups:
         request = DeleteGroupsRequest(groups_names=(group,))
-        answer = asker.of_coordinator(group, "DeleteGroups", request, codes=_codes_of_results)
-        code = first_of(answer.results, "DeleteGroups", group=group).error_code
+        response = driver.of_coordinator(group, "DeleteGroups", request, codes=_codes_of_results)
+        code = first_of(response.results, "DeleteGroups", group=group).error_code
         if code:
             raise group_failure(code, group, "DeleteGroups")
 
 
-def remove_members(asker: RequestDriver, group: str, members: Sequence[MemberDescription], reason: str) -> None:
+def remove_members(driver: RequestDriver, group: str, members: Sequence[MemberDescription], reason: str) -> None:
     """Remove members. Static ones are removed by their instance id, which fences the process (KIP-345)."""
     identities = tuple(
         MemberIdentity(
@@ -233,21 +233,21 @@ def remove_members(asker: RequestDriver, group: str, members: Sequence[MemberDes
             )
         return LeaveGroupRequest(group_id=group, member_id=one.member_id, members=())
 
-    answer = asker.of_coordinator(group, "LeaveGroup", request, codes=lambda found: [found.error_code])
-    if answer.error_code:
-        raise group_failure(answer.error_code, group, "LeaveGroup")
-    for one in answer.members:
+    response = driver.of_coordinator(group, "LeaveGroup", request, codes=lambda found: [found.error_code])
+    if response.error_code:
+        raise group_failure(response.error_code, group, "LeaveGroup")
+    for one in response.members:
         if one.error_code:
             raise BrokerError(one.error_code, api="LeaveGroup", group=group, member=one.member_id)
 
 
-def codes_of_groups(answer: Any) -> list[int]:
+def codes_of_groups(response: Any) -> list[int]:
     """The error codes of the groups in a response."""
-    return [one.error_code for one in answer.groups]
+    return [one.error_code for one in response.groups]
 
 
-def _codes_of_results(answer: Any) -> list[int]:
-    return [one.error_code for one in answer.results]
+def _codes_of_results(response: Any) -> list[int]:
+    return [one.error_code for one in response.results]
 
 
 def group_failure(code: int, group: str, api: str) -> KohortError:
@@ -278,7 +278,7 @@ def _assigned(data: bytes, protocol_type: str) -> frozenset[TopicPartition]:
         return frozenset()
 
 
-def _told(data: bytes, protocol_type: str) -> Subscription:
+def _reported(data: bytes, protocol_type: str) -> Subscription:
     """The subscription of a classic member; empty for other kinds of groups or invalid data."""
     if protocol_type == CONSUMER and data:
         try:

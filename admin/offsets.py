@@ -59,23 +59,23 @@ class OffsetChange:
     after: int
 
 
-def committed(asker: RequestDriver, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
+def committed(driver: RequestDriver, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
     """All committed offsets of the group."""
 
-    answer = asker.of_coordinator(
+    response = driver.of_coordinator(
         group,
         "OffsetFetch",
         offset_fetch_request(group, None, stable=False),
         codes=lambda found: [found.error_code, *(one.error_code for one in found.groups)],
         at_most=BEFORE_TOPIC_IDS,
     )
-    found = committed_offsets(answer)
+    found = committed_offsets(response)
     if found.error:
         raise offset_error(None, found.error, group)
     return {partition: to for partition, to in sorted(found.found.items()) if to is not None}
 
 
-def listed(asker: RequestDriver, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
+def listed(driver: RequestDriver, wanted: Mapping[TopicPartition, int]) -> dict[TopicPartition, ListedOffset]:
     """Offsets by timestamp (ms, EARLIEST, LATEST or NEWEST), of the first record not older.
 
     The offset is -1 if there is no such record. Retries within the call's time while a leader is elected, or does not
@@ -85,66 +85,68 @@ def listed(asker: RequestDriver, wanted: Mapping[TopicPartition, int]) -> dict[T
     found: dict[TopicPartition, ListedOffset] = {}
     left = dict(wanted)
     while left:
-        leaders = Leaders.asked(asker, left)
+        leaders = Leaders.requested(driver, left)
         by_leader: dict[Endpoint, list[tuple[TopicPartition, int, int]]] = defaultdict(list)
         for partition, timestamp in sorted(left.items()):
             if partition in leaders.of:
                 by_leader[leaders.of[partition]].append((partition, timestamp, -1))
-        timeout_ms = asker.config.request_timeout_ms
+        timeout_ms = driver.config.request_timeout_ms
         questions = [
-            AdminRequest("ListOffsets", list_offsets_request(asks, read_committed=False, timeout_ms=timeout_ms), leader)
-            for leader, asks in by_leader.items()
+            AdminRequest(
+                "ListOffsets", list_offsets_request(all_pending, read_committed=False, timeout_ms=timeout_ms), leader
+            )
+            for leader, all_pending in by_leader.items()
         ]
         coming = set(leaders.coming)
-        for answer in asker.all(questions):
-            for partition, outcome in listed_offsets(answer).items():
+        for response in driver.all(questions):
+            for partition, outcome in listed_offsets(response).items():
                 if not isinstance(outcome, ListFailure):
                     found[partition] = outcome
                 elif BrokerError(outcome.code).retriable:
                     coming.add(partition)
         left = {one: left[one] for one in left if one in coming}
-        if left and not asker.retry():
+        if left and not driver.retry():
             break
     return found
 
 
-def lag(asker: RequestDriver, group: str) -> list[PartitionLag]:
+def lag(driver: RequestDriver, group: str) -> list[PartitionLag]:
     """The lag of every partition with a committed offset, by topic and number."""
-    at = committed(asker, group)
-    ends = listed(asker, dict.fromkeys(at, LATEST))
+    at = committed(driver, group)
+    ends = listed(driver, dict.fromkeys(at, LATEST))
     return [
         PartitionLag(partition, to.offset, ends[partition].offset if partition in ends else -1)
         for partition, to in at.items()
     ]
 
 
-def reset(asker: RequestDriver, group: str, to: Mapping[TopicPartition, int], *, dry_run: bool) -> list[OffsetChange]:
+def reset(driver: RequestDriver, group: str, to: Mapping[TopicPartition, int], *, dry_run: bool) -> list[OffsetChange]:
     """Commit offsets, limited to the range of the log, for a group without members.
 
     Raises GroupNotEmpty, and KohortError for a partition that does not exist.
     """
-    first, last = (listed(asker, dict.fromkeys(to, end)) for end in (EARLIEST, LATEST))
+    first, last = (listed(driver, dict.fromkeys(to, end)) for end in (EARLIEST, LATEST))
     if missing := to.keys() - (first.keys() & last.keys()):
         one = min(missing)
         raise KohortError("no such partition, or no leader", topic=one.topic, partition=one.partition)
     after = {one: min(max(offset, first[one].offset), last[one].offset) for one, offset in to.items()}
-    found = changes(committed(asker, group), after)
+    found = changes(committed(driver, group), after)
     if not dry_run:
-        store(asker, group, after)
+        store(driver, group, after)
     return found
 
 
-def store(asker: RequestDriver, group: str, offsets: Mapping[TopicPartition, int]) -> None:
+def store(driver: RequestDriver, group: str, offsets: Mapping[TopicPartition, int]) -> None:
     """Commit offsets for a group without members. Raises GroupNotEmpty."""
     request = commit_request(ConsumerGroupMetadata(group), {one: OffsetAndMetadata(to) for one, to in offsets.items()})
-    answer = asker.of_coordinator(
+    response = driver.of_coordinator(
         group,
         "OffsetCommit",
         request,
         codes=lambda found: [one.error_code for topic in found.topics for one in topic.partitions],
         at_most=BEFORE_TOPIC_IDS,
     )
-    vouched = {TopicPartition(topic.name, one.partition_index) for topic in answer.topics for one in topic.partitions}
+    vouched = {TopicPartition(topic.name, one.partition_index) for topic in response.topics for one in topic.partitions}
     if left_out := offsets.keys() - vouched:
         first = min(left_out)
         raise KohortError(
@@ -154,7 +156,7 @@ def store(asker: RequestDriver, group: str, offsets: Mapping[TopicPartition, int
             topic=first.topic,
             partition=first.partition,
         )
-    for topic in answer.topics:
+    for topic in response.topics:
         for one in topic.partitions:
             if one.error_code in MEMBERS_THERE:
                 raise GroupNotEmpty(

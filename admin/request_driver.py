@@ -45,11 +45,11 @@ class AdminClosed(KohortError):
     """
 
 
-def first_of(answers: Sequence[Any], api: str, **asked: str) -> Any:
+def first_of(responses: Sequence[Any], api: str, **requested: str) -> Any:
     """The first result of a response. Raises KohortError if there is none."""
-    if not answers:
-        raise KohortError("the response lacks the requested entry", api=api, **asked)
-    return answers[0]
+    if not responses:
+        raise KohortError("the response lacks the requested entry", api=api, **requested)
+    return responses[0]
 
 
 def driver(config: AdminConfig) -> Driver[AdminCore]:
@@ -83,7 +83,7 @@ class RequestDriver:
     def all(self, questions: Sequence[AdminRequest]) -> list[Any]:
         """The responses, in order, of requests sent at the same time."""
         not_before = self._attempts.not_before
-        sent = self._handle.call(lambda core: [core.ask(one, not_before) for one in questions])
+        sent = self._handle.call(lambda core: [core.send(one, not_before) for one in questions])
         return [self._result(promise, one.api) for promise, one in zip(sent, questions, strict=True)]
 
     def one(self, api: str, request: Any, *, at_most: int | None = None) -> Any:
@@ -102,11 +102,11 @@ class RequestDriver:
         That is any broker, or the controller in a cluster with ZooKeeper. `codes`: the error codes in a response, to
         recognize NOT_CONTROLLER.
         """
-        answer = self.one(api, request)
-        while ErrorCode.NOT_CONTROLLER in codes(answer) and self.retry():
-            told = self.one("Metadata", NO_TOPICS).controller_id
-            answer = self.all([AdminRequest(api, request, self.brokers().get(told))])[0]
-        return answer
+        response = self.one(api, request)
+        while ErrorCode.NOT_CONTROLLER in codes(response) and self.retry():
+            reported = self.one("Metadata", NO_TOPICS).controller_id
+            response = self.all([AdminRequest(api, request, self.brokers().get(reported))])[0]
+        return response
 
     def of_coordinator(
         self,
@@ -122,21 +122,23 @@ class RequestDriver:
         `codes`: the error codes in a response, to recognize that it is not the coordinator.
         """
         while True:
-            answer = self.all([AdminRequest(api, request, self._coordinator(group), at_most)])[0]
-            if not COORDINATOR_RETRIABLE.intersection(codes(answer)) or not self.retry():
-                return answer
+            response = self.all([AdminRequest(api, request, self._coordinator(group), at_most)])[0]
+            if not COORDINATOR_RETRIABLE.intersection(codes(response)) or not self.retry():
+                return response
 
     def of_brokers(self, api: str, request: Any, *, code: Callable[[Any], int]) -> list[Any]:
         """The responses of all brokers, with retries while a coordinator is loading.
 
         `code`: the error code of a response.
         """
-        asked, answers = self.brokers(), dict[int, Any]()
+        requested, responses = self.brokers(), dict[int, Any]()
         while True:
-            answers |= zip(asked, self.all([AdminRequest(api, request, one) for one in asked.values()]), strict=True)
-            asked = {node: one for node, one in asked.items() if code(answers[node]) in COORDINATOR_RETRIABLE}
-            if not asked or not self.retry():
-                return list(answers.values())
+            responses |= zip(
+                requested, self.all([AdminRequest(api, request, one) for one in requested.values()]), strict=True
+            )
+            requested = {node: one for node, one in requested.items() if code(responses[node]) in COORDINATOR_RETRIABLE}
+            if not requested or not self.retry():
+                return list(responses.values())
 
     def brokers(self) -> Mapping[int, Endpoint]:
         """Every broker of the cluster, by id."""

@@ -50,14 +50,14 @@ class SharePartitionOffset:
     lag: int | None
 
 
-def describe_share_group(asker: RequestDriver, group: str) -> GroupDescription | None:
+def describe_share_group(driver: RequestDriver, group: str) -> GroupDescription | None:
     """A share group; None if there is none by this id. Raises AuthorizationFailed."""
     request = ShareGroupDescribeRequest(group_ids=(group,), include_authorized_operations=True)
     try:
-        answer = asker.of_coordinator(group, "ShareGroupDescribe", request, codes=codes_of_groups)
+        response = driver.of_coordinator(group, "ShareGroupDescribe", request, codes=codes_of_groups)
     except UnsupportedVersion:
         return None
-    one = first_of(answer.groups, "ShareGroupDescribe", group=group)
+    one = first_of(response.groups, "ShareGroupDescribe", group=group)
     if one.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
     if one.error_code:
@@ -87,13 +87,13 @@ def describe_share_group(asker: RequestDriver, group: str) -> GroupDescription |
     )
 
 
-def share_offsets(asker: RequestDriver, group: str) -> list[SharePartitionOffset]:
+def share_offsets(driver: RequestDriver, group: str) -> list[SharePartitionOffset]:
     """The state of each share partition of the group, by partition."""
     request = DescribeShareGroupOffsetsRequest(
         groups=(DescribeShareGroupOffsetsRequestGroup(group_id=group, topics=None),)
     )
-    answer = asker.of_coordinator(group, "DescribeShareGroupOffsets", request, codes=codes_of_groups)
-    one = first_of(answer.groups, "DescribeShareGroupOffsets", group=group)
+    response = driver.of_coordinator(group, "DescribeShareGroupOffsets", request, codes=codes_of_groups)
+    one = first_of(response.groups, "DescribeShareGroupOffsets", group=group)
     if one.error_code:
         raise group_failure(one.error_code, group, "DescribeShareGroupOffsets")
     found = []
@@ -108,7 +108,7 @@ def share_offsets(asker: RequestDriver, group: str) -> list[SharePartitionOffset
     return sorted(found, key=lambda each: each.partition)
 
 
-def alter_share_offsets(asker: RequestDriver, group: str, to: Mapping[TopicPartition, int]) -> None:
+def alter_share_offsets(driver: RequestDriver, group: str, to: Mapping[TopicPartition, int]) -> None:
     """Set start offsets of a share group without members, which is created if it does not exist."""
     by_topic: dict[str, list[AlterShareGroupOffsetsRequestPartition]] = {}
     for (topic, number), offset in sorted(to.items()):
@@ -122,25 +122,25 @@ def alter_share_offsets(asker: RequestDriver, group: str, to: Mapping[TopicParti
             for topic, partitions in by_topic.items()
         ),
     )
-    answer = asker.of_coordinator(group, "AlterShareGroupOffsets", request, codes=_code)
-    if answer.error_code:
-        raise group_failure(answer.error_code, group, "AlterShareGroupOffsets")
-    for topic in answer.responses:
+    response = driver.of_coordinator(group, "AlterShareGroupOffsets", request, codes=_code)
+    if response.error_code:
+        raise group_failure(response.error_code, group, "AlterShareGroupOffsets")
+    for topic in response.responses:
         for one in topic.partitions:
             if one.error_code:
                 partition = TopicPartition(topic.topic_name, one.partition_index)
                 raise _refusal(one.error_code, one.error_message, "AlterShareGroupOffsets", group, partition)
 
 
-def delete_share_offsets(asker: RequestDriver, group: str, topics: Iterable[str]) -> None:
+def delete_share_offsets(driver: RequestDriver, group: str, topics: Iterable[str]) -> None:
     """Delete the state of topics from a share group without members. Topics without state are ignored."""
     request = DeleteShareGroupOffsetsRequest(
         group_id=group, topics=tuple(DeleteShareGroupOffsetsRequestTopic(topic_name=topic) for topic in topics)
     )
-    answer = asker.of_coordinator(group, "DeleteShareGroupOffsets", request, codes=_code)
-    if answer.error_code:
-        raise group_failure(answer.error_code, group, "DeleteShareGroupOffsets")
-    for one in answer.responses:
+    response = driver.of_coordinator(group, "DeleteShareGroupOffsets", request, codes=_code)
+    if response.error_code:
+        raise group_failure(response.error_code, group, "DeleteShareGroupOffsets")
+    for one in response.responses:
         if one.error_code not in (ErrorCode.NONE, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION):
             partition = TopicPartition(one.topic_name, -1)
             raise _refusal(one.error_code, one.error_message, "DeleteShareGroupOffsets", group, partition)
@@ -150,8 +150,8 @@ def _known(number: int) -> int | None:
     return None if number < 0 else number
 
 
-def _code(answer: Any) -> list[int]:
-    return [answer.error_code]
+def _code(response: Any) -> list[int]:
+    return [response.error_code]
 
 
 def _refusal(code: int, said: str | None, api: str, group: str, partition: TopicPartition) -> KohortError:

@@ -63,14 +63,14 @@ class StreamsGroupDescription:
     allowed: frozenset[str] | None = None
 
 
-def describe_streams_group(asker: RequestDriver, group: str) -> StreamsGroupDescription | None:
+def describe_streams_group(driver: RequestDriver, group: str) -> StreamsGroupDescription | None:
     """A streams group; None if there is none by this id. Raises AuthorizationFailed."""
     request = StreamsGroupDescribeRequest(group_ids=(group,), include_authorized_operations=True)
     try:
-        answer = asker.of_coordinator(group, "StreamsGroupDescribe", request, codes=codes_of_groups)
+        response = driver.of_coordinator(group, "StreamsGroupDescribe", request, codes=codes_of_groups)
     except UnsupportedVersion:
         return None
-    one = first_of(answer.groups, "StreamsGroupDescribe", group=group)
+    one = first_of(response.groups, "StreamsGroupDescribe", group=group)
     if one.error_code in (ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.UNSUPPORTED_VERSION):
         return None
     if one.error_code:

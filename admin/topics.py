@@ -66,15 +66,15 @@ class Leaders:
     coming: frozenset[TopicPartition]
 
     @classmethod
-    def asked(cls, asker: RequestDriver, partitions: Iterable[TopicPartition]) -> Self:
+    def requested(cls, driver: RequestDriver, partitions: Iterable[TopicPartition]) -> Self:
         """The leaders in current metadata.
 
         A partition that does not exist is in neither field.
         """
         wanted = frozenset(partitions)
-        answer = metadata(asker, sorted({one.topic for one in wanted}))
-        brokers = {one.node_id: Endpoint(one.host, one.port) for one in answer.brokers}
-        topics = [one for one in answer.topics if one.name is not None]
+        response = metadata(driver, sorted({one.topic for one in wanted}))
+        brokers = {one.node_id: Endpoint(one.host, one.port) for one in response.brokers}
+        topics = [one for one in response.topics if one.name is not None]
         states = {
             TopicPartition(one.name, each.partition_index): each
             for one in topics
@@ -97,7 +97,7 @@ def _awaits_leader(one: Any) -> bool:
     return one.leader_id < 0 and (not one.isr_nodes or not set(one.isr_nodes) <= set(one.offline_replicas))
 
 
-def metadata(asker: RequestDriver, names: Iterable[str] | None, *, rights: bool = False) -> Any:
+def metadata(driver: RequestDriver, names: Iterable[str] | None, *, rights: bool = False) -> Any:
     """Metadata of these topics, or of all; `rights`: with authorized operations."""
     topics = None
     if names is not None:
@@ -111,55 +111,55 @@ def metadata(asker: RequestDriver, names: Iterable[str] | None, *, rights: bool 
             include_topic_authorized_operations=rights and version >= FIRST_WITH_RIGHTS,
         )
 
-    return asker.one("Metadata", request)
+    return driver.one("Metadata", request)
 
 
-def list_topics(asker: RequestDriver, *, internal: bool) -> list[TopicDescription]:
+def list_topics(driver: RequestDriver, *, internal: bool) -> list[TopicDescription]:
     """All visible topics of the cluster, by name."""
-    described = [_described(one, {}) for one in metadata(asker, None).topics if not one.error_code]
+    described = [_described(one, {}) for one in metadata(driver, None).topics if not one.error_code]
     return sorted((one for one in described if internal or not one.internal), key=lambda one: one.topic)
 
 
-def describe_topics(asker: RequestDriver, topics: Iterable[str]) -> dict[str, TopicDescription | KohortError]:
+def describe_topics(driver: RequestDriver, topics: Iterable[str]) -> dict[str, TopicDescription | KohortError]:
     """These topics, with authorized operations.
 
     The value is UnknownTopic or AuthorizationFailed for a topic with an error.
     """
     names = sorted(set(topics))
-    found = metadata(asker, names, rights=True).topics if names else ()
+    found = metadata(driver, names, rights=True).topics if names else ()
     return {
         one.name: _topic_error(one.name, one.error_code) if one.error_code else _described(one, {}) for one in found
     }
 
 
-def describe_topic(asker: RequestDriver, topic: str) -> TopicDescription:
+def describe_topic(driver: RequestDriver, topic: str) -> TopicDescription:
     """One topic with its own settings. Raises UnknownTopic, AuthorizationFailed."""
-    found = once_led(asker, topic)
+    found = once_led(driver, topic)
     while True:
-        answer = asker.one("DescribeConfigs", describe_configs(TOPIC, [topic]))
-        result = first_of(answer.results, "DescribeConfigs", topic=topic)
+        response = driver.one("DescribeConfigs", describe_configs(TOPIC, [topic]))
+        result = first_of(response.results, "DescribeConfigs", topic=topic)
         if (
-            result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not asker.retry()
+            result.error_code != ErrorCode.UNKNOWN_TOPIC_OR_PARTITION or not driver.retry()
         ):  # the broker may not know a new topic yet
             break
     own = {one.name: one.value for one in result.configs if _is_own(one)}
     return _described(found, own)
 
 
-def once_led(asker: RequestDriver, topic: str) -> Any:
+def once_led(driver: RequestDriver, topic: str) -> Any:
     """Metadata of one topic, with leaders. Raises UnknownTopic, AuthorizationFailed.
 
     An unknown topic is retried for UNKNOWN_TOPIC_GRACE_S, since brokers learn of a new topic at different times.
     Leaders that are being elected are awaited within the call's time. After that the metadata is returned as it is.
     """
     while True:
-        found = first_of(metadata(asker, [topic]).topics, "Metadata", topic=topic)
+        found = first_of(metadata(driver, [topic]).topics, "Metadata", topic=topic)
         if found.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-            again = asker.retry(UNKNOWN_TOPIC_GRACE_S)
+            again = driver.retry(UNKNOWN_TOPIC_GRACE_S)
         elif found.error_code:
-            again = found.error_code == ErrorCode.LEADER_NOT_AVAILABLE and asker.retry()
+            again = found.error_code == ErrorCode.LEADER_NOT_AVAILABLE and driver.retry()
         else:
-            again = any(map(_awaits_leader, found.partitions)) and asker.retry()
+            again = any(map(_awaits_leader, found.partitions)) and driver.retry()
         if again:
             continue
         if found.error_code:
@@ -172,8 +172,8 @@ def _is_own(config: Any) -> bool:
 
     Brokers before 1.1 send no source of a setting, only whether it is a default.
     """
-    told = config.config_source >= 0
-    return config.config_source == TOPIC_ITSELF if told else not config.is_default
+    reported = config.config_source >= 0
+    return config.config_source == TOPIC_ITSELF if reported else not config.is_default
 
 
 def _topic_error(topic: str, code: int) -> KohortError:
@@ -192,7 +192,7 @@ def _described(one: Any, configs: Mapping[str, str | None]) -> TopicDescription:
 
 
 def create_topic(
-    asker: RequestDriver, topic: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]
+    driver: RequestDriver, topic: str, *, partitions: int, replication_factor: int, configs: Mapping[str, str]
 ) -> None:
     """Create a topic; -1 leaves a number to the broker.
 
@@ -205,28 +205,28 @@ def create_topic(
         assignments=(),
         configs=tuple(CreatableTopicConfig(name=name, value=value) for name, value in configs.items()),
     )
-    request = CreateTopicsRequest(topics=(made,), timeout_ms=asker.config.request_timeout_ms)
-    answer = asker.of_controller("CreateTopics", request, codes=_codes_of_created)
-    result = first_of(answer.topics, "CreateTopics", topic=topic)
+    request = CreateTopicsRequest(topics=(made,), timeout_ms=driver.config.request_timeout_ms)
+    response = driver.of_controller("CreateTopics", request, codes=_codes_of_created)
+    result = first_of(response.topics, "CreateTopics", topic=topic)
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
         raise TopicExists("the topic is there already", topic=topic)
     if result.error_code:
         raise BrokerError(result.error_code, result.error_message, api="CreateTopics", topic=topic)
 
 
-def _codes_of_created(answer: CreateTopicsResponse) -> list[int]:
-    return [one.error_code for one in answer.topics]
+def _codes_of_created(response: CreateTopicsResponse) -> list[int]:
+    return [one.error_code for one in response.topics]
 
 
-def _codes_of_deleted(answer: DeleteTopicsResponse) -> list[int]:
-    return [one.error_code for one in answer.responses]
+def _codes_of_deleted(response: DeleteTopicsResponse) -> list[int]:
+    return [one.error_code for one in response.responses]
 
 
 class TopicExists(KohortError):
     """A topic with this name exists already; the error's place has `topic`."""
 
 
-def delete_topics(asker: RequestDriver, topics: Iterable[str]) -> None:
+def delete_topics(driver: RequestDriver, topics: Iterable[str]) -> None:
     """Delete topics and their records. Raises UnknownTopic, AuthorizationFailed."""
     names = tuple(topics)
 
@@ -234,10 +234,10 @@ def delete_topics(asker: RequestDriver, topics: Iterable[str]) -> None:
         by_state = version >= FIRST_VERSION_BY_STATE
         states = tuple(DeleteTopicState(name=name, topic_id=NO_TOPIC_ID) for name in names) if by_state else ()
         return DeleteTopicsRequest(
-            topics=states, topic_names=() if by_state else names, timeout_ms=asker.config.request_timeout_ms
+            topics=states, topic_names=() if by_state else names, timeout_ms=driver.config.request_timeout_ms
         )
 
-    deleted = asker.of_controller("DeleteTopics", build, codes=_codes_of_deleted)
+    deleted = driver.of_controller("DeleteTopics", build, codes=_codes_of_deleted)
     for name, one in zip(names, deleted.responses, strict=False):
         if one.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             raise _topic_error(one.name or name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

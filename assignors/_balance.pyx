@@ -197,7 +197,7 @@ def deal(
     cdef int32_t[::1] seen = _ints(edges)
     cdef int32_t[::1] after = _ints(edges)
     cdef int32_t[::1] last = _ints(kinds)
-    cdef int64_t[::1] asked = _longs(kinds)
+    cdef int64_t[::1] wanted = _longs(kinds)
     cdef Py_ssize_t i, edge, begin, first
     cdef int64_t place
     cdef int32_t kind, before
@@ -221,7 +221,7 @@ def deal(
                 if (place + 1) * keep[edge] // owned[edge] > place * keep[edge] // owned[edge]:
                     dealt[i] = owners[i]
         if dealt[i] == NO_ONE:
-            asked[class_of[i]] += 1
+            wanted[class_of[i]] += 1
     # A ring of the edges that still need something; `last` is the one before the next to be served.
     begin = 0
     for kind in range(kinds):
@@ -229,7 +229,7 @@ def deal(
         last[kind] = NO_ONE
         for edge in range(begin, stops[kind]):
             if need[edge] > 0:
-                asked[kind] -= need[edge]
+                wanted[kind] -= need[edge]
                 if first < 0:
                     first = edge
                 else:
@@ -237,8 +237,8 @@ def deal(
                 last[kind] = <int32_t>edge
         if first >= 0:
             after[last[kind]] = <int32_t>first
-        if asked[kind] != 0:
-            raise ValueError(f"class {kind}: the flow leaves {asked[kind]} partitions without an owner")
+        if wanted[kind] != 0:
+            raise ValueError(f"class {kind}: the flow leaves {wanted[kind]} partitions without an owner")
         begin = stops[kind]
     for i in range(size):
         if dealt[i] == NO_ONE:

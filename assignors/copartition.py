@@ -78,9 +78,9 @@ class CopartitionAssignor:
                 sets.setdefault(named.get(topic, topic), []).append(index)
         for together in sets.values():
             if len({counts[topic] for topic in together}) > 1:
-                told = ", ".join(f"{group.topics[topic]} has {counts[topic]}" for topic in together)
+                reported = ", ".join(f"{group.topics[topic]} has {counts[topic]}" for topic in together)
                 raise BadGroup(
-                    f"topics that belong together differ in their numbers of partitions: {told}", assignor=self.name
+                    f"topics that belong together differ in their numbers of partitions: {reported}", assignor=self.name
                 )
         return list(sets.values())
 

@@ -271,13 +271,13 @@ def _rack_row(
     shared: dict[frozenset[str], frozenset[str]] = {}
     row: list[frozenset[str]] = []
     for topic, (start, stop) in zip(topics, pairwise(starts), strict=True):
-        told = racks.get(topic)
-        if told is None:
+        reported = racks.get(topic)
+        if reported is None:
             row.extend([frozenset()] * (stop - start))
             continue
-        if len(told) != stop - start:
-            raise BadGroup(f"racks of {len(told)} partitions for a topic of {stop - start}", topic=topic)
-        for replicas in told:
+        if len(reported) != stop - start:
+            raise BadGroup(f"racks of {len(reported)} partitions for a topic of {stop - start}", topic=topic)
+        for replicas in reported:
             where = frozenset(filter(None, replicas))
             row.append(shared.setdefault(where, where))
     return row

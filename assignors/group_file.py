@@ -73,8 +73,8 @@ def from_json(document: object) -> GroupView:
             for topic, row in _table(document["racks"], "racks").items()
         }
     members = _table(document.get("members"), "members")
-    told = {member_id: _member_from_json(f"members.{member_id}", said) for member_id, said in members.items()}
-    return GroupView.of(partitions, told, racks, lag)
+    reported = {member_id: _member_from_json(f"members.{member_id}", said) for member_id, said in members.items()}
+    return GroupView.of(partitions, reported, racks, lag)
 
 
 def read(path: Path) -> GroupView:

@@ -83,8 +83,8 @@ class LagAssignor:
                 hint="give GroupView.of(lag=...), or LagAssignor(lag_of=...)",
             )
         partitions = [group.partition(index) for index in range(group.size)]
-        told = self.lag_of(partitions)
-        return [max(0, told.get(partition, 0)) for partition in partitions]
+        reported = self.lag_of(partitions)
+        return [max(0, reported.get(partition, 0)) for partition in partitions]
 
 
 def lag_from_offsets(

@@ -124,4 +124,6 @@ def _found_on(path: tuple[str, ...], find: Callable[..., Iterable[EntryPoint]]) 
     for entry in find(group=ENTRY_POINT_GROUP):
         origin = entry.dist.name if entry.dist else "an installed package"
         found.setdefault(entry.name, {})[(origin, entry.value)] = entry.load
-    return {name: [(f"{who} ({value})", load) for (who, value), load in rows.items()] for name, rows in found.items()}
+    return {
+        name: [(f"{origin} ({value})", load) for (origin, value), load in rows.items()] for name, rows in found.items()
+    }

@@ -36,7 +36,7 @@ class StickyAssignor:
         return MemberSubscription(tuple(topics), user_data=user_data, generation_id=generation)
 
     def assign(self, group: GroupView) -> Plan:
-        claims = Claims.of(_told(group, member) for member in group.members)
+        claims = Claims.of(_reported(group, member) for member in group.members)
         return Plan(group, balanced(group, claims.settle(group)))
 
 
@@ -48,7 +48,7 @@ def by_topic(owned: Iterable[TopicPartition]) -> tuple[TopicPartitions, ...]:
     return tuple(TopicPartitions(topic=topic, partitions=tuple(sorted(rows[topic]))) for topic in sorted(rows))
 
 
-def _told(group: GroupView, member: Member) -> tuple[array[int], int]:
+def _reported(group: GroupView, member: Member) -> tuple[array[int], int]:
     """The owned partitions in the user data, as indexes; none for invalid data, as in Java."""
     if not member.user_data:
         return array("i"), NO_GENERATION

@@ -90,8 +90,8 @@ def java_alone(case: Case) -> Measured:
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
     command = [str(java()), quiet, "-cp", classpath, str(SOURCE), *case.arguments]
     said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-    told = dict(line.split() for line in said.splitlines())
-    return Measured(float(told["seconds"]), float(told["bytes"]), float(told["peak"]))
+    reported = dict(line.split() for line in said.splitlines())
+    return Measured(float(reported["seconds"]), float(reported["bytes"]), float(reported["peak"]))
 
 
 def measure(case: Case) -> Measured:
@@ -135,13 +135,13 @@ def joined(case: Case) -> tuple[Assignor, dict[str, int], dict[str, bytes]]:
 
 def written(assignor: Assignor, topics: list[str], owned: object) -> bytes:
     """A member's subscription as it joins."""
-    told = assignor.subscription(topics, owned, 1)  # type: ignore[arg-type]
+    reported = assignor.subscription(topics, owned, 1)  # type: ignore[arg-type]
     rows: dict[str, list[int]] = {}
-    for topic, number in told.owned_partitions:
+    for topic, number in reported.owned_partitions:
         rows.setdefault(topic, []).append(number)
     claimed = tuple(TopicPartitions(topic=topic, partitions=tuple(row)) for topic, row in rows.items())
     return build_subscription(
-        Subscription(topics=told.topics, user_data=told.user_data, owned_partitions=claimed, generation_id=1)
+        Subscription(topics=reported.topics, user_data=reported.user_data, owned_partitions=claimed, generation_id=1)
     )
 
 
@@ -149,12 +149,12 @@ def seen(partitions: Mapping[str, int], said: Mapping[str, bytes]) -> GroupView:
     """The group as its leader reads it."""
     members = {}
     for member, data in said.items():
-        told = parse_subscription(data)
+        reported = parse_subscription(data)
         members[member] = {
-            "topics": told.topics,
-            "owned": {row.topic: row.partitions for row in told.owned_partitions},
-            "generation": told.generation_id,
-            "user_data": told.user_data,
+            "topics": reported.topics,
+            "owned": {row.topic: row.partitions for row in reported.owned_partitions},
+            "generation": reported.generation_id,
+            "user_data": reported.user_data,
         }
     return GroupView.of(partitions, members)
 

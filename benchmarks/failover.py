@@ -18,7 +18,7 @@ from kohort import Consumer, RebalanceHooks, TopicPartition
 from kohort.coordinator_client import Assigned, Lost, Revoked
 from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.testing import RealCluster
-from kohort.testing.plain_wire import ask, string
+from kohort.testing.plain_wire import send, string
 from kohort.testing.real_broker import OPTIMIZING
 from kohort.testing.topics import create_topic, leaders, serves
 
@@ -150,10 +150,10 @@ def fail_over(cluster: RealCluster, protocol: GroupProtocol = "classic") -> Fail
 
 def coordinator(address: str, group: str) -> str:
     """Where a group's coordinator listens, as the broker at `address` says; "" while it knows none."""
-    answer = ask(address, _FIND_COORDINATOR, 0, string(group), timeout_s=5)
-    code, _node, size = struct.unpack_from(">hih", answer)
-    host = answer[8 : 8 + size].decode()
-    (port,) = struct.unpack_from(">i", answer, 8 + size)
+    response = send(address, _FIND_COORDINATOR, 0, string(group), timeout_s=5)
+    code, _node, size = struct.unpack_from(">hih", response)
+    host = response[8 : 8 + size].decode()
+    (port,) = struct.unpack_from(">i", response, 8 + size)
     return "" if code else f"{host}:{port}"
 
 
@@ -162,25 +162,25 @@ def _serves_group(addresses: list[str], group: str) -> bool:
     found = coordinator(addresses[0], group)
     if found not in addresses:
         return False
-    asked = struct.pack(">i", 1) + string(group) + struct.pack(">ii", 1, 0)  # topic and group have one name here
-    answer = ask(found, _OFFSET_FETCH, 1, string(group) + asked, timeout_s=5)
-    (code,) = struct.unpack_from(">h", answer, len(answer) - 2)
+    requested = struct.pack(">i", 1) + string(group) + struct.pack(">ii", 1, 0)  # topic and group have one name here
+    response = send(found, _OFFSET_FETCH, 1, string(group) + requested, timeout_s=5)
+    (code,) = struct.unpack_from(">h", response, len(response) - 2)
     return not code
 
 
 class _Probe(threading.Thread):
     """Repeats a request. `at` is the time of the first positive response."""
 
-    def __init__(self, answered: Callable[[], bool]) -> None:
+    def __init__(self, responded: Callable[[], bool]) -> None:
         super().__init__(daemon=True)
-        self._answered = answered
+        self._responded = responded
         self.at = float("inf")
 
     def run(self) -> None:
         limit = time.monotonic() + PATIENCE_S
         while time.monotonic() < limit:
             with contextlib.suppress(OSError):
-                if self._answered():
+                if self._responded():
                     self.at = time.monotonic()
                     return
             time.sleep(0.01)

@@ -93,20 +93,22 @@ def measure(report: Report, size: float) -> bool:
         topic, count = fill(bootstrap, size)
         command = [sys.executable, "-m", "benchmarks.flat_memory", "--read", bootstrap, topic, str(count)]
         out = subprocess.run(command, capture_output=True, text=True, check=True, timeout=3600).stdout
-        told = json.loads(out.splitlines()[-1])
+        reported = json.loads(out.splitlines()[-1])
         if os.environ.get("KOHORT_BOOTSTRAP"):
             from confluent_kafka.admin import AdminClient
 
             AdminClient({"bootstrap.servers": bootstrap}).delete_topics([topic])[topic].result()
-    resident = told["resident_mb"]
+    resident = reported["resident_mb"]
     half = len(resident) // 2
     growth = max(resident[half:]) - max(resident[:half])
-    work = f"read {told['gigabytes']:.2f} GB end to end"
-    report.add(f"{work}: peak resident memory", OURS, told["peak_mb"], "MB", f"budget {BUDGET_MB} + {ALLOWED_MB} MB")
+    work = f"read {reported['gigabytes']:.2f} GB end to end"
+    report.add(
+        f"{work}: peak resident memory", OURS, reported["peak_mb"], "MB", f"budget {BUDGET_MB} + {ALLOWED_MB} MB"
+    )
     report.add(f"{work}: peak of the second half over that of the first", OURS, growth, "MB")
-    report.add(f"{work}: wall", OURS, told["seconds"], "s")
-    report.add(f"{work}: CPU", OURS, told["cpu_seconds"], "s")
-    return bool(told["peak_mb"] < BUDGET_MB * 1.048576 + ALLOWED_MB)
+    report.add(f"{work}: wall", OURS, reported["seconds"], "s")
+    report.add(f"{work}: CPU", OURS, reported["cpu_seconds"], "s")
+    return bool(reported["peak_mb"] < BUDGET_MB * 1.048576 + ALLOWED_MB)
 
 
 def main() -> int:

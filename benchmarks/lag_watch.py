@@ -43,7 +43,7 @@ def run(report: Report) -> None:
         report.add("from typing it to the first look", OURS, first_s, "s")
         report.add(f"{WORK}: --watch in a terminal", OURS, middle(screens_of(bootstrap)), "s", f"median of {LOOKS}")
         with Admin(bootstrap) as admin:
-            report.add(f"{WORK}: the library", OURS, median_of(lambda: asked(len(admin.lag(GROUP)))), "s")
+            report.add(f"{WORK}: the library", OURS, median_of(lambda: requested(len(admin.lag(GROUP)))), "s")
         report.add(f"{WORK}: the library", "confluent-kafka", median_of(librdkafka(bootstrap)), "s")
         report.add(f"{WORK}: the library", "kafka-python", median_of(kafka_python(bootstrap)), "s")
         report.add("from typing it to the first look", "Kafka's tool", median_of(lambda: tool(bootstrap), times=3), "s")
@@ -76,7 +76,7 @@ def lines_of(bootstrap: str) -> tuple[list[float], float]:
         assert process.stdout is not None
         at = []
         for line in process.stdout:
-            asked(len(json.loads(line)["partitions"]))
+            requested(len(json.loads(line)["partitions"]))
             at.append(time.perf_counter())
             if len(at) > LOOKS:
                 break
@@ -119,7 +119,7 @@ def librdkafka(bootstrap: str) -> Callable[[], None]:
         (found,) = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(GROUP)]).values()
         places = found.result(60).topic_partitions
         ends = admin.list_offsets({place: OffsetSpec.latest() for place in places})
-        asked(len([end.result(60).offset for end in ends.values()]))
+        requested(len([end.result(60).offset for end in ends.values()]))
 
     return look
 
@@ -132,13 +132,13 @@ def kafka_python(bootstrap: str) -> Callable[[], None]:
 
     def look() -> None:
         places = admin.list_group_offsets(GROUP)[GROUP]
-        asked(len(consumer.end_offsets(list(places))))
+        requested(len(consumer.end_offsets(list(places))))
 
     return look
 
 
 def tool(bootstrap: str) -> None:
-    told = kafka_tool(
+    reported = kafka_tool(
         "org.apache.kafka.tools.consumer.group.ConsumerGroupCommand",
         "--bootstrap-server",
         bootstrap,
@@ -146,10 +146,10 @@ def tool(bootstrap: str) -> None:
         "--group",
         GROUP,
     )
-    asked(told.count(f"\n{GROUP} "))
+    requested(reported.count(f"\n{GROUP} "))
 
 
-def asked(count: int) -> None:
+def requested(count: int) -> None:
     """Every client must report all partitions."""
     if count != TOPICS * PARTITIONS:
         raise AssertionError(f"{count} partitions, not {TOPICS * PARTITIONS}")

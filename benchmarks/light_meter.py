@@ -33,8 +33,8 @@ class Usage(NamedTuple):
 
 
 def usage() -> Usage:
-    told = resource.getrusage(resource.RUSAGE_SELF)
-    return Usage(told.ru_utime + told.ru_stime, told.ru_nvcsw)
+    reported = resource.getrusage(resource.RUSAGE_SELF)
+    return Usage(reported.ru_utime + reported.ru_stime, reported.ru_nvcsw)
 
 
 class Meter:

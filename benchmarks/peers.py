@@ -75,8 +75,8 @@ def raw_socket(bootstrap: str, topic: str, count: int) -> int:
             _receive(sock, view[:4])
             size = int.from_bytes(view[:4], "big")
             _receive(sock, view[:size])
-            for answered in wire.receive_frame(view[:size]).value.responses:
-                for data in answered.partitions:
+            for responded in wire.receive_frame(view[:size]).value.responses:
+                for data in responded.partitions:
                     if data.records:
                         at[data.partition_index] = slice_end(memoryview(data.records)).next_offset or 0
     return sum(at.values())

@@ -76,7 +76,7 @@ class Child:
     def __init__(self, process: "subprocess.Popen[str]") -> None:
         self._process = process
 
-    def ask(self, order: Mapping[str, str] | None = None) -> dict[str, Any]:
+    def send(self, order: Mapping[str, str] | None = None) -> dict[str, Any]:
         """The response to a command, or the first line."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -107,7 +107,7 @@ def session(source: str, options: dict[str, str]) -> Iterator[Child]:
         ):
             child = Child(process)
             try:
-                child.ask()
+                child.send()
                 yield child
             except RuntimeError:
                 log.seek(0)
@@ -135,7 +135,7 @@ def compare(
     took: dict[str, list[tuple[float, float]]] = {who: [] for who in sessions}
     for turn in range(times + 1):
         for who, one in sessions.items():
-            found = one.ask(order)
+            found = one.send(order)
             if found["result"] != right:
                 raise AssertionError(f"{who} found {found['result']} and not {right}: {work}")
             if turn:

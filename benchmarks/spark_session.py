@@ -55,7 +55,7 @@ class Session:
         self._options = options
         self._running: Any = None
 
-    def answer(self, order: Mapping[str, str]) -> dict[str, Any]:
+    def respond(self, order: Mapping[str, str]) -> dict[str, Any]:
         return dict(getattr(self, order["do"])(order))
 
     def read(self, order: Mapping[str, str]) -> dict[str, Any]:
@@ -169,7 +169,7 @@ def main(source: str, options: str, jars: str = "") -> None:
     session = Session(spark, source, json.loads(Path(options).read_text()))
     print("{}", flush=True)
     for line in sys.stdin:
-        print(json.dumps(session.answer(json.loads(line))), flush=True)
+        print(json.dumps(session.respond(json.loads(line))), flush=True)
     spark.stop()
 
 

@@ -62,7 +62,7 @@ def _steady(one: Child, rate: int, bootstrap: str) -> list[dict[str, float]]:
 
     topic = f"bench-spark-live-{uuid.uuid4().hex[:8]}"
     create_topic(bootstrap, topic, partitions=STREAM_PARTITIONS)
-    one.ask({"do": "begin", "topic": topic})
+    one.send({"do": "begin", "topic": topic})
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5})
     started = time.monotonic()
     total, burst = rate * STEADY_S, max(rate // 100, 1)
@@ -72,13 +72,13 @@ def _steady(one: Child, rate: int, bootstrap: str) -> list[dict[str, float]]:
             producer.poll(0)
             time.sleep(max(started + number / rate - time.monotonic(), 0))
     producer.flush()
-    found = one.ask({"do": "end", "rows": str(total)})
+    found = one.send({"do": "end", "rows": str(total)})
     if found["rows"] != total:
         raise AssertionError(f"a stream gave {found['rows']} of {total}")
     return list(found["stages_ms"])
 
 
 def _steady_rate(one: Child, rate: int) -> list[dict[str, float]]:
-    one.ask({"do": "begin", "rate": str(rate)})
+    one.send({"do": "begin", "rate": str(rate)})
     time.sleep(STEADY_S)
-    return list(one.ask({"do": "end", "rows": "1"})["stages_ms"])
+    return list(one.send({"do": "end", "rows": "1"})["stages_ms"])

@@ -209,7 +209,7 @@ def compare(
     found = [entry for entry in differences(first, second) if everything or not entry.is_one_sided]
     if as_json:
         rows = [
-            {"check": one.check, "version": one.version, "left": _told(one.left), "right": _told(one.right)}
+            {"check": one.check, "version": one.version, "left": _reported(one.left), "right": _reported(one.right)}
             for one in found
         ]
         print(json.dumps({"left": first.subject.title, "right": second.subject.title, "cells": rows}))
@@ -218,7 +218,7 @@ def compare(
     table = Table(box=None, pad_edge=False)
     for column in ("check", "versions", "", first.subject.title, second.subject.title):
         table.add_column(cell(column), overflow="fold")
-    alike = groupby(found, key=lambda entry: (entry.check, _told(entry.left), _told(entry.right)))
+    alike = groupby(found, key=lambda entry: (entry.check, _reported(entry.left), _reported(entry.right)))
     for (check, one, other), group in alike:
         versions = [entry.version for entry in group]
         span = "" if versions[0] < 0 else f"{versions[0]}-{versions[-1]}" if len(versions) > 1 else str(versions[0])
@@ -264,22 +264,22 @@ async def _run(
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        TextColumn("{task.fields[told]}"),
+        TextColumn("{task.fields[reported]}"),
         console=error_console,
         transient=True,
     ) as progress:
-        task = progress.add_task("waking the coordinator", total=None, told="")
+        task = progress.add_task("waking the coordinator", total=None, reported="")
         counts = dict.fromkeys(CheckVerdict, 0)
 
         def planned(cells: int) -> None:
             progress.update(task, total=cells, description="judging")
 
-        def told(result: Result) -> None:
+        def reported(result: Result) -> None:
             counts[result.verdict] += 1
             text = " ".join(
                 f"[{STYLE[verdict]}]{count} {verdict.value}[/]" for verdict, count in counts.items() if count
             )
-            progress.update(task, advance=1, told=text)
+            progress.update(task, advance=1, reported=text)
             if result.verdict in (CheckVerdict.FAIL, CheckVerdict.BLOCKED):
                 style = STYLE[result.verdict]
                 _say(error_console, f"[{style}]{result.verdict.value}[/] {result.cell} {markup(result.reason[:300])}")
@@ -294,7 +294,7 @@ async def _run(
                 at_a_time=at_a_time,
                 command=_command(),
                 on_plan=planned,
-                on_result=told,
+                on_result=reported,
                 stop=stop,
             )
 
@@ -482,7 +482,7 @@ def _plain(check: Check) -> dict[str, Any]:
     }
 
 
-def _told(result: Result | None) -> str:
+def _reported(result: Result | None) -> str:
     if result is None:
         return "not run"
     return result.verdict.value + (

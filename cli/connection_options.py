@@ -105,8 +105,8 @@ def connected(command: Callable[Concatenate[ConnectionOptions, P], None]) -> Cal
 
     @wraps(command)
     def with_options(**given: Any) -> None:
-        told = {name: given.pop(name) for name in ("bootstrap", "config", "profile")}
-        command(ConnectionOptions(**told, x=given.pop("x") or ()), **given)  # type: ignore[call-arg]  # typer gives all by keyword
+        reported = {name: given.pop(name) for name in ("bootstrap", "config", "profile")}
+        command(ConnectionOptions(**reported, x=given.pop("x") or ()), **given)  # type: ignore[call-arg]  # typer gives all by keyword
 
     hints = get_type_hints(command, include_extras=True)
     own = list(inspect.signature(command).parameters.values())[1:]

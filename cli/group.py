@@ -109,7 +109,7 @@ def lag(
     """List the lag of each partition. Example: kohort group lag billing --watch -b localhost:9092"""
     with cluster.admin() as admin:
         if not watch:
-            _tell_lag(_looked(admin, group), sort, show_all, as_json)
+            _print_lag(_looked(admin, group), sort, show_all, as_json)
             return
         _watch(admin, group, every_s, sort, show_all, as_json)
 
@@ -336,7 +336,7 @@ def _watch(admin: Admin, group: str, every_s: float, sort: Sort, show_all: bool,
             time.sleep(max(0.0, every_s - (time.monotonic() - began)))
 
 
-def _tell_lag(rows: Rows, sort: Sort, show_all: bool, as_json: bool) -> None:
+def _print_lag(rows: Rows, sort: Sort, show_all: bool, as_json: bool) -> None:
     if as_json:
         print(json.dumps(_lags(rows)))
     else:

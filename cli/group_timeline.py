@@ -100,15 +100,15 @@ def plain(each: RebalanceRecord, now: float) -> dict[str, Any]:
 
 
 def _follow(path: Path, as_json: bool) -> None:
-    told = 0
+    reported = 0
     with Live(console=console(), auto_refresh=False, transient=False) if not as_json else _Silent() as live:
         while True:
             rebalances, now = _read(path)
             if as_json:
                 ended = [each for each in rebalances if each.ended_at is not None]
-                for each in ended[told:]:
+                for each in ended[reported:]:
                     print(json.dumps(plain(each, now)), flush=True)
-                told = len(ended)
+                reported = len(ended)
             else:
                 live.update(drawing(rebalances, now), refresh=True)
             time.sleep(REFRESH_S)
@@ -164,8 +164,8 @@ def _bar(each: RebalanceRecord, now: float, longest_s: float) -> Text:
     for one in each.phases:
         cells = max(round(BAR_CELLS * one.lasted_s(now) / longest_s), 1) if longest_s else 1
         bar.append(one.state.name[0] * cells, style=f"black on {_colour(one)}")
-    told = (f"{one.state.name.lower()} {one.lasted_s(now):.3f} s" for one in each.phases)
-    return bar.append("  " + ", ".join(told), style="dim")
+    reported = (f"{one.state.name.lower()} {one.lasted_s(now):.3f} s" for one in each.phases)
+    return bar.append("  " + ", ".join(reported), style="dim")
 
 
 def _colour(phase: RebalancePhase) -> str:

@@ -19,7 +19,7 @@ def short(partitions: Iterable[TopicPartition]) -> str:
     by_topic: dict[str, list[int]] = {}
     for topic, number in sorted(partitions):
         by_topic.setdefault(topic, []).append(number)
-    told = []
+    reported = []
     for topic, numbers in by_topic.items():
         runs: list[list[int]] = []
         for number in numbers:
@@ -27,5 +27,5 @@ def short(partitions: Iterable[TopicPartition]) -> str:
                 runs[-1] = [runs[-1][0], number]
             else:
                 runs.append([number, number])
-        told.append(f"{topic} {','.join(str(a) if a == b else f'{a}-{b}' for a, b in runs)}")
-    return "; ".join(told) or "-"
+        reported.append(f"{topic} {','.join(str(a) if a == b else f'{a}-{b}' for a, b in runs)}")
+    return "; ".join(reported) or "-"

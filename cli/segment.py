@@ -68,7 +68,7 @@ def dump(
             lines: Iterator[tuple[dict[str, Any], bool]] = (
                 (_record(record), True)
                 for columns in slices
-                for record in _told(columns)
+                for record in _reported(columns)
                 if record.offset >= from_offset
             )
         else:
@@ -134,7 +134,7 @@ def to_parquet(
             for columns in segment.read(
                 from_offset=from_offset, isolation=isolation.value, on_corrupt=on_corrupt.value
             ):
-                _tell(columns)
+                _report(columns)
                 writer.write_batch(columns.to_arrow())
                 written += len(columns)
         part.replace(target)
@@ -236,12 +236,12 @@ def _plain(value: Any) -> str:
     return "-" if value is None else f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _told(columns: RecordColumns) -> Iterable[Record]:
-    _tell(columns)
+def _reported(columns: RecordColumns) -> Iterable[Record]:
+    _report(columns)
     return columns
 
 
-def _tell(columns: RecordColumns) -> None:
+def _report(columns: RecordColumns) -> None:
     """Print skipped batches on standard error."""
     for error in columns.corrupt:
         say(f"kohort: skipped: {error}", sys.stderr)

@@ -46,11 +46,11 @@ def describe(cluster: ConnectionOptions, topic: Topic, as_json: AsJson = False) 
         places = [TopicPartition(topic, one.partition) for one in found.partitions]
         first, last = admin.first_offsets(places), admin.end_offsets(places)
     if as_json:
-        told = _plain(found)
-        for row in told["partitions"]:
+        reported = _plain(found)
+        for row in reported["partitions"]:
             place = TopicPartition(topic, row["partition"])
             row |= {"first_offset": first.get(place), "end_offset": last.get(place)}
-        print(json.dumps(told))
+        print(json.dumps(reported))
         return
     settings = ", ".join(f"{name}={value}" for name, value in found.configs.items()) or "none of its own"
     say(f"{found.topic} ({found.topic_id}), settings: {settings}")

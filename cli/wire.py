@@ -58,12 +58,12 @@ def explain(
 
     The exit code is 1 if a frame is malformed. The tree shows where and why.
     """
-    answers = _api(response) if response else None
-    if answers is not None and version is None:
+    responses = _api(response) if response else None
+    if responses is not None and version is None:
         raise KohortError("a response does not contain its version", hint="add --version")
     wanted = {_api(name).name for name in only or ()}
     faults = 0
-    for shown in _frames(source, answers, version):
+    for shown in _frames(source, responses, version):
         if wanted and shown.part.name.split(" ")[0] not in wanted:
             continue
         faults += bool(shown.part.faults())
@@ -128,8 +128,8 @@ def record(
             consumer.poll(min(left, 1.0))
     with path.open() as lines:
         count = sum(1 for _ in tape.read(lines))
-    told = f"{count} frames on {path}; see them with: kohort wire explain {path} --summary"
-    print(json.dumps({"tape": str(path), "frames": count}) if as_json else told)
+    reported = f"{count} frames on {path}; see them with: kohort wire explain {path} --summary"
+    print(json.dumps({"tape": str(path), "frames": count}) if as_json else reported)
 
 
 @app.command()
@@ -196,7 +196,7 @@ def _broker_versions(cluster: ConnectionOptions) -> dict[int, tuple[int, int]]:
 # ---- input of frames -----------------------------------------------------------------------------------------------
 
 
-def _frames(source: str, answers: Api | None, version: int | None) -> Iterator[Shown]:
+def _frames(source: str, responses: Api | None, version: int | None) -> Iterator[Shown]:
     path = Path(source)
     if source == "-":
         data = sys.stdin.buffer.read()
@@ -213,7 +213,7 @@ def _frames(source: str, answers: Api | None, version: int | None) -> Iterator[S
     if data.lstrip()[:1] == b"{":
         yield from (_taped(each) for each in tape.read(data.decode(errors="replace").splitlines()))
         return
-    yield from _plain(_bytes_of(data), answers, version)
+    yield from _plain(_bytes_of(data), responses, version)
 
 
 def _bytes_of(data: bytes) -> bytes:
@@ -224,7 +224,7 @@ def _bytes_of(data: bytes) -> bytes:
         return data
 
 
-def _plain(data: bytes, answers: Api | None, version: int | None) -> Iterator[Shown]:
+def _plain(data: bytes, responses: Api | None, version: int | None) -> Iterator[Shown]:
     cutter = Unframer()
     try:
         bodies = cutter.push(data)
@@ -233,7 +233,7 @@ def _plain(data: bytes, answers: Api | None, version: int | None) -> Iterator[Sh
     frames = [len(body).to_bytes(4, "big") + body for body in bodies]
     rest = data[sum(map(len, frames)) :]
     for frame in [*frames, *([rest] if rest else [])]:  # a cut frame is explained up to its end
-        part = explain_request(frame) if answers is None else explain_response(frame, answers.key, version or 0)
+        part = explain_request(frame) if responses is None else explain_response(frame, responses.key, version or 0)
         yield Shown({}, part)
 
 

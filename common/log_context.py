@@ -1,7 +1,7 @@
 """Logging context: every log line of a client names it, in the record's fields and at the line's end.
 
 A filter on each logger adds missing fields, so a format string may always name them. A thread sets its client once
-(`speaks_for`), and a line may name more fields (`extra=`). Nothing is printed unless the application configures
+(`set_log_context`), and a line may name more fields (`extra=`). Nothing is printed unless the application configures
 logging. A process that has not imported `logging` has no handlers. So kohort does not import it either, which would be
 a tenth of a consumer's start.
 """
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 if TYPE_CHECKING:
     import logging
 
-Who = Callable[[], Mapping[str, object]]
+LogContext = Callable[[], Mapping[str, object]]
 
 FIELDS: Final[Mapping[str, object]] = {
     "client_id": "",
@@ -45,9 +45,9 @@ LOGGERS: Final = (
 _here = threading.local()
 
 
-def speaks_for(who: Who) -> None:
-    """Sets the logging context of the calling thread. `who` returns the fields."""
-    _here.who = who
+def set_log_context(fields: LogContext) -> None:
+    """Sets the logging context of the calling thread. `fields` returns them."""
+    _here.fields = fields
 
 
 def logger(name: str) -> "logging.Logger":
@@ -69,14 +69,14 @@ def _drop(*_line: object, **_fields: object) -> None:
     """Drop a log line."""
 
 
-class WhoFilter:
+class ContextFilter:
     """Lets every record pass, with all `FIELDS` and with `SHOWN` in its text."""
 
     def filter(self, record: "logging.LogRecord") -> bool:
-        who: Mapping[str, object] = getattr(_here, "who", dict)()
+        here: Mapping[str, object] = getattr(_here, "fields", dict)()
         for name, none in FIELDS.items():
             if not hasattr(record, name):
-                setattr(record, name, who.get(name, none))
+                setattr(record, name, here.get(name, none))
         named = [(name, getattr(record, name)) for name in SHOWN]
         text = " ".join(f"{name}={value}" for name, value in named if value != FIELDS[name])
         try:
@@ -98,7 +98,7 @@ def _prepared() -> ModuleType:
     import logging
 
     logging.getLogger("kohort").addHandler(logging.NullHandler())
-    shared = WhoFilter()
+    shared = ContextFilter()
     for name in LOGGERS:
         logging.getLogger(name).addFilter(shared)
     return logging

@@ -22,21 +22,21 @@ async def _granted(scene: CheckContext, *things: tuple[int, str]) -> AsyncIterat
     """Allow the `--stranger` user to READ these during the block. Ends the check if the run may not grant it."""
     stranger = scene.target.stranger
     assert stranger is not None
-    who = f"User:{stranger.user}"
+    principal = f"User:{stranger.user}"
     creations = tuple(
         {
             "resource_type": kind,
             "resource_name": name,
             "resource_pattern_type": LITERAL,
-            "principal": who,
+            "principal": principal,
             "host": "*",
             "operation": READ,
             "permission_type": ALLOW,
         }
         for kind, name in things
     )
-    answer = await scene.ask("CreateAcls", creations=creations)
-    refused = [error_name(entry.error_code) for entry in answer.results if entry.error_code]
+    response = await scene.send("CreateAcls", creations=creations)
+    refused = [error_name(entry.error_code) for entry in response.results if entry.error_code]
     if refused:
         scene.not_applicable(f"CreateAcls for a user failed: {refused[0]}")
     try:
@@ -47,14 +47,14 @@ async def _granted(scene: CheckContext, *things: tuple[int, str]) -> AsyncIterat
                 "resource_type_filter": kind,
                 "resource_name_filter": name,
                 "pattern_type_filter": LITERAL,
-                "principal_filter": who,
+                "principal_filter": principal,
                 "host_filter": "*",
                 "operation": READ,
                 "permission_type": ALLOW,
             }
             for kind, name in things
         )
-        await scene.ask("DeleteAcls", filters=filters)
+        await scene.send("DeleteAcls", filters=filters)
 
 
 @SECTION.check(
@@ -84,19 +84,19 @@ async def one_topic_only(scene: CheckContext) -> None:
                 for topic in topics
             ),
         }
-        told: dict[str, str] = {}
+        codes: dict[str, str] = {}
 
         async def commits() -> bool:
-            answer = await scene.ask("OffsetCommit", values, access=scene.target.stranger)
+            response = await scene.send("OffsetCommit", values, access=scene.target.stranger)
             by_id = {topic.id: topic.name for topic in topics} if scene.version >= 10 else {}
-            told.update(
+            codes.update(
                 (by_id.get(entry.topic_id, entry.name), error_name(entry.partitions[0].error_code))
-                for entry in answer.topics
+                for entry in response.topics
             )
-            return told[allowed.name] == "NONE"  # rights take a moment to reach the coordinator
+            return codes[allowed.name] == "NONE"  # rights take a moment to reach the coordinator
 
         await scene.until(commits, GRANTED_WITHIN_S)
-    scene.equal("the codes", told, {allowed.name: "NONE", scene.other_topic.name: MAY_NOT})
+    scene.equal("the codes", codes, {allowed.name: "NONE", scene.other_topic.name: MAY_NOT})
     stored = await fetch(scene, [(topic, 0) for topic in topics])
     offsets = {name: entry.offset for (name, _), entry in stored.partitions.items()}
     scene.equal("the offsets stored", offsets, {allowed.name: 5, scene.other_topic.name: -1})

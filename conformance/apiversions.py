@@ -20,13 +20,13 @@ async def closes(scene: CheckContext, data: bytes, what: str) -> None:
     """Check that the broker closes the connection on these bytes without a response, and still serves others."""
     peer = await scene.connection(fresh=True)
     try:
-        answers = await peer.raw(data, what, CLOSE_TIMEOUT_S)
+        responses = await peer.raw(data, what, CLOSE_TIMEOUT_S)
     except PeerClosed:
         pass
     else:
-        scene.true(what, False, "the connection closed", f"a response of {len(answers[0])} bytes")
-    told = await scene.ask("ApiVersions", version=0)
-    scene.error(told.error_code, "NONE", "ApiVersions on a new connection afterwards")
+        scene.true(what, False, "the connection closed", f"a response of {len(responses[0])} bytes")
+    response = await scene.send("ApiVersions", version=0)
+    scene.error(response.error_code, "NONE", "ApiVersions on a new connection afterwards")
 
 
 @SECTION.check(
@@ -39,11 +39,11 @@ async def closes(scene: CheckContext, data: bytes, what: str) -> None:
 async def future_version(scene: CheckContext) -> None:
     peer = await scene.connection()
     data = request_bytes(_KEY, 32767, b"\x02x\x02y\x00", tags=b"\0")
-    (answer,) = await peer.raw(data, "ApiVersions v32767", CLOSE_TIMEOUT_S)
-    told, end = API["ApiVersions"].response.parse_from(answer, 4, 0)
-    scene.equal("the body read as version 0 ends with the frame", end, len(answer))
-    scene.error(told.error_code, "UNSUPPORTED_VERSION", "ApiVersions v32767")
-    ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in told.api_keys}
+    (response,) = await peer.raw(data, "ApiVersions v32767", CLOSE_TIMEOUT_S)
+    parsed, end = API["ApiVersions"].response.parse_from(response, 4, 0)
+    scene.equal("the body read as version 0 ends with the frame", end, len(response))
+    scene.error(parsed.error_code, "UNSUPPORTED_VERSION", "ApiVersions v32767")
+    ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in parsed.api_keys}
     scene.equal("its own range", ranges.get(_KEY), scene.target.ranges[_KEY])
 
 
@@ -58,20 +58,20 @@ async def future_version(scene: CheckContext) -> None:
 async def lives_after_unsupported(scene: CheckContext) -> None:
     peer = await scene.connection()
     await peer.raw(request_bytes(_KEY, 32767, b"\x02x\x02y\x00", tags=b"\0"), "ApiVersions v32767", CLOSE_TIMEOUT_S)
-    told = await peer.ask("ApiVersions", scene.version, _values(scene.version), CLOSE_TIMEOUT_S)
-    scene.error(told.error_code, "NONE", "the second ApiVersions")
+    response = await peer.send("ApiVersions", scene.version, _values(scene.version), CLOSE_TIMEOUT_S)
+    scene.error(response.error_code, "NONE", "the second ApiVersions")
 
 
 @SECTION.check("A2a", "Empty client software name", versions="3+", source="KIP-511", expected="INVALID_REQUEST")
 async def empty_software_name(scene: CheckContext) -> None:
-    told = await scene.ask("ApiVersions", _values(scene.version, client_software_name=""))
-    scene.error(told.error_code, "INVALID_REQUEST", "ApiVersions without a software name")
+    response = await scene.send("ApiVersions", _values(scene.version, client_software_name=""))
+    scene.error(response.error_code, "INVALID_REQUEST", "ApiVersions without a software name")
 
 
 @SECTION.check("A2b", "Empty client software version", versions="3+", source="KIP-511", expected="INVALID_REQUEST")
 async def empty_software_version(scene: CheckContext) -> None:
-    told = await scene.ask("ApiVersions", _values(scene.version, client_software_version=""))
-    scene.error(told.error_code, "INVALID_REQUEST", "ApiVersions without a software version")
+    response = await scene.send("ApiVersions", _values(scene.version, client_software_version=""))
+    scene.error(response.error_code, "INVALID_REQUEST", "ApiVersions without a software version")
 
 
 @SECTION.check(
@@ -82,8 +82,8 @@ async def empty_software_version(scene: CheckContext) -> None:
     expected="INVALID_REQUEST",
 )
 async def odd_software_name(scene: CheckContext) -> None:
-    told = await scene.ask("ApiVersions", _values(scene.version, client_software_name="-bad name!"))
-    scene.error(told.error_code, "INVALID_REQUEST", "ApiVersions from '-bad name!'")
+    response = await scene.send("ApiVersions", _values(scene.version, client_software_name="-bad name!"))
+    scene.error(response.error_code, "INVALID_REQUEST", "ApiVersions from '-bad name!'")
 
 
 @SECTION.check(
@@ -95,11 +95,11 @@ async def odd_software_name(scene: CheckContext) -> None:
 async def plain_header(scene: CheckContext) -> None:
     peer = await scene.connection()
     data = request_for("ApiVersions", scene.version, _values(scene.version), correlation_id=99)
-    (answer,) = await peer.raw(data, f"ApiVersions v{scene.version}", CLOSE_TIMEOUT_S)
-    scene.equal("the correlation id", int.from_bytes(answer[:4], "big"), 99)
-    told, end = API["ApiVersions"].response.parse_from(answer, 4, scene.version)
-    scene.equal("the body ends with the frame", end, len(answer))
-    scene.error(told.error_code, "NONE", "ApiVersions")
+    (response,) = await peer.raw(data, f"ApiVersions v{scene.version}", CLOSE_TIMEOUT_S)
+    scene.equal("the correlation id", int.from_bytes(response[:4], "big"), 99)
+    parsed, end = API["ApiVersions"].response.parse_from(response, 4, scene.version)
+    scene.equal("the body ends with the frame", end, len(response))
+    scene.error(parsed.error_code, "NONE", "ApiVersions")
 
 
 @SECTION.check(
@@ -145,9 +145,9 @@ async def short_header(scene: CheckContext) -> None:
 async def null_client_id(scene: CheckContext) -> None:
     peer = await scene.connection()
     data = request_for("ApiVersions", scene.version, _values(scene.version), client_id=None)
-    (answer,) = await peer.raw(data, f"ApiVersions v{scene.version}, client id null", CLOSE_TIMEOUT_S)
-    told, _ = API["ApiVersions"].response.parse_from(answer, 4, scene.version)
-    scene.error(told.error_code, "NONE", "ApiVersions with a null client id")
+    (response,) = await peer.raw(data, f"ApiVersions v{scene.version}, client id null", CLOSE_TIMEOUT_S)
+    parsed, _ = API["ApiVersions"].response.parse_from(response, 4, scene.version)
+    scene.error(parsed.error_code, "NONE", "ApiVersions with a null client id")
 
 
 @SECTION.check(
@@ -157,12 +157,12 @@ async def null_client_id(scene: CheckContext) -> None:
     expected="each key once, lowest <= highest, equal to the ranges of version 0",
 )
 async def sane_ranges(scene: CheckContext) -> None:
-    told = await scene.ask("ApiVersions", _values(scene.version))
-    keys = [entry.api_key for entry in told.api_keys]
+    response = await scene.send("ApiVersions", _values(scene.version))
+    keys = [entry.api_key for entry in response.api_keys]
     scene.equal("each key once", sorted(set(keys)), sorted(keys))
-    upside_down = [entry.api_key for entry in told.api_keys if not 0 <= entry.min_version <= entry.max_version]
+    upside_down = [entry.api_key for entry in response.api_keys if not 0 <= entry.min_version <= entry.max_version]
     scene.equal("keys with a range upside down", upside_down, [])
-    ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in told.api_keys}
+    ranges = {entry.api_key: (entry.min_version, entry.max_version) for entry in response.api_keys}
     scene.equal("the ranges, against version 0's", ranges, scene.target.ranges)
 
 
@@ -178,8 +178,8 @@ async def in_order(scene: CheckContext) -> None:
     data = b"".join(
         request_for("ApiVersions", scene.version, _values(scene.version), correlation_id=identity) for identity in ids
     )
-    answers = await peer.raw(data, f"three ApiVersions v{scene.version}", CLOSE_TIMEOUT_S, answers=3)
-    scene.equal("the correlation ids", tuple(int.from_bytes(answer[:4], "big") for answer in answers), ids)
+    responses = await peer.raw(data, f"three ApiVersions v{scene.version}", CLOSE_TIMEOUT_S, responses=3)
+    scene.equal("the correlation ids", tuple(int.from_bytes(response[:4], "big") for response in responses), ids)
 
 
 @SECTION.check(
@@ -189,5 +189,5 @@ async def dribble(scene: CheckContext) -> None:
     peer = await scene.connection()
     data = request_for("ApiVersions", scene.version, _values(scene.version), correlation_id=3)
     await peer.dribble(data[:-1])
-    (answer,) = await peer.raw(data[-1:], "the last byte of ApiVersions", CLOSE_TIMEOUT_S)
-    scene.equal("the correlation id", int.from_bytes(answer[:4], "big"), 3)
+    (response,) = await peer.raw(data[-1:], "the last byte of ApiVersions", CLOSE_TIMEOUT_S)
+    scene.equal("the correlation id", int.from_bytes(response[:4], "big"), 3)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kohort.common.errors import WireError
-from kohort.conformance.errors import Blocked, NoAnswer, PeerClosed
+from kohort.conformance.errors import Blocked, MissingResponse, PeerClosed
 from kohort.protocol.catalogue import API
 from kohort.protocol.framing import frame
 from kohort.protocol.wire import WireConnection
@@ -56,7 +56,7 @@ class BrokerClient:
                 await peer._authenticate(access.user, access.password or "")
         return peer
 
-    async def ask(self, api: str, version: int, values: Mapping[str, object], timeout_s: float) -> Any:
+    async def send(self, api: str, version: int, values: Mapping[str, object], timeout_s: float) -> Any:
         """Return the decoded response. Raises PeerClosed, NoAnswer, or WireError if it cannot be decoded."""
         self._record(True, api, version, values)
         try:
@@ -67,11 +67,11 @@ class BrokerClient:
         await self._write(data)
         try:
             async with asyncio.timeout(timeout_s):
-                while not (answers := self._wire.receive(await self._read())):
+                while not (responses := self._wire.receive(await self._read())):
                     pass
         except TimeoutError:
             self._record(False, api, version, f"no response within {timeout_s:g} s")
-            raise NoAnswer(f"{api} v{version}: no response within {timeout_s:g} s") from None
+            raise MissingResponse(f"{api} v{version}: no response within {timeout_s:g} s") from None
         except PeerClosed:
             self._record(False, api, version, "connection closed")
             raise
@@ -79,10 +79,10 @@ class BrokerClient:
             self._record(False, api, version, f"unreadable: {error}")
             raise
         self.usable = True
-        self._record(False, api, answers[0].version, answers[0].value)
-        return answers[0].value
+        self._record(False, api, responses[0].version, responses[0].value)
+        return responses[0].value
 
-    async def raw(self, data: bytes, label: str, timeout_s: float, answers: int = 1) -> list[bytes]:
+    async def raw(self, data: bytes, label: str, timeout_s: float, responses: int = 1) -> list[bytes]:
         """Send bytes unchanged and return the frames of the responses, without their lengths. Raises PeerClosed."""
         self._record(True, label, -1, data)
         self.usable = False
@@ -91,7 +91,7 @@ class BrokerClient:
         buffer = bytearray()
         try:
             async with asyncio.timeout(timeout_s):
-                while len(found) < answers:
+                while len(found) < responses:
                     while len(buffer) < 4 or len(buffer) < 4 + int.from_bytes(buffer[:4], "big"):
                         buffer += await self._read()
                     end = 4 + int.from_bytes(buffer[:4], "big")
@@ -100,7 +100,7 @@ class BrokerClient:
                     self._record(False, label, -1, found[-1])
         except TimeoutError:
             self._record(False, label, -1, f"no response within {timeout_s:g} s")
-            raise NoAnswer(f"{label}: no response within {timeout_s:g} s") from None
+            raise MissingResponse(f"{label}: no response within {timeout_s:g} s") from None
         except PeerClosed:
             self._record(False, label, -1, "connection closed")
             raise
@@ -129,13 +129,13 @@ class BrokerClient:
         """
         quiet, self._record = self._record, lambda *_: None  # no password ever gets into a report
         try:
-            shake = await self.ask("SaslHandshake", 1, {"mechanism": "PLAIN"}, CONNECT_TIMEOUT_S)
+            shake = await self.send("SaslHandshake", 1, {"mechanism": "PLAIN"}, CONNECT_TIMEOUT_S)
             if shake.error_code:
                 raise Blocked(f"the broker does not support SASL PLAIN, only {', '.join(shake.mechanisms)}")
             token = f"\0{user}\0{password}".encode()
-            answer = await self.ask("SaslAuthenticate", 0, {"auth_bytes": token}, CONNECT_TIMEOUT_S)
-            if answer.error_code:
-                raise Blocked(f"the broker refuses user {user}: {answer.error_message}")
+            response = await self.send("SaslAuthenticate", 0, {"auth_bytes": token}, CONNECT_TIMEOUT_S)
+            if response.error_code:
+                raise Blocked(f"the broker refuses user {user}: {response.error_message}")
         finally:
             self._record = quiet
 

@@ -17,12 +17,12 @@ from uuid import UUID
 from kohort.common.errors import WireError
 from kohort.conformance.broker_client import ANYONE, Access, BrokerClient
 from kohort.conformance.broker_control import Operator
-from kohort.conformance.errors import Blocked, CheckEnd, NoAnswer, PeerClosed, TargetUnreachable
+from kohort.conformance.errors import Blocked, CheckEnd, MissingResponse, PeerClosed, TargetUnreachable
 from kohort.conformance.retry_timing import Expected
 from kohort.protocol.catalogue import API
 from kohort.protocol.errors import ErrorCode, error_name
 
-ANSWER_TIMEOUT_S = 10.0
+RESPONSE_TIMEOUT_S = 10.0
 COORDINATOR_TIMEOUT_S = 40.0
 TOPIC_TIMEOUT_S = 15.0
 _BROKER_RESOURCE = 4
@@ -124,11 +124,11 @@ class BrokerUnderTest:
             ) from None
         try:
             try:
-                versions = await peer.ask("ApiVersions", 0, {}, ANSWER_TIMEOUT_S)
+                versions = await peer.send("ApiVersions", 0, {}, RESPONSE_TIMEOUT_S)
             except PeerClosed:
                 hint = "use --tls if the listener uses TLS"
                 raise TargetUnreachable("the connection was closed upon ApiVersions", hint=hint, **place) from None
-            except (NoAnswer, WireError) as error:
+            except (MissingResponse, WireError) as error:
                 raise TargetUnreachable(
                     f"not a Kafka broker: {error}", hint="use --tls if the listener uses TLS", **place
                 ) from None
@@ -137,10 +137,10 @@ class BrokerUnderTest:
             try:
                 if target.version("ApiVersions") >= 3:
                     named = {"client_software_name": "kohort", "client_software_version": "0"}
-                    told = await peer.ask("ApiVersions", target.version("ApiVersions"), named, ANSWER_TIMEOUT_S)
-                    target.features = {entry.name: entry.max_version_level for entry in told.finalized_features}
-                metadata = await peer.ask(
-                    "Metadata", target.version("Metadata", at_most=7), {"topics": ()}, ANSWER_TIMEOUT_S
+                    response = await peer.send("ApiVersions", target.version("ApiVersions"), named, RESPONSE_TIMEOUT_S)
+                    target.features = {entry.name: entry.max_version_level for entry in response.finalized_features}
+                metadata = await peer.send(
+                    "Metadata", target.version("Metadata", at_most=7), {"topics": ()}, RESPONSE_TIMEOUT_S
                 )
             except PeerClosed:
                 # Before SASL, a broker responds to one ApiVersions, and to nothing else.
@@ -150,7 +150,7 @@ class BrokerUnderTest:
                 ) from None
             target.nodes = {node.node_id: (node.host, node.port) for node in metadata.brokers}
             target.cluster_id = metadata.cluster_id
-        except (WireError, NoAnswer) as error:
+        except (WireError, MissingResponse) as error:
             raise TargetUnreachable(f"its response cannot be decoded: {error}", **place) from None
         else:
             return target
@@ -179,8 +179,8 @@ class BrokerUnderTest:
     @property
     def first_join_s(self) -> float:
         """The delay of a group's first rebalance (KIP-134) in seconds, or the default if unknown."""
-        told = self.setting("group.initial.rebalance.delay.ms")
-        return (3000 if told is None else told) / 1000
+        response = self.setting("group.initial.rebalance.delay.ms")
+        return (3000 if response is None else response) / 1000
 
     # -- before the first check -----------------------------------------------------------------------------------
 
@@ -206,7 +206,7 @@ class BrokerUnderTest:
             raise Blocked(f"the broker does not support {api}")
         peer = self._idle.pop() if node is None and self._idle else await self.connect(node)
         try:
-            answer = await peer.ask(api, version, values, ANSWER_TIMEOUT_S)
+            response = await peer.send(api, version, values, RESPONSE_TIMEOUT_S)
         except BaseException:
             await peer.close()
             raise
@@ -214,7 +214,7 @@ class BrokerUnderTest:
             self._idle.append(peer)
         else:
             await peer.close()
-        return answer
+        return response
 
     async def connect(self, node: int | None = None, access: Access | None = None, record: Any = None) -> BrokerClient:
         """Connect to a node, or to the given address if there is only one node."""
@@ -244,10 +244,10 @@ class BrokerUnderTest:
     async def _look_up(self, group: str) -> tuple[int, int]:
         version = self.version("FindCoordinator", at_most=3)
         if version < 0:
-            answer = await self.request("FindCoordinator", {"key_type": 0, "coordinator_keys": (group,)})
-            return answer.coordinators[0].error_code, answer.coordinators[0].node_id
-        answer = await self.request("FindCoordinator", {"key": group}, at_most=3)
-        return answer.error_code, answer.node_id
+            response = await self.request("FindCoordinator", {"key_type": 0, "coordinator_keys": (group,)})
+            return response.coordinators[0].error_code, response.coordinators[0].node_id
+        response = await self.request("FindCoordinator", {"key": group}, at_most=3)
+        return response.error_code, response.node_id
 
     async def wake_coordinator(self) -> None:
         """Wait until the coordinator serves requests. Also used after a restart, which closes idle connections.
@@ -277,10 +277,10 @@ class BrokerUnderTest:
             while loop.time() < deadline:
                 code, node = await self._look_up(group) if len(self.nodes) > 1 else (0, -1)
                 if code == 0:
-                    answer = await self.request(
+                    response = await self.request(
                         "OffsetFetch", {"group_id": group, "topics": ()}, node=node if node >= 0 else None, at_most=7
                     )
-                    code = answer.error_code
+                    code = response.error_code
                 if code not in _NOT_YET:
                     break
                 await asyncio.sleep(0.1)
@@ -292,10 +292,10 @@ class BrokerUnderTest:
             "configuration_keys": None,
         }
         try:
-            answer = await self.request(
+            response = await self.request(
                 "DescribeConfigs", {"resources": (resource,)}, node=min(self.nodes, default=None)
             )
-            (result,) = answer.results
+            (result,) = response.results
         except (CheckEnd, WireError, ValueError) as error:
             self.settings_error = f"DescribeConfigs: {error}"
             return
@@ -304,9 +304,9 @@ class BrokerUnderTest:
         self.settings = {entry.name: entry.value for entry in result.configs if entry.value is not None}
 
     async def _find_shortest_session(self) -> None:
-        told = self.setting("group.min.session.timeout.ms")
-        if told is not None:
-            self.min_session_ms = told
+        response = self.setting("group.min.session.timeout.ms")
+        if response is not None:
+            self.min_session_ms = response
         self.session_ms = self.session_within(self.session_ms)
 
     def session_within(self, session_ms: int) -> int:
@@ -321,10 +321,10 @@ class BrokerUnderTest:
         group = f"{self.prefix}-{api.lower()}"
         values = {"group_id": group, "member_id": "nobody", "member_epoch": 7, **_FIELDS.get(api, {})}
         try:
-            answer = await self.request(api, values, node=await self.coordinator(group))
+            response = await self.request(api, values, node=await self.coordinator(group))
         except (CheckEnd, WireError):
             return False
-        return error_name(answer.error_code) in ("UNKNOWN_MEMBER_ID", "GROUP_ID_NOT_FOUND")
+        return error_name(response.error_code) in ("UNKNOWN_MEMBER_ID", "GROUP_ID_NOT_FOUND")
 
     async def make_topic(self, label: str, partitions: int) -> Topic:
         """Create a topic and wait for its leaders. Raises Blocked."""
@@ -337,21 +337,25 @@ class BrokerUnderTest:
                 "assignments": (),
                 "configs": (),
             }
-            answer = await self.request("CreateTopics", {"topics": (wanted,), "timeout_ms": 10_000})
-            code = answer.topics[0].error_code
+            response = await self.request("CreateTopics", {"topics": (wanted,), "timeout_ms": 10_000})
+            code = response.topics[0].error_code
             # The name is new. A broker that forwards a request to a slow controller may have sent it twice.
             if code and error_name(code) != "TOPIC_ALREADY_EXISTS":
                 raise Blocked(f"CreateTopics failed: {error_name(code)}")
         self.made_topics.append(name)
         deadline = asyncio.get_running_loop().time() + TOPIC_TIMEOUT_S
         while True:
-            answer = await self.describe_topic(name)
-            (told,) = answer.topics
-            led = [entry for entry in told.partitions if entry.error_code == 0 and entry.leader_id >= 0]
-            if told.error_code == 0 and led and len(led) >= (partitions if self.version("CreateTopics") >= 0 else 1):
-                return Topic(name, told.topic_id, len(led))
+            response = await self.describe_topic(name)
+            (described,) = response.topics
+            led = [entry for entry in described.partitions if entry.error_code == 0 and entry.leader_id >= 0]
+            if (
+                described.error_code == 0
+                and led
+                and len(led) >= (partitions if self.version("CreateTopics") >= 0 else 1)
+            ):
+                return Topic(name, described.topic_id, len(led))
             if asyncio.get_running_loop().time() > deadline:
-                raise Blocked(f"the topic has no leaders: {error_name(told.error_code)}")
+                raise Blocked(f"the topic has no leaders: {error_name(described.error_code)}")
             await asyncio.sleep(0.05)
 
     async def describe_topic(self, topic: str) -> Any:
@@ -394,10 +398,10 @@ class BrokerUnderTest:
             values = {"topic_names": tuple(self.made_topics), "timeout_ms": 10_000}
             if self.version("DeleteTopics", at_most=5) >= 0:
                 try:
-                    answer = await self.request("DeleteTopics", values, at_most=5)
+                    response = await self.request("DeleteTopics", values, at_most=5)
                     left += [
                         f"topic {entry.name}: {error_name(entry.error_code)}"
-                        for entry in answer.responses
+                        for entry in response.responses
                         if entry.error_code
                     ]
                 except (CheckEnd, WireError) as error:
@@ -414,13 +418,13 @@ class BrokerUnderTest:
             for entry in described.groups:
                 for leave in self._leaves([member.member_id for member in entry.members]):
                     await self.request("LeaveGroup", {"group_id": entry.group_id, **leave}, node=node)
-            answer = await self.request("DeleteGroups", {"groups_names": tuple(groups)}, node=node)
+            response = await self.request("DeleteGroups", {"groups_names": tuple(groups)}, node=node)
         except (CheckEnd, WireError) as error:
             return [f"{len(groups)} groups {self.prefix}-*: {error}"]
         gone = (0, ErrorCode.GROUP_ID_NOT_FOUND)
         return [
             f"group {entry.group_id}: {error_name(entry.error_code)}"
-            for entry in answer.results
+            for entry in response.results
             if entry.error_code not in gone
         ]
 

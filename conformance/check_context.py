@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from kohort.conformance.broker_client import Access, BrokerClient
-from kohort.conformance.broker_under_test import ANSWER_TIMEOUT_S, BrokerUnderTest, Topic
+from kohort.conformance.broker_under_test import RESPONSE_TIMEOUT_S, BrokerUnderTest, Topic
 from kohort.conformance.errors import Blocked, Failed, NotApplicable
 from kohort.conformance.frame_log import Frame
 from kohort.conformance.member import CheckMember
@@ -90,7 +90,7 @@ class CheckContext:
             raise NotApplicable(f"the broker does not support {api}")
         return version
 
-    async def ask(
+    async def send(
         self,
         api: str,
         values: Mapping[str, object] | None = None,
@@ -98,7 +98,7 @@ class CheckContext:
         version: int | None = None,
         node: int | None = None,
         access: Access | None = None,
-        timeout_s: float = ANSWER_TIMEOUT_S,
+        timeout_s: float = RESPONSE_TIMEOUT_S,
         **fields: object,
     ) -> Any:
         """Send one request to the coordinator of the group that it names, and return the decoded response.
@@ -108,7 +108,7 @@ class CheckContext:
         body = {**(values or {}), **fields}
         peer = await self.connection(node if node is not None else await self._home(api, body), access)
         try:
-            return await peer.ask(api, self.version_of(api) if version is None else version, body, timeout_s)
+            return await peer.send(api, self.version_of(api) if version is None else version, body, timeout_s)
         finally:
             if peer.usable:
                 self._idle.setdefault(self._place(peer), []).append(peer)
@@ -184,7 +184,7 @@ class CheckContext:
         newcomer = self.member(**({"group": members[0].group} | how))
         entering = self.start(newcomer.enter())
         # The rebalance is under way in any case. Check D2a judges whether Heartbeat reports it.
-        await self._hears(members[0], SET_UP_SIGNAL_S)
+        await self._sees(members[0], SET_UP_SIGNAL_S)
         await asyncio.gather(entering, *(member.enter() for member in members))
         return newcomer
 
@@ -196,20 +196,20 @@ class CheckContext:
 
     async def rebalancing(self, member: CheckMember) -> None:
         """Wait until a member gets REBALANCE_IN_PROGRESS. Raises Blocked."""
-        if not await self._hears(member):
+        if not await self._sees(member):
             raise Blocked(f"no Heartbeat response to {member.id} has REBALANCE_IN_PROGRESS, which this check waits for")
 
-    async def hears_of_rebalance(self, member: CheckMember, who: str) -> None:
+    async def sees_rebalance(self, member: CheckMember, name: str) -> None:
         """Check that a member gets REBALANCE_IN_PROGRESS, possibly after a delay. Raises Failed."""
         expected = f"REBALANCE_IN_PROGRESS within {STATE_TIMEOUT_S:g} s"
-        if not await self._hears(member):
-            raise Failed(f"Heartbeat of {who}", expected, error_name((await member.heartbeat()).error_code))
+        if not await self._sees(member):
+            raise Failed(f"Heartbeat of {name}", expected, error_name((await member.heartbeat()).error_code))
 
-    async def _hears(self, member: CheckMember, timeout_s: float = STATE_TIMEOUT_S) -> bool:
-        async def told() -> bool:
+    async def _sees(self, member: CheckMember, timeout_s: float = STATE_TIMEOUT_S) -> bool:
+        async def reported() -> bool:
             return bool((await member.heartbeat()).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
 
-        return await self.until(told, timeout_s, signal="Heartbeat")
+        return await self.until(reported, timeout_s, signal="Heartbeat")
 
     async def until(
         self, holds: Callable[[], Awaitable[bool]], timeout_s: float = STATE_TIMEOUT_S, *, signal: str = ""
@@ -248,8 +248,8 @@ class CheckContext:
         """Check that the response has not arrived yet."""
         done, _ = await asyncio.wait({task}, timeout=PARKED_FOR_S)
         if done:
-            answer = task.exception() or task.result()
-            raise Failed(what, f"no response within {PARKED_FOR_S:g} s", answer)
+            response = task.exception() or task.result()
+            raise Failed(what, f"no response within {PARKED_FOR_S:g} s", response)
 
     def not_applicable(self, reason: str) -> None:
         raise NotApplicable(reason)

@@ -12,7 +12,7 @@ from typing import Any
 from kohort.common.errors import WireError
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
-from kohort.conformance.errors import Blocked, NoAnswer, PeerClosed
+from kohort.conformance.errors import Blocked, MissingResponse, PeerClosed
 from kohort.conformance.frame_log import Frame
 from kohort.conformance.member import CheckMember
 from kohort.conformance.request_builders import commit, describe_one, fetch
@@ -52,8 +52,8 @@ async def _leave(scene: CheckContext, member: CheckMember) -> int:
     values: dict[str, object] = {"group_id": member.group}
     batch = scene.version_of("LeaveGroup") >= 3
     values |= {"members": ({"member_id": "nobody"},)} if batch else {"member_id": "nobody"}
-    answer = await scene.ask("LeaveGroup", values)
-    return int(answer.error_code or (answer.members[0].error_code if batch else 0))
+    response = await scene.send("LeaveGroup", values)
+    return int(response.error_code or (response.members[0].error_code if batch else 0))
 
 
 async def _commit(scene: CheckContext, member: CheckMember) -> int:
@@ -63,8 +63,8 @@ async def _commit(scene: CheckContext, member: CheckMember) -> int:
 
 
 async def _fetch(scene: CheckContext, member: CheckMember) -> int:
-    told = await fetch(scene, [(scene.topic, 0)], group=member.group)
-    return told.error_code or told.partitions[scene.topic.name, 0].error_code
+    response = await fetch(scene, [(scene.topic, 0)], group=member.group)
+    return response.error_code or response.partitions[scene.topic.name, 0].error_code
 
 
 async def _describe(scene: CheckContext, member: CheckMember) -> int:
@@ -72,13 +72,13 @@ async def _describe(scene: CheckContext, member: CheckMember) -> int:
 
 
 async def _delete(scene: CheckContext, member: CheckMember) -> int:
-    answer = await scene.ask("DeleteGroups", groups_names=(member.group,))
-    return int(answer.results[0].error_code)
+    response = await scene.send("DeleteGroups", groups_names=(member.group,))
+    return int(response.results[0].error_code)
 
 
 # The error code of each request about a Stable group after the restart. Requests that could change the group
 # come from an unknown member.
-ASKS: dict[str, tuple[RestartRequest, str]] = {
+REQUESTS: dict[str, tuple[RestartRequest, str]] = {
     "JoinGroup": (_join, "UNKNOWN_MEMBER_ID"),
     "SyncGroup": (_sync, "UNKNOWN_MEMBER_ID"),
     "LeaveGroup": (_leave, "UNKNOWN_MEMBER_ID"),
@@ -114,12 +114,12 @@ async def _settle(scene: CheckContext) -> CheckMember:
     async def has_joined() -> bool:
         """Return True once the member has joined. After another check's restart the coordinator may still load."""
         try:
-            answer = await member.join()
-            if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-                answer = await member.join(member_id=answer.member_id)
-        except (PeerClosed, NoAnswer, WireError):
+            response = await member.join()
+            if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                response = await member.join(member_id=response.member_id)
+        except (PeerClosed, MissingResponse, WireError):
             return False
-        return error_name(answer.error_code) not in (*AWAY, LOADING)
+        return error_name(response.error_code) not in (*AWAY, LOADING)
 
     await scene.until(has_joined, SETTLED_S)
     if member.generation < 0:
@@ -152,41 +152,41 @@ async def _keep(scene: CheckContext, member: CheckMember) -> None:
 
 
 async def _watch(
-    scene: CheckContext, member: CheckMember, ask: RestartRequest, final: str, over: Callable[[], bool]
+    scene: CheckContext, member: CheckMember, request: RestartRequest, final: str, over: Callable[[], bool]
 ) -> list[str]:
     """Repeat the request until it returns `final` and `over()`. Returns the codes in order, without repetitions."""
-    told: list[str] = []
+    response: list[str] = []
     end = asyncio.get_running_loop().time() + SETTLED_S
     while asyncio.get_running_loop().time() < end:
         mark: list[Frame] = list(scene.frames)
         try:
-            name = error_name(await ask(scene, member))
+            name = error_name(await request(scene, member))
             if name in AWAY:
                 await _look_again(scene, member)
-        except (PeerClosed, NoAnswer, WireError):
+        except (PeerClosed, MissingResponse, WireError):
             name = ""
             await _look_again(scene, member)
-        if not name or name in told[-1:]:
+        if not name or name in response[-1:]:
             scene.frames[:] = mark  # hundreds of equal frames are no evidence
-        if name and name not in told[-1:]:
-            told.append(name)
+        if name and name not in response[-1:]:
+            response.append(name)
         if name == final and over():
-            return told
+            return response
         await asyncio.sleep(0.004)
-    return told
+    return response
 
 
 async def _look_again(scene: CheckContext, member: CheckMember) -> None:
     """Look up the coordinator again, since another broker of a cluster may have taken over."""
     try:
         scene.moved(member.group, await scene.target.coordinator(member.group))
-    except (Blocked, PeerClosed, NoAnswer, WireError):
+    except (Blocked, PeerClosed, MissingResponse, WireError):
         return  # no coordinator yet
 
 
 async def _through_restart(
     scene: CheckContext,
-    asks: dict[str, tuple[RestartRequest, str]],
+    requests: dict[str, tuple[RestartRequest, str]],
     prepare: Callable[[CheckContext, CheckMember], Awaitable[None]],
 ) -> tuple[CheckMember, dict[str, list[str]]]:
     """Restart the coordinator of a group while sending requests. Returns the codes of each request."""
@@ -199,14 +199,14 @@ async def _through_restart(
     try:
         await operator.stop(node)
         starting = scene.start(operator.start(node))
-        told = await asyncio.gather(
-            *(_watch(scene, member, ask, final, starting.done) for ask, final in asks.values()),
+        response = await asyncio.gather(
+            *(_watch(scene, member, request, final, starting.done) for request, final in requests.values()),
             asyncio.shield(starting),
         )
     except asyncio.CancelledError:  # a run that is interrupted leaves no broker down
         await (starting or operator.start(node))
         raise
-    return member, dict(zip(asks, told, strict=False))  # type: ignore[arg-type]
+    return member, dict(zip(requests, response, strict=False))  # type: ignore[arg-type]
 
 
 @SECTION.check(
@@ -225,11 +225,11 @@ async def _through_restart(
     "again. The check accepts it.",
 )
 async def loading(scene: CheckContext) -> None:
-    _, told = await _through_restart(scene, ASKS, _fill)
-    seen = {name for codes in told.values() for name in codes}
-    for api, codes in told.items():
+    _, response = await _through_restart(scene, REQUESTS, _fill)
+    seen = {name for codes in response.values() for name in codes}
+    for api, codes in response.items():
         *before, last = codes or [""]
-        scene.equal(f"the last response to {api}", last, ASKS[api][1])
+        scene.equal(f"the last response to {api}", last, REQUESTS[api][1])
         odd = sorted(set(before) - AWAY - {LOADING, MEANWHILE.get(api, LOADING)})
         scene.equal(f"other codes of {api} before that, beside loading", odd, [])
     if LOADING not in seen:
@@ -248,12 +248,15 @@ async def loading(scene: CheckContext) -> None:
     expected="NONE, at most COORDINATOR_LOAD_IN_PROGRESS: never a code that costs the member its place",
 )
 async def beating(scene: CheckContext) -> None:
-    asks: dict[str, tuple[RestartRequest, str]] = {"Heartbeat": (_heartbeat, "NONE"), "OffsetFetch": (_fetch, "NONE")}
-    _, told = await _through_restart(scene, asks, _fill)
-    odd = sorted(set(told["Heartbeat"]) - AWAY - {LOADING, "NONE"})
+    requests: dict[str, tuple[RestartRequest, str]] = {
+        "Heartbeat": (_heartbeat, "NONE"),
+        "OffsetFetch": (_fetch, "NONE"),
+    }
+    _, response = await _through_restart(scene, requests, _fill)
+    odd = sorted(set(response["Heartbeat"]) - AWAY - {LOADING, "NONE"})
     scene.equal("codes that cost the member its place", odd, [])
-    scene.equal("the last response", told["Heartbeat"][-1:], ["NONE"])
-    if LOADING not in told["OffsetFetch"]:
+    scene.equal("the last response", response["Heartbeat"][-1:], ["NONE"])
+    if LOADING not in response["OffsetFetch"]:
         scene.not_applicable("the group was loaded before the first request; all codes until then were correct")
 
 
@@ -263,9 +266,9 @@ async def _same_as_before(scene: CheckContext, member: CheckMember) -> None:
 
     async def has_offset() -> bool:
         nonlocal offset
-        told = await fetch(scene, [(scene.topic, 0)], group=member.group)
-        scene.error(told.error_code, "NONE", "OffsetFetch once the group is served again")
-        offset = told.partitions[scene.topic.name, 0].offset
+        response = await fetch(scene, [(scene.topic, 0)], group=member.group)
+        scene.error(response.error_code, "NONE", "OffsetFetch once the group is served again")
+        offset = response.partitions[scene.topic.name, 0].offset
         return offset == 7
 
     scene.true("the offset", await scene.until(has_offset), 7, offset)
@@ -293,8 +296,8 @@ async def _same_as_before(scene: CheckContext, member: CheckMember) -> None:
 async def comes_back(scene: CheckContext) -> None:
     if len(scene.target.nodes) > 1:
         scene.not_applicable("in a cluster another broker takes over: N3b")
-    asks: dict[str, tuple[RestartRequest, str]] = {"OffsetFetch": (_fetch, "NONE")}
-    member, _ = await _through_restart(scene, asks, _keep)
+    requests: dict[str, tuple[RestartRequest, str]] = {"OffsetFetch": (_fetch, "NONE")}
+    member, _ = await _through_restart(scene, requests, _keep)
     await _same_as_before(scene, member)
 
 
@@ -328,18 +331,18 @@ async def fails_over(scene: CheckContext) -> None:
     if new == old:
         scene.not_applicable("the old coordinator took the group back as soon as it was there")
 
-    answer: Any = None
+    response: Any = None
 
-    async def answers() -> bool:
-        nonlocal answer
+    async def responses() -> bool:
+        nonlocal response
         try:
-            answer = await scene.ask("Heartbeat", _beat(member), node=old)
-        except (PeerClosed, NoAnswer, WireError):
+            response = await scene.send("Heartbeat", _beat(member), node=old)
+        except (PeerClosed, MissingResponse, WireError):
             return False
-        return error_name(answer.error_code) != "COORDINATOR_NOT_AVAILABLE"
+        return error_name(response.error_code) != "COORDINATOR_NOT_AVAILABLE"
 
-    scene.true("the old coordinator", await scene.until(answers, SETTLED_S), "a response", "none")
-    scene.error(answer.error_code, "NOT_COORDINATOR", "Heartbeat at the old coordinator")
+    scene.true("the old coordinator", await scene.until(responses, SETTLED_S), "a response", "none")
+    scene.error(response.error_code, "NOT_COORDINATOR", "Heartbeat at the old coordinator")
     scene.error((await member.heartbeat()).error_code, "NONE", "Heartbeat at the new one")
 
 
@@ -354,7 +357,7 @@ async def _moved(scene: CheckContext, member: CheckMember, old: int) -> None:
                 return False
             scene.moved(member.group, found)
             return await _fetch(scene, member) == 0
-        except (Blocked, PeerClosed, NoAnswer, WireError):
+        except (Blocked, PeerClosed, MissingResponse, WireError):
             return False
 
     mark = len(scene.frames)

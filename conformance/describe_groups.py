@@ -7,7 +7,7 @@ from kohort.conformance.member import subscribe
 from kohort.conformance.request_builders import commit, describe, describe_one, fetch
 
 SECTION = Section("H", "DescribeGroups, ListGroups and DeleteGroups", "DescribeGroups")
-NOT_ASKED = -(2**31)
+NOT_REQUESTED = -(2**31)
 
 
 @SECTION.check(
@@ -18,11 +18,11 @@ NOT_ASKED = -(2**31)
     expected="state Dead without members; NONE up to version 5, GROUP_ID_NOT_FOUND from version 6 on",
 )
 async def unknown(scene: CheckContext) -> None:
-    told = await describe_one(scene)
+    response = await describe_one(scene)
     scene.error(
-        told.error_code, "GROUP_ID_NOT_FOUND" if scene.version >= 6 else "NONE", "DescribeGroups of a new group"
+        response.error_code, "GROUP_ID_NOT_FOUND" if scene.version >= 6 else "NONE", "DescribeGroups of a new group"
     )
-    scene.equal("state and members", (told.group_state, told.members), ("Dead", ()))
+    scene.equal("state and members", (response.group_state, response.members), ("Dead", ()))
 
 
 @SECTION.check(
@@ -34,17 +34,19 @@ async def unknown(scene: CheckContext) -> None:
 async def stable(scene: CheckContext) -> None:
     metadata = subscribe("a-topic")
     members = await scene.stable(2, protocols=(("range", metadata),))
-    told = await describe_one(scene)
-    scene.error(told.error_code, "NONE", "DescribeGroups")
+    response = await describe_one(scene)
+    scene.error(response.error_code, "NONE", "DescribeGroups")
     scene.equal(
         "state, type and protocol",
-        (told.group_state, told.protocol_type, told.protocol_data),
+        (response.group_state, response.protocol_type, response.protocol_data),
         ("Stable", "consumer", "range"),
     )
-    found = {entry.member_id: (bytes(entry.member_metadata), bytes(entry.member_assignment)) for entry in told.members}
+    found = {
+        entry.member_id: (bytes(entry.member_metadata), bytes(entry.member_assignment)) for entry in response.members
+    }
     scene.equal("metadata and assignment", found, {member.id: (metadata, member.assignment) for member in members})
-    scene.equal("the client ids", {entry.client_id for entry in told.members}, {CLIENT_ID})
-    scene.true("the hosts", all(entry.client_host for entry in told.members), "a host each", "an empty one")
+    scene.equal("the client ids", {entry.client_id for entry in response.members}, {CLIENT_ID})
+    scene.true("the hosts", all(entry.client_host for entry in response.members), "a host each", "an empty one")
 
 
 @SECTION.check(
@@ -55,14 +57,14 @@ async def stable(scene: CheckContext) -> None:
 )
 async def completing(scene: CheckContext) -> None:
     members = await scene.stable(2, sync=False)
-    told = await describe_one(scene)
-    scene.equal("the state", told.group_state, "CompletingRebalance")
+    response = await describe_one(scene)
+    scene.equal("the state", response.group_state, "CompletingRebalance")
     scene.equal(
-        "the members", sorted(entry.member_id for entry in told.members), sorted(member.id for member in members)
+        "the members", sorted(entry.member_id for entry in response.members), sorted(member.id for member in members)
     )
-    contents = {(bytes(entry.member_metadata), bytes(entry.member_assignment)) for entry in told.members}
+    contents = {(bytes(entry.member_metadata), bytes(entry.member_assignment)) for entry in response.members}
     scene.equal("metadata and assignments", contents, {(b"", b"")})
-    scene.equal("the protocol", told.protocol_data, "")
+    scene.equal("the protocol", response.protocol_data, "")
 
 
 @SECTION.check(
@@ -77,9 +79,9 @@ async def preparing(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     scene.start(leader.join())
     await scene.rebalancing(follower)
-    told = await describe_one(scene)
-    scene.equal("the state", told.group_state, "PreparingRebalance")
-    scene.equal("the members' metadata", {bytes(entry.member_metadata) for entry in told.members}, {b""})
+    response = await describe_one(scene)
+    scene.equal("the state", response.group_state, "PreparingRebalance")
+    scene.equal("the members' metadata", {bytes(entry.member_metadata) for entry in response.members}, {b""})
 
 
 @SECTION.check(
@@ -91,9 +93,11 @@ async def preparing(scene: CheckContext) -> None:
 )
 async def simple(scene: CheckContext) -> None:
     await commit(scene, {(scene.topic, 0): 1})
-    told = await describe_one(scene)
-    scene.error(told.error_code, "NONE", "DescribeGroups")
-    scene.equal("state, type, members", (told.group_state, told.protocol_type, told.members), ("Empty", "", ()))
+    response = await describe_one(scene)
+    scene.error(response.error_code, "NONE", "DescribeGroups")
+    scene.equal(
+        "state, type, members", (response.group_state, response.protocol_type, response.members), ("Empty", "", ())
+    )
 
 
 @SECTION.check("H2e", "Several groups in one request", source="protocol guide", expected="an entry each, known or not")
@@ -102,8 +106,8 @@ async def several(scene: CheckContext) -> None:
         scene.not_applicable("in a cluster two groups may have two coordinators")
     await scene.stable(1)
     other = scene.new_group()
-    told = {entry.group_id: entry.group_state for entry in await describe(scene, scene.group, other)}
-    scene.equal("the states", told, {scene.group: "Stable", other: "Dead"})
+    response = {entry.group_id: entry.group_state for entry in await describe(scene, scene.group, other)}
+    scene.equal("the states", response, {scene.group: "Stable", other: "Dead"})
 
 
 @SECTION.check(
@@ -116,14 +120,14 @@ async def several(scene: CheckContext) -> None:
 async def operations(scene: CheckContext) -> None:
     await scene.stable(1)
     (without,) = await describe(scene, scene.group)
-    (told,) = await describe(scene, scene.group, authorized=True)
-    scene.equal("not requested", without.authorized_operations, NOT_ASKED)
+    (response,) = await describe(scene, scene.group, authorized=True)
+    scene.equal("not requested", without.authorized_operations, NOT_REQUESTED)
     read = 1 << 3  # AclOperation.READ
     scene.true(
         "asked for",
-        told.authorized_operations > 0 and bool(told.authorized_operations & read),
+        response.authorized_operations > 0 and bool(response.authorized_operations & read),
         "READ",
-        told.authorized_operations,
+        response.authorized_operations,
     )
 
 
@@ -140,9 +144,9 @@ async def _list(scene: CheckContext, **filters: tuple[str, ...]) -> dict[str, ob
         values["types_filter"] = filters.get("types", ())
     found: dict[str, object] = {}
     for node in scene.target.nodes if len(scene.target.nodes) > 1 else (None,):
-        answer = await scene.ask("ListGroups", values, node=node)
-        scene.error(answer.error_code, "NONE", "ListGroups")
-        found |= {entry.group_id: entry for entry in answer.groups}
+        response = await scene.send("ListGroups", values, node=node)
+        scene.error(response.error_code, "NONE", "ListGroups")
+        found |= {entry.group_id: entry for entry in response.groups}
     return found
 
 
@@ -220,8 +224,8 @@ async def unknown_state(scene: CheckContext) -> None:
 
 
 async def _remove(scene: CheckContext, *groups: str) -> dict[str, int]:
-    answer = await scene.ask("DeleteGroups", groups_names=groups)
-    return {entry.group_id: entry.error_code for entry in answer.results}
+    response = await scene.send("DeleteGroups", groups_names=groups)
+    return {entry.group_id: entry.error_code for entry in response.results}
 
 
 @SECTION.check(
@@ -255,8 +259,8 @@ async def emptied(scene: CheckContext) -> None:
     await leader.leave()
     codes = await _remove(scene, scene.group)
     scene.error(codes[scene.group], "NONE", "DeleteGroups of an emptied group")
-    told = await fetch(scene, [(scene.topic, 0)])
-    scene.equal("the offset", told.partitions[scene.topic.name, 0].offset, -1)
+    response = await fetch(scene, [(scene.topic, 0)])
+    scene.equal("the offset", response.partitions[scene.topic.name, 0].offset, -1)
     scene.equal("the state", (await describe_one(scene)).group_state, "Dead")
 
 

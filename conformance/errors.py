@@ -43,5 +43,5 @@ class PeerClosed(CheckEnd):
     """The broker closed the connection instead of sending a response."""
 
 
-class NoAnswer(CheckEnd):
+class MissingResponse(CheckEnd):
     """No response within the time-out."""

@@ -15,11 +15,11 @@ GROUP, TRANSACTION, SHARE = 0, 1, 2
 async def find(scene: CheckContext, key: str, key_type: int = GROUP) -> Any:
     """Send one look-up. The result has error_code, node_id, host and port in every version."""
     if scene.version >= 4:
-        answer = await scene.ask("FindCoordinator", key_type=key_type, coordinator_keys=(key,))
-        scene.equal("entries in the response", len(answer.coordinators), 1)
-        return answer.coordinators[0]
+        response = await scene.send("FindCoordinator", key_type=key_type, coordinator_keys=(key,))
+        scene.equal("entries in the response", len(response.coordinators), 1)
+        return response.coordinators[0]
     values: dict[str, object] = {"key": key} | ({"key_type": key_type} if scene.version >= 1 else {})
-    return await scene.ask("FindCoordinator", values)
+    return await scene.send("FindCoordinator", values)
 
 
 @SECTION.check(
@@ -45,7 +45,7 @@ async def first_lookups(scene: CheckContext) -> None:
 async def names_a_node(scene: CheckContext) -> None:
     entry = await find(scene, scene.group)
     scene.error(entry.error_code, "NONE", "FindCoordinator")
-    metadata = await scene.ask("Metadata", topics=(), version=scene.target.version("Metadata", at_most=7))
+    metadata = await scene.send("Metadata", topics=(), version=scene.target.version("Metadata", at_most=7))
     nodes = {node.node_id: (node.host, node.port) for node in metadata.brokers}
     scene.equal("the coordinator's address", (entry.host, entry.port), nodes.get(entry.node_id))
 
@@ -66,13 +66,13 @@ async def steady(scene: CheckContext) -> None:
     expected="readable to the last byte: NONE, every partition once, each with a leader among the brokers",
 )
 async def topic_metadata(scene: CheckContext) -> None:
-    answer = await scene.ask("Metadata", metadata_request(scene.version, scene.topic.name, create=False))
-    nodes = {node.node_id for node in answer.brokers}
-    (told,) = answer.topics
-    scene.error(told.error_code, "NONE", "the topic")
-    indexes = sorted(entry.partition_index for entry in told.partitions)
+    response = await scene.send("Metadata", metadata_request(scene.version, scene.topic.name, create=False))
+    nodes = {node.node_id for node in response.brokers}
+    (described,) = response.topics
+    scene.error(described.error_code, "NONE", "the topic")
+    indexes = sorted(entry.partition_index for entry in described.partitions)
     scene.equal("the partitions", indexes, list(range(scene.topic.partitions)))
-    strangers = [entry.leader_id for entry in told.partitions if entry.leader_id not in nodes]
+    strangers = [entry.leader_id for entry in described.partitions if entry.leader_id not in nodes]
     scene.equal("leaders that are no brokers", strangers, [])
 
 
@@ -85,9 +85,9 @@ async def topic_metadata(scene: CheckContext) -> None:
 )
 async def several_keys(scene: CheckContext) -> None:
     keys = tuple(scene.name() for _ in range(3))
-    answer = await scene.ask("FindCoordinator", key_type=GROUP, coordinator_keys=keys)
-    scene.equal("the keys in the response", sorted(entry.key for entry in answer.coordinators), sorted(keys))
-    for entry in answer.coordinators:
+    response = await scene.send("FindCoordinator", key_type=GROUP, coordinator_keys=keys)
+    scene.equal("the keys in the response", sorted(entry.key for entry in response.coordinators), sorted(keys))
+    for entry in response.coordinators:
         scene.error(entry.error_code, "NONE", f"the entry of {entry.key}")
         scene.true("its node", entry.node_id in scene.target.nodes, sorted(scene.target.nodes), entry.node_id)
 
@@ -119,8 +119,8 @@ def _not_coordinator(row: str, request: GroupRequest) -> None:
     async def elsewhere(scene: CheckContext) -> None:
         home = await scene.coordinator(scene.group)
         other = next(node for node in scene.target.nodes if node != home)
-        answer = await scene.ask(request.api, request.values(scene), node=other)
-        scene.error(request.code(answer), "NOT_COORDINATOR", f"{request.api} at node {other}")
+        response = await scene.send(request.api, request.values(scene), node=other)
+        scene.error(request.code(response), "NOT_COORDINATOR", f"{request.api} at node {other}")
 
 
 def _not_allowed(row: str, request: GroupRequest) -> None:
@@ -135,8 +135,8 @@ def _not_allowed(row: str, request: GroupRequest) -> None:
         expected="GROUP_AUTHORIZATION_FAILED",
     )
     async def refused(scene: CheckContext) -> None:
-        answer = await scene.ask(request.api, request.values(scene), access=scene.target.stranger)
-        scene.error(request.code(answer), "GROUP_AUTHORIZATION_FAILED", f"{request.api} by a stranger")
+        response = await scene.send(request.api, request.values(scene), access=scene.target.stranger)
+        scene.error(request.code(response), "GROUP_AUTHORIZATION_FAILED", f"{request.api} by a stranger")
 
 
 def _enter(make: Callable[[str, GroupRequest], None], row: str) -> None:
@@ -156,8 +156,8 @@ async def find_refused(scene: CheckContext) -> None:
     values: dict[str, object] = {"key": scene.group}
     if scene.version >= 4:
         values = {"key_type": GROUP, "coordinator_keys": (scene.group,)}
-    answer = await scene.ask("FindCoordinator", values, access=scene.target.stranger)
-    code = answer.coordinators[0].error_code if scene.version >= 4 else answer.error_code
+    response = await scene.send("FindCoordinator", values, access=scene.target.stranger)
+    code = response.coordinators[0].error_code if scene.version >= 4 else response.error_code
     scene.error(code, "GROUP_AUTHORIZATION_FAILED", "FindCoordinator by a stranger")
 
 

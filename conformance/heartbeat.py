@@ -29,7 +29,7 @@ async def completing(scene: CheckContext) -> None:
 async def preparing(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     scene.start(leader.join())
-    await scene.hears_of_rebalance(follower, "the follower")
+    await scene.sees_rebalance(follower, "the follower")
 
 
 @SECTION.check(
@@ -49,34 +49,34 @@ async def kept_while_preparing(scene: CheckContext) -> None:
     await scene.rebalancing(slow)
     for _ in range(8):
         await asyncio.sleep(session / 4000)
-        await scene.hears_of_rebalance(slow, "the slow member")
+        await scene.sees_rebalance(slow, "the slow member")
 
 
 @SECTION.check("D3a", "An older generation", source="protocol guide", expected="ILLEGAL_GENERATION")
 async def old_generation(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
-    answer = await leader.heartbeat(generation_id=leader.generation - 1)
-    scene.error(answer.error_code, "ILLEGAL_GENERATION", "Heartbeat of the generation before")
+    response = await leader.heartbeat(generation_id=leader.generation - 1)
+    scene.error(response.error_code, "ILLEGAL_GENERATION", "Heartbeat of the generation before")
 
 
 @SECTION.check("D3b", "A generation that is yet to come", source="protocol guide", expected="ILLEGAL_GENERATION")
 async def future_generation(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    answer = await leader.heartbeat(generation_id=leader.generation + 1)
-    scene.error(answer.error_code, "ILLEGAL_GENERATION", "Heartbeat of the generation after")
+    response = await leader.heartbeat(generation_id=leader.generation + 1)
+    scene.error(response.error_code, "ILLEGAL_GENERATION", "Heartbeat of the generation after")
 
 
 @SECTION.check("D3c", "An unknown member", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    answer = await leader.heartbeat(member_id="nobody")
-    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of a made-up member")
+    response = await leader.heartbeat(member_id="nobody")
+    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of a made-up member")
 
 
 @SECTION.check("D3d", "An unknown group", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
 async def unknown_group(scene: CheckContext) -> None:
-    answer = await scene.member(id="nobody", generation=1).heartbeat()
-    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat in a new group")
+    response = await scene.member(id="nobody", generation=1).heartbeat()
+    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat in a new group")
 
 
 @SECTION.check(
@@ -103,10 +103,10 @@ async def silence(scene: CheckContext) -> None:
     await scene.sync([leader, silent])
     scene.error((await leader.heartbeat()).error_code, "NONE", "the leader's Heartbeat before")
 
-    async def told() -> bool:
+    async def reported() -> bool:
         return bool((await leader.heartbeat()).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
 
-    found = await scene.until(told, session / 1000 + 5)
+    found = await scene.until(reported, session / 1000 + 5)
     scene.true("the leader's heartbeats", found, "REBALANCE_IN_PROGRESS after the session timeout", "NONE all the time")
     scene.error((await silent.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of the removed member")
 
@@ -157,8 +157,8 @@ async def alive(scene: CheckContext) -> None:
 )
 async def fenced(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, instance="i-1")
-    answer = await leader.heartbeat(member_id="somebody-else")
-    scene.error(answer.error_code, "FENCED_INSTANCE_ID", "Heartbeat with another member's instance id")
+    response = await leader.heartbeat(member_id="somebody-else")
+    scene.error(response.error_code, "FENCED_INSTANCE_ID", "Heartbeat with another member's instance id")
 
 
 @SECTION.check(
@@ -180,8 +180,8 @@ async def commits_count(scene: CheckContext) -> None:
 
 @SECTION.check("D8", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
 async def empty_group(scene: CheckContext) -> None:
-    answer = await scene.member(group="", id="nobody", generation=1).heartbeat()
-    scene.error(answer.error_code, "INVALID_GROUP_ID", "Heartbeat of the empty group")
+    response = await scene.member(group="", id="nobody", generation=1).heartbeat()
+    scene.error(response.error_code, "INVALID_GROUP_ID", "Heartbeat of the empty group")
 
 
 @SECTION.check(
@@ -193,7 +193,7 @@ async def empty_group(scene: CheckContext) -> None:
 )
 async def pending_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    asked = await scene.member().join()
-    scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
-    answer = await leader.heartbeat(member_id=asked.member_id)
-    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat with the unused id")
+    requested = await scene.member().join()
+    scene.error(requested.error_code, "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
+    response = await leader.heartbeat(member_id=requested.member_id)
+    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat with the unused id")

@@ -21,12 +21,12 @@ SAME_GENERATION_S = 2.0  # between the responses to two members of a generation
     expected='MEMBER_ID_REQUIRED and an id to use, without a protocol name ("" before version 7, null from then on)',
 )
 async def id_required(scene: CheckContext) -> None:
-    answer = await scene.member().join()
-    scene.error(answer.error_code, "MEMBER_ID_REQUIRED", "JoinGroup without a member id")
-    scene.true("the member id", bool(answer.member_id), "an id", repr(answer.member_id))
-    scene.equal("the protocol name", answer.protocol_name, None if scene.version >= 7 else "")
-    scene.equal("the generation", answer.generation_id, -1)
-    scene.equal("the members", answer.members, ())
+    response = await scene.member().join()
+    scene.error(response.error_code, "MEMBER_ID_REQUIRED", "JoinGroup without a member id")
+    scene.true("the member id", bool(response.member_id), "an id", repr(response.member_id))
+    scene.equal("the protocol name", response.protocol_name, None if scene.version >= 7 else "")
+    scene.equal("the generation", response.generation_id, -1)
+    scene.equal("the members", response.members, ())
 
 
 @SECTION.check(
@@ -37,11 +37,11 @@ async def id_required(scene: CheckContext) -> None:
     expected="joined at once: NONE, generation 1, an id, leader itself",
 )
 async def joined_at_once(scene: CheckContext) -> None:
-    answer = await scene.member().join()
-    scene.error(answer.error_code, "NONE", "JoinGroup without a member id")
-    scene.equal("the generation", answer.generation_id, 1)
-    scene.true("the member id", bool(answer.member_id), "an id", repr(answer.member_id))
-    scene.equal("the leader", answer.leader, answer.member_id)
+    response = await scene.member().join()
+    scene.error(response.error_code, "NONE", "JoinGroup without a member id")
+    scene.equal("the generation", response.generation_id, 1)
+    scene.true("the member id", bool(response.member_id), "an id", repr(response.member_id))
+    scene.equal("the leader", response.leader, response.member_id)
 
 
 @SECTION.check(
@@ -53,13 +53,13 @@ async def joined_at_once(scene: CheckContext) -> None:
 )
 async def second_step(scene: CheckContext) -> None:
     member = scene.member()
-    asked = await member.join()
-    answer = await member.join(member_id=asked.member_id)
-    scene.error(answer.error_code, "NONE", "JoinGroup with the id given")
-    scene.equal("the generation", answer.generation_id, 1)
-    scene.equal("the member id", answer.member_id, asked.member_id)
-    scene.equal("the leader", answer.leader, asked.member_id)
-    scene.equal("the members", [entry.member_id for entry in answer.members], [asked.member_id])
+    requested = await member.join()
+    response = await member.join(member_id=requested.member_id)
+    scene.error(response.error_code, "NONE", "JoinGroup with the id given")
+    scene.equal("the generation", response.generation_id, 1)
+    scene.equal("the member id", response.member_id, requested.member_id)
+    scene.equal("the leader", response.leader, requested.member_id)
+    scene.equal("the members", [entry.member_id for entry in response.members], [requested.member_id])
 
 
 @SECTION.check(
@@ -69,18 +69,18 @@ async def second_step(scene: CheckContext) -> None:
     kind=CheckKind.VERSIONED,
     expected='protocol_name is the only candidate; protocol_type is "consumer" from version 7 on',
 )
-async def tells_protocol(scene: CheckContext) -> None:
-    answer = await scene.member(protocols=(("mine", b""),)).enter()
-    scene.equal("the protocol name", answer.protocol_name, "mine")
+async def reports_protocol(scene: CheckContext) -> None:
+    response = await scene.member(protocols=(("mine", b""),)).enter()
+    scene.equal("the protocol name", response.protocol_name, "mine")
     if scene.version >= 7:
-        scene.equal("the protocol type", answer.protocol_type, "consumer")
+        scene.equal("the protocol type", response.protocol_type, "consumer")
 
 
 @SECTION.check("B4", "An unknown member id", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     await scene.stable(1)
-    answer = await scene.member(id="nobody-1").join()
-    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with a made-up id")
+    response = await scene.member(id="nobody-1").join()
+    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with a made-up id")
 
 
 @SECTION.check(
@@ -90,8 +90,8 @@ async def unknown_member(scene: CheckContext) -> None:
     expected="UNKNOWN_MEMBER_ID, not GROUP_ID_NOT_FOUND",
 )
 async def unknown_group(scene: CheckContext) -> None:
-    answer = await scene.member(id="nobody-1").join()
-    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with a made-up id in a new group")
+    response = await scene.member(id="nobody-1").join()
+    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with a made-up id in a new group")
 
 
 @SECTION.check(
@@ -99,10 +99,10 @@ async def unknown_group(scene: CheckContext) -> None:
 )
 async def id_of_other_group(scene: CheckContext) -> None:
     await scene.stable(1)
-    asked = await scene.member(group=scene.new_group()).join()
-    scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "JoinGroup in the other group")
-    answer = await scene.member(id=asked.member_id).join()
-    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with the other group's id")
+    requested = await scene.member(group=scene.new_group()).join()
+    scene.error(requested.error_code, "MEMBER_ID_REQUIRED", "JoinGroup in the other group")
+    response = await scene.member(id=requested.member_id).join()
+    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with the other group's id")
 
 
 @SECTION.check(
@@ -110,8 +110,8 @@ async def id_of_other_group(scene: CheckContext) -> None:
 )
 async def other_type(scene: CheckContext) -> None:
     await scene.stable(1)
-    answer = await scene.member(protocol_type="connect").join()
-    scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup of a connect worker in a consumer group")
+    response = await scene.member(protocol_type="connect").join()
+    scene.error(response.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup of a connect worker in a consumer group")
 
 
 @SECTION.check(
@@ -119,9 +119,9 @@ async def other_type(scene: CheckContext) -> None:
 )
 async def nothing_in_common(scene: CheckContext) -> None:
     await scene.stable(1, protocols=(("range", b""), ("sticky", b"")))
-    answer = await scene.member(protocols=(("mine", b""),)).join()
+    response = await scene.member(protocols=(("mine", b""),)).join()
     scene.error(
-        answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with ['mine'] where all have range, sticky"
+        response.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with ['mine'] where all have range, sticky"
     )
 
 
@@ -135,30 +135,30 @@ async def overlap_with_some(scene: CheckContext) -> None:
     first = scene.member(protocols=(("a", b""), ("b", b"")))
     await first.enter()
     await scene.add([first], protocols=(("b", b""), ("c", b"")))
-    answer = await scene.member(protocols=(("a", b""), ("c", b""))).join()
-    scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with a, c where all have b only")
+    response = await scene.member(protocols=(("a", b""), ("c", b""))).join()
+    scene.error(response.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with a, c where all have b only")
 
 
 @SECTION.check(
     "B8a", "Empty protocol type on a new group", source="protocol guide", expected="INCONSISTENT_GROUP_PROTOCOL"
 )
 async def empty_type(scene: CheckContext) -> None:
-    answer = await scene.member(protocol_type="").join()
-    scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with an empty protocol type")
+    response = await scene.member(protocol_type="").join()
+    scene.error(response.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with an empty protocol type")
 
 
 @SECTION.check(
     "B8b", "Empty protocol list on a new group", source="protocol guide", expected="INCONSISTENT_GROUP_PROTOCOL"
 )
 async def empty_list(scene: CheckContext) -> None:
-    answer = await scene.member(protocols=()).join()
-    scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup without any protocol")
+    response = await scene.member(protocols=()).join()
+    scene.error(response.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup without any protocol")
 
 
 @SECTION.check("B9", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
 async def empty_group(scene: CheckContext) -> None:
-    answer = await scene.member(group="").join()
-    scene.error(answer.error_code, "INVALID_GROUP_ID", "JoinGroup of the empty group")
+    response = await scene.member(group="").join()
+    scene.error(response.error_code, "INVALID_GROUP_ID", "JoinGroup of the empty group")
 
 
 @SECTION.check(
@@ -173,8 +173,8 @@ async def session_too_short(scene: CheckContext) -> None:
     least = scene.target.setting("group.min.session.timeout.ms")
     if not least:
         scene.not_applicable("group.min.session.timeout.ms is unknown, or is 0")
-    answer = await scene.member(session_ms=(least or 0) - 1).join()
-    scene.error(answer.error_code, "INVALID_SESSION_TIMEOUT", f"JoinGroup with session_timeout_ms={(least or 0) - 1}")
+    response = await scene.member(session_ms=(least or 0) - 1).join()
+    scene.error(response.error_code, "INVALID_SESSION_TIMEOUT", f"JoinGroup with session_timeout_ms={(least or 0) - 1}")
 
 
 @SECTION.check(
@@ -190,8 +190,8 @@ async def session_too_long(scene: CheckContext) -> None:
     if most is None or most >= 2**31 - 1:
         scene.not_applicable("group.max.session.timeout.ms is unknown, or is no limit")
         return
-    answer = await scene.member(session_ms=most + 1).join()
-    scene.error(answer.error_code, "INVALID_SESSION_TIMEOUT", f"JoinGroup with session_timeout_ms={most + 1}")
+    response = await scene.member(session_ms=most + 1).join()
+    scene.error(response.error_code, "INVALID_SESSION_TIMEOUT", f"JoinGroup with session_timeout_ms={most + 1}")
 
 
 @SECTION.check(
@@ -209,10 +209,10 @@ async def full(scene: CheckContext) -> None:
         return
     members = await scene.stable(size)
     newcomer = scene.member()
-    answer = await newcomer.join()
-    if scene.version >= 4 and answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-        answer = await newcomer.join(member_id=answer.member_id)
-    scene.error(answer.error_code, "GROUP_MAX_SIZE_REACHED", f"JoinGroup of member {size + 1}")
+    response = await newcomer.join()
+    if scene.version >= 4 and response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        response = await newcomer.join(member_id=response.member_id)
+    scene.error(response.error_code, "GROUP_MAX_SIZE_REACHED", f"JoinGroup of member {size + 1}")
     scene.error((await members[0].heartbeat()).error_code, "NONE", "Heartbeat of a member inside")
 
 
@@ -273,8 +273,8 @@ async def metadata_unchanged(scene: CheckContext) -> None:
     await first.enter()
     second = await scene.add([first], protocols=(("mine", b""),))
     leader = first if first.leader == first.id else second
-    told = {entry.member_id: bytes(entry.metadata) for entry in leader.members}
-    scene.equal("the metadata", told, {first.id: metadata, second.id: b""})
+    response = {entry.member_id: bytes(entry.metadata) for entry in leader.members}
+    scene.equal("the metadata", response, {first.id: metadata, second.id: b""})
 
 
 @SECTION.check(
@@ -284,13 +284,13 @@ async def metadata_unchanged(scene: CheckContext) -> None:
     source="KIP-345",
     expected="the list has each member's own instance id, null for a dynamic one",
 )
-async def instances_told(scene: CheckContext) -> None:
+async def instances_reported(scene: CheckContext) -> None:
     first = scene.member(instance="i-1")
     await first.enter()
     second = await scene.add([first])
     leader = first if first.leader == first.id else second
-    told = {entry.member_id: entry.group_instance_id for entry in leader.members}
-    scene.equal("the instance ids", told, {first.id: "i-1", second.id: None})
+    response = {entry.member_id: entry.group_instance_id for entry in leader.members}
+    scene.equal("the instance ids", response, {first.id: "i-1", second.id: None})
 
 
 @SECTION.check(
@@ -318,9 +318,9 @@ async def leader_replaced(scene: CheckContext) -> None:
     await leader.leave()
     await scene.rebalancing(others[0])
     await asyncio.gather(*(member.enter() for member in others))
-    told = {member.leader for member in others}
-    scene.equal("the number of leaders in the responses", len(told), 1)
-    scene.true("the leader", told <= {member.id for member in others}, "one of those that rejoined", told)
+    response = {member.leader for member in others}
+    scene.equal("the number of leaders in the responses", len(response), 1)
+    scene.true("the leader", response <= {member.id for member in others}, "one of those that rejoined", response)
 
 
 @SECTION.check(
@@ -332,10 +332,10 @@ async def leader_replaced(scene: CheckContext) -> None:
 async def follower_again(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     generation = follower.generation
-    answer = await follower.join()
-    scene.error(answer.error_code, "NONE", "JoinGroup of the follower")
-    scene.equal("the generation", answer.generation_id, generation)
-    scene.equal("the leader", answer.leader, leader.id)
+    response = await follower.join()
+    scene.error(response.error_code, "NONE", "JoinGroup of the follower")
+    scene.equal("the generation", response.generation_id, generation)
+    scene.equal("the leader", response.leader, leader.id)
     scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat of the leader")
 
 
@@ -350,11 +350,11 @@ async def leader_again(scene: CheckContext) -> None:
     generation = leader.generation
     parked = scene.start(leader.join())
     await scene.parked(parked, "the leader's JoinGroup, before the follower's")
-    await scene.hears_of_rebalance(follower, "the follower")
+    await scene.sees_rebalance(follower, "the follower")
     await follower.join()
-    answer = await parked
-    scene.error(answer.error_code, "NONE", "JoinGroup of the leader")
-    scene.equal("the generation", answer.generation_id, generation + 1)
+    response = await parked
+    scene.error(response.error_code, "NONE", "JoinGroup of the leader")
+    scene.equal("the generation", response.generation_id, generation + 1)
 
 
 @SECTION.check(
@@ -369,12 +369,12 @@ async def changed(scene: CheckContext) -> None:
     follower.protocols = (("range", subscribe("something-else")),)
     parked = scene.start(follower.join())
     await scene.parked(parked, "the follower's JoinGroup, before the leader's")
-    await scene.hears_of_rebalance(leader, "the leader")
-    answer = await leader.join()
+    await scene.sees_rebalance(leader, "the leader")
+    response = await leader.join()
     await parked
-    scene.equal("the generation", answer.generation_id, generation + 1)
-    told = {entry.member_id: bytes(entry.metadata) for entry in answer.members}
-    scene.equal("the follower's metadata", told.get(follower.id), subscribe("something-else"))
+    scene.equal("the generation", response.generation_id, generation + 1)
+    metadata = {entry.member_id: bytes(entry.metadata) for entry in response.members}
+    scene.equal("the follower's metadata", metadata.get(follower.id), subscribe("something-else"))
 
 
 @SECTION.check(
@@ -397,9 +397,11 @@ async def counts_up(scene: CheckContext) -> None:
     "B18b", "An error has no generation", source="protocol guide", expected="generation -1, no leader, no members"
 )
 async def error_body(scene: CheckContext) -> None:
-    answer = await scene.member(protocol_type="").join()
-    scene.true("the error", answer.error_code != 0, "an error", answer.error_code)
-    scene.equal("generation, leader, members", (answer.generation_id, answer.leader, answer.members), (-1, "", ()))
+    response = await scene.member(protocol_type="").join()
+    scene.true("the error", response.error_code != 0, "an error", response.error_code)
+    scene.equal(
+        "generation, leader, members", (response.generation_id, response.leader, response.members), (-1, "", ())
+    )
 
 
 @SECTION.check(
@@ -459,11 +461,11 @@ async def dropped(scene: CheckContext) -> None:
     await scene.parked(again, "JoinGroup while one member has not rejoined")
     await asyncio.wait({again}, timeout=LATE_S)
     scene.true("JoinGroup with a rebalance timeout of 1.5 s", again.done(), f"a response within {LATE_S:g} s", "none")
-    answer = await again
+    response = await again
     await joining
-    scene.error(answer.error_code, "NONE", "JoinGroup of the member that rejoined")
-    told = sorted(entry.member_id for entry in (*answer.members, *newcomer.members))
-    scene.equal("the members of the new generation", told, sorted((members[0].id, newcomer.id)))
+    scene.error(response.error_code, "NONE", "JoinGroup of the member that rejoined")
+    ids = sorted(entry.member_id for entry in (*response.members, *newcomer.members))
+    scene.equal("the members of the new generation", ids, sorted((members[0].id, newcomer.id)))
     scene.error((await absent.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of the one that stayed away")
 
 
@@ -478,11 +480,11 @@ async def dropped(scene: CheckContext) -> None:
 async def pending_expires(scene: CheckContext) -> None:
     session = scene.target.session_within(1000)
     member = scene.member(session_ms=session)
-    asked = await member.join()
-    scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "the first JoinGroup")
+    requested = await member.join()
+    scene.error(requested.error_code, "MEMBER_ID_REQUIRED", "the first JoinGroup")
     await asyncio.sleep(session / 1000 + 1.5)
-    answer = await member.join(member_id=asked.member_id)
-    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup after the id's session timeout")
+    response = await member.join(member_id=requested.member_id)
+    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup after the id's session timeout")
 
 
 @SECTION.check(
@@ -497,13 +499,13 @@ async def waits_for_pending(scene: CheckContext) -> None:
     session = scene.target.session_within(2000)
     (leader,) = await scene.stable(1)
     pending = scene.member(session_ms=session)
-    asked = await pending.join()
-    scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "the newcomer's first JoinGroup")
+    requested = await pending.join()
+    scene.error(requested.error_code, "MEMBER_ID_REQUIRED", "the newcomer's first JoinGroup")
     again = scene.start(leader.join())
     await scene.parked(again, "the leader's JoinGroup while an id is unused")
-    answer = await again
-    scene.error(answer.error_code, "NONE", "the leader's JoinGroup after the id's session timeout")
-    scene.equal("the members", [entry.member_id for entry in answer.members], [leader.id])
+    response = await again
+    scene.error(response.error_code, "NONE", "the leader's JoinGroup after the id's session timeout")
+    scene.equal("the members", [entry.member_id for entry in response.members], [leader.id])
 
 
 @SECTION.check(
@@ -523,14 +525,14 @@ async def no_empty_generation(scene: CheckContext) -> None:
     await scene.sync([first, second])
     generation = first.generation
     newcomer = scene.member(**how)
-    asked = scene.start(newcomer.enter())
+    requested = scene.start(newcomer.enter())
     await scene.rebalancing(first)
-    asked.cancel()
+    requested.cancel()
     await newcomer.leave()
     await asyncio.sleep(4.5)
-    answer = await first.join()
-    scene.error(answer.error_code, "NONE", "JoinGroup of the static member that comes late")
-    scene.equal("the generation", answer.generation_id, generation + 1)
+    response = await first.join()
+    scene.error(response.error_code, "NONE", "JoinGroup of the static member that comes late")
+    scene.equal("the generation", response.generation_id, generation + 1)
 
 
 @SECTION.check(
@@ -541,10 +543,10 @@ async def no_empty_generation(scene: CheckContext) -> None:
     expected="NONE with an id and generation 1 at its first JoinGroup",
 )
 async def static_at_once(scene: CheckContext) -> None:
-    answer = await scene.member(instance="i-1").join()
-    scene.error(answer.error_code, "NONE", "JoinGroup of a static member without an id")
-    scene.true("the member id", bool(answer.member_id), "an id", repr(answer.member_id))
-    scene.equal("the generation", answer.generation_id, 1)
+    response = await scene.member(instance="i-1").join()
+    scene.error(response.error_code, "NONE", "JoinGroup of a static member without an id")
+    scene.true("the member id", bool(response.member_id), "an id", repr(response.member_id))
+    scene.equal("the generation", response.generation_id, 1)
 
 
 @SECTION.check(
@@ -573,8 +575,8 @@ async def connect_group(scene: CheckContext) -> None:
 )
 async def reasons(scene: CheckContext) -> None:
     for reason in ("because", "long " * 100, None):
-        answer = await scene.member(group=scene.new_group(), instance="i").join(reason=reason)
-        scene.error(answer.error_code, "NONE", f"JoinGroup with a reason of {len(reason or '')} letters")
+        response = await scene.member(group=scene.new_group(), instance="i").join(reason=reason)
+        scene.error(response.error_code, "NONE", f"JoinGroup with a reason of {len(reason or '')} letters")
 
 
 @SECTION.check(
@@ -592,8 +594,8 @@ async def newcomer(scene: CheckContext) -> None:
     await scene.parked(entering, "the newcomer's JoinGroup, with one of two rejoined")
     last = await follower.join()
     await asyncio.gather(entering, rejoined)
-    told = {leader.generation, last.generation_id, third.generation}
-    scene.equal("the generations", told, {3})
+    response = {leader.generation, last.generation_id, third.generation}
+    scene.equal("the generations", response, {3})
 
 
 @SECTION.check(

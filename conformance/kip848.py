@@ -20,8 +20,8 @@ LEAVE, LEAVE_FOR_A_WHILE = -1, -2
 def _invalid(row: str, title: str, versions: str = "0+", **changes: object) -> None:
     @SECTION.check(row, title, versions=versions, needs=NEEDS, source="KIP-848", expected="INVALID_REQUEST")
     async def invalid(scene: CheckContext) -> None:
-        answer = await Kip848Consumer(scene, (scene.topic,)).join(**changes)
-        scene.error(answer.error_code, "INVALID_REQUEST", f"the first heartbeat with {changes}")
+        response = await Kip848Consumer(scene, (scene.topic,)).join(**changes)
+        scene.error(response.error_code, "INVALID_REQUEST", f"the first heartbeat with {changes}")
 
 
 _invalid("M1a", "A first heartbeat without a rebalance timeout", rebalance_timeout_ms=-1)
@@ -47,10 +47,10 @@ _invalid("M1g", "An empty instance id", instance_id="")
 )
 async def id_given(scene: CheckContext) -> None:
     member = Kip848Consumer(scene, (scene.topic,))
-    answer = await member.join(member_id="")
-    scene.error(answer.error_code, "NONE", "the first heartbeat")
-    scene.true("the member id", bool(answer.member_id), "an id", repr(answer.member_id))
-    scene.true("the epoch", answer.member_epoch > 0, "above 0", answer.member_epoch)
+    response = await member.join(member_id="")
+    scene.error(response.error_code, "NONE", "the first heartbeat")
+    scene.true("the member id", bool(response.member_id), "an id", repr(response.member_id))
+    scene.true("the epoch", response.member_epoch > 0, "above 0", response.member_epoch)
 
 
 @SECTION.check(
@@ -59,23 +59,23 @@ async def id_given(scene: CheckContext) -> None:
 async def own_id(scene: CheckContext) -> None:
     member = Kip848Consumer(scene, (scene.topic,), id=str(uuid4()))
     given = member.id
-    answer = await member.join()
-    scene.error(answer.error_code, "NONE", "the first heartbeat")
-    scene.equal("the member id", answer.member_id, given)
+    response = await member.join()
+    scene.error(response.error_code, "NONE", "the first heartbeat")
+    scene.equal("the member id", response.member_id, given)
 
 
 @SECTION.check("M1k", "How often to beat", needs=NEEDS, source="KIP-848", expected="heartbeat_interval_ms is above 0")
 async def interval(scene: CheckContext) -> None:
-    answer = await Kip848Consumer(scene, (scene.topic,)).join()
-    scene.true("the interval", answer.heartbeat_interval_ms > 0, "above 0", answer.heartbeat_interval_ms)
+    response = await Kip848Consumer(scene, (scene.topic,)).join()
+    scene.true("the interval", response.heartbeat_interval_ms > 0, "above 0", response.heartbeat_interval_ms)
 
 
 @SECTION.check(
     "M2a", "An assignor that the broker lacks", needs=NEEDS, source="KIP-848", expected="UNSUPPORTED_ASSIGNOR"
 )
 async def unknown_assignor(scene: CheckContext) -> None:
-    answer = await Kip848Consumer(scene, (scene.topic,)).join(server_assignor="astrology")
-    scene.error(answer.error_code, "UNSUPPORTED_ASSIGNOR", "the first heartbeat with server_assignor=astrology")
+    response = await Kip848Consumer(scene, (scene.topic,)).join(server_assignor="astrology")
+    scene.error(response.error_code, "UNSUPPORTED_ASSIGNOR", "the first heartbeat with server_assignor=astrology")
 
 
 @SECTION.check(
@@ -89,15 +89,15 @@ async def unknown_assignor(scene: CheckContext) -> None:
 async def known_assignors(scene: CheckContext) -> None:
     for name in ("uniform", "range"):
         scene.group = scene.new_group()
-        answer = await Kip848Consumer(scene, (scene.topic,)).join(server_assignor=name)
-        scene.error(answer.error_code, "NONE", f"the first heartbeat with server_assignor={name}")
+        response = await Kip848Consumer(scene, (scene.topic,)).join(server_assignor=name)
+        scene.error(response.error_code, "NONE", f"the first heartbeat with server_assignor={name}")
 
 
 @SECTION.check("M3a", "An epoch that is yet to come", needs=NEEDS, source="KIP-848", expected="FENCED_MEMBER_EPOCH")
 async def ahead(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
-    answer = await member.beat(member_epoch=member.epoch + 1)
-    scene.error(answer.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of the epoch after")
+    response = await member.beat(member_epoch=member.epoch + 1)
+    scene.error(response.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of the epoch after")
 
 
 @SECTION.check(
@@ -110,8 +110,8 @@ async def ahead(scene: CheckContext) -> None:
 async def behind(scene: CheckContext) -> None:
     first, _ = await assigned_group(scene, 2)
     stranger = ({"topic_id": scene.topic.id, "partitions": tuple(range(scene.topic.partitions))},)
-    answer = await first.beat(member_epoch=first.epoch - 1, topic_partitions=stranger)
-    scene.error(answer.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of the epoch before that owns too much")
+    response = await first.beat(member_epoch=first.epoch - 1, topic_partitions=stranger)
+    scene.error(response.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of the epoch before that owns too much")
 
 
 @SECTION.check(
@@ -121,20 +121,20 @@ async def behind(scene: CheckContext) -> None:
     source="KIP-848",
     expected="a heartbeat of the epoch before, with partitions that are part of the assignment, is served",
 )
-async def lost_answer(scene: CheckContext) -> None:
+async def lost_response(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     newcomer = Kip848Consumer(scene, (scene.topic,))
     await newcomer.join()
     for _ in range(200):
         before, owned = member.epoch, as_request(member.owned)
-        answer = await member.beat(topic_partitions=owned)
-        if answer.member_epoch != before:
+        response = await member.beat(topic_partitions=owned)
+        if response.member_epoch != before:
             break
         await asyncio.sleep(0.03)
-    scene.true("the epoch after another member joined", answer.member_epoch > before, f"above {before}", before)
+    scene.true("the epoch after another member joined", response.member_epoch > before, f"above {before}", before)
     again = await member.beat(member_epoch=before, topic_partitions=owned)
     scene.error(again.error_code, "NONE", f"the same heartbeat of epoch {before} again")
-    scene.equal("the epoch", again.member_epoch, answer.member_epoch)
+    scene.equal("the epoch", again.member_epoch, response.member_epoch)
 
 
 @SECTION.check(
@@ -149,37 +149,37 @@ async def back_after_fence(scene: CheckContext) -> None:
     fenced = await member.beat(member_epoch=member.epoch + 5)
     scene.error(fenced.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of a later epoch")
     before, member.owned = member.id, {}
-    answer = await member.join()
-    scene.error(answer.error_code, "NONE", "the first heartbeat again")
-    scene.equal("the member id", answer.member_id, before)
+    response = await member.join()
+    scene.error(response.error_code, "NONE", "the first heartbeat again")
+    scene.equal("the member id", response.member_id, before)
 
 
 @SECTION.check("M4a", "An instance id that is in use", needs=NEEDS, source="KIP-848", expected="UNRELEASED_INSTANCE_ID")
 async def in_use(scene: CheckContext) -> None:
     await assigned_group(scene, instance="i-1")
-    answer = await Kip848Consumer(scene, (scene.topic,), instance="i-1").join()
-    scene.error(answer.error_code, "UNRELEASED_INSTANCE_ID", "the first heartbeat under a name in use")
+    response = await Kip848Consumer(scene, (scene.topic,), instance="i-1").join()
+    scene.error(response.error_code, "UNRELEASED_INSTANCE_ID", "the first heartbeat under a name in use")
 
 
 @SECTION.check("M4b", "An instance id of another member", needs=NEEDS, source="KIP-848", expected="FENCED_INSTANCE_ID")
 async def wrong_owner(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene, instance="i-1")
-    answer = await member.beat(member_id=str(uuid4()))
-    scene.error(answer.error_code, "FENCED_INSTANCE_ID", "a heartbeat with another member's instance id")
+    response = await member.beat(member_id=str(uuid4()))
+    scene.error(response.error_code, "FENCED_INSTANCE_ID", "a heartbeat with another member's instance id")
 
 
 @SECTION.check("M4c", "An unknown instance id", needs=NEEDS, source="KIP-848", expected="UNKNOWN_MEMBER_ID")
 async def unknown_instance(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
-    answer = await member.beat(instance_id="i-9", member_id=str(uuid4()))
-    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "a heartbeat with an unknown instance id")
+    response = await member.beat(instance_id="i-9", member_id=str(uuid4()))
+    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "a heartbeat with an unknown instance id")
 
 
 @SECTION.check("M4d", "An unknown member", needs=NEEDS, source="KIP-848", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
-    answer = await member.beat(member_id=str(uuid4()))
-    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "a heartbeat of a made-up member")
+    response = await member.beat(member_id=str(uuid4()))
+    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "a heartbeat of a made-up member")
 
 
 @SECTION.check(
@@ -190,8 +190,8 @@ async def unknown_member(scene: CheckContext) -> None:
     expected="GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID",
 )
 async def unknown_group(scene: CheckContext) -> None:
-    answer = await Kip848Consumer(scene, (scene.topic,), id=str(uuid4()), epoch=3).beat()
-    scene.error(answer.error_code, "GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID", "a heartbeat of epoch 3 in a new group")
+    response = await Kip848Consumer(scene, (scene.topic,), id=str(uuid4()), epoch=3).beat()
+    scene.error(response.error_code, "GROUP_ID_NOT_FOUND or UNKNOWN_MEMBER_ID", "a heartbeat of epoch 3 in a new group")
 
 
 @SECTION.check(
@@ -204,9 +204,9 @@ async def unknown_group(scene: CheckContext) -> None:
 async def leaves(scene: CheckContext) -> None:
     first, second = await assigned_group(scene, 2)
     epoch = first.epoch
-    answer = await first.beat(member_epoch=LEAVE)
-    scene.error(answer.error_code, "NONE", "a heartbeat of epoch -1")
-    scene.equal("the epoch", answer.member_epoch, LEAVE)
+    response = await first.beat(member_epoch=LEAVE)
+    scene.error(response.error_code, "NONE", "a heartbeat of epoch -1")
+    scene.equal("the epoch", response.member_epoch, LEAVE)
     code = (await first.beat(member_epoch=epoch)).error_code
     scene.error(code, "UNKNOWN_MEMBER_ID", "a heartbeat of the one that left")
     await settle(scene, [second])
@@ -226,19 +226,19 @@ async def leaves_for_a_while(scene: CheckContext) -> None:
     await settle(scene, members)
     first = members[0]
     share = first.partitions
-    answer = await first.beat(member_epoch=LEAVE_FOR_A_WHILE)
-    scene.error(answer.error_code, "NONE", "a heartbeat of epoch -2")
-    scene.equal("the epoch", answer.member_epoch, LEAVE_FOR_A_WHILE)
+    response = await first.beat(member_epoch=LEAVE_FOR_A_WHILE)
+    scene.error(response.error_code, "NONE", "a heartbeat of epoch -2")
+    scene.equal("the epoch", response.member_epoch, LEAVE_FOR_A_WHILE)
     back = Kip848Consumer(scene, (scene.topic,), instance="i-1")
     joined = await back.join()
     scene.error(joined.error_code, "NONE", "the first heartbeat of the one that came back")
     scene.true("its id", back.id != first.id, f"another than {first.id}", back.id)
 
-    async def told() -> bool:
+    async def reported() -> bool:
         await back.acknowledge()
         return back.partitions == share
 
-    scene.true("its partitions", await scene.until(told), share, back.partitions)
+    scene.true("its partitions", await scene.until(reported), share, back.partitions)
 
 
 @SECTION.check(
@@ -302,8 +302,8 @@ async def unknown_commit(scene: CheckContext) -> None:
 )
 async def unknown_fetch(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
-    told = await fetch(scene, [(scene.topic, 0)], member=str(uuid4()), epoch=member.epoch)
-    scene.error(told.error_code, "UNKNOWN_MEMBER_ID", "OffsetFetch of a made-up member")
+    response = await fetch(scene, [(scene.topic, 0)], member=str(uuid4()), epoch=member.epoch)
+    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "OffsetFetch of a made-up member")
 
 
 @SECTION.check(
@@ -318,8 +318,8 @@ async def unknown_fetch(scene: CheckContext) -> None:
 async def stale_fetch(scene: CheckContext) -> None:
     first, _ = await assigned_group(scene, 2)
     for epoch, expected in ((first.epoch - 1, "STALE_MEMBER_EPOCH"), (first.epoch, "NONE")):
-        told = await fetch(scene, [(scene.topic, 0)], member=first.id, epoch=epoch)
-        scene.error(told.error_code, expected, f"OffsetFetch of epoch {epoch}, the member's being {first.epoch}")
+        response = await fetch(scene, [(scene.topic, 0)], member=first.id, epoch=epoch)
+        scene.error(response.error_code, expected, f"OffsetFetch of epoch {epoch}, the member's being {first.epoch}")
 
 
 @SECTION.check(
@@ -332,8 +332,8 @@ async def stale_fetch(scene: CheckContext) -> None:
 )
 async def switched_off(scene: CheckContext) -> None:
     values = {"group_id": scene.group, "member_id": str(uuid4()), "member_epoch": 0, "rebalance_timeout_ms": 30_000}
-    answer = await scene.ask("ConsumerGroupHeartbeat", values, subscribed_topic_names=("x",), topic_partitions=())
-    scene.error(answer.error_code, "UNSUPPORTED_VERSION", "the first heartbeat")
+    response = await scene.send("ConsumerGroupHeartbeat", values, subscribed_topic_names=("x",), topic_partitions=())
+    scene.error(response.error_code, "UNSUPPORTED_VERSION", "the first heartbeat")
 
 
 @SECTION.check(
@@ -346,8 +346,8 @@ async def switched_off(scene: CheckContext) -> None:
 )
 async def other_kind(scene: CheckContext) -> None:
     await assigned_group(scene)
-    answer = await scene.member(protocol_type="connect", protocols=(("sessioned", b""),)).join()
-    scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup of a connect worker")
+    response = await scene.member(protocol_type="connect", protocols=(("sessioned", b""),)).join()
+    scene.error(response.error_code, "INCONSISTENT_GROUP_PROTOCOL", "JoinGroup of a connect worker")
 
 
 @SECTION.check(
@@ -366,14 +366,14 @@ async def classic_member(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     classic = scene.member(protocols=(("range", subscribe(scene.topic.name)),))
     await classic.enter()
-    answer = await classic.sync()
-    scene.error(answer.error_code, "NONE", "SyncGroup of the classic member")
+    response = await classic.sync()
+    scene.error(response.error_code, "NONE", "SyncGroup of the classic member")
 
-    async def told() -> bool:
+    async def reported() -> bool:
         await member.acknowledge()
         return bool((await classic.heartbeat()).error_code)
 
-    await scene.until(told)
+    await scene.until(reported)
     scene.error((await classic.heartbeat()).error_code, "REBALANCE_IN_PROGRESS", "Heartbeat once partitions fall to it")
 
 
@@ -395,11 +395,11 @@ async def unreadable(scene: CheckContext) -> None:
     await assigned_group(scene)
     for metadata in (b"", b"\x00\x01\x00"):
         joining = scene.member(protocols=(("range", metadata),))
-        answer = await joining.join()
-        if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-            answer = await joining.join(member_id=answer.member_id)
+        response = await joining.join()
+        if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+            response = await joining.join(member_id=response.member_id)
         expected = "INCONSISTENT_GROUP_PROTOCOL or UNKNOWN_SERVER_ERROR"
-        scene.error(answer.error_code, expected, f"JoinGroup with {len(metadata)} bytes of metadata")
+        scene.error(response.error_code, expected, f"JoinGroup with {len(metadata)} bytes of metadata")
 
 
 @SECTION.check(
@@ -446,11 +446,11 @@ async def one_owner(scene: CheckContext) -> None:
 )
 async def described(scene: CheckContext) -> None:
     members = await assigned_group(scene, 2)
-    told = await describe(scene)
-    scene.error(told.error_code, "NONE", "ConsumerGroupDescribe")
-    scene.equal("state and epoch", (told.group_state, told.group_epoch), ("Stable", members[0].epoch))
+    response = await describe(scene)
+    scene.error(response.error_code, "NONE", "ConsumerGroupDescribe")
+    scene.equal("state and epoch", (response.group_state, response.group_epoch), ("Stable", members[0].epoch))
     found = {}
-    for entry in told.members:
+    for entry in response.members:
         owned = sorted((t.topic_id, index) for t in entry.assignment.topic_partitions for index in t.partitions)
         target = sorted((t.topic_id, index) for t in entry.target_assignment.topic_partitions for index in t.partitions)
         found[entry.member_id] = (entry.member_epoch, entry.subscribed_topic_names, owned, target)
@@ -469,14 +469,14 @@ async def described(scene: CheckContext) -> None:
     expected="any name if no member requests one, else the requested name",
 )
 async def assignor_described(scene: CheckContext) -> None:
-    for asked in (None, "range"):
+    for requested in (None, "range"):
         scene.group = scene.new_group()
         member = Kip848Consumer(scene, (scene.topic,))
-        answer = await member.join(server_assignor=asked)
-        scene.error(answer.error_code, "NONE", f"the first heartbeat with server_assignor={asked}")
+        response = await member.join(server_assignor=requested)
+        scene.error(response.error_code, "NONE", f"the first heartbeat with server_assignor={requested}")
         name = (await describe(scene)).assignor_name
-        what = f"assignor_name, with server_assignor={asked}"
-        scene.true(what, name == asked if asked else bool(name), asked or "a name", repr(name))
+        what = f"assignor_name, with server_assignor={requested}"
+        scene.true(what, name == requested if requested else bool(name), requested or "a name", repr(name))
 
 
 @SECTION.check(
@@ -504,9 +504,9 @@ async def not_described(scene: CheckContext) -> None:
 )
 async def described_classic(scene: CheckContext) -> None:
     await assigned_group(scene)
-    told = await describe_one(scene)
-    scene.error(told.error_code, "GROUP_ID_NOT_FOUND" if scene.version >= 6 else "NONE", "DescribeGroups")
-    scene.equal("state and members", (told.group_state, told.members), ("Dead", ()))
+    response = await describe_one(scene)
+    scene.error(response.error_code, "GROUP_ID_NOT_FOUND" if scene.version >= 6 else "NONE", "DescribeGroups")
+    scene.equal("state and members", (response.group_state, response.members), ("Dead", ()))
 
 
 @SECTION.check(
@@ -522,8 +522,8 @@ async def listed(scene: CheckContext) -> None:
     await assigned_group(scene)
     node = await scene.coordinator(scene.group)
     for kind, expected in (("consumer", True), ("classic", False)):
-        answer = await scene.ask("ListGroups", node=node, states_filter=(), types_filter=(kind,))
-        found = {entry.group_id: entry.group_type for entry in answer.groups}
+        response = await scene.send("ListGroups", node=node, states_filter=(), types_filter=(kind,))
+        found = {entry.group_id: entry.group_type for entry in response.groups}
         scene.equal(f"listed under {kind}", scene.group in found, expected)
         if expected:
             scene.equal("the type in the response", found[scene.group].lower(), "consumer")
@@ -539,8 +539,8 @@ async def listed(scene: CheckContext) -> None:
 )
 async def not_deleted(scene: CheckContext) -> None:
     await assigned_group(scene)
-    answer = await scene.ask("DeleteGroups", groups_names=(scene.group,))
-    scene.error(answer.results[0].error_code, "NON_EMPTY_GROUP", "DeleteGroups of an active consumer group")
+    response = await scene.send("DeleteGroups", groups_names=(scene.group,))
+    scene.error(response.results[0].error_code, "NON_EMPTY_GROUP", "DeleteGroups of an active consumer group")
 
 
 @SECTION.check(
@@ -554,8 +554,8 @@ async def resubscribed(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     epoch = member.epoch
     member.topics = (scene.topic, scene.other_topic)
-    answer = await member.beat(subscribed_topic_names=tuple(topic.name for topic in member.topics))
-    scene.error(answer.error_code, "NONE", "a heartbeat with another topic")
+    response = await member.beat(subscribed_topic_names=tuple(topic.name for topic in member.topics))
+    scene.error(response.error_code, "NONE", "a heartbeat with another topic")
     wanted = sorted((topic.id, index) for topic in member.topics for index in range(topic.partitions))
 
     async def grown() -> bool:
@@ -576,15 +576,15 @@ async def resubscribed(scene: CheckContext) -> None:
 )
 async def pattern(scene: CheckContext) -> None:
     member = Kip848Consumer(scene, (scene.topic,))
-    answer = await member.join(subscribed_topic_names=None, subscribed_topic_regex=f"{scene.topic.name}.*")
-    scene.error(answer.error_code, "NONE", "the first heartbeat with a pattern")
+    response = await member.join(subscribed_topic_names=None, subscribed_topic_regex=f"{scene.topic.name}.*")
+    scene.error(response.error_code, "NONE", "the first heartbeat with a pattern")
     wanted = [(scene.topic.id, index) for index in range(scene.topic.partitions)]
 
-    async def told() -> bool:
+    async def reported() -> bool:
         await member.acknowledge()
         return member.partitions == wanted
 
-    scene.true("the partitions", await scene.until(told, 15), "all of the topic's", member.partitions)
+    scene.true("the partitions", await scene.until(reported, 15), "all of the topic's", member.partitions)
 
 
 @SECTION.check(
@@ -596,8 +596,8 @@ async def pattern(scene: CheckContext) -> None:
     expected="INVALID_REGULAR_EXPRESSION",
 )
 async def bad_pattern(scene: CheckContext) -> None:
-    answer = await Kip848Consumer(scene, (scene.topic,)).join(subscribed_topic_names=None, subscribed_topic_regex="[")
-    scene.error(answer.error_code, "INVALID_REGULAR_EXPRESSION", "the first heartbeat with the pattern [")
+    response = await Kip848Consumer(scene, (scene.topic,)).join(subscribed_topic_names=None, subscribed_topic_regex="[")
+    scene.error(response.error_code, "INVALID_REGULAR_EXPRESSION", "the first heartbeat with the pattern [")
 
 
 @SECTION.check(
@@ -611,6 +611,6 @@ async def nothing_new(scene: CheckContext) -> None:
     (member,) = await assigned_group(scene)
     epoch = member.epoch
     await asyncio.sleep(0)
-    answer = await member.beat()
-    scene.error(answer.error_code, "NONE", "a bare heartbeat")
-    scene.equal("epoch and assignment", (answer.member_epoch, answer.assignment), (epoch, None))
+    response = await member.beat()
+    scene.error(response.error_code, "NONE", "a bare heartbeat")
+    scene.equal("epoch and assignment", (response.member_epoch, response.assignment), (epoch, None))

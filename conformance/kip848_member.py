@@ -47,16 +47,16 @@ class Kip848Consumer:
             "member_epoch": self.epoch,
             "instance_id": self.instance,
         }
-        answer = await self.scene.ask("ConsumerGroupHeartbeat", values | changes)
-        if answer.error_code == 0:
-            self.id, self.epoch = answer.member_id or self.id, answer.member_epoch
-            if answer.member_epoch > 0:
+        response = await self.scene.send("ConsumerGroupHeartbeat", values | changes)
+        if response.error_code == 0:
+            self.id, self.epoch = response.member_id or self.id, response.member_epoch
+            if response.member_epoch > 0:
                 self.scene.target.consumer_members.append((self.scene.group, self.id))
-            if answer.assignment is not None:
+            if response.assignment is not None:
                 self.owned = {
-                    entry.topic_id: tuple(sorted(entry.partitions)) for entry in answer.assignment.topic_partitions
+                    entry.topic_id: tuple(sorted(entry.partitions)) for entry in response.assignment.topic_partitions
                 }
-        return answer
+        return response
 
     async def acknowledge(self) -> Any:
         """Send a heartbeat with the partitions that the member owns now."""
@@ -76,9 +76,9 @@ async def assigned_group(scene: CheckContext, count: int = 1, **how: Any) -> lis
     """Return a group in which every partition of the topics has exactly one owner. Raises Blocked."""
     members = [Kip848Consumer(scene, **({"topics": (scene.topic,)} | how)) for _ in range(count)]
     for member in members:
-        answer = await member.join()
-        if answer.error_code:
-            raise Blocked(f"the first heartbeat failed: {error_name(answer.error_code)}: {answer.error_message}")
+        response = await member.join()
+        if response.error_code:
+            raise Blocked(f"the first heartbeat failed: {error_name(response.error_code)}: {response.error_message}")
     await settle(scene, members)
     return members
 
@@ -92,17 +92,17 @@ async def settle(scene: CheckContext, members: Sequence[Kip848Consumer]) -> None
 
     async def shared_out() -> bool:
         for member in members:
-            answer = await member.acknowledge()
-            if answer.error_code:
-                raise Blocked(f"a heartbeat failed: {error_name(answer.error_code)}: {answer.error_message}")
+            response = await member.acknowledge()
+            if response.error_code:
+                raise Blocked(f"a heartbeat failed: {error_name(response.error_code)}: {response.error_message}")
         return sorted(place for member in members for place in member.partitions) == wanted
 
     async def described_so() -> bool:
         # A coordinator may delay its next assignment (KIP-1263), so a member cannot know if this is the last.
         if not await shared_out():
             return False
-        told = await describe(scene)
-        return told.group_state == "Stable" and {member.epoch for member in members} == {told.group_epoch}
+        response = await describe(scene)
+        return response.group_state == "Stable" and {member.epoch for member in members} == {response.group_epoch}
 
     if not await scene.until(shared_out, SETTLED_S):
         raise Blocked(f"not everything assigned once after {SETTLED_S:g} s: {[one.partitions for one in members]}")
@@ -114,5 +114,5 @@ async def settle(scene: CheckContext, members: Sequence[Kip848Consumer]) -> None
 async def describe(scene: CheckContext) -> Any:
     """Return the ConsumerGroupDescribe entry of the context's group."""
     values = {"group_ids": (scene.group,), "include_authorized_operations": False}
-    (told,) = (await scene.ask("ConsumerGroupDescribe", values)).groups
-    return told
+    (response,) = (await scene.send("ConsumerGroupDescribe", values)).groups
+    return response

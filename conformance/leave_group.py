@@ -68,7 +68,7 @@ async def _bare(scene: CheckContext, group: str) -> tuple[int, None]:
     """Return (top-level error code, None), since brokers need not list members beside such an error."""
     values: dict[str, object] = {"group_id": group}
     values |= {"members": ({"member_id": "nobody"},)} if scene.version >= 3 else {"member_id": "nobody"}
-    return (await scene.ask("LeaveGroup", values)).error_code, None
+    return (await scene.send("LeaveGroup", values)).error_code, None
 
 
 @SECTION.check(
@@ -123,15 +123,15 @@ async def unknown_instance(scene: CheckContext) -> None:
 )
 async def pending(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    asked = await scene.member().join()
-    scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
+    requested = await scene.member().join()
+    scene.error(requested.error_code, "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
     waiting = scene.start(leader.join())
     await scene.parked(waiting, "the leader's JoinGroup while an id is unused")
-    top, codes = await leave(scene, [(asked.member_id, None)])
+    top, codes = await leave(scene, [(requested.member_id, None)])
     scene.error(codes[0] if scene.version >= 3 else top, "NONE", "LeaveGroup with the unused id")
-    answer = await asyncio.wait_for(waiting, 10)
-    scene.error(answer.error_code, "NONE", "the leader's JoinGroup")
-    scene.equal("the members", [entry.member_id for entry in answer.members], [leader.id])
+    response = await asyncio.wait_for(waiting, 10)
+    scene.error(response.error_code, "NONE", "the leader's JoinGroup")
+    scene.equal("the members", [entry.member_id for entry in response.members], [leader.id])
 
 
 @SECTION.check(
@@ -146,8 +146,8 @@ async def leave_while_joining(scene: CheckContext) -> None:
     await scene.parked(waiting, "the leader's JoinGroup, before the follower's")
     top, codes = await leave(scene, [(leader.id, None)])
     scene.error(codes[0] if scene.version >= 3 else top, "NONE", "LeaveGroup of the leader")
-    answer = await asyncio.wait_for(waiting, 10)
-    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "the JoinGroup that was held back")
+    response = await asyncio.wait_for(waiting, 10)
+    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "the JoinGroup that was held back")
 
 
 @SECTION.check(
@@ -156,11 +156,11 @@ async def leave_while_joining(scene: CheckContext) -> None:
     source="protocol guide",
     expected="their heartbeats get REBALANCE_IN_PROGRESS",
 )
-async def others_told(scene: CheckContext) -> None:
+async def others_notified(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     top, codes = await leave(scene, [(follower.id, None)])
     scene.error(codes[0] if scene.version >= 3 else top, "NONE", "LeaveGroup of the follower")
-    await scene.hears_of_rebalance(leader, "the leader")
+    await scene.sees_rebalance(leader, "the leader")
 
 
 @SECTION.check("E8", "Leaving twice", source="protocol guide", expected="NONE, then UNKNOWN_MEMBER_ID")
@@ -177,9 +177,9 @@ async def twice(scene: CheckContext) -> None:
 async def last(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     await leave(scene, [(leader.id, None)])
-    told = await describe_one(scene)
-    scene.error(told.error_code, "NONE", "DescribeGroups")
-    scene.equal("the state", told.group_state, "Empty")
+    response = await describe_one(scene)
+    scene.error(response.error_code, "NONE", "DescribeGroups")
+    scene.equal("the state", response.group_state, "Empty")
 
 
 @SECTION.check("E10", "A reason for leaving", versions="5+", source="KIP-800", expected="accepted, null or long")
@@ -187,5 +187,5 @@ async def reasons(scene: CheckContext) -> None:
     members = await scene.stable(2)
     for member, reason in zip(members, ("long " * 100, None), strict=True):
         entry = {"member_id": member.id, "reason": reason}
-        answer = await scene.ask("LeaveGroup", group_id=scene.group, members=(entry,))
-        scene.error(answer.members[0].error_code, "NONE", f"LeaveGroup with a reason of {len(reason or '')} letters")
+        response = await scene.send("LeaveGroup", group_id=scene.group, members=(entry,))
+        scene.error(response.members[0].error_code, "NONE", f"LeaveGroup with a reason of {len(reason or '')} letters")

@@ -26,8 +26,8 @@ HUGE = b"\x00\x01\x7f\xff\xff\xff"  # subscription v1 that announces 2**31 - 1 t
 async def garbage(scene: CheckContext) -> None:
     members = await scene.stable(2, protocols=(("range", b"\x00\x01\x00"),))
     scene.equal("the assignments", [member.assignment for member in members], [b"for 0", b"for 1"])
-    told = {bytes(entry.metadata) for entry in members[0].members}
-    scene.equal("the metadata in the leader's response", told, {b"\x00\x01\x00"})
+    response = {bytes(entry.metadata) for entry in members[0].members}
+    scene.equal("the metadata in the leader's response", response, {b"\x00\x01\x00"})
 
 
 @SECTION.check(
@@ -43,10 +43,10 @@ async def garbage(scene: CheckContext) -> None:
 )
 async def announces_too_much(scene: CheckContext) -> None:
     member = scene.member(protocols=(("range", HUGE),))
-    answer = await member.join(timeout_s=3.0)
-    if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-        answer = await member.join(member_id=answer.member_id, timeout_s=3.0)
-    scene.error(answer.error_code, "NONE or INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with this metadata")
+    response = await member.join(timeout_s=3.0)
+    if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+        response = await member.join(member_id=response.member_id, timeout_s=3.0)
+    scene.error(response.error_code, "NONE or INCONSISTENT_GROUP_PROTOCOL", "JoinGroup with this metadata")
 
 
 @SECTION.check(
@@ -103,9 +103,9 @@ def _tags(row: str, request: GroupRequest) -> None:
         odd = request_bytes(api.key, version, body[:-1] + ODD_TAG, tags=ODD_TAG)
         codes = []
         for data in (plain, odd):
-            (answer,) = await peer.raw(data, f"{request.api} v{version}", CLOSE_TIMEOUT_S)
+            (response,) = await peer.raw(data, f"{request.api} v{version}", CLOSE_TIMEOUT_S)
             at = 4 + response_header_version(api.response, version)
-            codes.append(request.code(api.response.parse_from(answer, at, version)[0]))
+            codes.append(request.code(api.response.parse_from(response, at, version)[0]))
         scene.equal("the code, without and with odd tags", codes[1], codes[0])
 
 
@@ -124,8 +124,8 @@ def _throttled(row: str, request: GroupRequest, versions: str) -> None:
         expected="0 or more milliseconds",
     )
     async def throttled(scene: CheckContext) -> None:
-        answer = await scene.ask(request.api, request.values(scene))
-        scene.true("throttle_time_ms", answer.throttle_time_ms >= 0, "0 or more", answer.throttle_time_ms)
+        response = await scene.send(request.api, request.values(scene))
+        scene.true("throttle_time_ms", response.throttle_time_ms >= 0, "0 or more", response.throttle_time_ms)
 
 
 _THROTTLED_SINCE = {
@@ -222,8 +222,8 @@ async def letters(scene: CheckContext) -> None:
     group = f"{scene.new_group()}-läuft-✓-数据"
     scene.target.made_groups[group] = None
     await scene.stable(1, group=group)
-    told = await describe_one(scene, group)
-    scene.equal("the state", told.group_state, "Stable")
+    response = await describe_one(scene, group)
+    scene.equal("the state", response.group_state, "Stable")
 
 
 @SECTION.check(
@@ -235,9 +235,9 @@ async def letters(scene: CheckContext) -> None:
 )
 async def no_bytes(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
-    answer = await leader.sync({leader.id: b""})
-    scene.error(answer.error_code, "NONE", "SyncGroup")
-    scene.equal("the assignment", bytes(answer.assignment), b"")
+    response = await leader.sync({leader.id: b""})
+    scene.error(response.error_code, "NONE", "SyncGroup")
+    scene.equal("the assignment", bytes(response.assignment), b"")
 
 
 @SECTION.check(
@@ -250,5 +250,5 @@ async def no_bytes(scene: CheckContext) -> None:
     expected="a response with an empty list",
 )
 async def nothing(scene: CheckContext) -> None:
-    answer = await scene.ask("OffsetCommit", group_id=scene.group, member_id="", topics=())
-    scene.equal("the topics", answer.topics, ())
+    response = await scene.send("OffsetCommit", group_id=scene.group, member_id="", topics=())
+    scene.equal("the topics", response.topics, ())

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from kohort.common.errors import WireError
 from kohort.conformance.broker_under_test import BrokerUnderTest
-from kohort.conformance.errors import Blocked, NoAnswer, PeerClosed
+from kohort.conformance.errors import Blocked, MissingResponse, PeerClosed
 from kohort.protocol.errors import ErrorCode, error_name
 from kohort.protocol.membership import Subscription, build_subscription
 
@@ -31,7 +31,7 @@ class RequestContext(Protocol):
     @property
     def patience_s(self) -> float: ...
     def version_of(self, api: str) -> int: ...
-    async def ask(
+    async def send(
         self,
         api: str,
         values: Mapping[str, object] | None = None,
@@ -79,24 +79,24 @@ class CheckMember:
         }
         if self.instance is not None:
             values["group_instance_id"] = self.instance
-        answer = await self.scene.ask("JoinGroup", values | changes, version=version, timeout_s=timeout_s)
-        if answer.error_code == 0:
-            self.id, self.generation, self.leader = answer.member_id, answer.generation_id, answer.leader
-            self.members, self.protocol_name = answer.members, answer.protocol_name
-        return answer
+        response = await self.scene.send("JoinGroup", values | changes, version=version, timeout_s=timeout_s)
+        if response.error_code == 0:
+            self.id, self.generation, self.leader = response.member_id, response.generation_id, response.leader
+            self.members, self.protocol_name = response.members, response.protocol_name
+        return response
 
     async def enter(self, **changes: Any) -> Any:
         """Join, with a retry after MEMBER_ID_REQUIRED. Returns once the generation is complete."""
         try:
-            answer = await self.join(**changes)
-            if answer.error_code == ErrorCode.MEMBER_ID_REQUIRED:
-                self.id = answer.member_id
-                answer = await self.join(**changes)
-        except (PeerClosed, NoAnswer, WireError) as error:
+            response = await self.join(**changes)
+            if response.error_code == ErrorCode.MEMBER_ID_REQUIRED:
+                self.id = response.member_id
+                response = await self.join(**changes)
+        except (PeerClosed, MissingResponse, WireError) as error:
             raise Blocked(f"JoinGroup: {error}") from error
-        if answer.error_code:
-            raise Blocked(f"JoinGroup failed: {error_name(answer.error_code)}")
-        return answer
+        if response.error_code:
+            raise Blocked(f"JoinGroup failed: {error_name(response.error_code)}")
+        return response
 
     async def sync(
         self, shares: Mapping[str, bytes] | None = None, *, version: int | None = None, **changes: object
@@ -113,24 +113,24 @@ class CheckMember:
             values |= {"protocol_type": self.protocol_type, "protocol_name": self.protocol_name or self.protocols[0][0]}
         if self.instance is not None and version >= 3:
             values["group_instance_id"] = self.instance
-        return await self.scene.ask("SyncGroup", values | changes, version=version, timeout_s=self.scene.patience_s)
+        return await self.scene.send("SyncGroup", values | changes, version=version, timeout_s=self.scene.patience_s)
 
     async def settle(self, shares: Mapping[str, bytes] | None = None) -> Any:
         """Send SyncGroup, and keep the assignment."""
         try:
-            answer = await self.sync(shares)
-        except (PeerClosed, NoAnswer, WireError) as error:
+            response = await self.sync(shares)
+        except (PeerClosed, MissingResponse, WireError) as error:
             raise Blocked(f"SyncGroup: {error}") from error
-        if answer.error_code:
-            raise Blocked(f"SyncGroup failed: {error_name(answer.error_code)}")
-        self.assignment = bytes(answer.assignment)
-        return answer
+        if response.error_code:
+            raise Blocked(f"SyncGroup failed: {error_name(response.error_code)}")
+        self.assignment = bytes(response.assignment)
+        return response
 
     async def heartbeat(self, **changes: object) -> Any:
         values: dict[str, object] = {"group_id": self.group, "generation_id": self.generation, "member_id": self.id}
         if self.instance is not None and self.scene.version_of("Heartbeat") >= 3:
             values["group_instance_id"] = self.instance
-        return await self.scene.ask("Heartbeat", values | changes)
+        return await self.scene.send("Heartbeat", values | changes)
 
     async def leave(self, *, version: int | None = None) -> Any:
         """Send LeaveGroup for this one member, in the form of the version."""
@@ -140,4 +140,4 @@ class CheckMember:
             values["members"] = ({"member_id": self.id, "group_instance_id": self.instance},)
         else:
             values["member_id"] = self.id
-        return await self.scene.ask("LeaveGroup", values, version=version)
+        return await self.scene.send("LeaveGroup", values, version=version)

@@ -28,8 +28,8 @@ async def by_member(scene: CheckContext) -> None:
         where = (scene.topic, offset - 11)
         codes = await commit(scene, {where: offset}, generation=member.generation, member=member.id)
         scene.error(codes[scene.topic.name, where[1]], "NONE", "OffsetCommit of a member")
-    told = await fetch(scene, [(scene.topic, 0), (scene.topic, 1)])
-    offsets = {index: entry.offset for (_, index), entry in told.partitions.items()}
+    response = await fetch(scene, [(scene.topic, 0), (scene.topic, 1)])
+    offsets = {index: entry.offset for (_, index), entry in response.partitions.items()}
     scene.equal("the offsets", offsets, {0: 11, 1: 12})
 
 
@@ -66,8 +66,8 @@ async def unknown_group(scene: CheckContext) -> None:
 async def simple_group(scene: CheckContext) -> None:
     codes = await commit(scene, {(scene.topic, 2): 33})
     scene.error(codes[scene.topic.name, 2], "NONE", "OffsetCommit of a simple consumer")
-    told = await fetch(scene, [(scene.topic, 2)])
-    scene.equal("the offset", told.partitions[scene.topic.name, 2].offset, 33)
+    response = await fetch(scene, [(scene.topic, 2)])
+    scene.equal("the offset", response.partitions[scene.topic.name, 2].offset, 33)
 
 
 @SECTION.check(
@@ -127,8 +127,8 @@ async def stale(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
     codes = await commit(scene, {(scene.topic, 0): 99}, generation=leader.generation - 1, member=leader.id)
     scene.error(codes[scene.topic.name, 0], "ILLEGAL_GENERATION", "OffsetCommit of the generation before")
-    told = await fetch(scene, [(scene.topic, 0)])
-    scene.equal("the offset", told.partitions[scene.topic.name, 0].offset, -1)
+    response = await fetch(scene, [(scene.topic, 0)])
+    scene.equal("the offset", response.partitions[scene.topic.name, 0].offset, -1)
 
 
 @SECTION.check(
@@ -196,8 +196,8 @@ async def long_metadata(scene: CheckContext) -> None:
         for index, text in ((0, "x" * (limit + 1)), (1, "x" * limit))
     )
     topic = {"name": scene.topic.name, "topic_id": scene.topic.id, "partitions": partitions}
-    answer = await scene.ask("OffsetCommit", group_id=scene.group, member_id="", topics=(topic,))
-    codes = {entry.partition_index: entry.error_code for entry in answer.topics[0].partitions}
+    response = await scene.send("OffsetCommit", group_id=scene.group, member_id="", topics=(topic,))
+    codes = {entry.partition_index: entry.error_code for entry in response.topics[0].partitions}
     scene.error(codes[0], "OFFSET_METADATA_TOO_LARGE", f"metadata of {limit + 1} bytes")
     scene.error(codes[1], "NONE", f"metadata of {limit} bytes")
 
@@ -246,8 +246,8 @@ async def backwards(scene: CheckContext) -> None:
     for offset in (100, 7):
         codes = await commit(scene, {(scene.topic, 0): offset})
         scene.error(codes[scene.topic.name, 0], "NONE", f"OffsetCommit of {offset}")
-    told = await fetch(scene, [(scene.topic, 0)])
-    scene.equal("the offset", told.partitions[scene.topic.name, 0].offset, 7)
+    response = await fetch(scene, [(scene.topic, 0)])
+    scene.equal("the offset", response.partitions[scene.topic.name, 0].offset, 7)
 
 
 @SECTION.check(
@@ -262,8 +262,8 @@ async def backwards(scene: CheckContext) -> None:
 async def epoch(scene: CheckContext) -> None:
     codes = await commit(scene, {(scene.topic, 0): 1}, leader_epoch=5)
     scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit with leader epoch 5")
-    told = await fetch(scene, [(scene.topic, 0)])
-    scene.equal("the leader epoch", told.partitions[scene.topic.name, 0].leader_epoch, 5)
+    response = await fetch(scene, [(scene.topic, 0)])
+    scene.equal("the leader epoch", response.partitions[scene.topic.name, 0].leader_epoch, 5)
 
 
 @SECTION.check(
@@ -278,8 +278,8 @@ async def epoch(scene: CheckContext) -> None:
 async def metadata(scene: CheckContext) -> None:
     text = "läuft ✓ 数据 \U0001f600"
     await commit(scene, {(scene.topic, 0): 1}, metadata=text)
-    told = await fetch(scene, [(scene.topic, 0)])
-    scene.equal("the metadata", told.partitions[scene.topic.name, 0].metadata, text)
+    response = await fetch(scene, [(scene.topic, 0)])
+    scene.equal("the metadata", response.partitions[scene.topic.name, 0].metadata, text)
 
 
 @SECTION.check(
@@ -295,8 +295,8 @@ async def metadata(scene: CheckContext) -> None:
 async def null_metadata(scene: CheckContext) -> None:
     codes = await commit(scene, {(scene.topic, 0): 1}, metadata=None)
     scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit with null metadata")
-    told = await fetch(scene, [(scene.topic, 0)])
-    scene.equal("the metadata", told.partitions[scene.topic.name, 0].metadata or "", "")
+    response = await fetch(scene, [(scene.topic, 0)])
+    scene.equal("the metadata", response.partitions[scene.topic.name, 0].metadata or "", "")
 
 
 @SECTION.check(
@@ -307,7 +307,7 @@ async def null_metadata(scene: CheckContext) -> None:
     source="protocol guide",
     expected="one entry for each partition of each topic",
 )
-async def all_answered(scene: CheckContext) -> None:
+async def all_responded(scene: CheckContext) -> None:
     wanted = {(topic, index): 1 for topic in (scene.topic, scene.other_topic) for index in range(topic.partitions)}
     entries = await commit_entries(scene, wanted)
     expected = sorted((topic.name, index, 0) for topic, index in wanted)
@@ -329,8 +329,8 @@ async def apart(scene: CheckContext) -> None:
     await commit(scene, {(scene.topic, 0): 6}, group=other)
     offsets = []
     for group in (scene.group, other, scene.new_group()):
-        told = await fetch(scene, [(scene.topic, 0)], group=group)
-        offsets.append(told.partitions[scene.topic.name, 0].offset)
+        response = await fetch(scene, [(scene.topic, 0)], group=group)
+        offsets.append(response.partitions[scene.topic.name, 0].offset)
     scene.equal("the offsets of both, and of a third", offsets, [5, 6, -1])
 
 
@@ -352,8 +352,8 @@ async def retention(scene: CheckContext) -> None:
 async def largest(scene: CheckContext) -> None:
     codes = await commit(scene, {(scene.topic, 0): 2**63 - 1})
     scene.error(codes[scene.topic.name, 0], "NONE", "OffsetCommit of 2**63 - 1")
-    told = await fetch(scene, [(scene.topic, 0)])
-    scene.equal("the offset", told.partitions[scene.topic.name, 0].offset, 2**63 - 1)
+    response = await fetch(scene, [(scene.topic, 0)])
+    scene.equal("the offset", response.partitions[scene.topic.name, 0].offset, 2**63 - 1)
 
 
 @SECTION.check(
@@ -372,5 +372,5 @@ async def outlive(scene: CheckContext) -> None:
     before = await fetch(scene, [(scene.topic, 1)])
     await asyncio.gather(scene.member().enter())
     after = await fetch(scene, [(scene.topic, 1)])
-    offsets = [told.partitions[scene.topic.name, 1].offset for told in (before, after)]
+    offsets = [response.partitions[scene.topic.name, 1].offset for response in (before, after)]
     scene.equal("the offsets", offsets, [21, 21])

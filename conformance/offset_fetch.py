@@ -22,10 +22,10 @@ NOTHING = FetchedOffset(-1, -1, "", 0)
     expected='NONE; each requested partition with offset -1, leader epoch -1, metadata "" and NONE',
 )
 async def unknown_group(scene: CheckContext) -> None:
-    told = await fetch(scene, [(scene.topic, 0), (scene.topic, 1)])
-    scene.error(told.error_code, "NONE", "OffsetFetch of a new group")
+    response = await fetch(scene, [(scene.topic, 0), (scene.topic, 1)])
+    scene.error(response.error_code, "NONE", "OffsetFetch of a new group")
     expected = {(scene.topic.name, index): NOTHING for index in (0, 1)}
-    scene.equal("the partitions", told.partitions, expected)
+    scene.equal("the partitions", response.partitions, expected)
 
 
 @SECTION.check(
@@ -38,9 +38,9 @@ async def unknown_group(scene: CheckContext) -> None:
 )
 async def unknown_partition(scene: CheckContext) -> None:
     await _commit(scene, {(scene.topic, 0): 7})
-    told = await fetch(scene, [(scene.topic, 0), (scene.topic, 3)])
-    scene.equal("the partition without", told.partitions.get((scene.topic.name, 3)), NOTHING)
-    scene.equal("the offset of the other", told.partitions[scene.topic.name, 0].offset, 7)
+    response = await fetch(scene, [(scene.topic, 0), (scene.topic, 3)])
+    scene.equal("the partition without", response.partitions.get((scene.topic.name, 3)), NOTHING)
+    scene.equal("the offset of the other", response.partitions[scene.topic.name, 0].offset, 7)
 
 
 @SECTION.check(
@@ -53,8 +53,8 @@ async def unknown_partition(scene: CheckContext) -> None:
 )
 async def unknown_topic(scene: CheckContext) -> None:
     gone = Topic(f"{scene.group}-gone", scene.topic.id, 1)
-    told = await fetch(scene, [(gone, 0)])
-    scene.equal("the partition", told.partitions.get((gone.name, 0)), NOTHING)
+    response = await fetch(scene, [(gone, 0)])
+    scene.equal("the partition", response.partitions.get((gone.name, 0)), NOTHING)
 
 
 @SECTION.check(
@@ -67,9 +67,9 @@ async def unknown_topic(scene: CheckContext) -> None:
 )
 async def everything(scene: CheckContext) -> None:
     await _commit(scene, {(scene.topic, 1): 5, (scene.topic, 2): 6, (scene.other_topic, 0): 7})
-    told = await fetch(scene, None)
-    scene.error(told.error_code, "NONE", "OffsetFetch of everything")
-    offsets = {place: entry.offset for place, entry in told.partitions.items()}
+    response = await fetch(scene, None)
+    scene.error(response.error_code, "NONE", "OffsetFetch of everything")
+    offsets = {place: entry.offset for place, entry in response.partitions.items()}
     expected = {(scene.topic.name, 1): 5, (scene.topic.name, 2): 6, (scene.other_topic.name, 0): 7}
     scene.equal("the offsets", offsets, expected)
 
@@ -82,10 +82,10 @@ async def everything(scene: CheckContext) -> None:
     source="KIP-88",
     expected="NONE and no topics",
 )
-async def everything_of_nobody(scene: CheckContext) -> None:
-    told = await fetch(scene, None)
-    scene.error(told.error_code, "NONE", "OffsetFetch of everything in a new group")
-    scene.equal("the partitions", told.partitions, {})
+async def everything_of_unknown_group(scene: CheckContext) -> None:
+    response = await fetch(scene, None)
+    scene.error(response.error_code, "NONE", "OffsetFetch of everything in a new group")
+    scene.equal("the partitions", response.partitions, {})
 
 
 @SECTION.check(
@@ -98,9 +98,9 @@ async def everything_of_nobody(scene: CheckContext) -> None:
 )
 async def no_topics(scene: CheckContext) -> None:
     await _commit(scene, {(scene.topic, 1): 5})
-    told = await fetch(scene, [])
-    scene.error(told.error_code, "NONE", "OffsetFetch of an empty list")
-    scene.equal("the partitions", told.partitions, {})
+    response = await fetch(scene, [])
+    scene.error(response.error_code, "NONE", "OffsetFetch of an empty list")
+    scene.equal("the partitions", response.partitions, {})
 
 
 @SECTION.check(
@@ -118,11 +118,11 @@ async def several(scene: CheckContext) -> None:
     for offset, group in enumerate(groups[:2], start=1):
         await _commit(scene, {(scene.topic, 0): offset}, group=group)
     topic = {"name": scene.topic.name, "topic_id": scene.topic.id, "partition_indexes": (0,)}
-    asked = tuple({"group_id": group, "topics": (topic,)} for group in groups)
-    answer = await scene.ask("OffsetFetch", groups=asked, require_stable=False)
-    told = {entry.group_id: entry.topics[0].partitions[0].committed_offset for entry in answer.groups}
-    scene.equal("the offsets", told, dict(zip(groups, (1, 2, -1), strict=True)))
-    scene.equal("the groups' codes", {entry.error_code for entry in answer.groups}, {0})
+    requested = tuple({"group_id": group, "topics": (topic,)} for group in groups)
+    response = await scene.send("OffsetFetch", groups=requested, require_stable=False)
+    offsets = {entry.group_id: entry.topics[0].partitions[0].committed_offset for entry in response.groups}
+    scene.equal("the offsets", offsets, dict(zip(groups, (1, 2, -1), strict=True)))
+    scene.equal("the groups' codes", {entry.error_code for entry in response.groups}, {0})
 
 
 @SECTION.check(
@@ -135,8 +135,8 @@ async def several(scene: CheckContext) -> None:
 )
 async def stable(scene: CheckContext) -> None:
     await _commit(scene, {(scene.topic, 0): 3})
-    told = await fetch(scene, [(scene.topic, 0)], require_stable=True)
-    scene.equal("offset and code", told.partitions[scene.topic.name, 0][::3], (3, 0))
+    response = await fetch(scene, [(scene.topic, 0)], require_stable=True)
+    scene.equal("offset and code", response.partitions[scene.topic.name, 0][::3], (3, 0))
 
 
 @SECTION.check(
@@ -150,8 +150,8 @@ async def stable(scene: CheckContext) -> None:
 async def while_active(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     await _commit(scene, {(scene.topic, 0): 9}, generation=leader.generation, member=leader.id)
-    told = await fetch(scene, [(scene.topic, 0)])
-    scene.equal("offset and code", told.partitions[scene.topic.name, 0][::3], (9, 0))
+    response = await fetch(scene, [(scene.topic, 0)])
+    scene.equal("offset and code", response.partitions[scene.topic.name, 0][::3], (9, 0))
 
 
 async def _commit(scene: CheckContext, offsets: dict[tuple[Topic, int], int], **how: Any) -> None:
@@ -172,11 +172,11 @@ async def _delete(
         {"name": name, "partitions": tuple({"partition_index": index} for of, index in offsets if of == name)}
         for name in names
     )
-    answer = await scene.ask("OffsetDelete", group_id=scene.group if group is None else group, topics=topics)
+    response = await scene.send("OffsetDelete", group_id=scene.group if group is None else group, topics=topics)
     codes = {
-        (topic.name, entry.partition_index): entry.error_code for topic in answer.topics for entry in topic.partitions
+        (topic.name, entry.partition_index): entry.error_code for topic in response.topics for entry in topic.partitions
     }
-    return answer.error_code, codes
+    return response.error_code, codes
 
 
 @SECTION.check(
@@ -254,8 +254,8 @@ async def deleted(scene: CheckContext) -> None:
     top, codes = await _delete(scene, [(scene.topic.name, 0)])
     scene.error(top, "NONE", "the request")
     scene.equal("the partitions in the response", codes, {(scene.topic.name, 0): 0})
-    told = await fetch(scene, None)
-    left = {index: entry.offset for (_, index), entry in told.partitions.items() if entry.offset >= 0}
+    response = await fetch(scene, None)
+    left = {index: entry.offset for (_, index), entry in response.partitions.items() if entry.offset >= 0}
     scene.equal("the offsets left", left, {1: 2})
 
 

@@ -46,8 +46,8 @@ async def _offset(scene: CheckContext, topic: Topic) -> int:
 
 
 async def _kept(scene: CheckContext, member: CheckMember | None, topics: tuple[Topic, ...]) -> None:
-    who = {} if member is None else {"generation": member.generation, "member": member.id}
-    codes = await commit(scene, {(topic, 0): KEPT for topic in topics}, **who)  # type: ignore[arg-type]
+    identity = {} if member is None else {"generation": member.generation, "member": member.id}
+    codes = await commit(scene, {(topic, 0): KEPT for topic in topics}, **identity)  # type: ignore[arg-type]
     scene.equal("the commits", set(codes.values()), {0})
 
 
@@ -170,5 +170,5 @@ async def own_time(scene: CheckContext) -> None:
     await asyncio.sleep(2)
     scene.equal("the offset after half its time", await _offset(scene, scene.topic), KEPT)
     await _until_gone(scene, scene.topic, 2 + late_s)
-    told = await fetch(scene, [(scene.topic, 0)], group=other)
-    scene.equal("the one without", told.partitions[scene.topic.name, 0].offset, KEPT)
+    response = await fetch(scene, [(scene.topic, 0)], group=other)
+    scene.equal("the one without", response.partitions[scene.topic.name, 0].offset, KEPT)

@@ -97,11 +97,11 @@ async def commit_entries(
     }
     if instance is not None:
         values["group_instance_id"] = instance
-    answer = await scene.ask("OffsetCommit", values)
+    response = await scene.send("OffsetCommit", values)
     names = {topic.id: topic.name for topic in topics.values()} if version >= 10 else {}
     return [
         (names.get(topic.topic_id, topic.name), entry.partition_index, entry.error_code)
-        for topic in answer.topics
+        for topic in response.topics
         for entry in topic.partitions
     ]
 
@@ -121,24 +121,26 @@ async def fetch(
     topics: tuple[dict[str, object], ...] | None = None
     by_id: dict[object, str] = {topic.id: topic.name for topic in scene.target.topics}
     if wanted is not None:
-        asked: dict[Topic, list[int]] = {}
+        requested: dict[Topic, list[int]] = {}
         for topic, index in wanted:
-            asked.setdefault(topic, []).append(index)
-        by_id |= {topic.id: topic.name for topic in asked}
+            requested.setdefault(topic, []).append(index)
+        by_id |= {topic.id: topic.name for topic in requested}
         topics = tuple(
             {"name": topic.name, "partition_indexes": tuple(indexes)} | ({"topic_id": topic.id} if version >= 8 else {})
-            for topic, indexes in asked.items()
+            for topic, indexes in requested.items()
         )
     stable = {"require_stable": require_stable} if version >= 7 else {}
     if version < 8:
-        answer = await scene.ask("OffsetFetch", {"group_id": group, "topics": topics, **stable})
-        return Fetched(answer.error_code, _partitions(answer.topics, {}))
+        response = await scene.send("OffsetFetch", {"group_id": group, "topics": topics, **stable})
+        return Fetched(response.error_code, _partitions(response.topics, {}))
     entry: dict[str, object] = {"group_id": group, "topics": topics}
     if version >= 9:
         entry |= {"member_id": member, "member_epoch": epoch}
-    answer = await scene.ask("OffsetFetch", {"groups": (entry,), **stable})
-    scene.equal("groups in the response", [told.group_id for told in answer.groups], [group])
-    return Fetched(answer.groups[0].error_code, _partitions(answer.groups[0].topics, by_id if version >= 10 else {}))
+    response = await scene.send("OffsetFetch", {"groups": (entry,), **stable})
+    scene.equal("groups in the response", [entry.group_id for entry in response.groups], [group])
+    return Fetched(
+        response.groups[0].error_code, _partitions(response.groups[0].topics, by_id if version >= 10 else {})
+    )
 
 
 def _partitions(topics: Iterable[Any], names: Mapping[object, str]) -> dict[tuple[object, int], FetchedOffset]:
@@ -163,15 +165,15 @@ async def leave(
     pairs = list(members)
     if version < 3:
         ((values["member_id"], _),) = pairs
-        return (await scene.ask("LeaveGroup", values)).error_code, []
+        return (await scene.send("LeaveGroup", values)).error_code, []
     values["members"] = tuple({"member_id": identity, "group_instance_id": instance} for identity, instance in pairs)
-    answer = await scene.ask("LeaveGroup", values)
+    response = await scene.send("LeaveGroup", values)
     scene.equal(
         "the members in the response, in order",
-        [(told.member_id, told.group_instance_id) for told in answer.members],
+        [(entry.member_id, entry.group_instance_id) for entry in response.members],
         pairs,
     )
-    return answer.error_code, [told.error_code for told in answer.members]
+    return response.error_code, [entry.error_code for entry in response.members]
 
 
 async def describe(scene: CheckContext, *groups: str, authorized: bool = False) -> list[Any]:
@@ -179,7 +181,7 @@ async def describe(scene: CheckContext, *groups: str, authorized: bool = False) 
     values: dict[str, object] = {"groups": groups or (scene.group,)}
     if scene.version_of("DescribeGroups") >= 3:
         values["include_authorized_operations"] = authorized
-    return list((await scene.ask("DescribeGroups", values)).groups)
+    return list((await scene.send("DescribeGroups", values)).groups)
 
 
 async def describe_one(scene: CheckContext, group: str | None = None) -> Any:
@@ -242,24 +244,26 @@ def _describe(scene: CheckContext) -> dict[str, object]:
     return {"groups": (scene.group,)} | ({"include_authorized_operations": False} if scene.version >= 3 else {})
 
 
-def _fetch_code(answer: Any) -> int:
-    if answer.groups:
-        return int(answer.groups[0].error_code)
+def _fetch_code(response: Any) -> int:
+    if response.groups:
+        return int(response.groups[0].error_code)
     # Versions 0 and 1 have no error field of the group, only of partitions.
-    return int(answer.error_code or next((p.error_code for t in answer.topics for p in t.partitions), 0))
+    return int(response.error_code or next((p.error_code for t in response.topics for p in t.partitions), 0))
 
 
 GROUP_REQUESTS: tuple[GroupRequest, ...] = (
-    GroupRequest("JoinGroup", _join, lambda answer: int(answer.error_code)),
-    GroupRequest("SyncGroup", _sync, lambda answer: int(answer.error_code)),
-    GroupRequest("Heartbeat", _member, lambda answer: int(answer.error_code)),
-    GroupRequest("LeaveGroup", _leave, lambda answer: int(answer.error_code)),
+    GroupRequest("JoinGroup", _join, lambda response: int(response.error_code)),
+    GroupRequest("SyncGroup", _sync, lambda response: int(response.error_code)),
+    GroupRequest("Heartbeat", _member, lambda response: int(response.error_code)),
+    GroupRequest("LeaveGroup", _leave, lambda response: int(response.error_code)),
     GroupRequest(
-        "OffsetCommit", _commit, lambda answer: int(answer.topics[0].partitions[0].error_code), "2+", (Need.TOPIC,)
+        "OffsetCommit", _commit, lambda response: int(response.topics[0].partitions[0].error_code), "2+", (Need.TOPIC,)
     ),
     GroupRequest("OffsetFetch", _fetch, _fetch_code, "1+", (Need.TOPIC,)),
-    GroupRequest("DescribeGroups", _describe, lambda answer: int(answer.groups[0].error_code)),
+    GroupRequest("DescribeGroups", _describe, lambda response: int(response.groups[0].error_code)),
     GroupRequest(
-        "DeleteGroups", lambda scene: {"groups_names": (scene.group,)}, lambda answer: int(answer.results[0].error_code)
+        "DeleteGroups",
+        lambda scene: {"groups_names": (scene.group,)},
+        lambda response: int(response.results[0].error_code),
     ),
 )

@@ -17,7 +17,7 @@ from kohort.common.foreign_text import cut
 from kohort.conformance.broker_under_test import BrokerUnderTest
 from kohort.conformance.check import Check, CheckKind, Need, Selection
 from kohort.conformance.check_context import CheckContext
-from kohort.conformance.errors import Blocked, CheckEnd, Failed, NoAnswer, NotApplicable, PeerClosed
+from kohort.conformance.errors import Blocked, CheckEnd, Failed, MissingResponse, NotApplicable, PeerClosed
 from kohort.conformance.frame_log import MAX_TEXT_SHOWN
 from kohort.conformance.profile import Profile
 from kohort.conformance.report import Report, Subject
@@ -220,7 +220,7 @@ async def _judge(check: Check, scene: CheckContext) -> Result:
     except Failed as end:
         verdict, reason = CheckVerdict.FAIL, str(end)
         what, expected, observed = end.what, str(end.expected), str(end.observed)
-    except (PeerClosed, NoAnswer, WireError) as end:
+    except (PeerClosed, MissingResponse, WireError) as end:
         verdict, reason, what, expected, observed = CheckVerdict.FAIL, str(end), "the answer", check.expected, str(end)
     except TimeoutError:
         verdict, reason = CheckVerdict.BLOCKED, f"not over after {check.limit_s:g} s"
@@ -252,7 +252,7 @@ async def _alive(target: BrokerUnderTest) -> bool:
         try:
             peer = await target.connect()
             try:
-                await peer.ask("ApiVersions", 0, {}, ALIVE_TIMEOUT_S)
+                await peer.send("ApiVersions", 0, {}, ALIVE_TIMEOUT_S)
             finally:
                 await peer.close()
         except (CheckEnd, WireError):

@@ -24,8 +24,8 @@ async def _pair(scene: CheckContext) -> tuple[CheckMember, CheckMember]:
 async def _return(scene: CheckContext, instance: str, **how: object) -> tuple[CheckMember, int]:
     """Rejoin as a new process of the instance, without a member id. Returns (member, error code)."""
     back = scene.member(instance=instance, **how)
-    answer = await back.join()
-    return back, answer.error_code
+    response = await back.join()
+    return back, response.error_code
 
 
 @SECTION.check(
@@ -55,9 +55,9 @@ async def old_assignment(scene: CheckContext) -> None:
     await _pair(scene)
     back, code = await _return(scene, "i-2")
     scene.error(code, "NONE", "JoinGroup of the follower that came back")
-    answer = await back.sync()
-    scene.error(answer.error_code, "NONE", "SyncGroup of the follower that came back")
-    scene.equal("the assignment", bytes(answer.assignment), b"for 1")
+    response = await back.sync()
+    scene.error(response.error_code, "NONE", "SyncGroup of the follower that came back")
+    scene.equal("the assignment", bytes(response.assignment), b"for 1")
 
 
 @SECTION.check(
@@ -72,16 +72,18 @@ async def old_assignment(scene: CheckContext) -> None:
 async def leader_back(scene: CheckContext) -> None:
     leader, follower = await _pair(scene)
     back = scene.member(instance="i-1")
-    answer = await back.join()
-    scene.error(answer.error_code, "NONE", "JoinGroup of the leader that came back")
-    scene.equal("the generation", answer.generation_id, leader.generation)
+    response = await back.join()
+    scene.error(response.error_code, "NONE", "JoinGroup of the leader that came back")
+    scene.equal("the generation", response.generation_id, leader.generation)
     if scene.version >= 9:
-        scene.equal("skip_assignment", answer.skip_assignment, True)
-        scene.equal("the leader", answer.leader, back.id)
-        scene.equal("the members", sorted(entry.member_id for entry in answer.members), sorted((back.id, follower.id)))
+        scene.equal("skip_assignment", response.skip_assignment, True)
+        scene.equal("the leader", response.leader, back.id)
+        scene.equal(
+            "the members", sorted(entry.member_id for entry in response.members), sorted((back.id, follower.id))
+        )
     else:
-        scene.equal("the leader", answer.leader, leader.id)
-        scene.equal("the members", answer.members, ())
+        scene.equal("the leader", response.leader, leader.id)
+        scene.equal("the members", response.members, ())
 
 
 def _fenced(row: str, api: str) -> None:
@@ -174,15 +176,15 @@ async def back_changed(scene: CheckContext) -> None:
         return entering.done() or (await leader.heartbeat()).error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
     await scene.until(decided)
-    answer = None if entering.done() else await leader.join()
+    response = None if entering.done() else await leader.join()
     await asyncio.wait({entering}, timeout=5)
-    if answer is None:
+    if response is None:
         rejoining = scene.start(leader.join())
         await scene.rebalancing(back)
         await back.enter()
-        answer = await rejoining
-    told = {entry.group_instance_id: bytes(entry.metadata) for entry in answer.members}
-    scene.equal("the metadata of i-2", told.get("i-2"), subscribe("something-else"))
+        response = await rejoining
+    metadata = {entry.group_instance_id: bytes(entry.metadata) for entry in response.members}
+    scene.equal("the metadata of i-2", metadata.get("i-2"), subscribe("something-else"))
 
 
 @SECTION.check(
@@ -194,8 +196,8 @@ async def back_changed(scene: CheckContext) -> None:
 )
 async def unknown_instance(scene: CheckContext) -> None:
     await scene.stable(1)
-    answer = await scene.member(instance="i-9", id="somebody").join()
-    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with an unknown instance id and a member id")
+    response = await scene.member(instance="i-9", id="somebody").join()
+    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with an unknown instance id and a member id")
 
 
 @SECTION.check(
@@ -215,10 +217,10 @@ async def kept(scene: CheckContext) -> None:
     await scene.sync([leader, absent])
     rejoining = scene.start(leader.join())
     await scene.parked(rejoining, "the leader's JoinGroup while i-2 has not rejoined")
-    answer = await rejoining
-    scene.error(answer.error_code, "NONE", "JoinGroup of the leader")
-    told = sorted(str(entry.group_instance_id) for entry in answer.members)
-    scene.equal("the instances of the new generation", told, ["i-1", "i-2"])
+    response = await rejoining
+    scene.error(response.error_code, "NONE", "JoinGroup of the leader")
+    instances = sorted(str(entry.group_instance_id) for entry in response.members)
+    scene.equal("the instances of the new generation", instances, ["i-1", "i-2"])
 
 
 @SECTION.check(
@@ -246,8 +248,8 @@ async def expires(scene: CheckContext) -> None:
 async def two(scene: CheckContext) -> None:
     leader, follower = await _pair(scene)
     scene.true("the member ids", leader.id != follower.id, "two ids", leader.id)
-    told = sorted(str(entry.group_instance_id) for entry in leader.members)
-    scene.equal("the instances", told, ["i-1", "i-2"])
+    response = sorted(str(entry.group_instance_id) for entry in leader.members)
+    scene.equal("the instances", response, ["i-1", "i-2"])
 
 
 @SECTION.check(
@@ -261,8 +263,8 @@ async def two(scene: CheckContext) -> None:
 )
 async def described(scene: CheckContext) -> None:
     leader, follower = await _pair(scene)
-    told = {entry.member_id: entry.group_instance_id for entry in (await describe_one(scene)).members}
-    scene.equal("the instances", told, {leader.id: "i-1", follower.id: "i-2"})
+    response = {entry.member_id: entry.group_instance_id for entry in (await describe_one(scene)).members}
+    scene.equal("the instances", response, {leader.id: "i-1", follower.id: "i-2"})
 
 
 @SECTION.check(
@@ -276,7 +278,7 @@ async def again(scene: CheckContext) -> None:
     leader, follower = await _pair(scene)
     generation = follower.generation
     before = follower.id
-    answer = await follower.join()
-    scene.error(answer.error_code, "NONE", "JoinGroup of the follower")
-    scene.equal("generation and id", (answer.generation_id, answer.member_id), (generation, before))
+    response = await follower.join()
+    scene.error(response.error_code, "NONE", "JoinGroup of the follower")
+    scene.equal("generation and id", (response.generation_id, response.member_id), (generation, before))
     scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat of the leader")

@@ -12,15 +12,15 @@ SECTION = Section("C", "SyncGroup", "SyncGroup")
 
 @SECTION.check("C1a", "An unknown group", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
 async def unknown_group(scene: CheckContext) -> None:
-    answer = await scene.member(id="nobody", generation=1).sync()
-    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup in a new group")
+    response = await scene.member(id="nobody", generation=1).sync()
+    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup in a new group")
 
 
 @SECTION.check("C1b", "An unknown member", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    answer = await leader.sync(member_id="nobody")
-    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup of a made-up member")
+    response = await leader.sync(member_id="nobody")
+    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup of a made-up member")
 
 
 @SECTION.check(
@@ -32,24 +32,24 @@ async def unknown_member(scene: CheckContext) -> None:
 )
 async def pending_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    asked = await scene.member().join()
-    scene.error(asked.error_code, "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
-    answer = await leader.sync(member_id=asked.member_id)
-    scene.error(answer.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup with the unused id")
+    requested = await scene.member().join()
+    scene.error(requested.error_code, "MEMBER_ID_REQUIRED", "JoinGroup of the newcomer")
+    response = await leader.sync(member_id=requested.member_id)
+    scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup with the unused id")
 
 
 @SECTION.check("C2a", "An older generation", source="protocol guide", expected="ILLEGAL_GENERATION")
 async def old_generation(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2, sync=False)
-    answer = await leader.sync(generation_id=leader.generation - 1)
-    scene.error(answer.error_code, "ILLEGAL_GENERATION", "SyncGroup of the generation before")
+    response = await leader.sync(generation_id=leader.generation - 1)
+    scene.error(response.error_code, "ILLEGAL_GENERATION", "SyncGroup of the generation before")
 
 
 @SECTION.check("C2b", "A generation that is yet to come", source="protocol guide", expected="ILLEGAL_GENERATION")
 async def future_generation(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
-    answer = await leader.sync(generation_id=leader.generation + 1)
-    scene.error(answer.error_code, "ILLEGAL_GENERATION", "SyncGroup of the generation after")
+    response = await leader.sync(generation_id=leader.generation + 1)
+    scene.error(response.error_code, "ILLEGAL_GENERATION", "SyncGroup of the generation after")
 
 
 def _inconsistent(row: str, title: str, **changes: Any) -> None:
@@ -58,9 +58,9 @@ def _inconsistent(row: str, title: str, **changes: Any) -> None:
     )
     async def inconsistent(scene: CheckContext) -> None:
         (leader,) = await scene.stable(1, sync=False)
-        answer = await leader.sync({leader.id: b"mine"}, **changes)
-        scene.error(answer.error_code, "INCONSISTENT_GROUP_PROTOCOL", f"SyncGroup with {changes}")
-        scene.equal("type and name in the response", (answer.protocol_type, answer.protocol_name), (None, None))
+        response = await leader.sync({leader.id: b"mine"}, **changes)
+        scene.error(response.error_code, "INCONSISTENT_GROUP_PROTOCOL", f"SyncGroup with {changes}")
+        scene.equal("type and name in the response", (response.protocol_type, response.protocol_name), (None, None))
 
 
 _inconsistent("C3a", "Another protocol name than the chosen one", protocol_name="roundrobin")
@@ -80,11 +80,11 @@ async def follower_first(scene: CheckContext) -> None:
     parked = scene.start(follower.sync())
     await scene.parked(parked, "the follower's SyncGroup, before the leader's")
     own = await leader.sync({leader.id: b"one", follower.id: b"two"})
-    answer = await parked
+    response = await parked
     scene.error(own.error_code, "NONE", "SyncGroup of the leader")
     scene.equal("the leader's assignment", bytes(own.assignment), b"one")
-    scene.error(answer.error_code, "NONE", "SyncGroup of the follower")
-    scene.equal("the follower's assignment", bytes(answer.assignment), b"two")
+    scene.error(response.error_code, "NONE", "SyncGroup of the follower")
+    scene.equal("the follower's assignment", bytes(response.assignment), b"two")
 
 
 @SECTION.check(
@@ -97,18 +97,18 @@ async def follower_second(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2, sync=False)
     own = await leader.sync({leader.id: b"one", follower.id: b"two"})
     scene.error(own.error_code, "NONE", "SyncGroup of the leader")
-    answer = await follower.sync()
-    scene.error(answer.error_code, "NONE", "SyncGroup of the follower")
-    scene.equal("the follower's assignment", bytes(answer.assignment), b"two")
+    response = await follower.sync()
+    scene.error(response.error_code, "NONE", "SyncGroup of the follower")
+    scene.equal("the follower's assignment", bytes(response.assignment), b"two")
 
 
 @SECTION.check("C6a", "SyncGroup again while Stable", source="protocol guide", expected="NONE, and the same assignment")
 async def again(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
     for member, expected in ((leader, b"for 0"), (follower, b"for 1")):
-        answer = await member.sync()
-        scene.error(answer.error_code, "NONE", "SyncGroup while Stable")
-        scene.equal("the assignment", bytes(answer.assignment), expected)
+        response = await member.sync()
+        scene.error(response.error_code, "NONE", "SyncGroup while Stable")
+        scene.equal("the assignment", bytes(response.assignment), expected)
 
 
 @SECTION.check(
@@ -119,9 +119,9 @@ async def again(scene: CheckContext) -> None:
 )
 async def made_once(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
-    answer = await leader.sync({leader.id: b"new", follower.id: b"new"})
-    scene.error(answer.error_code, "NONE", "SyncGroup of the leader while Stable")
-    scene.equal("the leader's assignment", bytes(answer.assignment), b"for 0")
+    response = await leader.sync({leader.id: b"new", follower.id: b"new"})
+    scene.error(response.error_code, "NONE", "SyncGroup of the leader while Stable")
+    scene.equal("the leader's assignment", bytes(response.assignment), b"for 0")
     scene.equal("the follower's assignment", bytes((await follower.sync()).assignment), b"for 1")
 
 
@@ -132,8 +132,8 @@ async def preparing(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
     scene.start(scene.member().enter())
     await scene.rebalancing(leader)
-    answer = await leader.sync()
-    scene.error(answer.error_code, "REBALANCE_IN_PROGRESS", "SyncGroup while others join")
+    response = await leader.sync()
+    scene.error(response.error_code, "REBALANCE_IN_PROGRESS", "SyncGroup while others join")
 
 
 @SECTION.check(
@@ -147,8 +147,8 @@ async def waiting_interrupted(scene: CheckContext) -> None:
     parked = scene.start(follower.sync())
     await scene.parked(parked, "the follower's SyncGroup, before the leader's")
     scene.start(scene.member().enter())
-    answer = await asyncio.wait_for(parked, 10)
-    scene.error(answer.error_code, "REBALANCE_IN_PROGRESS", "the follower's SyncGroup")
+    response = await asyncio.wait_for(parked, 10)
+    scene.error(response.error_code, "REBALANCE_IN_PROGRESS", "the follower's SyncGroup")
 
 
 @SECTION.check(
@@ -158,15 +158,15 @@ async def forgotten(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2, sync=False)
     own = await leader.sync({leader.id: b"all"})
     scene.equal("the leader's assignment", bytes(own.assignment), b"all")
-    answer = await follower.sync()
-    scene.error(answer.error_code, "NONE", "SyncGroup of the forgotten member")
-    scene.equal("its assignment", bytes(answer.assignment), b"")
+    response = await follower.sync()
+    scene.error(response.error_code, "NONE", "SyncGroup of the forgotten member")
+    scene.equal("its assignment", bytes(response.assignment), b"")
 
 
 @SECTION.check("C9", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
 async def empty_group(scene: CheckContext) -> None:
-    answer = await scene.member(group="", id="nobody", generation=1).sync()
-    scene.error(answer.error_code, "INVALID_GROUP_ID", "SyncGroup of the empty group")
+    response = await scene.member(group="", id="nobody", generation=1).sync()
+    scene.error(response.error_code, "INVALID_GROUP_ID", "SyncGroup of the empty group")
 
 
 @SECTION.check(
@@ -181,13 +181,13 @@ async def never_syncs(scene: CheckContext) -> None:
     leader = scene.member(rebalance_ms=1500, session_ms=session)
     await leader.enter()
     silent = await scene.add([leader], rebalance_ms=1500, session_ms=session)
-    answer = await leader.sync({leader.id: b"1", silent.id: b"2"})
-    scene.error(answer.error_code, "NONE", "SyncGroup of the leader")
+    response = await leader.sync({leader.id: b"1", silent.id: b"2"})
+    scene.error(response.error_code, "NONE", "SyncGroup of the leader")
 
-    async def told() -> bool:
+    async def reported() -> bool:
         return bool((await leader.heartbeat()).error_code == ErrorCode.REBALANCE_IN_PROGRESS)
 
-    found = await scene.until(told, 6.0)
+    found = await scene.until(reported, 6.0)
     scene.true("the leader's heartbeats", found, "REBALANCE_IN_PROGRESS within 6 s", "NONE all the time")
     scene.error((await silent.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of the member that never synced")
 
@@ -214,10 +214,10 @@ async def follower_assigns(scene: CheckContext) -> None:
     source="KIP-559",
     expected="the group's type and the chosen name",
 )
-async def told_back(scene: CheckContext) -> None:
+async def reported_back(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
-    answer = await leader.sync({leader.id: b"mine"})
-    scene.equal("type and name", (answer.protocol_type, answer.protocol_name), ("consumer", "range"))
+    response = await leader.sync({leader.id: b"mine"})
+    scene.equal("type and name", (response.protocol_type, response.protocol_name), ("consumer", "range"))
 
 
 @SECTION.check(
@@ -226,10 +226,10 @@ async def told_back(scene: CheckContext) -> None:
 async def large(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
     share = bytes(range(256)) * 1024
-    answer = await leader.sync({leader.id: share})
-    scene.error(answer.error_code, "NONE", "SyncGroup")
+    response = await leader.sync({leader.id: share})
+    scene.error(response.error_code, "NONE", "SyncGroup")
     scene.true(
-        "the assignment", bytes(answer.assignment) == share, "equal", f"{len(answer.assignment)} bytes that differ"
+        "the assignment", bytes(response.assignment) == share, "equal", f"{len(response.assignment)} bytes that differ"
     )
 
 
@@ -241,6 +241,6 @@ async def large(scene: CheckContext) -> None:
 )
 async def for_stranger(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
-    answer = await leader.sync({"nobody": b"x", leader.id: b"mine"})
-    scene.error(answer.error_code, "NONE", "SyncGroup")
-    scene.equal("the assignment", bytes(answer.assignment), b"mine")
+    response = await leader.sync({"nobody": b"x", leader.id: b"mine"})
+    scene.error(response.error_code, "NONE", "SyncGroup")
+    scene.equal("the assignment", bytes(response.assignment), b"mine")

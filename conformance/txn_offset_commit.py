@@ -50,54 +50,54 @@ class CheckProducer:
         """Find the coordinator and get a producer id, with retries. Raises Blocked."""
         name = scene.name()
         version = scene.target.version("FindCoordinator", at_most=3)
-        answer: Any = None
+        response: Any = None
 
         async def found() -> bool:
-            nonlocal answer
-            answer = await scene.ask("FindCoordinator", version=version, key=name, key_type=TRANSACTION)
-            return answer.error_code not in _NOT_YET
+            nonlocal response
+            response = await scene.send("FindCoordinator", version=version, key=name, key_type=TRANSACTION)
+            return response.error_code not in _NOT_YET
 
         await scene.until(found, 30)
-        if answer.error_code:
-            raise Blocked(f"FindCoordinator of a transaction failed: {error_name(answer.error_code)}")
-        producer = cls(scene, name, answer.node_id if len(scene.target.nodes) > 1 else None)
+        if response.error_code:
+            raise Blocked(f"FindCoordinator of a transaction failed: {error_name(response.error_code)}")
+        producer = cls(scene, name, response.node_id if len(scene.target.nodes) > 1 else None)
 
         async def begun() -> bool:
-            nonlocal answer
-            answer = await producer.begin()
-            return answer.error_code not in _NOT_YET
+            nonlocal response
+            response = await producer.begin()
+            return response.error_code not in _NOT_YET
 
         await scene.until(begun, 30)
-        if answer.error_code:
-            raise Blocked(f"InitProducerId failed: {error_name(answer.error_code)}")
+        if response.error_code:
+            raise Blocked(f"InitProducerId failed: {error_name(response.error_code)}")
         return producer
 
     async def begin(self) -> Any:
         values = {"transactional_id": self.name, "transaction_timeout_ms": TIMEOUT_MS}
-        answer = await self.scene.ask("InitProducerId", values, node=self.node)
-        if answer.error_code == 0:
-            self.id, self.epoch = answer.producer_id, answer.producer_epoch
-        return answer
+        response = await self.scene.send("InitProducerId", values, node=self.node)
+        if response.error_code == 0:
+            self.id, self.epoch = response.producer_id, response.producer_epoch
+        return response
 
     async def add_group(self, **changes: object) -> Any:
         values = {"transactional_id": self.name, "producer_id": self.id, "producer_epoch": self.epoch}
         values |= {"group_id": self.scene.group}
-        return await self.scene.ask("AddOffsetsToTxn", values | changes, node=self.node)
+        return await self.scene.send("AddOffsetsToTxn", values | changes, node=self.node)
 
     async def take_in(self) -> None:
         """Add the group to the transaction, which TxnOffsetCommit does itself from version 5 on. Raises Blocked."""
         if self.scene.version_of("TxnOffsetCommit") >= FIRST_IMPLICIT:
             return
-        answer: Any = None
+        response: Any = None
 
         async def added() -> bool:
-            nonlocal answer
-            answer = await self.add_group()
-            return answer.error_code not in _NOT_YET
+            nonlocal response
+            response = await self.add_group()
+            return response.error_code not in _NOT_YET
 
         await self.scene.until(added)
-        if answer.error_code:
-            raise Blocked(f"AddOffsetsToTxn failed: {error_name(answer.error_code)}")
+        if response.error_code:
+            raise Blocked(f"AddOffsetsToTxn failed: {error_name(response.error_code)}")
 
     async def commit(
         self, offsets: Mapping[tuple[Topic, int], int], metadata: str = "", **changes: object
@@ -115,8 +115,8 @@ class CheckProducer:
             "producer_epoch": self.epoch,
             "topics": ({"name": topic.name, "partitions": partitions},),
         }
-        answer = await self.scene.ask("TxnOffsetCommit", values | changes)
-        return {entry.partition_index: entry.error_code for entry in answer.topics[0].partitions}
+        response = await self.scene.send("TxnOffsetCommit", values | changes)
+        return {entry.partition_index: entry.error_code for entry in response.topics[0].partitions}
 
     async def end(self, committed: bool, **changes: object) -> Any:
         values = {
@@ -125,15 +125,15 @@ class CheckProducer:
             "producer_epoch": self.epoch,
             "committed": committed,
         }
-        return await self.scene.ask("EndTxn", values | changes, node=self.node)
+        return await self.scene.send("EndTxn", values | changes, node=self.node)
 
     async def end_late(self, **changes: object) -> Any:
         return await self.end(True, **changes)
 
 
 async def _offset(scene: CheckContext) -> int:
-    told = await fetch(scene, [(scene.topic, 0)])
-    return told.partitions[scene.topic.name, 0].offset
+    response = await fetch(scene, [(scene.topic, 0)])
+    return response.partitions[scene.topic.name, 0].offset
 
 
 async def _begun(scene: CheckContext, offset: int, **how: object) -> CheckProducer:
@@ -148,34 +148,34 @@ async def _begun(scene: CheckContext, offset: int, **how: object) -> CheckProduc
 
 async def _ended(scene: CheckContext, producer: CheckProducer, *, committed: bool) -> None:
     """End the transaction, and judge the response. From version 5 on it has the next epoch, also if it is repeated."""
-    answer = await producer.end(committed)
-    scene.error(answer.error_code, "NONE", "EndTxn")
+    response = await producer.end(committed)
+    scene.error(response.error_code, "NONE", "EndTxn")
     if scene.version_of("EndTxn") < FIRST_IMPLICIT:
         return
-    scene.equal("the next producer epoch in EndTxn", answer.producer_epoch, producer.epoch + 1)
+    scene.equal("the next producer epoch in EndTxn", response.producer_epoch, producer.epoch + 1)
 
     async def again() -> bool:
-        nonlocal answer
-        answer = await producer.end(committed)
-        return answer.error_code not in _NOT_YET
+        nonlocal response
+        response = await producer.end(committed)
+        return response.error_code not in _NOT_YET
 
     await scene.until(again, 30)
-    scene.error(answer.error_code, "NONE", "EndTxn once more, as after a lost response")
-    scene.equal("the next producer epoch in EndTxn once more", answer.producer_epoch, producer.epoch + 1)
+    scene.error(response.error_code, "NONE", "EndTxn once more, as after a lost response")
+    scene.equal("the next producer epoch in EndTxn once more", response.producer_epoch, producer.epoch + 1)
 
 
 async def _begin_again(producer: CheckProducer) -> None:
     """Send InitProducerId until the earlier transaction is completed. Raises Blocked."""
-    answer: Any = None
+    response: Any = None
 
     async def begun() -> bool:
-        nonlocal answer
-        answer = await producer.begin()
-        return answer.error_code not in _NOT_YET
+        nonlocal response
+        response = await producer.begin()
+        return response.error_code not in _NOT_YET
 
     await producer.scene.until(begun, 30)
-    if answer.error_code:
-        raise Blocked(f"the second InitProducerId failed: {error_name(answer.error_code)}")
+    if response.error_code:
+        raise Blocked(f"the second InitProducerId failed: {error_name(response.error_code)}")
 
 
 @SECTION.check(
@@ -346,10 +346,10 @@ async def unknown_partition(scene: CheckContext) -> None:
 async def begins_again(scene: CheckContext) -> None:
     producer = await CheckProducer.make(scene)
     identity, epoch = producer.id, producer.epoch
-    answer = await producer.begin()
-    scene.error(answer.error_code, "NONE", "the second InitProducerId")
-    scene.equal("the producer id", answer.producer_id, identity)
-    scene.true("the epoch", answer.producer_epoch > epoch, f"above {epoch}", answer.producer_epoch)
+    response = await producer.begin()
+    scene.error(response.error_code, "NONE", "the second InitProducerId")
+    scene.equal("the producer id", response.producer_id, identity)
+    scene.true("the epoch", response.producer_epoch > epoch, f"above {epoch}", response.producer_epoch)
 
 
 def _superseded(row: str, api: str) -> None:
@@ -366,9 +366,9 @@ def _superseded(row: str, api: str) -> None:
         producer = await CheckProducer.make(scene)
         old = producer.epoch
         scene.error((await producer.begin()).error_code, "NONE", "the second InitProducerId")
-        answer = await (producer.add_group if api == "AddOffsetsToTxn" else producer.end_late)(producer_epoch=old)
+        response = await (producer.add_group if api == "AddOffsetsToTxn" else producer.end_late)(producer_epoch=old)
         expected = "PRODUCER_FENCED" if scene.version >= 2 else "INVALID_PRODUCER_EPOCH"
-        scene.error(answer.error_code, expected, f"{api} with the epoch before")
+        scene.error(response.error_code, expected, f"{api} with the epoch before")
 
 
 _superseded("K7a", "AddOffsetsToTxn")
@@ -387,10 +387,12 @@ _superseded("K7b", "EndTxn")
 async def unstable(scene: CheckContext) -> None:
     await commit(scene, {(scene.topic, 0): 1, (scene.topic, 1): 1})
     producer = await _begun(scene, 2)
-    told = await fetch(scene, [(scene.topic, 0), (scene.topic, 1)], require_stable=True)
+    response = await fetch(scene, [(scene.topic, 0), (scene.topic, 1)], require_stable=True)
     scene.error(
-        told.partitions[scene.topic.name, 0].error_code, "UNSTABLE_OFFSET_COMMIT", "the partition in the transaction"
+        response.partitions[scene.topic.name, 0].error_code,
+        "UNSTABLE_OFFSET_COMMIT",
+        "the partition in the transaction",
     )
-    scene.error(told.partitions[scene.topic.name, 1].error_code, "NONE", "its neighbour")
+    scene.error(response.partitions[scene.topic.name, 1].error_code, "NONE", "its neighbour")
     scene.equal("the offset without require_stable", await _offset(scene), 1)
     await producer.end(False)

@@ -212,8 +212,8 @@ class KafkaSink:
                     )
                 else:
                     assert self._dead_letter_topic is not None
-                    told = [*headers, *self._told(error, due.task, at)]
-                    delivery = producer.send(self._dead_letter_topic, value, key, headers=told)
+                    reported = [*headers, *self._reported(error, due.task, at)]
+                    delivery = producer.send(self._dead_letter_topic, value, key, headers=reported)
                 deliveries[place] = delivery  # before the wait, so that its error is found
                 if place in suspects:
                     delivery.exception()
@@ -227,7 +227,7 @@ class KafkaSink:
             if offsets and member is not None and member.generation >= 0:
                 producer.send_offsets(offsets, member)
 
-    def _told(self, error: KohortError, task: TaskId, at: Witness) -> Headers:
+    def _reported(self, error: KohortError, task: TaskId, at: Witness) -> Headers:
         """The headers of a dead letter."""
         assert self._place is not None
         found = {

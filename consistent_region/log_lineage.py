@@ -62,7 +62,7 @@ class Lineage:
             for one, at in positions.items()
         }
 
-    def told(self, positions: Positions) -> dict[TopicPartition, RegionPosition]:
+    def reported(self, positions: Positions) -> dict[TopicPartition, RegionPosition]:
         """As `named`, and with the epochs of what was polled."""
         return {one: at._replace(leader_epoch=self._epoch(one, at)) for one, at in self.named(positions).items()}
 

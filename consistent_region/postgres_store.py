@@ -128,7 +128,7 @@ class PostgresStore:
     def clock(self) -> float:
         """Seconds as the server counts them, and so every host."""
         if not self._clock_known:
-            with self._lock, self._told():
+            with self._lock, self._reported():
                 row = self._session().execute("SELECT extract(epoch FROM clock_timestamp())::float8").fetchone()
                 assert row is not None
                 self._set_clock(row[0])
@@ -157,7 +157,7 @@ class PostgresStore:
 
     @contextmanager
     def _used(self, begin: str, *, writing: bool) -> Iterator[None]:
-        with self._lock, self._told():
+        with self._lock, self._reported():
             try:
                 self._listen()  # notifications from now on concern readers from now on
             except psycopg.Error:
@@ -173,7 +173,7 @@ class PostgresStore:
                 raise
 
     @contextmanager
-    def _told(self) -> Iterator[None]:
+    def _reported(self) -> Iterator[None]:
         try:
             yield
         except psycopg.Error as problem:
@@ -241,9 +241,9 @@ class PostgresStore:
             listener.execute(f"LISTEN {CHANNEL}")
             self._listener = listener
             self._read_at.clear()  # notifications before this LISTEN were not received
-        for heard in self._listener.notifies(timeout=0):
+        for received in self._listener.notifies(timeout=0):
             self._news += 1
-            self._news_of[heard.payload] = self._news
+            self._news_of[received.payload] = self._news
 
     def _connected(self) -> "_Session":
         session = _Session.connect(self._conninfo, autocommit=True)

@@ -8,8 +8,8 @@ The duties of a driver
 4. Poll the group's consumer as `polling` allows, handle the records of `member.take`, and return at `wake_at` at the
    latest.
 
-`ask` is a level: it is given until its response was stepped or the state changed, one at a time. A request with a lost
-response is therefore repeated. Responses: Look, BeginCheckpoint -> `Looked`; RequestReset -> `ResetGranted`;
+`request` is a level: it is given until its response was stepped or the state changed, one at a time. A request with a
+lost response is therefore repeated. Responses: Look, BeginCheckpoint -> `Looked`; RequestReset -> `ResetGranted`;
 GoBack -> `WentBack`; TakeCut -> `CutTaken`, and later `SnapshotsWritten`; Contribute -> `Contributed`. Each may end in
 `CoordinatorFailed`, or in `Broke` for a fatal error.
 """
@@ -99,7 +99,7 @@ class RegionReady:
     commit: Positions | None
     """Edge. Commit to the group, as information for users and tools. The region itself never reads it back."""
 
-    ask: RegionRequest | None
+    request: RegionRequest | None
     """Level."""
 
     paused: bool

@@ -322,8 +322,8 @@ def consumer_settings(
     for name in ("group", "bootstrap", "auto_offset_reset"):
         if name in given:
             raise ConfigurationError(f"a region decides {name} by itself", hint="see start_position", setting=name)
-    told = {name: value for name, value in given.items() if value is not None or name != "assignors"}
-    settings = {name: _checked(name, value) for name, value in told.items()}
+    reported = {name: value for name, value in given.items() if value is not None or name != "assignors"}
+    settings = {name: _checked(name, value) for name, value in reported.items()}
     if settings.get("protocol", "classic") != "classic":
         # Under KIP-848 each member has its own epoch and learns of its own changes only, so no barrier could name one.
         raise ConfigurationError(

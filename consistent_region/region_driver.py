@@ -149,11 +149,11 @@ class RegionDriver(RebalanceHooks):
         self._look_at_memory()
         self._look_at_company()
         ready = self._ready()
-        if ready.ask is not None:
-            self._perform(ready.ask)
+        if ready.request is not None:
+            self._perform(ready.request)
         if self.member.phase is RegionPhase.WRITING:
             self._write()
-        if ready.ask is not None:
+        if ready.request is not None:
             ready = self._ready()
         self._pause(ready.paused)
         idle_s = self._poll(ready, wait_s)
@@ -250,30 +250,30 @@ class RegionDriver(RebalanceHooks):
             live = tasks.keys() & self.states.states.keys()
             new = {task: [one for one in ours if task not in live or one not in placed] for task, ours in tasks.items()}
             new = {task: ours for task, ours in new.items() if ours}
-            answer = self.coordinator.take(self._ticket, member.epoch, generation, len(partitions), new)
-            starts = self._started(answer, live)
+            response = self.coordinator.take(self._ticket, member.epoch, generation, len(partitions), new)
+            starts = self._started(response, live)
         except (CoordinatorUnavailable, NotRegisteredError, OperationTimeout) as error:
             log.warning("assigned without a coordinator: %s", error)  # no starts: the member will go back
         except KohortError as error:
             self._step(ev.Broke(error))
         else:
-            return answer.view, starts
+            return response.view, starts
         return None, {}
 
-    def _started(self, answer: TaskStarts, live: Collection[TaskId] = ()) -> dict[TopicPartition, RegionPosition]:
+    def _started(self, response: TaskStarts, live: Collection[TaskId] = ()) -> dict[TopicPartition, RegionPosition]:
         """Start tasks, except the states of `live` ones. Returns the starts of their partitions."""
-        starts = self._on_the_log(answer.positions)
-        new = {task: start for task, start in answer.starts.items() if task not in live}
-        lineage = answer.view.past.lineage
-        check_witnesses(self.states.fence(new, TaskTerm(lineage, answer.term)), answer.view)
+        starts = self._on_the_log(response.positions)
+        new = {task: start for task, start in response.starts.items() if task not in live}
+        lineage = response.view.past.lineage
+        check_witnesses(self.states.fence(new, TaskTerm(lineage, response.term)), response.view)
         self.states.start(new, lineage)
         return starts
 
     def _offsets(self, partitions: Iterable[TopicPartition]) -> dict[TaskId, Positions]:
         """The positions of tasks, with the epochs of what was polled. A task without a position is left out."""
-        told = self._lineage.told(self.member.offsets.positions())
+        reported = self._lineage.reported(self.member.offsets.positions())
         tasks = self.task_map.grouped(partitions)
-        found = {task: {one: told[one] for one in ours if one in told} for task, ours in tasks.items()}
+        found = {task: {one: reported[one] for one in ours if one in reported} for task, ours in tasks.items()}
         return {task: at for task, at in found.items() if at and task in self.states.states}
 
     # --- inner
@@ -323,20 +323,20 @@ class RegionDriver(RebalanceHooks):
         except RegionError as error:
             self._step(ev.Broke(error))
 
-    def _perform(self, ask: rd.RegionRequest) -> None:
+    def _perform(self, request: rd.RegionRequest) -> None:
         try:
-            event = self._answer(ask)
+            event = self._respond(request)
         except NotRegisteredError:
             event = self._register_again()
         except (CoordinatorUnavailable, OperationTimeout) as error:  # transient: the store or brokers
-            log.warning("%s: %s", type(ask).__name__, error)
+            log.warning("%s: %s", type(request).__name__, error)
             event = ev.CoordinatorFailed(error)
         except KohortError as error:
             event = ev.Broke(error)
         self._step(event)
 
-    def _answer(self, ask: rd.RegionRequest) -> ev.Event:
-        match ask:
+    def _respond(self, request: rd.RegionRequest) -> ev.Event:
+        match request:
             case rd.CheckGroup():
                 return ev.Looked(self._look())
             case rd.BeginCheckpoint(epoch):

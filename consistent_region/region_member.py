@@ -108,7 +108,7 @@ FIGURES: Final = (
     "records_submitted_total",
 )
 
-ASK_ATTEMPTS: Final = 12
+REQUEST_ATTEMPTS: Final = 12
 BACKOFF_S: Final = 0.05
 BACKOFF_S_MAX: Final = 5.0
 BUSY_LOOK_S: Final = 0.01
@@ -158,8 +158,8 @@ class RegionMember:
         self._begin_not_before = -inf
 
         self._look_at = -inf
-        self._ask_failures = 0
-        self._ask_not_before = -inf
+        self._request_failures = 0
+        self._request_not_before = -inf
         self._poll_troubles: deque[float] = deque(maxlen=POLL_TROUBLES)
         self._fatal: KohortError | None = None
         self._commit: Positions | None = None
@@ -184,7 +184,7 @@ class RegionMember:
             phase=self._phase,
             fatal=self._fatal,
             commit=commit,
-            ask=self._ask() if self._now >= self._ask_not_before else None,
+            request=self._send() if self._now >= self._request_not_before else None,
             paused=self._buffer.paused,
             polling=self._polling(),
             notices=notices,
@@ -303,7 +303,7 @@ class RegionMember:
         if self._phase is not RegionPhase.OPEN and self._now >= self._draining_since + self.settings.drain_timeout_s:
             self._void("a checkpoint took longer than drain_timeout_s", forced=False, rebalance=False)
 
-    def _ask(self) -> RegionRequest | None:
+    def _send(self) -> RegionRequest | None:
         if self._state in ENDED or self._state is RegionState.INITIALIZED:
             return None
         if self._state is RegionState.CR_RESET_PENDING:
@@ -344,13 +344,13 @@ class RegionMember:
     def _wake_at(self) -> float | None:
         if self._state in ENDED:
             return None
-        asks = [self._look_at]
+        requests = [self._look_at]
         if self._state in READING and self._phase is RegionPhase.OPEN and self._generation != NO_GENERATION:
             due_at = -inf if self._must_wait() else self._checkpoint_due_at
-            asks.append(max(due_at, self._begin_not_before))
+            requests.append(max(due_at, self._begin_not_before))
         if self._phase in (RegionPhase.DRAINED, RegionPhase.WRITING):
-            asks.append(-inf)
-        times = [max(min(asks), self._ask_not_before)]
+            requests.append(-inf)
+        times = [max(min(requests), self._request_not_before)]
         if self._phase is not RegionPhase.OPEN:
             times.append(self._draining_since + self.settings.drain_timeout_s)
         soonest = min(times)
@@ -424,7 +424,7 @@ class RegionMember:
             self._give_up(event.error)
 
     def _on_looked(self, event: ev.Looked) -> None:
-        self._answered()
+        self._responded()
         self._saw(event.view)
         if self._phase is RegionPhase.OPEN and self._wants_checkpoint():
             # The coordinator began no barrier: a member is absent, or partitions move. A request is cheap, but not
@@ -432,13 +432,13 @@ class RegionMember:
             self._begin_not_before = self._now + min(self.settings.look_interval_s, 0.1)
 
     def _on_reset_granted(self, event: ev.ResetGranted) -> None:
-        self._answered()
+        self._responded()
         # Granted now, or begun before by another member: in both cases there is a checkpoint to go back to.
         self._reset = None
         self._saw(event.view)
 
     def _on_went_back(self, event: ev.WentBack) -> None:
-        self._answered()
+        self._responded()
         if self._state is not RegionState.CR_RESET_PENDING:
             return
         self._epoch = event.view.epoch
@@ -456,7 +456,7 @@ class RegionMember:
             self._void("a partition has no start", forced=True)
 
     def _on_cut_taken(self, _event: ev.CutTaken) -> None:
-        self._answered()
+        self._responded()
         self._cut_positions = self.offsets.positions()
         self._written = False
         self._measured("drain")
@@ -467,27 +467,27 @@ class RegionMember:
         self._written = True
 
     def _on_contributed(self, event: ev.Contributed) -> None:
-        self._answered()
+        self._responded()
         if self._phase is RegionPhase.WRITING:
             self._go_phase(Step.CONTRIBUTED)
         self._saw(event.view)
 
     def _on_dispossessed(self, event: ev.Dispossessed) -> None:
-        self._answered()
+        self._responded()
         self._void(event.reason, forced=True)
 
     def _on_coordinator_failed(self, event: ev.CoordinatorFailed) -> None:
-        self._ask_failures += 1
+        self._request_failures += 1
         self.metrics["failed_control_requests_total"] += 1
-        if self._ask_failures >= ASK_ATTEMPTS:
+        if self._request_failures >= REQUEST_ATTEMPTS:
             self._give_up(
                 CoordinatorUnavailable(
-                    f"the region's coordinator failed {self._ask_failures} times in a row: {event.error}",
+                    f"the region's coordinator failed {self._request_failures} times in a row: {event.error}",
                     hint="look after its store, then start the member again",
                     member=self.name,
                 )
             )
-        self._ask_not_before = self._now + min(BACKOFF_S * 2**self._ask_failures, BACKOFF_S_MAX)
+        self._request_not_before = self._now + min(BACKOFF_S * 2**self._request_failures, BACKOFF_S_MAX)
 
     def _on_reregistered(self, event: ev.Reregistered) -> None:
         same = event.view.past.lineage == self._past.lineage
@@ -501,7 +501,7 @@ class RegionMember:
                 )
             )
             return
-        self._answered()
+        self._responded()
         self._past = event.view.past
         self._newest_seen = self._newest_seen if same else 0
         # Its epochs are counted from the beginning again.
@@ -637,7 +637,7 @@ class RegionMember:
             self._draining_since = inf
             self._go_phase(Step.RESET)
         self._go(RegionTrigger.MUST_RESET)
-        self._ask_not_before = -inf
+        self._request_not_before = -inf
 
     def _give_back(self, records: ev.RecordSlice, now: float) -> None:
         self._now = max(now, self._now)
@@ -650,9 +650,9 @@ class RegionMember:
         self.metrics["consumed_topics"] = len({one.topic for one in partitions})
         self.metrics["partition_rebalances_total"] += 1
 
-    def _answered(self) -> None:
-        self._ask_failures = 0
-        self._ask_not_before = -inf
+    def _responded(self) -> None:
+        self._request_failures = 0
+        self._request_not_before = -inf
 
     def _give_up(self, error: KohortError) -> None:
         if self._state in ENDED:

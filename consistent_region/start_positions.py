@@ -64,7 +64,7 @@ def beginnings(
     partitions: Iterable[TopicPartition],
     initial: Positions,
     start: StartPosition,
-    ask: Lookups,
+    request: Lookups,
     matched: Callable[[], Iterable[TopicPartition]] | None = None,
 ) -> dict[TopicPartition, RegionPosition]:
     """Return proposals for those of `partitions` that have no entry in `initial`. Store them before they are used.
@@ -79,13 +79,13 @@ def beginnings(
     new = [one for one in missing if one.topic not in seen]
     if new:
         named = sorted({one.topic for one in new})
-        new += matched() if matched else (one for topic in named for one in ask.partitions_for(topic))
-    found = _by(start.discovered, added, ask)
-    found |= _resolved(sorted(set(new)), start, ask)
+        new += matched() if matched else (one for topic in named for one in request.partitions_for(topic))
+    found = _by(start.discovered, added, request)
+    found |= _resolved(sorted(set(new)), start, request)
     return {partition: RegionPosition.of(offset) for partition, offset in found.items()}
 
 
-def check_log(starts: Positions, ask: Lookups, *, on_data_loss: str = "raise") -> dict[TopicPartition, int]:
+def check_log(starts: Positions, request: Lookups, *, on_data_loss: str = "raise") -> dict[TopicPartition, int]:
     """Records between a start and the log's beginning, by partition, where retention has overtaken it.
 
     Raises DataLossError for those unless `on_data_loss` is "earliest", TruncationError where the log ends before.
@@ -93,7 +93,7 @@ def check_log(starts: Positions, ask: Lookups, *, on_data_loss: str = "raise") -
     if not starts:
         return {}
     # A position may be behind the last stable offset, if its commit did not wait for open transactions.
-    first, end = ask.beginning_offsets(starts), ask.end_offsets(starts, stable=False)
+    first, end = request.beginning_offsets(starts), request.end_offsets(starts, stable=False)
     gaps = {}
     for partition, position in starts.items():
         place: dict[str, Any] = {**partition._asdict(), "offset": position.offset}
@@ -111,24 +111,24 @@ def check_log(starts: Positions, ask: Lookups, *, on_data_loss: str = "raise") -
     return gaps
 
 
-def _resolved(partitions: list[TopicPartition], start: StartPosition, ask: Lookups) -> dict[TopicPartition, int]:
+def _resolved(partitions: list[TopicPartition], start: StartPosition, request: Lookups) -> dict[TopicPartition, int]:
     if not partitions:
         return {}
     match start.kind:
         case "beginning":
-            return _by("earliest", partitions, ask)
+            return _by("earliest", partitions, request)
         case "end":
-            return _by("latest", partitions, ask)
+            return _by("latest", partitions, request)
         case "time":
             assert start.time_ms is not None
-            listed = ask.offsets_for_times(dict.fromkeys(partitions, start.time_ms))
+            listed = request.offsets_for_times(dict.fromkeys(partitions, start.time_ms))
         case _:
-            listed = ask.committed(partitions)
+            listed = request.committed(partitions)
     found = {one: listed[one].offset for one in partitions if listed.get(one) is not None}
-    return found | _by(start.otherwise, [one for one in partitions if one not in found], ask)
+    return found | _by(start.otherwise, [one for one in partitions if one not in found], request)
 
 
-def _by(which: str, partitions: list[TopicPartition], ask: Lookups) -> dict[TopicPartition, int]:
+def _by(which: str, partitions: list[TopicPartition], request: Lookups) -> dict[TopicPartition, int]:
     if not partitions:
         return {}
-    return dict(ask.beginning_offsets(partitions) if which == "earliest" else ask.end_offsets(partitions))
+    return dict(request.beginning_offsets(partitions) if which == "earliest" else request.end_offsets(partitions))

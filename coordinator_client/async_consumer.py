@@ -159,7 +159,7 @@ class AsyncConsumer(ConsumerBase):
             try:
                 keep_result(outcome, hook, event)
                 if not outcome.returned:
-                    outcome.answer = await outcome.answer  # type: ignore[misc]  # it is awaitable
+                    outcome.result = await outcome.result  # type: ignore[misc]  # it is awaitable
             except BaseException as problem:
                 if outcome.returned:  # it was interrupted after the hook, whose result counts
                     outcome.over = True
@@ -249,7 +249,7 @@ class AsyncConsumer(ConsumerBase):
         They are in the order of `partitions`.
         """
         with self._session.acquire():
-            return await self._future(self._ask_committed(partitions, timeout_s))
+            return await self._future(self._request_committed(partitions, timeout_s))
 
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
@@ -270,14 +270,14 @@ class AsyncConsumer(ConsumerBase):
         """The first record not older than a time (ms since the epoch), None where there is none that late."""
         wanted = times_given(times_ms)
         with self._session.acquire():
-            found = await self._future(self._ask_offsets(wanted, timeout_s))
+            found = await self._future(self._request_offsets(wanted, timeout_s))
         return {one: (listed if listed.offset >= 0 else None) for one, listed in found.items()}
 
     async def _offsets(
         self, wanted: dict[TopicPartition, int], timeout_s: float | None, *, stable: bool = True
     ) -> dict[TopicPartition, int]:
         with self._session.acquire():
-            found = await self._future(self._ask_offsets(wanted, timeout_s, stable=stable))
+            found = await self._future(self._request_offsets(wanted, timeout_s, stable=stable))
         return {one: listed.offset for one, listed in found.items()}
 
     async def partitions_for(
@@ -290,7 +290,7 @@ class AsyncConsumer(ConsumerBase):
         response.
         """
         with self._session.acquire():
-            return await self._future(self._ask_topic(topic, timeout_s, fresh))
+            return await self._future(self._request_topic(topic, timeout_s, fresh))
 
     async def topics(self, timeout_s: float | None = None) -> dict[str, tuple[TopicPartition, ...]]:
         """Return all topics that this client may see, with their partitions, from a new Metadata request.
@@ -298,7 +298,7 @@ class AsyncConsumer(ConsumerBase):
         Kafka's internal topics are omitted, unless `exclude_internal_topics` is False.
         """
         with self._session.acquire():
-            return await self._future(self._ask_topics(timeout_s))
+            return await self._future(self._request_topics(timeout_s))
 
     async def group_members(self, timeout_s: float | None = None) -> tuple[GroupMemberDescription, ...]:
         """Return the group's current members, of any client, by DescribeGroups from its coordinator.
@@ -306,7 +306,7 @@ class AsyncConsumer(ConsumerBase):
         Empty for a KIP-848 group, which needs another request. Raises AuthorizationFailed.
         """
         with self._session.acquire():
-            return await self._future(self._ask_members(timeout_s))
+            return await self._future(self._request_members(timeout_s))
 
     async def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
         """Records between position and end of the log (the last stable offset under read_committed), by partition."""

@@ -223,7 +223,7 @@ class Consumer(ConsumerBase):
         They are in the order of `partitions`.
         """
         with self._session.acquire():
-            return self._result(self._ask_committed(partitions, timeout_s), timeout_s)
+            return self._result(self._request_committed(partitions, timeout_s), timeout_s)
 
     def beginning_offsets(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
@@ -253,7 +253,7 @@ class Consumer(ConsumerBase):
         self, wanted: dict[TopicPartition, int], timeout_s: float | None, *, stable: bool = True
     ) -> Mapping[TopicPartition, ListedOffset]:
         with self._session.acquire():
-            return self._result(self._ask_offsets(wanted, timeout_s, stable=stable), timeout_s)
+            return self._result(self._request_offsets(wanted, timeout_s, stable=stable), timeout_s)
 
     def partitions_for(
         self, topic: str, timeout_s: float | None = None, *, fresh: bool = False
@@ -265,7 +265,7 @@ class Consumer(ConsumerBase):
         response.
         """
         with self._session.acquire():
-            return self._result(self._ask_topic(topic, timeout_s, fresh), timeout_s)
+            return self._result(self._request_topic(topic, timeout_s, fresh), timeout_s)
 
     def topics(self, timeout_s: float | None = None) -> dict[str, tuple[TopicPartition, ...]]:
         """Return all topics that this client may see, with their partitions, from a new Metadata request.
@@ -273,7 +273,7 @@ class Consumer(ConsumerBase):
         Kafka's internal topics are omitted, unless `exclude_internal_topics` is False.
         """
         with self._session.acquire():
-            return self._result(self._ask_topics(timeout_s), timeout_s)
+            return self._result(self._request_topics(timeout_s), timeout_s)
 
     def group_members(self, timeout_s: float | None = None) -> tuple[GroupMemberDescription, ...]:
         """Return the group's current members, of any client, by DescribeGroups from its coordinator.
@@ -281,7 +281,7 @@ class Consumer(ConsumerBase):
         Empty for a KIP-848 group, which needs another request. Raises AuthorizationFailed.
         """
         with self._session.acquire():
-            return self._result(self._ask_members(timeout_s), timeout_s)
+            return self._result(self._request_members(timeout_s), timeout_s)
 
     def lag(self, timeout_s: float | None = None) -> dict[TopicPartition, int]:
         """Records between position and end of the log (the last stable offset under read_committed), by partition."""

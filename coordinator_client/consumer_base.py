@@ -350,28 +350,28 @@ class ConsumerBase:
             lambda core: core.commits.put(offsets, deadline=deadline, allow_rewind=allow_rewind, blocking=True)
         )
 
-    def _ask_committed(
+    def _request_committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None
     ) -> "Promise[dict[TopicPartition, OffsetAndMetadata | None]]":
         wanted = tuple(each_partition(partitions))
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.lookups.look_up_committed(wanted, deadline))
 
-    def _ask_offsets(
+    def _request_offsets(
         self, wanted: dict[TopicPartition, int], timeout_s: float | None, *, stable: bool = True
     ) -> "Promise[Mapping[TopicPartition, ListedOffset]]":
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.lookups.look_up(wanted, deadline, stable=stable))
 
-    def _ask_topic(self, topic: str, timeout_s: float | None, fresh: bool) -> "Promise[tuple[TopicPartition, ...]]":
+    def _request_topic(self, topic: str, timeout_s: float | None, fresh: bool) -> "Promise[tuple[TopicPartition, ...]]":
         wanted, deadline = topic_given(topic), self._deadline(timeout_s)
         return self._session.call(lambda core: core.lookups.look_up_topic(wanted, deadline, fresh=fresh))
 
-    def _ask_members(self, timeout_s: float | None) -> "Promise[tuple[GroupMemberDescription, ...]]":
+    def _request_members(self, timeout_s: float | None) -> "Promise[tuple[GroupMemberDescription, ...]]":
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.lookups.describe_group(deadline))
 
-    def _ask_topics(self, timeout_s: float | None) -> "Promise[dict[str, tuple[TopicPartition, ...]]]":
+    def _request_topics(self, timeout_s: float | None) -> "Promise[dict[str, tuple[TopicPartition, ...]]]":
         deadline = self._deadline(timeout_s)
         return self._session.call(lambda core: core.lookups.look_up_topics(deadline))
 

@@ -104,14 +104,14 @@ class ConsumerCore:
         self.fetcher = Fetcher(config)
         self.marks = PauseMarks()
         self.subscription: Subscription | None = None
-        self.told_to_read = False  # true after subscribe or assign, even with an empty list
+        self.may_read = False  # true after subscribe or assign, even with an empty list
         self.member: MemberBase | None = None
         self.view: MemberView | None = None
         self.owes_loss = False  # the hook `on_lost` will follow, but is not due yet
         self.visible: frozenset[TopicPartition] = frozenset()
         self.door = Door(_elsewhere)
-        self.tells_gaps = False
-        self.untold: deque[OffsetReset] = deque()
+        self.reports_gaps = False
+        self.unreported: deque[OffsetReset] = deque()
         self.notices: deque[Any] = deque(maxlen=1_000)
         self.has_updates = False
         self._assignors = assignors
@@ -280,11 +280,11 @@ class ConsumerCore:
             return [*last, *first, *events]
         return [*first, *events, *last]
 
-    def _request(self, send: Send, asked_at: float) -> tuple[UnsentRequest, ...]:
+    def _request(self, send: Send, requested_at: float) -> tuple[UnsentRequest, ...]:
         def done(outcome: RequestResult, now: float) -> None:
             match outcome:
                 case ResponseReceived(value):
-                    self.sensors.asked[send.api].add((now - asked_at) * 1000, now)
+                    self.sensors.requested[send.api].add((now - requested_at) * 1000, now)
                     self._socket_events.append(RESPONSE_EVENTS[send.api](send.serial, value))
                 case SendFailed(error):
                     self._socket_events.append(RequestFailed(send.serial, error))
@@ -295,12 +295,12 @@ class ConsumerCore:
                     )
 
         request = send.request
-        ask = PendingRequest(send.api, lambda version: fit(request, version), done, send.timeout_ms / 1000)
+        pending = PendingRequest(send.api, lambda version: fit(request, version), done, send.timeout_ms / 1000)
         if send.to is None:
-            self.cluster.send_to_any(ask, asked_at)
+            self.cluster.send_to_any(pending, requested_at)
             return ()
         purpose = ConnectionPurpose.CONTROL if send.use_other_connection else ConnectionPurpose.GROUP
-        return (UnsentRequest(purpose, send.to.endpoint, ask, send.use_new_connection),)
+        return (UnsentRequest(purpose, send.to.endpoint, pending, send.use_new_connection),)
 
     # --- what is assigned
 
@@ -465,7 +465,7 @@ class ConsumerCore:
         if self.member is None:
             self.member = make_member(self.config, self._assignors, self.chance)
         self.subscription = subscription
-        self.told_to_read = True
+        self.may_read = True
         self.marks = self.marks.resubscribed(subscription)
         self.cluster.forget_missing()
         self._caller_events.append(Subscribed(subscription))
@@ -481,7 +481,7 @@ class ConsumerCore:
         self.manual = self.manual.replaced(())
         self.marks = self.marks.resubscribed(None)
         self.metadata.set_topics(WantedTopics())
-        self.told_to_read = False
+        self.may_read = False
 
     def assign(
         self,
@@ -492,7 +492,7 @@ class ConsumerCore:
         if self.subscription is not None:
             raise IllegalState("this consumer is subscribed", hint="unsubscribe() first")
         self.manual = self.manual.replaced(partitions).started({one: Start(at) for one, at in starts.items()})
-        self.told_to_read = True
+        self.may_read = True
         self.visible = partitions
         self.marks = self.marks.kept_on(partitions)
         topics = frozenset(partition.topic for partition in partitions)
@@ -549,7 +549,7 @@ class ConsumerCore:
     @property
     def left(self) -> bool:
         """True if the group's machine has ended."""
-        if self._fatal is not None and not self.endpoints.ever_answered:
+        if self._fatal is not None and not self.endpoints.ever_responded:
             return True
         member_ended = self.member is None or (self.view is not None and self.view.state is MemberState.CLOSED)
         return member_ended and not len(self.commits.queue) and self.telemetry.ended
@@ -578,13 +578,13 @@ class ConsumerCore:
         self.refresh_allowed()
         return call
 
-    def hook_done(self, call: HookCall, answer: object, error: BaseException | None, now: float) -> None:
+    def hook_done(self, call: HookCall, result: object, error: BaseException | None, now: float) -> None:
         """Pass the result of the user's hook to the machine, once. Raises an error if the result is invalid."""
         if call.serial == self._hook_over:
             return
         self._hook_over = call.serial
         self.sensors.hook_ended(type(call.event).__name__, now)
-        meant = meaning(call, answer if error is None else None, self.book.uncommitted())
+        meant = meaning(call, result if error is None else None, self.book.uncommitted())
         self.positions.clear_error(meant.start)
         self._show(call.after)
         self._caller_events.append(HookDone(call.serial, now, meant.commit, meant.start, error or meant.wrong))
@@ -609,10 +609,10 @@ class ConsumerCore:
         hook, view = self._hook, self.view
         if hook is not None and hook.serial != self._hook_over:
             return True
-        if self.commits.callbacks or self.untold or self._errors or self.positions.errors:
+        if self.commits.callbacks or self.unreported or self._errors or self.positions.errors:
             return True
         fatal = view is not None and view.fatal is not None and self.subscription is not None
-        return fatal or self._fatal is not None or not self.told_to_read
+        return fatal or self._fatal is not None or not self.may_read
 
     def take_error(self) -> KohortError | None:
         """The next error to raise from poll: fatal ones every time."""
@@ -624,7 +624,7 @@ class ConsumerCore:
             known = self.named_topics() | {partition.topic for partition in self.assignment}
             if not is_of_others(error := self._errors.popleft(), known):
                 return error
-        if not self.told_to_read:
+        if not self.may_read:
             return IllegalState(
                 "not subscribed to any topics or assigned any partitions",
                 hint="subscribe([...]) or assign([...]) first",
@@ -646,8 +646,8 @@ class ConsumerCore:
         if gaps:
             self.counters.resets += len(gaps)
             self.log_events.gaps(gaps)
-            if self.tells_gaps:
-                self.untold.extend(gaps)
+            if self.reports_gaps:
+                self.unreported.extend(gaps)
                 self.has_updates = True
 
     # --- pausing

@@ -64,7 +64,7 @@ def health_of(core: "ConsumerCore", now: float, *, crashed: bool, closed: bool) 
     state = view.state if view is not None else None
     for_s = max(now - view.since, 0.0) if view is not None and view.since > 0 else 0.0
     error = core.fatal or (view.fatal if view is not None else None)
-    unreachable = core.cluster.no_broker_available(now) or not core.endpoints.ever_answered
+    unreachable = core.cluster.no_broker_available(now) or not core.endpoints.ever_responded
     reason = judged(
         state=state,
         for_s=for_s,

@@ -19,17 +19,17 @@ class Meaning(NamedTuple):
     wrong: BaseException | None = None
 
 
-def meaning(call: HookCall, answer: object, unsaved: Mapping[TopicPartition, OffsetAndMetadata]) -> Meaning:
+def meaning(call: HookCall, result: object, unsaved: Mapping[TopicPartition, OffsetAndMetadata]) -> Meaning:
     """The meaning of a returned value.
 
     None: the offsets of revoked partitions that auto-commit has not saved, and nothing besides.
     """
     event = call.event
     commit = {one: to for one, to in unsaved.items() if isinstance(event, Revoked) and one in event.partitions}
-    if answer is None:
+    if result is None:
         return Meaning(commit, {})
     try:
-        given = _answered(call, answer)
+        given = _checked(call, result)
     except (TypeError, ValueError, KohortError) as problem:
         return Meaning(commit, {}, problem)
     if isinstance(event, Revoked):
@@ -39,14 +39,14 @@ def meaning(call: HookCall, answer: object, unsaved: Mapping[TopicPartition, Off
     return Meaning(commit, {one: Start(to.offset, to.leader_epoch) for one, to in given.items()})
 
 
-def _answered(call: HookCall, answer: object) -> dict[TopicPartition, OffsetAndMetadata]:
+def _checked(call: HookCall, result: object) -> dict[TopicPartition, OffsetAndMetadata]:
     """Return offsets by partition. Raises TypeError and ValueError for invalid ones, IllegalState for a foreign
     partition."""
-    if hasattr(answer, "__await__"):
-        raise TypeError(f"only AsyncConsumer awaits the result of a hook, which is {answer!r}")
-    if not isinstance(answer, Mapping):
-        raise TypeError(f"a hook must return None or offsets by partition, not {answer!r}")
-    given = plain(answer)
+    if hasattr(result, "__await__"):
+        raise TypeError(f"only AsyncConsumer awaits the result of a hook, which is {result!r}")
+    if not isinstance(result, Mapping):
+        raise TypeError(f"a hook must return None or offsets by partition, not {result!r}")
+    given = plain(result)
     allowed = call.before if isinstance(call.event, Revoked) else call.after
     for partition in given:
         if partition not in allowed:

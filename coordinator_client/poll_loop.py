@@ -33,11 +33,11 @@ HOOK_GRACE_S = 2.0
 class HookOutcome:
     """A hook call in progress: its result or exception, once it is `over`. `returned`: the result is final."""
 
-    __slots__ = ("answer", "call", "error", "over", "returned")
+    __slots__ = ("call", "error", "over", "result", "returned")
 
     def __init__(self, call: HookCall) -> None:
         self.call = call
-        self.answer: object = None
+        self.result: object = None
         self.error: BaseException | None = None
         self.over = False
         self.returned = False
@@ -80,7 +80,7 @@ class PollLoop:
         )
         self.driver.chore = self.collector.settle_step
         self.driver.on_notice = self.core.notices.append
-        self.core.tells_gaps = on_reset is not None
+        self.core.reports_gaps = on_reset is not None
         self.hooks = RebalanceHooks()
         self._on_reset = on_reset or (lambda _gap: None)
         self.in_hook = False
@@ -265,7 +265,7 @@ class PollLoop:
     def next_callback(self) -> Callable[[], object] | None:
         """`run_callback`, where a `commit_async` is settled or a reset happened."""
         if self._callback is None:
-            for waiting in (self.core.commits.callbacks, self.core.untold):
+            for waiting in (self.core.commits.callbacks, self.core.unreported):
                 if waiting:
                     first = waiting[0]
                     self._callback = first if callable(first) else partial(self._on_reset, first)
@@ -307,8 +307,8 @@ class PollLoop:
     @property
     def over(self) -> bool:
         """No close has anything left to do."""
-        untold = self.late is not None or self._callback is not None or bool(self.core.commits.callbacks)
-        return self.closed and self.driver.ended.is_set() and not untold
+        unreported = self.late is not None or self._callback is not None or bool(self.core.commits.callbacks)
+        return self.closed and self.driver.ended.is_set() and not unreported
 
     def raise_late(self) -> None:
         """Raise what a hook has raised in `close`, once."""
@@ -357,7 +357,7 @@ class PollLoop:
 
 def _hand_in(outcome: HookOutcome, now: float, core: ConsumerCore) -> None:
     try:
-        core.hook_done(outcome.call, outcome.answer, outcome.error, now)
+        core.hook_done(outcome.call, outcome.result, outcome.error, now)
     except (TypeError, ValueError, KohortError) as wrong:  # kept here, an interrupt of the caller does not lose it
         outcome.error = wrong
 

@@ -68,31 +68,31 @@ class Replayed(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Heard:
+class _Received:
     """The lag found in responses on the tape since the order for it."""
 
     order: BacklogOrder
     committed: dict[TopicPartition, OffsetAndMetadata | None] = field(default_factory=dict)
     found: dict[int, dict[TopicPartition, int]] = field(default_factory=lambda: {LATEST: {}, EARLIEST: {}})
-    asked: dict[tuple[int, int], dict[TopicPartition, int]] = field(default_factory=dict)
+    requested: dict[tuple[int, int], dict[TopicPartition, int]] = field(default_factory=dict)
 
     def sees(self, taped: Taped) -> None:
         place, value = (taped.connection, taped.correlation_id), tape.value(taped)
         if taped.api == "OffsetFetch" and taped.direction == "response":
             self.committed |= committed_offsets(value).found
         elif taped.api == "ListOffsets" and taped.direction == "request":
-            self.asked[place] = {
+            self.requested[place] = {
                 TopicPartition(topic.name, one.partition_index): one.timestamp
                 for topic in value.topics
                 for one in topic.partitions
             }
         elif taped.api == "ListOffsets":
-            wanted = self.asked.pop(place, {})
+            wanted = self.requested.pop(place, {})
             for partition, got in listed_offsets(value).items():
                 if isinstance(got, ListedOffset) and wanted.get(partition) in self.found:
                     self.found[wanted[partition]][partition] = got.offset
 
-    def told(self) -> LagKnown:
+    def reported(self) -> LagKnown:
         ends, beginnings = self.found[LATEST], self.found[EARLIEST]
         lag = waiting(self.committed, ends, beginnings, reads_old=bool(beginnings))
         return LagKnown(self.order.serial, lag)
@@ -113,11 +113,11 @@ class _StandIn(RangeAssignor):
 class _Play:
     member: ClassicMember
     taped: list[Taped]
-    asked: deque[Send] = field(default_factory=deque)  # requested today, and not yet found on the tape
+    requested: deque[Send] = field(default_factory=deque)  # requested today, and not yet found on the tape
     waiting: dict[tuple[int, int], Send] = field(default_factory=dict)  # (connection, correlation id) -> the send
-    metadata_asked: dict[tuple[int, int], frozenset[str] | None] = field(default_factory=dict)
+    metadata_requested: dict[tuple[int, int], frozenset[str] | None] = field(default_factory=dict)
     committed_as: dict[tuple[int, int], ConsumerGroupMetadata] = field(default_factory=dict)
-    heard: _Heard | None = None
+    received: _Received | None = None
     cluster: ClusterView = NOTHING_KNOWN
     state: MemberState = MemberState.OUT
 
@@ -127,9 +127,9 @@ class _Play:
         while True:
             ready = self.member.ready(now)
             self.state = ready.view.state
-            self.asked.extend(ready.sends)
+            self.requested.extend(ready.sends)
             if ready.backlog is not None:
-                self.heard = _Heard(ready.backlog)
+                self.received = _Received(ready.backlog)
             if ready.plan is not None:
                 if (made := self.made(ready.plan, now)) is not None:
                     self.member.step(made, now)
@@ -153,29 +153,29 @@ class _Play:
             return PlanMade(order.serial, tape.value(after).assignments)
         return PlanMade(order.serial, error=AssignorFailed("it did then", assignor=order.assignor.name))
 
-    def asks(self, taped: Taped) -> Replayed:
+    def requests(self, taped: Taped) -> Replayed:
         """Compare a request on the tape with the member's current one."""
         self.turn(taped.time_s)
-        if taped.api == "SyncGroup" and self.heard is not None:
-            self.member.step(self.heard.told(), taped.time_s)
-            self.heard = None
+        if taped.api == "SyncGroup" and self.received is not None:
+            self.member.step(self.received.reported(), taped.time_s)
+            self.received = None
             self.turn(taped.time_s)
-        if taped.api == "LeaveGroup" and not any(send.api == "LeaveGroup" for send in self.asked):
+        if taped.api == "LeaveGroup" and not any(send.api == "LeaveGroup" for send in self.requested):
             self.member.step(CloseRequested(taped.time_s + CLOSE_S), taped.time_s)
             self.turn(taped.time_s)
-        alike = [send for send in self.asked if send.api == taped.api]
+        alike = [send for send in self.requested if send.api == taped.api]
         if not alike:
             return Replayed(taped.time_s, taped.api, self.state, "the member sends no such request")
         # A heartbeat that is due a moment too early, and overtaken by a join, was never sent: the newest one counts.
         send = alike[-1]
-        self.asked = deque(each for each in self.asked if each.api != taped.api)
+        self.requested = deque(each for each in self.requested if each.api != taped.api)
         self.waiting[taped.connection, taped.correlation_id] = send
         then, now = _comparable(tape.value(taped)), _comparable(fit(send.request, taped.version))
         message = API[taped.api].request
         same = message.build(then, taped.version) == message.build(now, taped.version)
         return Replayed(taped.time_s, taped.api, self.state, None if same else f"then {then}, now {now}")
 
-    def is_answered(self, taped: Taped) -> None:
+    def is_complete(self, taped: Taped) -> None:
         send = self.waiting.pop((taped.connection, taped.correlation_id), None)
         if send is not None:
             self.member.step(RESPONSE_EVENTS[taped.api](send.serial, tape.value(taped)), taped.time_s)
@@ -185,11 +185,11 @@ class _Play:
         place, value = (taped.connection, taped.correlation_id), tape.value(taped)
         if taped.direction == "request":
             named = None if value.topics is None else frozenset(topic.name for topic in value.topics)
-            self.metadata_asked[place] = named
-        elif place in self.metadata_asked:
-            asked = self.metadata_asked.pop(place)
-            self.cluster = self.cluster.updated(value, asked=asked)
-            self.member.step(topics_changed(self.cluster, asked), taped.time_s)
+            self.metadata_requested[place] = named
+        elif place in self.metadata_requested:
+            requested = self.metadata_requested.pop(place)
+            self.cluster = self.cluster.updated(value, requested=requested)
+            self.member.step(topics_changed(self.cluster, requested), taped.time_s)
             self.turn(taped.time_s)
 
     def sees_commit(self, taped: Taped) -> None:
@@ -249,8 +249,8 @@ def _installed_or_not(name: str, taped: list[Taped]) -> Assignor:
     try:
         return get(name)
     except UnknownAssignor:
-        told = (one.metadata for join in _joins(taped) for one in join.protocols if one.name == name)
-        keeps = any(membership.parse_subscription(metadata).owned_partitions for metadata in told)
+        reported = (one.metadata for join in _joins(taped) for one in join.protocols if one.name == name)
+        keeps = any(membership.parse_subscription(metadata).owned_partitions for metadata in reported)
         return _StandIn(name, Rebalance.COOPERATIVE if keeps else Rebalance.EAGER)
 
 
@@ -259,14 +259,14 @@ def _steps(play: _Play, taped: list[Taped]) -> Iterator[Replayed]:
         if each.api == "Metadata":
             play.sees_metadata(each)
         elif each.api in ("OffsetFetch", "ListOffsets"):
-            if play.heard is not None:
-                play.heard.sees(each)
+            if play.received is not None:
+                play.received.sees(each)
         elif each.api == "OffsetCommit":
             play.sees_commit(each)
         elif each.api in RESPONSE_EVENTS and each.direction == "request":
-            yield play.asks(each)
+            yield play.requests(each)
         elif each.api in RESPONSE_EVENTS:
-            play.is_answered(each)
+            play.is_complete(each)
 
 
 def _heartbeat_interval_ms(frames: list[Taped]) -> int:

@@ -20,7 +20,7 @@ FAILURES: Final = frozenset({MemberState.STALLED, MemberState.FAILED})
 class Sensors:
     """Samples of a consumer.
 
-    `asked`: response times (ms) of the coordinator, by API. `hooks`: callback times (ms), by event.
+    `requested`: response times (ms) of the coordinator, by API. `hooks`: callback times (ms), by event.
     """
 
     def __init__(self) -> None:
@@ -30,7 +30,7 @@ class Sensors:
         self.commit_ms = SampledWindow()
         self.between_polls_ms = SampledWindow()
         self.idle_ratio = SampledWindow()
-        self.asked: defaultdict[str, SampledWindow] = defaultdict(SampledWindow)
+        self.requested: defaultdict[str, SampledWindow] = defaultdict(SampledWindow)
         self.hooks: defaultdict[str, SampledWindow] = defaultdict(SampledWindow)
         self.polled_at: float | None = None
         self._poll_ended_at: float | None = None

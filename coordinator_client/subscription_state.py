@@ -173,8 +173,8 @@ class AssignedPartitions(Frozen, Mapping[TopicPartition, Owned]):
 
     def started(self, positions: Mapping[TopicPartition, Start]) -> "AssignedPartitions":
         """The assignment with the positions that `on_assigned` returned; those of partitions not owned are ignored."""
-        told = {tp: Owned(self.owned[tp].epoch, position) for tp, position in positions.items() if tp in self.owned}
-        return AssignedPartitions(self.epoch, {**self.owned, **told})
+        reported = {tp: Owned(self.owned[tp].epoch, position) for tp, position in positions.items() if tp in self.owned}
+        return AssignedPartitions(self.epoch, {**self.owned, **reported})
 
     def moved(self, partition: TopicPartition, after: "AssignedPartitions") -> bool:
         """True if `partition` is not owned all the while from here to `after`."""

@@ -65,8 +65,8 @@ def test_what_the_hook_answers_is_committed_before_the_partitions_go() -> None:
         broker.produce("payments", 0, [(None, b"10"), (None, b"5")])
         consumer.subscribe(["payments"], hooks=totals)
         _until(totals, consumer, 15)
-        told = HeartbeatResponse(error_code=REBALANCE_IN_PROGRESS)
-        broker.control("Heartbeat", lambda call: Answer(told), times=1)
+        reported = HeartbeatResponse(error_code=REBALANCE_IN_PROGRESS)
+        broker.control("Heartbeat", lambda call: Answer(reported), times=1)
         generation = broker.group("billing").generation
         while broker.group("billing").generation == generation:
             totals.take(consumer)

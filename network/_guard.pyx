@@ -261,11 +261,11 @@ cdef class Visit:
 
 
 def keep_result(outcome, function, argument):
-    """Call `function(argument)` and store the result as `outcome.answer`, in one step.
+    """Call `function(argument)` and store the result as `outcome.result`, in one step.
 
     Otherwise the result of a call that ends with a pending signal would be lost. `outcome.returned` is then True,
     unless the result must still be awaited.
     """
-    answer = function(argument)
-    outcome.answer = answer
-    outcome.returned = not hasattr(type(answer), "__await__")
+    result = function(argument)
+    outcome.result = result
+    outcome.returned = not hasattr(type(result), "__await__")

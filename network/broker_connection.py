@@ -131,12 +131,12 @@ class BrokerConnection:
 
     # --- requests
 
-    def send(self, ask: PendingRequest, now: float) -> None:
+    def send(self, pending: PendingRequest, now: float) -> None:
         """Send when the connection is ready. The time-out begins now, or when the broker's throttle time ends."""
-        if self.stage is Stage.READY and self._throttle.holds(ask.api, now):
-            self._held.append(ask)
+        if self.stage is Stage.READY and self._throttle.holds(pending.api, now):
+            self._held.append(pending)
             return
-        self._waiting.append((ask, now + ask.timeout_s))
+        self._waiting.append((pending, now + pending.timeout_s))
         if self.stage is Stage.READY:
             self._flush(now)
 
@@ -176,18 +176,18 @@ class BrokerConnection:
         if request is not None:
             self.write(request)
             return outcomes
-        self._keep_answer(frame, now)
-        answer = self._wire.receive_frame(frame[LENGTH_BYTES:], self._budget(len(frame)))
-        sent = self._in_flight.pop(answer.correlation_id)
+        self._keep_response(frame, now)
+        response = self._wire.receive_frame(frame[LENGTH_BYTES:], self._budget(len(frame)))
+        sent = self._in_flight.pop(response.correlation_id)
         if sent.request.done is not _nobody:
             # Also during a re-authentication: earlier requests still get their responses, in order.
             self.served = True
-            self._throttle.on_response(answer.value, now, self.endpoint)
-            outcomes.append((sent.request, ResponseReceived(answer.value, sent.version)))
+            self._throttle.on_response(response.value, now, self.endpoint)
+            outcomes.append((sent.request, ResponseReceived(response.value, sent.version)))
         elif self.stage is Stage.CHECKING_API_VERSIONS:
-            self._versions_answered(answer.value, sent.version, now)
+            self._versions_received(response.value, sent.version, now)
         else:
-            self._continue_authentication(answer.value, now)
+            self._continue_authentication(response.value, now)
         return outcomes
 
     def follow_up(self, frame: memoryview, now: float) -> bytes | None:
@@ -236,7 +236,7 @@ class BrokerConnection:
         limit = inf
         for sent in self._in_flight.values():
             limit = min(limit, sent.deadline)
-        for _ask, until in self._waiting:
+        for _request, until in self._waiting:
             limit = min(limit, until)
         for unanswered in self._unwritten:
             if unanswered is not None:
@@ -253,7 +253,7 @@ class BrokerConnection:
     def overdue(self, now: float) -> KohortError | None:
         """The error to close the connection with, if something has waited too long. What was held back goes out."""
         if self._held and now >= self._throttle.until:
-            self._waiting.extend((ask, now + ask.timeout_s) for ask in self._held)
+            self._waiting.extend((pending, now + pending.timeout_s) for pending in self._held)
             self._held.clear()
             self._flush(now)
         if self.stage is Stage.READY and now >= self._reauthenticate_at and self._may_prove_again:
@@ -280,34 +280,36 @@ class BrokerConnection:
     def closed(self, error: KohortError, *, timed_out: bool = False) -> list[tuple[PendingRequest, RequestResult]]:
         """End the connection: all waiting requests get an outcome."""
         self.stage = Stage.ENDED
-        asks = [sent.request for sent in self._in_flight.values()] + [ask for ask, _limit in self._waiting]
-        asks += self._held
-        asks += [sent.request for sent in self._unwritten if sent is not None]
+        all_pending = [sent.request for sent in self._in_flight.values()] + [
+            pending for pending, _limit in self._waiting
+        ]
+        all_pending += self._held
+        all_pending += [sent.request for sent in self._unwritten if sent is not None]
         self._held.clear()
         self._unwritten.clear()
         self._in_flight.clear()
         self._waiting.clear()
-        return [(ask, NoResponse(error, timed_out)) for ask in asks if ask.timeout_s >= 0]
+        return [(pending, NoResponse(error, timed_out)) for pending in all_pending if pending.timeout_s >= 0]
 
     # --- inner
 
     def _send_api_versions(self, version: int, now: float) -> None:
         request = ApiVersionsRequest(client_software_name="kohort", client_software_version=__version__)
-        ask = PendingRequest("ApiVersions", request, _nobody, -1.0)
+        pending = PendingRequest("ApiVersions", request, _nobody, -1.0)
         correlation_id, frame = self._wire.send(API["ApiVersions"].key, version, request)
-        self._in_flight[correlation_id] = _InFlight(ask, version, self._ready_by)
+        self._in_flight[correlation_id] = _InFlight(pending, version, self._ready_by)
         self._put("ApiVersions", version, correlation_id, frame, now)
 
-    def _versions_answered(self, answer: ApiVersionsResponse, version: int, now: float) -> None:
+    def _versions_received(self, response: ApiVersionsResponse, version: int, now: float) -> None:
         # KIP-511: a broker that does not support the version of ApiVersions responds in version 0.
-        if answer.error_code == ErrorCode.UNSUPPORTED_VERSION and version != 0:
+        if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version != 0:
             self._send_api_versions(0, now)
             return
-        if answer.error_code:
-            raise BrokerError(answer.error_code, api="ApiVersions", host=self.endpoint.host, port=self.endpoint.port)
-        self.ranges = {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
-        levels = {one.name: one.max_version_level for one in answer.finalized_features}
-        self.features = FinalizedFeatures(answer.finalized_features_epoch, levels)
+        if response.error_code:
+            raise BrokerError(response.error_code, api="ApiVersions", host=self.endpoint.host, port=self.endpoint.port)
+        self.ranges = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
+        levels = {one.name: one.max_version_level for one in response.finalized_features}
+        self.features = FinalizedFeatures(response.finalized_features_epoch, levels)
         self._authenticate(now)
 
     # --- SASL (KIP-43, KIP-152, KIP-368)
@@ -348,15 +350,15 @@ class BrokerConnection:
         self._authenticate(now)
         return None
 
-    def _no_handshake(self, answer: "SaslHandshakeResponse", place: dict[str, Any]) -> KohortError:
+    def _no_handshake(self, response: "SaslHandshakeResponse", place: dict[str, Any]) -> KohortError:
         assert self.credentials is not None
-        if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE and self._authentications:
+        if response.error_code == ErrorCode.ILLEGAL_SASL_STATE and self._authentications:
             return ConnectionFailed("the broker does not allow the session to be renewed now", **place)
-        if answer.error_code == ErrorCode.ILLEGAL_SASL_STATE:
+        if response.error_code == ErrorCode.ILLEGAL_SASL_STATE:
             return AuthenticationFailed(
                 "the listener does not use SASL", hint="use another port, or security_protocol without SASL", **place
             )
-        offers = cut(scrubbed(", ".join(sorted(answer.mechanisms)), self.credentials.secrets)) or "nothing"
+        offers = cut(scrubbed(", ".join(sorted(response.mechanisms)), self.credentials.secrets)) or "nothing"
         return AuthenticationFailed(
             f"the broker does not offer {self.credentials.mechanism}",
             hint=f"set sasl_mechanism to one of the broker's: {offers}",
@@ -382,7 +384,9 @@ class BrokerConnection:
             text, hint = f"the broker refused the {self._token.noun}: {why}", self._token.check
         return AuthenticationFailed(text, hint=hint, **place)
 
-    def _continue_authentication(self, answer: "SaslHandshakeResponse | SaslAuthenticateResponse", now: float) -> None:
+    def _continue_authentication(
+        self, response: "SaslHandshakeResponse | SaslAuthenticateResponse", now: float
+    ) -> None:
         from kohort.network.auth.sasl import LoginRefused
         from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateRequest
         from kohort.protocol.apis.sasl_handshake import SaslHandshakeResponse
@@ -390,19 +394,21 @@ class BrokerConnection:
         assert self.credentials is not None
         place: dict[str, Any] = {"host": self.endpoint.host, "port": self.endpoint.port}
         try:
-            if isinstance(answer, SaslHandshakeResponse):
-                if answer.error_code:
-                    raise self._no_handshake(answer, place)
+            if isinstance(response, SaslHandshakeResponse):
+                if response.error_code:
+                    raise self._no_handshake(response, place)
                 self._authentications += 1
                 self._conversation = self.credentials.conversation(f"{self.nonce}{self._authentications}", self._token)
                 message = next(self._conversation)
-            elif answer.error_code:
-                message = self._conversation.throw(LoginRefused(answer.error_message or error_name(answer.error_code)))
+            elif response.error_code:
+                message = self._conversation.throw(
+                    LoginRefused(response.error_message or error_name(response.error_code))
+                )
             else:
-                if answer.session_lifetime_ms > 0:
-                    self._session_s = answer.session_lifetime_ms / 1000
+                if response.session_lifetime_ms > 0:
+                    self._session_s = response.session_lifetime_ms / 1000
                     self._reauthenticate_at = now + max(PART_OF_LIFETIME * self._session_s, LEAST_SESSION_S)
-                message = self._conversation.send(bytes(answer.auth_bytes))
+                message = self._conversation.send(bytes(response.auth_bytes))
         except LoginRefused as refused:
             raise self._refusal(str(refused), place, now) from None
         except StopIteration:
@@ -416,25 +422,25 @@ class BrokerConnection:
     def _send_own(self, api: str, request: Any, now: float) -> None:
         version = choose_version(api, self.ranges or {})
         correlation_id, frame = self._wire.send(api, version, request)
-        ask = PendingRequest(api, request, _nobody, -1.0)
-        self._in_flight[correlation_id] = _InFlight(ask, version, self._ready_by)
+        pending = PendingRequest(api, request, _nobody, -1.0)
+        self._in_flight[correlation_id] = _InFlight(pending, version, self._ready_by)
         self.write(frame)  # never on the tape, nor is its response
 
     def _flush(self, now: float) -> None:
         while self._waiting:
-            ask, deadline = self._waiting.popleft()
-            api = API[ask.api]
+            pending, deadline = self._waiting.popleft()
+            api = API[pending.api]
             try:
-                version = choose_version(api.key, self.ranges or {}, ask.max_version, ask.min_version)
-                request = ask.request(version) if callable(ask.request) else ask.request
+                version = choose_version(api.key, self.ranges or {}, pending.max_version, pending.min_version)
+                request = pending.request(version) if callable(pending.request) else pending.request
                 correlation_id, frame = self._wire.send(api.key, version, request)
             except KohortError as error:
-                self._settled.append((ask, SendFailed(error)))
+                self._settled.append((pending, SendFailed(error)))
                 continue
-            sent = _InFlight(ask, version, deadline)
-            if ask.has_response:
+            sent = _InFlight(pending, version, deadline)
+            if pending.has_response:
                 self._in_flight[correlation_id] = sent
-            self._put(ask.api, version, correlation_id, frame, now, None if ask.has_response else sent)
+            self._put(pending.api, version, correlation_id, frame, now, None if pending.has_response else sent)
 
     def _put(
         self, api: str, version: int, correlation_id: int, frame: bytes, now: float, unanswered: _InFlight | None = None
@@ -448,7 +454,7 @@ class BrokerConnection:
         self._out.append(frame)
         self._unwritten.append(unanswered)
 
-    def _keep_answer(self, frame: memoryview, now: float) -> None:
+    def _keep_response(self, frame: memoryview, now: float) -> None:
         """Put a response on the tape before it is parsed, so that an invalid frame is on it."""
         correlation_id = correlation_id_of(frame)
         sent = self._in_flight.get(correlation_id)
@@ -464,7 +470,7 @@ def _nobody(_outcome: RequestResult, _now: float) -> None:
     """The callback of the connection's own requests, for example ApiVersions."""
 
 
-def explained(error: KohortError, first_bytes: bytes, endpoint: Endpoint, *, answered: bool) -> KohortError:
+def explained(error: KohortError, first_bytes: bytes, endpoint: Endpoint, *, responded: bool) -> KohortError:
     """Return the likely reason for an invalid first response: only one side uses TLS."""
     if len(first_bytes) >= 2 and first_bytes[0] == TLS_ALERT and first_bytes[1] == TLS_MAJOR:
         return ConnectionFailed(
@@ -473,7 +479,7 @@ def explained(error: KohortError, first_bytes: bytes, endpoint: Endpoint, *, ans
             host=endpoint.host,
             port=endpoint.port,
         )
-    if isinstance(error, FrameTooLarge | WireError) and not answered:
+    if isinstance(error, FrameTooLarge | WireError) and not responded:
         return ConnectionFailed(
             f"the server does not use Kafka's protocol: {error.message}",
             hint="check host, port and security_protocol",

@@ -28,7 +28,7 @@ class ConnectionStates:
         self.backoff = backoff
         self.chance = chance
         self.rebootstrap = rebootstrap
-        self.ever_answered = False
+        self.ever_responded = False
         self.features = NO_FEATURES
         self.last_error: KohortError | None = None
         self._attempts: dict[Endpoint, Attempts] = {}
@@ -45,13 +45,13 @@ class ConnectionStates:
             rebootstrap=config.metadata_recovery_strategy == "rebootstrap",
         )
 
-    def answered(self, endpoint: Endpoint, ranges: VersionRanges | None = None) -> None:
+    def responded(self, endpoint: Endpoint, ranges: VersionRanges | None = None) -> None:
         """Record a response. `ranges`: the supported versions, if known."""
         self._attempts.pop(endpoint, None)
         self._late.discard(endpoint)
         if ranges is not None:
             self._ranges[endpoint] = ranges
-        self.ever_answered = True
+        self.ever_responded = True
         self.last_error = None
 
     def finalized(self, features: FinalizedFeatures) -> None:

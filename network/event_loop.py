@@ -17,7 +17,7 @@ from heapq import heapify, heappop, heappush
 from math import inf
 from typing import Any, Final, Protocol
 
-from kohort.common.log_context import logger, speaks_for
+from kohort.common.log_context import logger, set_log_context
 from kohort.network._poller import Poller
 from kohort.network.promise import Flag
 
@@ -148,7 +148,7 @@ class EventLoop:
         if driver.ended.is_set():
             self._due.pop(driver, None)  # woken again after its end
             return
-        speaks_for(driver.log_fields)
+        set_log_context(driver.log_fields)
         defect: BaseException | None = None
         try:
             if not driver.stopping:

@@ -127,8 +127,8 @@ class CoordinatorFinder:
 def _result(outcome: RequestResult, kind: CoordinatorKind, key: str) -> CoordinatorNode | KohortError:
     if not isinstance(outcome, ResponseReceived):
         return outcome.error
-    answer: FindCoordinatorResponse = outcome.value
-    one = answer.coordinators[0] if answer.coordinators else answer
+    response: FindCoordinatorResponse = outcome.value
+    one = response.coordinators[0] if response.coordinators else response
     if not one.error_code:
         return CoordinatorNode(one.node_id, Endpoint(one.host, one.port))
     return BrokerError(one.error_code, one.error_message, api="FindCoordinator", **{kind.place: key})

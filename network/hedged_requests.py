@@ -26,15 +26,15 @@ class Picks(Protocol):
 
 
 class _HedgedRequest:
-    """`asked`: the addresses used so far. `waiting`: those with a response outstanding. None is the driver's choice."""
+    """`requested`: the addresses used so far. `waiting`: those without a response yet. None is the driver's choice."""
 
-    __slots__ = ("ask", "asked", "next_at", "until", "waiting")
+    __slots__ = ("next_at", "pending", "requested", "until", "waiting")
 
-    def __init__(self, ask: PendingRequest, now: float, next_at: float) -> None:
-        self.ask = ask
-        self.until = now + ask.timeout_s
+    def __init__(self, pending: PendingRequest, now: float, next_at: float) -> None:
+        self.pending = pending
+        self.until = now + pending.timeout_s
         self.next_at = next_at
-        self.asked: set[Endpoint] = set()
+        self.requested: set[Endpoint] = set()
         self.waiting: set[Endpoint | None] = set()
 
 
@@ -56,12 +56,12 @@ class HedgedRequests:
         self._questions: list[_HedgedRequest] = []
         self._unsent: list[UnsentRequest] = []
 
-    def send(self, ask: PendingRequest, now: float) -> None:
+    def send(self, pending: PendingRequest, now: float) -> None:
         """Send a request that changes nothing, since several brokers may receive it.
 
         Its `done` gets the first response. It gets a failure once none is outstanding and no address is left to try.
         """
-        question = _HedgedRequest(ask, now, now + self._patience_s())
+        question = _HedgedRequest(pending, now, now + self._patience_s())
         self._questions.append(question)
         self._put(question, self._pick(now), now)
 
@@ -69,7 +69,7 @@ class HedgedRequests:
         """Send again, to another broker, what has waited long enough. Returns all requests that are not sent yet."""
         for question in [one for one in self._questions if now >= one.next_at]:
             question.next_at = now + self._patience_s()
-            endpoint = self._pick(now, question.asked) if now < question.until else None
+            endpoint = self._pick(now, question.requested) if now < question.until else None
             if endpoint is not None:
                 for late in question.waiting:
                     if late is not None:
@@ -86,14 +86,14 @@ class HedgedRequests:
             if isinstance(outcome, NoResponse):
                 if question.waiting:
                     return
-                if when < question.until and (other := self._pick(when, question.asked)) is not None:
+                if when < question.until and (other := self._pick(when, question.requested)) is not None:
                     self._put(question, other, when)
                     return
             self._questions.remove(question)
-            question.ask.done(outcome, when)
+            question.pending.done(outcome, when)
 
         question.waiting.add(endpoint)
         if endpoint is not None:
-            question.asked.add(endpoint)
-        request = question.ask._replace(done=done, timeout_s=question.until - now)
+            question.requested.add(endpoint)
+        request = question.pending._replace(done=done, timeout_s=question.until - now)
         self._unsent.append(UnsentRequest(ConnectionPurpose.CONTROL, endpoint, request))

@@ -62,12 +62,12 @@ class ClusterView(NamedTuple):
     refused: Mapping[str, int] = MappingProxyType({})
     cluster_id: str | None = None
 
-    def updated(self, answer: MetadataResponse, *, asked: Iterable[str] | None) -> "ClusterView":
-        """The view after a Metadata response. `asked`: the requested topics, None for all of them."""
-        brokers = {b.node_id: BrokerNode(b.node_id, b.host, b.port, b.rack) for b in answer.brokers}
-        topics = dict(self.topics) if asked is not None else {}
-        refused = dict(self.refused) if asked is not None else {}
-        for topic in answer.topics:
+    def updated(self, response: MetadataResponse, *, requested: Iterable[str] | None) -> "ClusterView":
+        """The view after a Metadata response. `requested`: the requested topics, None for all of them."""
+        brokers = {b.node_id: BrokerNode(b.node_id, b.host, b.port, b.rack) for b in response.brokers}
+        topics = dict(self.topics) if requested is not None else {}
+        refused = dict(self.refused) if requested is not None else {}
+        for topic in response.topics:
             name = topic.name
             if name is None:
                 continue
@@ -82,7 +82,7 @@ class ClusterView(NamedTuple):
             brokers=MappingProxyType(brokers or dict(self.brokers)),
             topics=MappingProxyType(topics),
             refused=MappingProxyType(refused),
-            cluster_id=answer.cluster_id or self.cluster_id,
+            cluster_id=response.cluster_id or self.cluster_id,
         )
 
     def forgetting(self, keep: Iterable[str]) -> "ClusterView":
@@ -158,26 +158,26 @@ class ClusterView(NamedTuple):
 NOTHING_KNOWN = ClusterView()
 
 
-def believable(answer: MetadataResponse, version: int) -> MetadataResponse:
+def believable(response: MetadataResponse, version: int) -> MetadataResponse:
     """The response, without leader epochs if it is from a broker before 2.4.
 
     While such a cluster moves replicas, the epochs may be old. Requests with an old epoch are fenced during the move.
     """
     if version >= FIRST_VERSION_OF_SOUND_EPOCHS:
-        return answer
+        return response
     topics = (
         topic._replace(partitions=tuple(one._replace(leader_epoch=NO_EPOCH) for one in topic.partitions))
-        for topic in answer.topics
+        for topic in response.topics
     )
-    return answer._replace(topics=tuple(topics))
+    return response._replace(topics=tuple(topics))
 
 
-def _topic(answer: MetadataResponseTopic, known: TopicView | None) -> TopicView | None:
-    if known is not None and known.id != answer.topic_id:
+def _topic(response: MetadataResponseTopic, known: TopicView | None) -> TopicView | None:
+    if known is not None and known.id != response.topic_id:
         known = None  # deleted and created again, so epochs of the old topic are invalid
     partitions = {}
-    most = MOST_AN_ENTRY * len(answer.partitions)
-    for partition in answer.partitions:
+    most = MOST_AN_ENTRY * len(response.partitions)
+    for partition in response.partitions:
         number = partition.partition_index
         if not 0 <= number < most:
             continue
@@ -190,7 +190,7 @@ def _topic(answer: MetadataResponseTopic, known: TopicView | None) -> TopicView 
         )
     if not partitions:
         return known
-    return TopicView(answer.name or "", answer.topic_id, answer.is_internal, MappingProxyType(partitions))
+    return TopicView(response.name or "", response.topic_id, response.is_internal, MappingProxyType(partitions))
 
 
 class TopicInfo(NamedTuple):
@@ -205,10 +205,10 @@ class TopicInfo(NamedTuple):
 class TopicsChanged(NamedTuple):
     """A Metadata response with every topic that it has. Send it after each refresh, changed or not.
 
-    `complete`: the request was for all topics, so a topic not in `topics` does not exist. Otherwise `asked` names the
-    requested topics. A requested topic that is not in `topics` does not exist (yet).
+    `complete`: the request was for all topics, so a topic not in `topics` does not exist. Otherwise `requested` has the
+    names of the request. A requested topic that is not in `topics` does not exist (yet).
     """
 
     topics: Mapping[str, TopicInfo]
     complete: bool = False
-    asked: frozenset[str] = frozenset()
+    requested: frozenset[str] = frozenset()

@@ -51,7 +51,7 @@ class MetadataRefresher:
         self.auto_create = auto_create
         self.view: ClusterView = NOTHING_KNOWN
         self.requests_sent = 0
-        self.last_answered = 0
+        self.last_response_at = 0
         self._wanted = WantedTopics()
         self._transient: dict[str, int] = {}
         self._all_topics_users = 0
@@ -59,7 +59,7 @@ class MetadataRefresher:
         self._stale = True
         self._names_in_flight: frozenset[str] | None = None
         self._in_flight = False
-        self.answered_at = -inf
+        self.responded_at = -inf
         self._attempts: Attempts = FRESH
         self._paced_until = -inf
 
@@ -141,10 +141,10 @@ class MetadataRefresher:
         if not covers and not self._attempts.failures:
             return -inf
         if self._stale or not covers or not self.view.brokers:
-            pace = self.answered_at + self.backoff.initial_ms / 1000
+            pace = self.responded_at + self.backoff.initial_ms / 1000
             paced_until = self._paced_until if covers else -inf
             return max(self._attempts.not_before, paced_until if self._attempts.failures else pace)
-        return max(self._attempts.not_before, self.answered_at + self.max_age_s)
+        return max(self._attempts.not_before, self.responded_at + self.max_age_s)
 
     def _covers(self) -> bool:
         if self._names_in_response is None:
@@ -153,16 +153,16 @@ class MetadataRefresher:
         names = self.names
         return not self._all_topics and (names is self._names_in_response or names <= self._names_in_response)
 
-    def on_response(self, answer: MetadataResponse, now: float, chance: float) -> TopicsChanged:
+    def on_response(self, response: MetadataResponse, now: float, chance: float) -> TopicsChanged:
         """Updates the view from a response that names brokers. Returns the event for the group's state machine."""
-        asked, self._in_flight = self._names_in_flight, False
-        self.last_answered = self.requests_sent
-        self.view = self.view.updated(answer, asked=asked)
-        self._names_in_response = asked
+        requested, self._in_flight = self._names_in_flight, False
+        self.last_response_at = self.requests_sent
+        self.view = self.view.updated(response, requested=requested)
+        self._names_in_response = requested
         self._forget_unwatched()
-        self.answered_at = now
+        self.responded_at = now
         # A topic that is missing or has no leader is requested again, with growing delays.
-        missing = self.missing() if asked is None else self.missing() & asked
+        missing = self.missing() if requested is None else self.missing() & requested
         if unready := missing | self._leaderless():
             self._stale = True
             self._attempts = self._attempts.failed(now, self.backoff, chance)
@@ -170,7 +170,7 @@ class MetadataRefresher:
             self._paced_until = now + min(len(self.names) / names_per_s, self.max_age_s)
         else:
             self._attempts = FRESH
-        return topics_changed(self.view, asked)
+        return topics_changed(self.view, requested)
 
     def update_leaders(self, brokers: Iterable[BrokerNode], leaders: Iterable[tuple[TopicPartition, int, int]]) -> None:
         """Updates the view from a Fetch or Produce response that names new leaders (KIP-951)."""
@@ -184,7 +184,7 @@ class MetadataRefresher:
 
     def missing(self) -> frozenset[str]:
         """The topics that are wanted by name and missing from the view."""
-        return frozenset(self.names - self.view.topics.keys()) if self.answered_at > -inf else frozenset()
+        return frozenset(self.names - self.view.topics.keys()) if self.responded_at > -inf else frozenset()
 
     def _leaderless(self) -> frozenset[str]:
         return frozenset(
@@ -208,10 +208,10 @@ def _by_name(name: str) -> MetadataRequestTopic:
     return MetadataRequestTopic(topic_id=NO_TOPIC_ID, name=name)
 
 
-def topics_changed(view: ClusterView, asked: frozenset[str] | None) -> TopicsChanged:
-    """Return the event for the group's state machine from a view. `asked`: as in `ClusterView.updated`."""
+def topics_changed(view: ClusterView, requested: frozenset[str] | None) -> TopicsChanged:
+    """Return the event for the group's state machine from a view. `requested`: as in `ClusterView.updated`."""
     topics = {name: _info(view, topic) for name, topic in view.topics.items()}
-    return TopicsChanged(topics, complete=asked is None, asked=asked or frozenset())
+    return TopicsChanged(topics, complete=requested is None, requested=requested or frozenset())
 
 
 def _info(view: ClusterView, topic: TopicView) -> TopicInfo:

@@ -102,7 +102,7 @@ class MetadataUpdater:
         return self.pick(now) is None
 
     def bootstrap_limit(self) -> float | None:
-        if self._core.endpoints.ever_answered or self._core.fatal is not None:
+        if self._core.endpoints.ever_responded or self._core.fatal is not None:
             return None
         return self._core.started + self._core.bootstrap_s
 
@@ -111,9 +111,9 @@ class MetadataUpdater:
     def _known(self) -> list[Endpoint]:
         return [broker.endpoint for broker in self._core.metadata.view.brokers.values()]
 
-    def send_to_any(self, ask: PendingRequest, now: float) -> None:
+    def send_to_any(self, pending: PendingRequest, now: float) -> None:
         """Sends a request that changes nothing to any broker, and to another one if the response is late."""
-        self._hedged.send(ask, now)
+        self._hedged.send(pending, now)
 
     def pick(self, now: float, but: Collection[Endpoint] = ()) -> Endpoint | None:
         """Return an address for a request to any broker, without those of `but`."""
@@ -128,7 +128,7 @@ class MetadataUpdater:
     def _hedge_after_s(self) -> float:
         """The delay before the request is hedged. It is shorter at the start, so that several addresses are tried in
         time."""
-        if self._core.endpoints.ever_answered:
+        if self._core.endpoints.ever_responded:
             return ELSEWHERE_S
         return min(ELSEWHERE_S, self._core.bootstrap_s / 4)
 
@@ -145,8 +145,8 @@ class MetadataUpdater:
             core.metadata.view = core.metadata.view.without_brokers()
         core.metadata.on_failure(now, core.chance())
 
-    def _on_metadata(self, answer: MetadataResponse, now: float) -> None:
-        changed = self._core.metadata.on_response(answer, now, self._core.chance())
+    def _on_metadata(self, response: MetadataResponse, now: float) -> None:
+        changed = self._core.metadata.on_response(response, now, self._core.chance())
         if self._listener is not None:
             self._listener(changed)
         self._report_missing(now)
@@ -176,7 +176,7 @@ class MetadataUpdater:
         if self._core.fatal is not None:
             return True
         error = self._core.endpoints.last_error
-        if self._core.endpoints.ever_answered or error is None:
+        if self._core.endpoints.ever_responded or error is None:
             return False
         if isinstance(error, TlsError | AuthenticationFailed):
             self._core.fail(error)
@@ -184,8 +184,8 @@ class MetadataUpdater:
         patience_s = self._core.bootstrap_s
         if now - self._core.started >= patience_s:
             tried = len(self._core.endpoints.bootstrap)
-            told = f"no broker was reached in {patience_s:g} s (bootstrap_timeout_ms; addresses tried: {tried})"
-            error.hint = f"{error.hint}; {told}" if error.hint else told
+            reported = f"no broker was reached in {patience_s:g} s (bootstrap_timeout_ms; addresses tried: {tried})"
+            error.hint = f"{error.hint}; {reported}" if error.hint else reported
             self._core.fail(error)
             return True
         return False

@@ -19,7 +19,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kohort.common import KohortError, WireError
-from kohort.common.log_context import logger, speaks_for
+from kohort.common.log_context import logger, set_log_context
 from kohort.network._guard import Bell, Guard
 from kohort.network._poller import Poller
 from kohort.network.auth.tls import Certificates
@@ -299,14 +299,14 @@ class Driver(Generic[C]):
         """Wake the callers if the core has updates."""
         if self.core.has_updates:
             self.bell.ring()
-            self._tell()
+            self._report()
 
     def over(self, defect: BaseException | None) -> None:
         """The last turn was taken, by a `defect` or since it is stopping."""
         if defect is not None:
             self.crashed = defect
             self.bell.ring()
-            self._tell()
+            self._report()
         self._over = True
         with self.lock:
             self._carry_out()
@@ -327,7 +327,7 @@ class Driver(Generic[C]):
         with self._one_job:
             if job is not self._newest_job or self.stopping:
                 return
-            speaks_for(self.log_fields)
+            set_log_context(self.log_fields)
             result = job.run()
         with self.lock:
             job.done(result)
@@ -343,26 +343,26 @@ class Driver(Generic[C]):
     def _owe_token(self, tokens: "TokenRefresher | TicketCache", now: float) -> None:
         """Let an issuer, a KDC, or the user's function, take its time elsewhere."""
         if tokens.next_request(now):
-            run_in_thread("kohort-token", self._fetch_token, tokens.asked(now))
+            run_in_thread("kohort-token", self._fetch_token, tokens.requested(now))
 
     def _fetch_token(self, source: Callable[[], object]) -> None:
         self._tokens_made.append(source())
         self.wakeup()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self.on_update is not None:
             self.on_update()
 
     def _settle(self, outcomes: list[tuple[PendingRequest, RequestResult]]) -> None:
         now = self.now()
         with self.lock:
-            for ask, outcome in outcomes:
+            for pending, outcome in outcomes:
                 self.core.counters.requests += 1
                 if isinstance(outcome, ResponseReceived):
                     self.core.counters.throttled_ms += getattr(outcome.value, "throttle_time_ms", 0)
                 else:
                     self.core.counters.request_failures += 1
-                ask.done(outcome, now)
+                pending.done(outcome, now)
 
     def _due_at(self, polls_at: float | None) -> float:
         if self._resolved or self._tokens_made:
@@ -437,7 +437,7 @@ class Driver(Generic[C]):
             self._tls(),
             config.receive_buffer_bytes,
             config.send_buffer_bytes,
-            answered=connection.ranges is not None,  # a broker has responded at this address before
+            responded=connection.ranges is not None,  # a broker has responded at this address before
         )
         self._channels[line, endpoint] = channel
         if _is_address(endpoint.host):
@@ -515,7 +515,7 @@ class Driver(Generic[C]):
         if channel.endpoint not in self._ranges and channel.connection.ranges is not None:
             self._ranges[channel.endpoint] = channel.connection.ranges
         with self.lock:
-            self.core.endpoints.answered(channel.endpoint, self._ranges.get(channel.endpoint))
+            self.core.endpoints.responded(channel.endpoint, self._ranges.get(channel.endpoint))
             self.core.endpoints.finalized(channel.connection.features)
         self._reported_tokenless = ""
 
@@ -558,9 +558,12 @@ class Driver(Generic[C]):
         return outcomes
 
     def _unreported(self, error: KohortError, was_ready: bool) -> bool:
-        if isinstance(error, TokenUnavailable) and self.core.endpoints.ever_answered:
-            told, self._reported_tokenless = self._reported_tokenless, error.message  # once for each reason in a row
-            return told != error.message
+        if isinstance(error, TokenUnavailable) and self.core.endpoints.ever_responded:
+            reported, self._reported_tokenless = (
+                self._reported_tokenless,
+                error.message,
+            )  # once for each reason in a row
+            return reported != error.message
         return was_ready and isinstance(error, FrameTooLarge | WireError)
 
     def _forget(self, channel: Channel) -> None:

@@ -41,7 +41,7 @@ BEFORE_TOPIC_IDS = 9  # the last version of OffsetCommit and OffsetFetch that na
 Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
-class EpochAsk(NamedTuple):
+class EpochLookup(NamedTuple):
     """One partition of an OffsetForLeaderEpoch request that is owed."""
 
     partition: TopicPartition
@@ -151,7 +151,7 @@ def offset_fetch_request(
     return build
 
 
-class CommittedAnswer(NamedTuple):
+class CommittedResponse(NamedTuple):
     """`error`: of the whole response. `found`: None where nothing is committed. `failed`: code by partition."""
 
     error: int
@@ -163,7 +163,7 @@ class CommittedAnswer(NamedTuple):
         return self.error or self.failed.get(partition, 0)
 
 
-def committed_offsets(response: OffsetFetchResponse) -> CommittedAnswer:
+def committed_offsets(response: OffsetFetchResponse) -> CommittedResponse:
     """The results of an OffsetFetch response of either form."""
     found: dict[TopicPartition, OffsetAndMetadata | None] = {}
     failed: dict[TopicPartition, int] = {}
@@ -180,10 +180,10 @@ def committed_offsets(response: OffsetFetchResponse) -> CommittedAnswer:
             found[partition] = None
         else:
             found[partition] = OffsetAndMetadata(one.committed_offset, one.committed_leader_epoch, one.metadata or "")
-    return CommittedAnswer(error, found, failed)
+    return CommittedResponse(error, found, failed)
 
 
-def offset_for_leader_epoch_request(asks: Iterable[EpochAsk]) -> "Callable[[int], OffsetForLeaderEpochRequest]":
+def offset_for_leader_epoch_request(lookups: Iterable[EpochLookup]) -> "Callable[[int], OffsetForLeaderEpochRequest]":
     """Requests the end of each position's epoch from leaders. Raises UnsupportedVersion for old brokers.
 
     Brokers before 2.3 allow the request only to cluster administrators. The oldest do not name the epoch of the end.
@@ -195,10 +195,12 @@ def offset_for_leader_epoch_request(asks: Iterable[EpochAsk]) -> "Callable[[int]
     )
 
     topics: dict[str, list[OffsetForLeaderPartition]] = {}
-    for ask in asks:
-        topics.setdefault(ask.partition.topic, []).append(
+    for lookup in lookups:
+        topics.setdefault(lookup.partition.topic, []).append(
             OffsetForLeaderPartition(
-                partition=ask.partition.partition, current_leader_epoch=ask.leader_epoch, leader_epoch=ask.epoch
+                partition=lookup.partition.partition,
+                current_leader_epoch=lookup.leader_epoch,
+                leader_epoch=lookup.epoch,
             )
         )
     request = OffsetForLeaderEpochRequest(

@@ -45,14 +45,14 @@ def fit(request: Any, version: int) -> Any:
         return request._replace(subscribed_topic_regex=None)
     # KIP-516: v13 has topic ids. By name, a re-created topic would be removed from the session with the old one.
     if kind is FetchRequest and version < first_version(ForgottenTopic, "topic_id") and request.forgotten_topics_data:
-        return _without_what_is_told(request)
+        return _without_reported(request)
     return request
 
 
-def _without_what_is_told(request: FetchRequest) -> FetchRequest:
-    told = {(topic.topic, one.partition) for topic in request.topics for one in topic.partitions}
+def _without_reported(request: FetchRequest) -> FetchRequest:
+    reported = {(topic.topic, one.partition) for topic in request.topics for one in topic.partitions}
     forgotten = (
-        one._replace(partitions=tuple(number for number in one.partitions if (one.topic, number) not in told))
+        one._replace(partitions=tuple(number for number in one.partitions if (one.topic, number) not in reported))
         for one in request.forgotten_topics_data
     )
     return request._replace(forgotten_topics_data=tuple(one for one in forgotten if one.partitions))

@@ -25,15 +25,15 @@ class Throttle:
 
     def __init__(self) -> None:
         self.until = float("-inf")
-        self._told = False
+        self._reported = False
 
-    def on_response(self, answer: Any, now: float, broker: object) -> None:
+    def on_response(self, response: Any, now: float, broker: object) -> None:
         """Handles a response that came from `broker`."""
-        wanted_s = max(getattr(answer, "throttle_time_ms", 0), 0) / 1000
+        wanted_s = max(getattr(response, "throttle_time_ms", 0), 0) / 1000
         if wanted_s:
             self.until = max(self.until, now + min(wanted_s, LONGEST_S))
-        if wanted_s > LONGEST_S and not self._told:
-            self._told = True
+        if wanted_s > LONGEST_S and not self._reported:
+            self._reported = True
             log.warning("%s requested a throttle time of %.0f s, limited to %.0f s", broker, wanted_s, LONGEST_S)
 
     def holds(self, api: str, now: float) -> bool:

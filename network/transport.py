@@ -61,7 +61,7 @@ class Channel:
         receive_buffer_bytes: int = -1,
         send_buffer_bytes: int = -1,
         *,
-        answered: bool = False,
+        responded: bool = False,
     ) -> None:
         self.line = line
         self.connection = connection
@@ -69,7 +69,7 @@ class Channel:
         self.tls = tls
         self.receive_buffer_bytes = receive_buffer_bytes
         self.send_buffer_bytes = send_buffer_bytes
-        self.answered = answered
+        self.responded = responded
         self.addresses: deque[Address] = deque()
         self.sock: socket.socket | None = None
         self.watched: socket.socket | None = None  # the socket registered at the selector
@@ -234,7 +234,7 @@ class Channel:
             except KohortError as error:
                 _clear_locals(error)
                 first = self.reader.first_bytes()
-                raise Ended(explained(error, first, self.endpoint, answered=self.answered), outcomes) from error
+                raise Ended(explained(error, first, self.endpoint, responded=self.responded), outcomes) from error
             if (whole or not left) and not self.withholds:
                 return outcomes
             left = max(left - 1, 0)
@@ -274,7 +274,7 @@ class Channel:
         for frame in self.reader.received(count):
             outcomes += self.connection.received(frame, now)
             self.reader.limit = self.connection.frame_limit
-            self.answered = whole = True
+            self.responded = whole = True
         return whole
 
     @property
@@ -283,7 +283,7 @@ class Channel:
         return self.tls is not None and is_secure(self.sock) and self.sock.pending() > 0
 
     def _hung_up(self) -> KohortError:
-        if self.answered:
+        if self.responded:
             login = None
             if self.connection.credentials is None and not self.connection.served:
                 login = 'set security_protocol="SASL_SSL" or "SASL_PLAINTEXT" if the listener uses SASL'
@@ -294,14 +294,14 @@ class Channel:
             else f"check the port; {WANTS_CERTIFICATE}"
         )
         error = ConnectionFailed("the connection was closed before the first response", hint=hint, **self._place())
-        return explained(error, self.reader.first_bytes(), self.endpoint, answered=False)
+        return explained(error, self.reader.first_bytes(), self.endpoint, responded=False)
 
     def _failed(self, problem: OSError | ValueError) -> KohortError:
         if is_secure(self.sock) and isinstance(problem, OSError) and (alert := alerted(problem)) is not None:
             # In TLS 1.3 the broker may reject the client's certificate after the client has completed the handshake.
             return TlsError(f"the broker ended TLS: {alert}", hint=WANTS_CERTIFICATE, **self._place())
         reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else str(problem)
-        hint = WANTS_CERTIFICATE if is_secure(self.sock) and not self.answered else None
+        hint = WANTS_CERTIFICATE if is_secure(self.sock) and not self.responded else None
         return ConnectionFailed(f"cannot reach the broker: {reason}", hint=hint, **self._place())
 
     def _place(self) -> dict[str, Any]:

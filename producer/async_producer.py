@@ -349,7 +349,7 @@ class AsyncProducer(ProducerBase):
         self._producer._check()
         await self._settled(lambda: self._state not in UNSETTLED, patience_s)
         await self._change(lambda core: core.transactions.begin())
-        self._driver.core.transactions.untold = None  # a task that is cancelled before this has begun nothing
+        self._driver.core.transactions.unreported = None  # a task that is cancelled before this has begun nothing
 
     async def commit(self, timeout_s: float | None = None) -> None:
         """Wait until all sent records are acknowledged, and commit them.
@@ -360,7 +360,7 @@ class AsyncProducer(ProducerBase):
         """
         await self._end(lambda core: core.transactions.commit(), timeout_s)
         self._driver.lock.run(self._driver.core.transactions.raise_cause)
-        self._driver.core.transactions.untold = None
+        self._driver.core.transactions.unreported = None
 
     async def abort(self, timeout_s: float | None = None) -> None:
         """Abort the transaction. Raises ProducerFenced, IllegalState, OperationTimeout.
@@ -371,7 +371,7 @@ class AsyncProducer(ProducerBase):
         if self._state is TxnState.FAILED:
             await self._change(lambda core: core.transactions.abort())
         self._driver.lock.run(self._driver.core.transactions.raise_cause)
-        self._driver.core.transactions.untold = None
+        self._driver.core.transactions.unreported = None
 
     async def send_offsets(
         self,

@@ -292,7 +292,7 @@ class Producer(ProducerBase):
         """
         self._open(timeout_s)
         # Last: before that, the next call takes over the transaction.
-        self._block, self._driver.core.transactions.untold = None, None
+        self._block, self._driver.core.transactions.unreported = None, None
 
     def commit(self, timeout_s: float | None = None) -> None:
         """Wait until all sent records are acknowledged, and commit them.
@@ -305,7 +305,7 @@ class Producer(ProducerBase):
         self._driver.lock.run(self._driver.core.transactions.raise_cause)
         transactions = self._driver.core.transactions
         # Last: before that, another call returns the outcome; in a block, until the block ends.
-        transactions.untold = transactions.untold if self._block_ends else None
+        transactions.unreported = transactions.unreported if self._block_ends else None
 
     def abort(self, timeout_s: float | None = None) -> None:
         """Abort the transaction. Raises ProducerFenced, IllegalState, OperationTimeout.
@@ -316,7 +316,7 @@ class Producer(ProducerBase):
         if self._state is TxnState.FAILED:
             self._driver.execute(lambda core: core.transactions.abort())
         self._driver.lock.run(self._driver.core.transactions.raise_cause)
-        self._driver.core.transactions.untold = None
+        self._driver.core.transactions.unreported = None
 
     def send_offsets(
         self,
@@ -443,7 +443,7 @@ class _Block(Generic[P]):
         except TransactionAborted:
             self._abort()  # the outcome of an earlier commit, which is over now
             raise
-        producer._block, producer._driver.core.transactions.untold = block, None  # last, as in `begin`
+        producer._block, producer._driver.core.transactions.unreported = block, None  # last, as in `begin`
         return producer
 
     def __exit__(
@@ -457,7 +457,7 @@ class _Block(Generic[P]):
         try:
             producer._block_ends = True
             producer.commit()
-            producer._block_ends, producer._driver.core.transactions.untold = False, None  # last, as in `commit`
+            producer._block_ends, producer._driver.core.transactions.unreported = False, None  # last, as in `commit`
         except BaseException:
             producer._block_ends = False
             self._abort()

@@ -110,7 +110,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
     def unreached(self) -> str:
         """The last error as a part of a sentence; empty once a broker has responded."""
         error = self.endpoints.last_error
-        return "" if error is None or self.endpoints.ever_answered else f": {error.message}"
+        return "" if error is None or self.endpoints.ever_responded else f": {error.message}"
 
     def fail(self, error: KohortError) -> None:
         """End the producer: fail everything that waits."""

@@ -68,7 +68,7 @@ ProducerMetrics.figures = PRODUCER_FIGURES
 def metrics_of(core: ProducerCore, now: float) -> ProducerMetrics:
     """The metrics at `now` (monotonic s); called under the driver's lock."""
     config, counters, sensors = core.config, core.counters, core.sensors
-    answered_at = core.metadata.answered_at
+    responded_at = core.metadata.responded_at
     return ProducerMetrics(
         client_id=config.client_id,
         transactional_id=config.transactional_id,
@@ -86,6 +86,6 @@ def metrics_of(core: ProducerCore, now: float) -> ProducerMetrics:
         **spread("request_latency_{}_ms", sensors.request_ms, now),
         requests_in_flight=core.sender.requests_in_flight,
         **spread("produce_throttle_time_{}_ms", sensors.throttle_ms, now),
-        metadata_age_s=now - answered_at if answered_at > float("-inf") else None,
+        metadata_age_s=now - responded_at if responded_at > float("-inf") else None,
         **connection_values(counters),
     )

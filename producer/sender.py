@@ -246,19 +246,19 @@ class Sender:
         sensors = context.sensors
         sensors.request_records.add(sum(sent.batch.count for sent in group), now)
         limits = self._transactions.limits("Produce")
-        ask = PendingRequest("Produce", request, done, context.request_s, *limits, has_response=acks != 0)
-        return UnsentRequest(ConnectionPurpose.DATA, broker.endpoint, ask)
+        pending = PendingRequest("Produce", request, done, context.request_s, *limits, has_response=acks != 0)
+        return UnsentRequest(ConnectionPurpose.DATA, broker.endpoint, pending)
 
     # --- responses
 
     def _settle(self, group: list[SentProduce], outcome: RequestResult, now: float) -> None:
         context = self._context
-        answers: Mapping[TopicPartition, PartitionProduceResponse] = {}
+        responses: Mapping[TopicPartition, PartitionProduceResponse] = {}
         if isinstance(outcome, ResponseReceived) and outcome.value is None:
-            answers = {sent.batch.partition: WRITTEN for sent in group}
+            responses = {sent.batch.partition: WRITTEN for sent in group}
         elif isinstance(outcome, ResponseReceived):
             context.sensors.throttle_ms.add(outcome.value.throttle_time_ms, now)
-            answers = self._answers(outcome.value)
+            responses = self._respond(outcome.value)
         else:
             context.metadata.request_update()
             if isinstance(outcome, SendFailed):
@@ -267,41 +267,41 @@ class Sender:
             # One by one: the first may fail a transaction, which drops batches that are no longer in flight.
             sent.lane.in_flight -= 1
             sent.batch.in_flight = False
-            answer = answers.get(sent.batch.partition)
-            if answer is None:
+            response = responses.get(sent.batch.partition)
+            if response is None:
                 self._again(sent, now)
             else:
-                self._judge(sent, answer, now)
+                self._judge(sent, response, now)
         context.updated()
 
-    def _answers(self, answer: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
+    def _respond(self, response: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
         found = {
             TopicPartition(topic.name, partition.index): partition
-            for topic in answer.responses
+            for topic in response.responses
             for partition in topic.partition_responses
         }
-        brokers = [BrokerNode(one.node_id, one.host, one.port, one.rack) for one in answer.node_endpoints]
+        brokers = [BrokerNode(one.node_id, one.host, one.port, one.rack) for one in response.node_endpoints]
         leaders = [
             (place, one.current_leader.leader_id, one.current_leader.leader_epoch) for place, one in found.items()
         ]
         self._context.metadata.update_leaders(brokers, leaders)
         return found
 
-    def _judge(self, sent: SentProduce, answer: PartitionProduceResponse, now: float) -> None:
+    def _judge(self, sent: SentProduce, response: PartitionProduceResponse, now: float) -> None:
         lane, batch, producer = sent
-        match verdict(answer.error_code):
+        match verdict(response.error_code):
             case BatchVerdict.DONE:
                 lane.attempts = FRESH
-                batch.base_offset = answer.base_offset if not answer.error_code else -1
+                batch.base_offset = response.base_offset if not response.error_code else -1
                 self._accumulator.settle(lane, batch)
                 lane.failing = lane.failing and lane.in_flight > 0
             case BatchVerdict.RETRY:
-                log.info("%s: %s, sending again", batch.partition, BrokerError(answer.error_code).name)
+                log.info("%s: %s, sending again", batch.partition, BrokerError(response.error_code).name)
                 self._context.metadata.request_update()
                 self._again(sent, now)
             case BatchVerdict.BUMP_EPOCH:
                 if lane.queue[0] is batch and lane.producer == producer:
-                    self._transactions.lost_count(lane, answer.error_code)
+                    self._transactions.lost_count(lane, response.error_code)
                 self._again(sent, now)
             case BatchVerdict.SPLIT if batch.count > 1 and not batch.done:
                 # Brokers look at the size first. So an earlier attempt whose response was lost has been refused, too.
@@ -309,9 +309,9 @@ class Sender:
                 lane.split(batch)
                 self._context.sensors.splits += 1
             case BatchVerdict.SPLIT | BatchVerdict.REFUSED:
-                batch.unsure = batch.unsure or answer.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+                batch.unsure = batch.unsure or response.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
                 lane.give_back(batch)
-                self._accumulator.settle(lane, batch, refusal(batch, answer))
+                self._accumulator.settle(lane, batch, refusal(batch, response))
 
     def _again(self, sent: SentProduce, now: float) -> None:
         """Retry a batch after a backoff, before the batches behind it."""
@@ -362,13 +362,15 @@ def _at_once(compress: Callable[[], Body], done: Callable[[Body], None]) -> None
     done(compress())
 
 
-def refusal(batch: ProducerBatch, answer: PartitionProduceResponse) -> KohortError:
+def refusal(batch: ProducerBatch, response: PartitionProduceResponse) -> KohortError:
     """The error of a rejected batch for its caller."""
     topic, partition = batch.partition
-    if answer.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
+    if response.error_code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
         return AuthorizationFailed(
             "not allowed to write to the topic", hint="grant WRITE on it", topic=topic, partition=partition
         )
-    wrong = "; ".join(f"record {one.batch_index}: {one.batch_index_error_message}" for one in answer.record_errors[:3])
-    text = "; ".join(part for part in (answer.error_message, wrong) if part) or None
-    return BrokerError(answer.error_code, text, api="Produce", topic=topic, partition=partition)
+    wrong = "; ".join(
+        f"record {one.batch_index}: {one.batch_index_error_message}" for one in response.record_errors[:3]
+    )
+    text = "; ".join(part for part in (response.error_message, wrong) if part) or None
+    return BrokerError(response.error_code, text, api="Produce", topic=topic, partition=partition)

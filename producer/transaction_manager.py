@@ -156,27 +156,27 @@ class TransactionManager:
         )
         self._contents = _Contents()
         self._orders: list[OffsetsOrder] = []
-        self._asked = False
+        self._requested = False
         self._attempts = FRESH
         self._new_epoch = False  # true if the outcome of a request is unknown, which could still be processed later
         self._dropped: KohortError | None = None
-        self.untold: TxnTrigger | None = None  # the last begin, commit or abort, until its call has returned
+        self.unreported: TxnTrigger | None = None  # the last begin, commit or abort, until its call has returned
 
     # --- called by the user's thread
 
     def begin(self) -> None:
         """Open a transaction.
 
-        A transaction that was opened by an interrupted call (`untold`) is taken over. Raises IllegalState, or the error
+        A transaction that an interrupted call opened (`unreported`) is taken over. Raises IllegalState, or the error
         that ended the producer.
         """
         self._need_id()
         self.raise_cause()
-        if self.state is TxnState.OPEN and self.untold is TxnTrigger.BEGUN:
+        if self.state is TxnState.OPEN and self.unreported is TxnTrigger.BEGUN:
             return
         if self.state is not TxnState.IDLE:
             raise IllegalState(f"a transaction cannot begin now: {self.state.value}", hint="commit() or abort() first")
-        self.untold = TxnTrigger.BEGUN
+        self.unreported = TxnTrigger.BEGUN
         self._go(TxnTrigger.BEGUN)
 
     def may_take_records(self) -> None:
@@ -190,9 +190,9 @@ class TransactionManager:
         self._need_id()
         if self.state is TxnState.OPEN:
             self._accumulator.close_batches()
-            self.untold = TxnTrigger.COMMIT_ASKED
-            self._go(TxnTrigger.COMMIT_ASKED)
-        elif self.state is not TxnState.COMMITTING and not self._came_about(TxnTrigger.COMMIT_ASKED):
+            self.unreported = TxnTrigger.COMMIT_REQUESTED
+            self._go(TxnTrigger.COMMIT_REQUESTED)
+        elif self.state is not TxnState.COMMITTING and not self._came_about(TxnTrigger.COMMIT_REQUESTED):
             self.raise_cause()
             raise IllegalState("there is no transaction to commit", hint="begin() first")
 
@@ -201,13 +201,15 @@ class TransactionManager:
         self._need_id()
         if self.state in (TxnState.OPEN, TxnState.FAILED):
             was_open = self.state is TxnState.OPEN
-            self.untold = TxnTrigger.ABORT_ASKED
-            self._go(TxnTrigger.ABORT_ASKED)
+            self.unreported = TxnTrigger.ABORT_REQUESTED
+            self._go(TxnTrigger.ABORT_REQUESTED)
             if was_open:
                 self._drop(TransactionAborted("the transaction was aborted", transactional_id=self.transactional_id))
         elif self.state is TxnState.COMMITTING:
             raise IllegalState("the transaction is being committed", hint="commit() again waits for it")
-        elif self.state not in (TxnState.ABORTING, TxnState.FAILING) and not self._came_about(TxnTrigger.ABORT_ASKED):
+        elif self.state not in (TxnState.ABORTING, TxnState.FAILING) and not self._came_about(
+            TxnTrigger.ABORT_REQUESTED
+        ):
             self.raise_cause()
             raise IllegalState("there is no transaction to abort", hint="begin() first")
 
@@ -244,12 +246,12 @@ class TransactionManager:
         if self.transactional_id is None or self.settled:
             return True
         # A request in flight may still add to the transaction.
-        may_grow = self._asked and self.state is not TxnState.IDENTIFYING
+        may_grow = self._requested and self.state is not TxnState.IDENTIFYING
         return not self._contents.any and not may_grow
 
-    def _came_about(self, asked: TxnTrigger) -> bool:
+    def _came_about(self, requested: TxnTrigger) -> bool:
         """True if the transaction has ended as requested by a call that was interrupted."""
-        return self.state is TxnState.IDLE and self.untold is asked
+        return self.state is TxnState.IDLE and self.unreported is requested
 
     def raise_cause(self) -> None:
         """Raise the error that ended the producer, or the transaction."""
@@ -356,7 +358,7 @@ class TransactionManager:
             self._contents = _Contents()
             self._new_epoch, self._dropped = False, None
         if self.state is TxnState.FAILED:
-            self.untold = None
+            self.unreported = None
         if self.state is TxnState.IDLE:
             self.cause = None
             if self.transactional_id is not None:
@@ -373,12 +375,12 @@ class TransactionManager:
         )
 
     def _due_request(self, now: float) -> UnsentRequest | None:
-        if self._asked or not self._attempts.may_try(now) or self._context.fatal() is not None:
+        if self._requested or not self._attempts.may_try(now) or self._context.fatal() is not None:
             return None
         match self.state:
             case TxnState.IDENTIFYING if self._context.config.idempotent:
                 return self._owe_identity(now)
-            case TxnState.FAILING if self._heard_out():
+            case TxnState.FAILING if self._await_responses():
                 return self._owe_recovery(now)
             case TxnState.OPEN | TxnState.COMMITTING:
                 return self._owe_contents(now)
@@ -416,16 +418,16 @@ class TransactionManager:
                 ) from self.cause
             return request
 
-        return self._ask("InitProducerId", made, self._identified, now)
+        return self._send("InitProducerId", made, self._identified, now)
 
-    def _identified(self, answer: InitProducerIdResponse, now: float) -> None:
-        code = answer.error_code
+    def _identified(self, response: InitProducerIdResponse, now: float) -> None:
+        code = response.error_code
         if code in FENCED:
             self.die(self._fenced(code))
         elif code == ErrorCode.INVALID_PRODUCER_ID_MAPPING and self.producer is not NO_PRODUCER_ID:
             self.producer = NO_PRODUCER_ID  # the coordinator does not know the id any more: request a new one
         elif self._went_well("InitProducerId", code, now):
-            self.producer = ProducerId(answer.producer_id, answer.producer_epoch)
+            self.producer = ProducerId(response.producer_id, response.producer_epoch)
             self.version = agreed(self._context.features())
             self._go(TxnTrigger.IDENTIFIED)
 
@@ -453,10 +455,10 @@ class TransactionManager:
             ),
         )
 
-        def answered(answer: AddPartitionsToTxnResponse, when: float) -> None:
+        def responded(response: AddPartitionsToTxnResponse, when: float) -> None:
             codes = {
                 TopicPartition(topic.name, one.partition_index): one.partition_error_code
-                for topic in answer.results_by_topic_v3_and_below
+                for topic in response.results_by_topic_v3_and_below
                 for one in topic.results_by_partition
             }
             # OPERATION_NOT_ATTEMPTED is caused by the error of another partition.
@@ -469,7 +471,7 @@ class TransactionManager:
             place, code = min(bad.items(), key=lambda one: _mends_itself(one[1]))
             self._went_well("AddPartitionsToTxn", code, when, topic=place.topic, partition=place.partition)
 
-        return self._ask("AddPartitionsToTxn", request, answered, now)
+        return self._send("AddPartitionsToTxn", request, responded, now)
 
     def _owe_offsets(self, order: OffsetsOrder, now: float) -> UnsentRequest | None:
         group = order.group
@@ -481,11 +483,11 @@ class TransactionManager:
                 group_id=group.group_id,
             )
 
-            def answered(answer: AddOffsetsToTxnResponse, when: float) -> None:
-                if self._went_well("AddOffsetsToTxn", answer.error_code, when, group=group.group_id):
+            def responded(response: AddOffsetsToTxnResponse, when: float) -> None:
+                if self._went_well("AddOffsetsToTxn", response.error_code, when, group=group.group_id):
                     self._contents.groups.add(group.group_id)
 
-            return self._ask("AddOffsetsToTxn", request, answered, now)
+            return self._send("AddOffsetsToTxn", request, responded, now)
         coordinator = self.coordinators.of(CoordinatorKind.GROUP, group.group_id, now)
         if coordinator is None:
             return None
@@ -512,8 +514,8 @@ class TransactionManager:
             topics=tuple(TxnOffsetCommitRequestTopic(name=n, partitions=tuple(p)) for n, p in topics.items()),
         )
 
-        def committed(answer: TxnOffsetCommitResponse, when: float) -> None:
-            codes = [one.error_code for topic in answer.topics for one in topic.partitions if one.error_code]
+        def committed(response: TxnOffsetCommitResponse, when: float) -> None:
+            codes = [one.error_code for topic in response.topics for one in topic.partitions if one.error_code]
             self._offsets_committed(order, min(codes, key=_mends_itself, default=0), where, when)
 
         def made(version: int) -> TxnOffsetCommitRequest:
@@ -529,7 +531,7 @@ class TransactionManager:
                 )
             return commit
 
-        return self._ask("TxnOffsetCommit", made, committed, now, where)
+        return self._send("TxnOffsetCommit", made, committed, now, where)
 
     def _offsets_committed(self, order: OffsetsOrder, code: int, where: Endpoint, now: float) -> None:
         group = order.group.group_id
@@ -553,7 +555,7 @@ class TransactionManager:
             self._orders.remove(order)
             self._context.updated()
 
-    def _heard_out(self) -> bool:
+    def _await_responses(self) -> bool:
         if self._accumulator.in_flight:
             return False
         if self._dropped is not None:
@@ -561,7 +563,7 @@ class TransactionManager:
         return True
 
     def _owe_abort(self, now: float) -> UnsentRequest | None:
-        if not self._heard_out():
+        if not self._await_responses():
             return None
         if self._new_epoch and not self.version.implicit:
             # The outcome of a sent batch is unknown: a new epoch prevents that it is written later.
@@ -580,10 +582,10 @@ class TransactionManager:
             committed=committed,
         )
 
-        return self._ask("EndTxn", request, self._ended, now)
+        return self._send("EndTxn", request, self._ended, now)
 
-    def _ended(self, answer: EndTxnResponse, now: float) -> None:
-        code = answer.error_code
+    def _ended(self, response: EndTxnResponse, now: float) -> None:
+        code = response.error_code
         if self.state is TxnState.FAILING and code in FENCED:
             self.die(self._fenced(code))
         elif self.state is TxnState.FAILING and code == ErrorCode.INVALID_PRODUCER_ID_MAPPING:
@@ -592,8 +594,8 @@ class TransactionManager:
             # An epoch is one transaction's. So this one is not committed: the coordinator has aborted it by time-out.
             self.failed(BrokerError(code, api="EndTxn", transactional_id=self.transactional_id))
         elif self._went_well("EndTxn", code, now):
-            if answer.producer_id >= 0:
-                self.producer = ProducerId(answer.producer_id, answer.producer_epoch)
+            if response.producer_id >= 0:
+                self.producer = ProducerId(response.producer_id, response.producer_epoch)
             self._go(TxnTrigger.ENDED)
 
     # --- sending and error handling
@@ -606,8 +608,8 @@ class TransactionManager:
         coordinator = self.coordinators.of(CoordinatorKind.TRANSACTION, self._name, now)
         return None if coordinator is None else coordinator.endpoint
 
-    def _ask(
-        self, api: str, request: Any, answered: Callable[[Any, float], None], now: float, where: Endpoint | None = None
+    def _send(
+        self, api: str, request: Any, responded: Callable[[Any, float], None], now: float, where: Endpoint | None = None
     ) -> UnsentRequest | None:
         if where is None and self.transactional_id is not None:
             where = self._coordinator(now)
@@ -616,13 +618,13 @@ class TransactionManager:
         state = self.state
 
         def done(outcome: RequestResult, when: float) -> None:
-            self._asked = False
+            self._requested = False
             self._context.updated()
             match outcome:
                 case ResponseReceived(value):
                     # Responses to requests of an earlier state are ignored.
                     if self.state is state or (state is TxnState.OPEN and self.state in ENDING):
-                        answered(value, when)
+                        responded(value, when)
                 case SendFailed(error):
                     self.die(error)
                 case NoResponse():
@@ -632,12 +634,12 @@ class TransactionManager:
                     # A partition may have been added or not. On an abort, a new epoch ends either.
                     self._new_epoch = True
 
-        self._asked = True
-        ask = PendingRequest(api, request, done, self._context.request_s, *self.limits(api))
+        self._requested = True
+        pending = PendingRequest(api, request, done, self._context.request_s, *self.limits(api))
         if where is None:
-            self._context.send_to_any(ask, now)  # InitProducerId: an extra id is harmless
+            self._context.send_to_any(pending, now)  # InitProducerId: an extra id is harmless
             return None
-        return UnsentRequest(ConnectionPurpose.GROUP, where, ask)
+        return UnsentRequest(ConnectionPurpose.GROUP, where, pending)
 
     def _went_well(self, api: str, code: int, now: float, **place: Any) -> bool:
         """True if `code` is 0; otherwise handle the error."""

@@ -28,8 +28,8 @@ class TxnTrigger(Enum):
 
     IDENTIFIED = "InitProducerId succeeded"
     BEGUN = "begin()"
-    COMMIT_ASKED = "commit()"
-    ABORT_ASKED = "abort()"
+    COMMIT_REQUESTED = "commit()"
+    ABORT_REQUESTED = "abort()"
     ENDED = "EndTxn succeeded, or there was nothing to end"
     FAILED = "a batch, a request or the coordinator failed"
     DIED = "fenced, or failed for good"
@@ -40,8 +40,8 @@ _S, _T = TxnState, TxnTrigger
 TRANSITIONS: Final[Mapping[tuple[TxnState, TxnTrigger], TxnState]] = {
     (_S.IDENTIFYING, _T.IDENTIFIED): _S.IDLE,
     (_S.IDLE, _T.BEGUN): _S.OPEN,
-    (_S.OPEN, _T.COMMIT_ASKED): _S.COMMITTING,
-    (_S.OPEN, _T.ABORT_ASKED): _S.ABORTING,
+    (_S.OPEN, _T.COMMIT_REQUESTED): _S.COMMITTING,
+    (_S.OPEN, _T.ABORT_REQUESTED): _S.ABORTING,
     (_S.COMMITTING, _T.ENDED): _S.IDLE,
     (_S.ABORTING, _T.ENDED): _S.IDLE,
     (_S.OPEN, _T.FAILED): _S.FAILING,
@@ -49,7 +49,7 @@ TRANSITIONS: Final[Mapping[tuple[TxnState, TxnTrigger], TxnState]] = {
     (_S.ABORTING, _T.FAILED): _S.FAILING,
     (_S.FAILING, _T.IDENTIFIED): _S.FAILED,
     (_S.FAILING, _T.ENDED): _S.FAILED,
-    (_S.FAILED, _T.ABORT_ASKED): _S.IDLE,
+    (_S.FAILED, _T.ABORT_REQUESTED): _S.IDLE,
     # After 32,767 epochs, an idempotent producer requests another id.
     (_S.IDLE, _T.FAILED): _S.IDENTIFYING,
     **{(state, _T.DIED): _S.DEAD for state in _S if state is not _S.DEAD},

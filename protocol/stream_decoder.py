@@ -69,13 +69,13 @@ class Conversation:
     def _response(self, body: bytes) -> DecodedMessage:
         frame = len(body).to_bytes(4, "big") + body
         number = int.from_bytes(body[:4], "big", signed=True)
-        asked = self._open.pop(number, None)
-        if asked is None:
+        requested = self._open.pop(number, None)
+        if requested is None:
             fault = f"correlation id {number} matches no captured request"
             return DecodedMessage(
                 "response", frame, ExplainedPart("response", "frame", 0, len(frame), body, fault=fault)
             )
-        return DecodedMessage("response", frame, explain_response(frame, *asked))
+        return DecodedMessage("response", frame, explain_response(frame, *requested))
 
 
 def _head(body: bytes) -> tuple[int, int, int]:

@@ -116,7 +116,7 @@ class WireConnection:
         if self._dead is not None:
             raise self._dead
         try:
-            return [self._answer(body) for body in self._frames.push(data)]
+            return [self._respond(body) for body in self._frames.push(data)]
         except WireError as error:
             self._dead = error
             raise
@@ -130,12 +130,12 @@ class WireConnection:
         if self._dead is not None:
             raise self._dead
         try:
-            return self._answer(body, budget)
+            return self._respond(body, budget)
         except WireError as error:
             self._dead = error
             raise
 
-    def _answer(self, data: bytes | memoryview, budget: int = UNBOUNDED) -> ReceivedResponse:
+    def _respond(self, data: bytes | memoryview, budget: int = UNBOUNDED) -> ReceivedResponse:
         if not self._open:
             raise WireError("a response without an open request", correlation_id=_correlation_id(data))
         expected = self._open[0]

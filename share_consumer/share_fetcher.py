@@ -326,26 +326,26 @@ class ShareFetcher:
                 self._context.fail(unsupported(self._context.config.group))
             self._session_lost(sent, outcome.error, now)
             return
-        answer = outcome.value
-        if answer.error_code:
-            self._on_session_error(sent, answer, now)
+        response = outcome.value
+        if response.error_code:
+            self._on_session_error(sent, response, now)
             return
-        session.answered()
+        session.responded()
         self._attempts.pop(node, None)
-        if answer.acquisition_lock_timeout_ms > 0:
-            self.lock_timeout_ms = answer.acquisition_lock_timeout_ms
-        handle(sent, answer, now)
+        if response.acquisition_lock_timeout_ms > 0:
+            self.lock_timeout_ms = response.acquisition_lock_timeout_ms
+        handle(sent, response, now)
 
-    def _on_session_error(self, sent: Sent, answer: Any, now: float) -> None:
+    def _on_session_error(self, sent: Sent, response: Any, now: float) -> None:
         group = self._context.config.group
-        error = BrokerError(answer.error_code, answer.error_message, api="ShareFetch", group=group)
-        if answer.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
+        error = BrokerError(response.error_code, response.error_message, api="ShareFetch", group=group)
+        if response.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
             self._context.fail(
                 AuthorizationFailed("not allowed to use the group", hint="grant READ on it", group=group)
             )
-        elif answer.error_code == ErrorCode.UNSUPPORTED_VERSION:
+        elif response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             self._context.fail(unsupported(group))
-        elif answer.error_code not in SESSION_GONE:
+        elif response.error_code not in SESSION_GONE:
             log.warning("the share session with broker %d ended: %s", sent.session.node, error)
         self._session_lost(sent, error, now)
 
@@ -360,10 +360,10 @@ class ShareFetcher:
         self._attempts[node] = self._context.failed(self._attempts.get(node, FRESH), now)
         self._context.metadata.request_update()
 
-    def _on_fetched(self, sent: Sent, answer: share_fetch.ShareFetchResponse, now: float) -> None:
+    def _on_fetched(self, sent: Sent, response: share_fetch.ShareFetchResponse, now: float) -> None:
         codes: dict[SharePartition, tuple[int, str | None]] = {}
         lock_until = sent.at + (self.lock_timeout_ms or 0) / 1000
-        for topic in answer.responses:
+        for topic in response.responses:
             for one in topic.partitions:
                 place = SharePartition(topic.topic_id, one.partition_index)
                 codes[place] = one.acknowledge_error_code, one.acknowledge_error_message
@@ -382,27 +382,27 @@ class ShareFetcher:
                         ParkedFetch(self._names[topic.topic_id], place, records, ranges, sent.life, lock_until)
                     )
                     self._context.counters.fetched_bytes += len(records)
-        self._learn_leaders(answer)
+        self._learn_leaders(response)
         self._settle_acks(sent, codes.get, now)
 
-    def _on_acknowledged(self, sent: Sent, answer: share_acknowledge.ShareAcknowledgeResponse, now: float) -> None:
+    def _on_acknowledged(self, sent: Sent, response: share_acknowledge.ShareAcknowledgeResponse, now: float) -> None:
         codes = {
             SharePartition(topic.topic_id, one.partition_index): (one.error_code, one.error_message)
-            for topic in answer.responses
+            for topic in response.responses
             for one in topic.partitions
         }
-        self._learn_leaders(answer)
+        self._learn_leaders(response)
         self._settle_acks(sent, codes.get, now)
 
-    def _learn_leaders(self, answer: Any) -> None:
+    def _learn_leaders(self, response: Any) -> None:
         moved = [
             (TopicPartition(self._names[topic.topic_id], one.partition_index), one.current_leader)
-            for topic in answer.responses
+            for topic in response.responses
             for one in topic.partitions
             if one.error_code in MOVED and topic.topic_id in self._names
         ]
         if moved:
-            brokers = [BrokerNode(one.node_id, one.host, one.port, one.rack) for one in answer.node_endpoints]
+            brokers = [BrokerNode(one.node_id, one.host, one.port, one.rack) for one in response.node_endpoints]
             leaders = [(partition, leader.leader_id, leader.leader_epoch) for partition, leader in moved]
             self._context.metadata.update_leaders(brokers, leaders)
             self._context.metadata.request_update()

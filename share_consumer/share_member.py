@@ -151,19 +151,19 @@ class ShareMember:
 
     # --- outcomes
 
-    def on_response(self, serial: int, answer: ShareGroupHeartbeatResponse, sent_at: float, now: float) -> bool:
+    def on_response(self, serial: int, response: ShareGroupHeartbeatResponse, sent_at: float, now: float) -> bool:
         """Handle a response. Returns True if the coordinator must be looked up again."""
         if serial != self._serial or not self._ended():
             return False
-        if answer.error_code:
-            return self._on_error(answer, now)
+        if response.error_code:
+            return self._on_error(response, now)
         self._attempts = FRESH
-        self.epoch = answer.member_epoch
+        self.epoch = response.member_epoch
         if self.state is ShareState.JOINING:
             self._to(ShareTrigger.JOINED)
-        if answer.assignment is not None:
-            self.assignment = {one.topic_id: one.partitions for one in answer.assignment.topic_partitions}
-        interval_s = answer.heartbeat_interval_ms / 1000
+        if response.assignment is not None:
+            self.assignment = {one.topic_id: one.partitions for one in response.assignment.topic_partitions}
+        interval_s = response.heartbeat_interval_ms / 1000
         if self.assignment:
             self._empty_s = FIRST_ASSIGNMENT_S
         else:
@@ -194,8 +194,8 @@ class ShareMember:
             return False
         return self.state in (ShareState.JOINING, ShareState.STABLE)
 
-    def _on_error(self, answer: ShareGroupHeartbeatResponse, now: float) -> bool:
-        code = answer.error_code
+    def _on_error(self, response: ShareGroupHeartbeatResponse, now: float) -> bool:
+        code = response.error_code
         action = ACTIONS.get(code, HeartbeatAction.FAIL)
         if action is HeartbeatAction.REJOIN_OR_FAIL:
             action = HeartbeatAction.REJOIN if self.epoch > JOIN else HeartbeatAction.FAIL
@@ -208,10 +208,10 @@ class ShareMember:
             case HeartbeatAction.RETRY:
                 self._again(now)
             case HeartbeatAction.REPORT:
-                self.error = heartbeat_error(answer, self.settings.group)
+                self.error = heartbeat_error(response, self.settings.group)
                 self._again(now)
             case HeartbeatAction.FAIL:
-                self.fail(heartbeat_error(answer, self.settings.group))
+                self.fail(heartbeat_error(response, self.settings.group))
         return False
 
     def _again(self, now: float) -> None:
@@ -230,22 +230,22 @@ class ShareMember:
         self.state = after(self.state, trigger)
 
 
-def heartbeat_error(answer: ShareGroupHeartbeatResponse, group: str) -> KohortError:
+def heartbeat_error(response: ShareGroupHeartbeatResponse, group: str) -> KohortError:
     """The error of a heartbeat for the caller."""
-    match answer.error_code:
+    match response.error_code:
         case ErrorCode.GROUP_AUTHORIZATION_FAILED:
             return AuthorizationFailed("not allowed to use the group", hint="grant READ on the group", group=group)
         case ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             return AuthorizationFailed(
-                f"not allowed to read a topic: {answer.error_message or ''}", hint="grant READ and DESCRIBE on it"
+                f"not allowed to read a topic: {response.error_message or ''}", hint="grant READ and DESCRIBE on it"
             )
         case ErrorCode.UNSUPPORTED_VERSION:
             return unsupported(group)
         case ErrorCode.GROUP_ID_NOT_FOUND:
-            error = BrokerError(answer.error_code, answer.error_message, api="ShareGroupHeartbeat", group=group)
+            error = BrokerError(response.error_code, response.error_message, api="ShareGroupHeartbeat", group=group)
             error.hint = "a group of another type has this id: use another id"
             return error
-    return BrokerError(answer.error_code, answer.error_message, api="ShareGroupHeartbeat", group=group)
+    return BrokerError(response.error_code, response.error_message, api="ShareGroupHeartbeat", group=group)
 
 
 def unsupported(group: str) -> ShareGroupsUnsupported:

@@ -84,7 +84,7 @@ class ShareSession:
         self.closed = True
         return SessionRequest(CLOSING, (), (), self._taken())
 
-    def answered(self) -> None:
+    def responded(self) -> None:
         """The broker has taken the epoch of the request in flight."""
         self.in_flight = False
         # The epoch is 31 bits and wraps to 1: 0 would open a new session.

@@ -32,10 +32,10 @@ class Supervised:
         remove_if_orphaned: Path | None,
         environment: Mapping[str, str] | None = None,
     ) -> None:
-        asked = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), str(remove_if_orphaned or "")]
+        requested = [sys.executable, "-I", "-S", supervisor.__file__, str(os.getpid()), str(remove_if_orphaned or "")]
         with log.open("ab") as output:
             self._supervisor = subprocess.Popen(
-                [*asked, *command],
+                [*requested, *command],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=output,

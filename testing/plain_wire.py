@@ -7,7 +7,7 @@ _CORRELATION_ID = 7
 _CLIENT = b"kohort-testing"
 
 
-def ask(address: str, api_key: int, version: int, body: bytes, *, timeout_s: float) -> bytes:
+def send(address: str, api_key: int, version: int, body: bytes, *, timeout_s: float) -> bytes:
     """Send one request with a classic header to `host:port`; returns the response's body. Raises OSError."""
     host, _, port = address.rpartition(":")
     header = struct.pack(f">hhih{len(_CLIENT)}s", api_key, version, _CORRELATION_ID, len(_CLIENT), _CLIENT)
@@ -15,11 +15,11 @@ def ask(address: str, api_key: int, version: int, body: bytes, *, timeout_s: flo
         connection.settimeout(timeout_s)
         connection.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
         (size,) = struct.unpack(">i", _exactly(connection, 4))
-        answer = _exactly(connection, size)
-    (correlation_id,) = struct.unpack_from(">i", answer)
+        response = _exactly(connection, size)
+    (correlation_id,) = struct.unpack_from(">i", response)
     if correlation_id != _CORRELATION_ID:
         raise ConnectionError(f"response to request {correlation_id}, which was never sent")
-    return answer[4:]
+    return response[4:]
 
 
 def string(text: str) -> bytes:

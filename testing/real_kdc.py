@@ -88,7 +88,7 @@ class RealKdc:
     def tickets(self, principal: str, password: str, *, lifetime_s: int = 3600) -> str:
         """As kinit gets them; where they are, as KRB5CCNAME has it."""
         cache = f"FILE:{self._fresh('tickets')}"
-        self._run("kinit", "-c", cache, "-l", f"{lifetime_s}s", principal, answer=password)
+        self._run("kinit", "-c", cache, "-l", f"{lifetime_s}s", principal, response=password)
         return cache
 
     # --- its life
@@ -174,7 +174,7 @@ class RealKdc:
         if "while " in said:
             raise KdcStartError(f"kadmin {query.split()[0]} failed: {said.strip()[-500:]}")
 
-    def _run(self, program: str, *arguments: str, answer: str = "") -> str:
+    def _run(self, program: str, *arguments: str, response: str = "") -> str:
         done = subprocess.run(
             [str(self._program(program)), *arguments],
             cwd=self._folder,
@@ -182,7 +182,7 @@ class RealKdc:
             text=True,
             timeout=60,
             check=False,
-            input=f"{answer}\n",
+            input=f"{response}\n",
             env=self._server_environment(),
         )
         if done.returncode:

@@ -28,7 +28,7 @@ def _read_to_the_end(pipe: int, then: Callable[[], object]) -> None:
     then()
 
 
-def main(asker: int, folder: str, command: list[str]) -> int:
+def main(driver: int, folder: str, command: list[str]) -> int:
     """Returns the command's exit code, or 1 after it was killed because the starting process died."""
     for number in {signal.SIGINT, signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)}:
         # A terminal's Ctrl-C is for the starting process. A function, because an ignored signal would stay ignored in
@@ -42,7 +42,7 @@ def main(asker: int, folder: str, command: list[str]) -> int:
     threading.Thread(target=_read_to_the_end, args=(sys.stdin.fileno(), closed.set), daemon=True).start()
     while child.poll() is None:
         # On Windows the parent may be the launcher of a virtual environment.
-        if closed.wait(LOOK_EVERY_S) or (os.name == "posix" and os.getppid() != asker):
+        if closed.wait(LOOK_EVERY_S) or (os.name == "posix" and os.getppid() != driver):
             child.kill()
             child.wait()
             if folder:

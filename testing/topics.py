@@ -11,7 +11,7 @@ from kohort.testing import jars
 from kohort.testing.class_archive import archive_options
 from kohort.testing.errors import BrokerStateError
 from kohort.testing.jdk import java
-from kohort.testing.plain_wire import ask, string
+from kohort.testing.plain_wire import send, string
 
 TOOL_TIMEOUT_S = 180.0
 _LIST_OFFSETS, _METADATA, _CREATE_TOPICS = 2, 3, 19
@@ -53,10 +53,10 @@ def create_topic(
 
 def _create(address: str, body: bytes, timeout_s: float) -> tuple[int, str] | None:
     """Send one CreateTopics v2. (error code, message) if the topic of `body` is refused."""
-    answer = ask(address, _CREATE_TOPICS, 2, body, timeout_s=timeout_s)
-    name_end = 10 + struct.unpack_from(">h", answer, 8)[0]
-    code, message_size = struct.unpack_from(">hh", answer, name_end)
-    return (code, answer[name_end + 4 : name_end + 4 + max(message_size, 0)].decode()) if code else None
+    response = send(address, _CREATE_TOPICS, 2, body, timeout_s=timeout_s)
+    name_end = 10 + struct.unpack_from(">h", response, 8)[0]
+    code, message_size = struct.unpack_from(">hh", response, name_end)
+    return (code, response[name_end + 4 : name_end + 4 + max(message_size, 0)].decode()) if code else None
 
 
 def leaders(address: str, topic: str, *, timeout_s: float = 10.0) -> list[int]:
@@ -71,12 +71,12 @@ def serves(address: str, topic: str, partitions: int, *, timeout_s: float = 10.0
         return False
     for leader in set(led):
         wanted = [number for number, node in enumerate(led) if node == leader]
-        asked = b"".join(struct.pack(">iq", number, _LATEST) for number in wanted)
-        body = struct.pack(">ii", -1, 1) + string(topic) + struct.pack(">i", len(wanted)) + asked
-        answer = ask(nodes[leader], _LIST_OFFSETS, 1, body, timeout_s=timeout_s)
+        requested = b"".join(struct.pack(">iq", number, _LATEST) for number in wanted)
+        body = struct.pack(">ii", -1, 1) + string(topic) + struct.pack(">i", len(wanted)) + requested
+        response = send(nodes[leader], _LIST_OFFSETS, 1, body, timeout_s=timeout_s)
         at = 4 + 2 + len(topic.encode()) + 4
         for _ in wanted:
-            if struct.unpack_from(">h", answer, at + 4)[0]:
+            if struct.unpack_from(">h", response, at + 4)[0]:
                 return False
             at += 4 + 2 + 8 + 8
     return True
@@ -84,26 +84,26 @@ def serves(address: str, topic: str, partitions: int, *, timeout_s: float = 10.0
 
 def _describe(address: str, topic: str, timeout_s: float) -> tuple[dict[int, str], list[int]]:
     """Metadata v1 about one topic: (node id to address, leaders by partition)."""
-    answer = ask(address, _METADATA, 1, struct.pack(">i", 1) + string(topic), timeout_s=timeout_s)
+    response = send(address, _METADATA, 1, struct.pack(">i", 1) + string(topic), timeout_s=timeout_s)
     nodes = {}
     at = 4
-    for _ in range(struct.unpack_from(">i", answer)[0]):
-        node, host_size = struct.unpack_from(">ih", answer, at)
-        host = answer[at + 6 : at + 6 + host_size].decode()
+    for _ in range(struct.unpack_from(">i", response)[0]):
+        node, host_size = struct.unpack_from(">ih", response, at)
+        host = response[at + 6 : at + 6 + host_size].decode()
         at += 6 + host_size
-        (port, rack_size) = struct.unpack_from(">ih", answer, at)
+        (port, rack_size) = struct.unpack_from(">ih", response, at)
         nodes[node] = f"{host}:{port}"
         at += 6 + max(rack_size, 0)
     at += 8  # controller, number of topics: one was requested
     at += 2  # its error: unknown topics list no partitions
-    at += 2 + struct.unpack_from(">h", answer, at)[0] + 1
-    (count,) = struct.unpack_from(">i", answer, at)
+    at += 2 + struct.unpack_from(">h", response, at)[0] + 1
+    (count,) = struct.unpack_from(">i", response, at)
     at += 4
     found = {}
     for _ in range(count):
-        _, partition, leader, replicas = struct.unpack_from(">hiii", answer, at)
+        _, partition, leader, replicas = struct.unpack_from(">hiii", response, at)
         at += 14 + 4 * replicas
-        at += 4 + 4 * struct.unpack_from(">i", answer, at)[0]
+        at += 4 + 4 * struct.unpack_from(">i", response, at)[0]
         found[partition] = leader
     return nodes, [found[partition] for partition in sorted(found)]
 

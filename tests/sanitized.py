@@ -56,8 +56,8 @@ def main(arguments: list[str]) -> int:
     if not module:
         print(__doc__)
         return 2
-    asked = environment(build(), python_pool=python_pool)
-    return subprocess.run([sys.executable, "-m", *module], cwd=ROOT, env=asked, check=False).returncode
+    requested = environment(build(), python_pool=python_pool)
+    return subprocess.run([sys.executable, "-m", *module], cwd=ROOT, env=requested, check=False).returncode
 
 
 if __name__ == "__main__":

@@ -138,7 +138,7 @@ def write_page(outcomes: Sequence[SimulationResult], notes: Sequence[str], title
     image = path.with_suffix(".png")
     path.parent.mkdir(parents=True, exist_ok=True)
     image.write_bytes(picture)
-    told = "".join(f"<p class=note>{_shown(note)}</p>" for note in notes)
+    reported = "".join(f"<p class=note>{_shown(note)}</p>" for note in notes)
     tables = "".join(_html(outcome) for outcome in outcomes)
     encoded = base64.b64encode(picture).decode()
     path.write_text(
@@ -146,7 +146,7 @@ def write_page(outcomes: Sequence[SimulationResult], notes: Sequence[str], title
         f"<title>{_shown(title)}</title><style>{_STYLE}</style><h1>{_shown(title)}</h1>{_html_summary(outcomes)}"
         f"<p class=java>{_shown(LEGEND)}</p>"
         f'<img alt="partitions of each member before and after" src="data:image/png;base64,{encoded}">'
-        f"{tables}{told}</html>\n"
+        f"{tables}{reported}</html>\n"
     )
     return [path, image]
 

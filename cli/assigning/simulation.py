@@ -105,37 +105,37 @@ def simulate(document: Document, assignor: Assignor, event: str | None, java: Ja
 
 def settle(group: GroupView, assignor: Assignor) -> tuple[Plan, int]:
     """Return (the final plan, the number of rebalances)."""
-    view = _told(group, assignor, None)
+    view = _reported(group, assignor, None)
     for rounds in range(1, MOST_ROUNDS + 1):
         plan = make_plan(assignor, view)
         if NO_MEMBER not in plan.owners:
             return plan, rounds
-        view = _told(view, assignor, plan)
+        view = _reported(view, assignor, plan)
     return plan, MOST_ROUNDS
 
 
-def _told(group: GroupView, assignor: Assignor, plan: Plan | None) -> GroupView:
+def _reported(group: GroupView, assignor: Assignor, plan: Plan | None) -> GroupView:
     """Return the group as its members describe it in JoinGroup, with their owned partitions and user data."""
     members = {}
     for member in group.members:
         owned = [group.partition(index) for index in member.owned_partitions] if plan is None else list(plan[member.id])
-        told = assignor.subscription(member.topics, owned, member.generation)
+        reported = assignor.subscription(member.topics, owned, member.generation)
         members[member.id] = {
             "topics": member.topics,
-            "owned": told.owned_partitions if assignor.rebalance is Rebalance.COOPERATIVE else (),
+            "owned": reported.owned_partitions if assignor.rebalance is Rebalance.COOPERATIVE else (),
             "generation": member.generation,
             "rack": member.rack,
             "instance_id": member.instance_id,
-            "user_data": _user_data(member, told.user_data, assignor.name),
+            "user_data": _user_data(member, reported.user_data, assignor.name),
         }
     document = to_json(group)
     lag = {(topic, n): waiting for topic, row in document.get("lag", {}).items() for n, waiting in enumerate(row)}
     return GroupView.of(document["partitions"], members, document.get("racks"), lag if group.lag is not None else None)
 
 
-def _user_data(member: Member, told: bytes | None, assignor: str) -> bytes | None:
+def _user_data(member: Member, reported: bytes | None, assignor: str) -> bytes | None:
     """Return the user data of the file (a weight, or a user's own), except that ownership is always encoded again."""
-    return told if assignor in _STICKY or member.user_data is None else member.user_data
+    return reported if assignor in _STICKY or member.user_data is None else member.user_data
 
 
 def _as_owned(group: GroupView) -> Plan:
@@ -168,7 +168,7 @@ def _beside(
     name = _JAVA_NAME.get(assignor.name)
     if name is None:
         return None
-    view = _told(group, assignor, None)
+    view = _reported(group, assignor, None)
     theirs = java.plans(view, [name])[name]
     mine, their = _named(ours), _named(theirs)
     differs = sum(mine[where] != their.get(where) for where in mine)

@@ -175,10 +175,10 @@ def brokers_differ(versions: Mapping[int, VersionRanges]) -> Iterator[Finding]:
     for node, ranges in versions.items():
         alike[tuple(sorted(ranges.items()))].append(node)
     if len(alike) > 1:
-        told = "; ".join(", ".join(map(str, nodes)) for nodes in alike.values())
+        reported = "; ".join(", ".join(map(str, nodes)) for nodes in alike.values())
         yield Finding(
             Severity.NOTE,
-            f"brokers of different versions: {told}",
+            f"brokers of different versions: {reported}",
             "cluster",
             "finish the upgrade; what a member can do depends on where its coordinator is meanwhile",
         )

@@ -105,16 +105,16 @@ def _show(opinion: Opinion) -> None:
             mark = Text(found.severity, style=STYLES[found.severity])
             table.add_row(mark, rule.name, cell(found.where), cell(found.what), cell(found.do))
         out.print(table)
-    told = [Text(f"{len(opinion.satisfied)} rules are satisfied")]
+    reported = [Text(f"{len(opinion.satisfied)} rules are satisfied")]
     if opinion.unchecked:
-        told += [
+        reported += [
             Text(escaped(f"not checked: {rule.name}: {error}"), style="yellow") for rule, error in opinion.unchecked
         ]
     reasons: dict[str, list[str]] = {}
     for rule, error in opinion.not_requested:
         reasons.setdefault(error.message, []).append(rule.name)
-    told += [Text(escaped(f"skipped, {why}: {', '.join(names)}"), style="dim") for why, names in reasons.items()]
-    out.print(Group(*told))
+    reported += [Text(escaped(f"skipped, {why}: {', '.join(names)}"), style="dim") for why, names in reasons.items()]
+    out.print(Group(*reported))
 
 
 def _list_rules(as_json: bool) -> None:

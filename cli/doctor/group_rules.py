@@ -164,5 +164,5 @@ def idle_members(group: GroupDescription | None) -> Iterator[Finding]:
 
 
 def _names(members: Sequence[MemberDescription], shown: int = 3) -> str:
-    told = ", ".join(sorted({one.instance_id or f"{one.client_id} at {one.host}" for one in members})[:shown])
-    return told if len(members) <= shown else f"{told} and others"
+    reported = ", ".join(sorted({one.instance_id or f"{one.client_id} at {one.host}" for one in members})[:shown])
+    return reported if len(members) <= shown else f"{reported} and others"

@@ -14,12 +14,12 @@ BYTES_A_RECORD: Final = 100
 def session_timeout(settings: ConsumerConfig, broker_configs: Mapping[int, Configs]) -> Iterator[Finding]:
     if settings.protocol != "classic":
         return
-    asked = settings.session_timeout_ms
+    requested = settings.session_timeout_ms
     for low, high, nodes in _bounds(broker_configs):
-        if not low <= asked <= high:
+        if not low <= requested <= high:
             yield Finding(
                 Severity.ERROR,
-                f"session.timeout.ms={asked} is outside of the broker's bounds, {low} to {high}: every JoinGroup is "
+                f"session.timeout.ms={requested} is outside the broker's bounds, {low} to {high}: every JoinGroup is "
                 "refused with INVALID_SESSION_TIMEOUT",
                 _brokers(nodes),
                 f"set it between {low} and {high}, or change group.min.session.timeout.ms and "

@@ -31,9 +31,9 @@ async def previous_epoch(scene: CheckContext) -> None:
         return first.epoch > before
 
     scene.true("the epoch after a second join", await scene.until(moved, ASSIGNED_S), f"above {before}", first.epoch)
-    answer = await first.beat(member_epoch=before)
-    scene.error(answer.error_code, "NONE", "a heartbeat of the epoch before")
-    scene.equal("the epoch", answer.member_epoch, first.epoch)
+    response = await first.beat(member_epoch=before)
+    scene.error(response.error_code, "NONE", "a heartbeat of the epoch before")
+    scene.equal("the epoch", response.member_epoch, first.epoch)
 
 
 @_heartbeat(
@@ -45,9 +45,9 @@ async def previous_epoch(scene: CheckContext) -> None:
 async def rejoins(scene: CheckContext) -> None:
     member = ScriptedShareMember(scene)
     await member.joined()
-    answer = await member.join()
-    scene.error(answer.error_code, "NONE", "epoch 0 of a member")
-    scene.equal("the number of partitions", len(assigned(answer)), scene.topic.partitions)
+    response = await member.join()
+    scene.error(response.error_code, "NONE", "epoch 0 of a member")
+    scene.equal("the number of partitions", len(assigned(response)), scene.topic.partitions)
     scene.equal("the members", [one.member_id for one in (await _describe(scene)).members], [member.id])
 
 
@@ -89,9 +89,9 @@ async def no_topics(scene: CheckContext) -> None:
     await member.joined()
 
     async def empty() -> bool:
-        answer = await member.beat(subscribed_topic_names=())
-        scene.error(answer.error_code, "NONE", "a heartbeat without topics")
-        return answer.assignment is not None and not assigned(answer)
+        response = await member.beat(subscribed_topic_names=())
+        scene.error(response.error_code, "NONE", "a heartbeat without topics")
+        return response.assignment is not None and not assigned(response)
 
     scene.true("the assignment", await scene.until(empty, ASSIGNED_S), "empty", "not empty")
     scene.equal("the members", [one.member_id for one in (await _describe(scene)).members], [member.id])
@@ -138,12 +138,12 @@ async def deleted(scene: CheckContext) -> None:
 async def described(scene: CheckContext) -> None:
     member = ScriptedShareMember(scene)
     await member.joined()
-    told = await _describe(scene)
-    (one,) = told.members
+    response = await _describe(scene)
+    (one,) = response.members
     scene.equal("the epoch", one.member_epoch, member.epoch)
     scene.equal("the topics", tuple(one.subscribed_topic_names), (scene.topic.name,))
     parts = {(each.topic_name, index) for each in one.assignment.topic_partitions for index in each.partitions}
     scene.equal("the assignment", parts, {(scene.topic.name, index) for index in range(scene.topic.partitions)})
-    scene.equal("the authorized operations", told.authorized_operations, -(2**31))
-    told = await _describe(scene, include_authorized_operations=True)
-    scene.true("the requested operations", told.authorized_operations > 0, "a set", told.authorized_operations)
+    scene.equal("the authorized operations", response.authorized_operations, -(2**31))
+    response = await _describe(scene, include_authorized_operations=True)
+    scene.true("the requested operations", response.authorized_operations > 0, "a set", response.authorized_operations)

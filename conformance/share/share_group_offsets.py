@@ -43,10 +43,10 @@ async def unknown(scene: CheckContext) -> None:
 )
 async def with_members(scene: CheckContext) -> None:
     await ScriptedShareMember(scene).joined()
-    answer = await _alter(scene, 0)
-    scene.error(answer.error_code, "NON_EMPTY_GROUP", "AlterShareGroupOffsets")
-    answer = await scene.ask("DeleteShareGroupOffsets", _topics(scene, scene.topic.name))
-    scene.error(answer.error_code, "NON_EMPTY_GROUP", "DeleteShareGroupOffsets")
+    response = await _alter(scene, 0)
+    scene.error(response.error_code, "NON_EMPTY_GROUP", "AlterShareGroupOffsets")
+    response = await scene.send("DeleteShareGroupOffsets", _topics(scene, scene.topic.name))
+    scene.error(response.error_code, "NON_EMPTY_GROUP", "DeleteShareGroupOffsets")
 
 
 @_offsets(
@@ -57,9 +57,9 @@ async def with_members(scene: CheckContext) -> None:
     expected="UNKNOWN_TOPIC_OR_PARTITION for the one that does not exist, and the other is set",
 )
 async def altered(scene: CheckContext) -> None:
-    answer = await _alter(scene, 0, 77)
-    scene.error(answer.error_code, "NONE", "AlterShareGroupOffsets")
-    codes = {one.partition_index: one.error_code for topic in answer.responses for one in topic.partitions}
+    response = await _alter(scene, 0, 77)
+    scene.error(response.error_code, "NONE", "AlterShareGroupOffsets")
+    codes = {one.partition_index: one.error_code for topic in response.responses for one in topic.partitions}
     scene.error(codes.get(0, -1), "NONE", "partition 0")
     scene.error(codes.get(77, -1), "UNKNOWN_TOPIC_OR_PARTITION", "partition 77")
 
@@ -78,11 +78,11 @@ async def altered(scene: CheckContext) -> None:
     expected="GROUP_ID_NOT_FOUND without the group, UNKNOWN_TOPIC_OR_PARTITION without the topic",
 )
 async def deleted(scene: CheckContext) -> None:
-    answer = await scene.ask("DeleteShareGroupOffsets", _topics(scene, scene.topic.name))
-    scene.error(answer.error_code, "GROUP_ID_NOT_FOUND", "DeleteShareGroupOffsets of an unknown group")
+    response = await scene.send("DeleteShareGroupOffsets", _topics(scene, scene.topic.name))
+    scene.error(response.error_code, "GROUP_ID_NOT_FOUND", "DeleteShareGroupOffsets of an unknown group")
     await _alter(scene, 0)
-    answer = await scene.ask("DeleteShareGroupOffsets", _topics(scene, scene.topic.name, f"{scene.topic.name}-none"))
-    codes = {one.topic_name: one.error_code for one in answer.responses}
+    response = await scene.send("DeleteShareGroupOffsets", _topics(scene, scene.topic.name, f"{scene.topic.name}-none"))
+    codes = {one.topic_name: one.error_code for one in response.responses}
     scene.error(codes.get(scene.topic.name, -1), "NONE", "the topic with offsets")
     scene.error(codes.get(f"{scene.topic.name}-none", -1), "UNKNOWN_TOPIC_OR_PARTITION", "the unknown topic")
 
@@ -101,15 +101,15 @@ async def _described(scene: CheckContext, topic: str) -> Any:
     """The offset of partition 0."""
     group = {"group_id": scene.group, "topics": ({"topic_name": topic, "partitions": (0,)},)}
     node = await scene.coordinator(scene.group)
-    (told,) = (await scene.ask("DescribeShareGroupOffsets", {"groups": (group,)}, node=node)).groups
-    return [one for each in told.topics for one in each.partitions]
+    (response,) = (await scene.send("DescribeShareGroupOffsets", {"groups": (group,)}, node=node)).groups
+    return [one for each in response.topics for one in each.partitions]
 
 
 async def _alter(scene: CheckContext, *partitions: int) -> Any:
     """Set start offset 0 for partitions of the run's topic."""
     wanted = tuple({"partition_index": index, "start_offset": 0} for index in partitions)
     topics = ({"topic_name": scene.topic.name, "partitions": wanted},)
-    return await scene.ask("AlterShareGroupOffsets", {"group_id": scene.group, "topics": topics})
+    return await scene.send("AlterShareGroupOffsets", {"group_id": scene.group, "topics": topics})
 
 
 def _topics(scene: CheckContext, *names: str) -> dict[str, object]:

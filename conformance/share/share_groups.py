@@ -39,8 +39,8 @@ _acknowledge = partial(_reading, subject="ShareAcknowledge")
 def _invalid(row: str, title: str, **changes: object) -> None:
     @_heartbeat(row, title, expected="INVALID_REQUEST")
     async def invalid(scene: CheckContext) -> None:
-        answer = await ScriptedShareMember(scene).join(**changes)
-        scene.error(answer.error_code, "INVALID_REQUEST", f"the first heartbeat with {changes}")
+        response = await ScriptedShareMember(scene).join(**changes)
+        scene.error(response.error_code, "INVALID_REQUEST", f"the first heartbeat with {changes}")
 
 
 _invalid("R1a", "A first heartbeat without topics", subscribed_topic_names=None)
@@ -55,11 +55,11 @@ _invalid("R1g", "An epoch below -1", member_epoch=-2)
 @_heartbeat("R2a", "A first heartbeat", expected="NONE, an epoch and an interval")
 async def joins(scene: CheckContext) -> None:
     member = ScriptedShareMember(scene)
-    answer = await member.join(member_id="m" * 36)
-    scene.error(answer.error_code, "NONE", "the first heartbeat")
-    scene.true("the epoch", answer.member_epoch > 0, "above 0", answer.member_epoch)
-    scene.true("the interval", answer.heartbeat_interval_ms > 0, "above 0", answer.heartbeat_interval_ms)
-    scene.true("the assignment", answer.assignment is not None, "present", None)
+    response = await member.join(member_id="m" * 36)
+    scene.error(response.error_code, "NONE", "the first heartbeat")
+    scene.true("the epoch", response.member_epoch > 0, "above 0", response.member_epoch)
+    scene.true("the interval", response.heartbeat_interval_ms > 0, "above 0", response.heartbeat_interval_ms)
+    scene.true("the assignment", response.assignment is not None, "present", None)
 
 
 @_heartbeat("R2b", "A group that does not exist", expected="GROUP_ID_NOT_FOUND")
@@ -76,8 +76,8 @@ async def unknown_member(scene: CheckContext) -> None:
 async def ahead(scene: CheckContext) -> None:
     member = ScriptedShareMember(scene)
     await member.joined()
-    answer = await member.beat(member_epoch=member.epoch + 3)
-    scene.error(answer.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of a later epoch")
+    response = await member.beat(member_epoch=member.epoch + 3)
+    scene.error(response.error_code, "FENCED_MEMBER_EPOCH", "a heartbeat of a later epoch")
 
 
 @_heartbeat(
@@ -93,8 +93,8 @@ async def again(scene: CheckContext) -> None:
         return (await member.beat()).assignment is None
 
     scene.true("unchanged heartbeats", await scene.until(quiet), "without an assignment", "an assignment each time")
-    answer = await member.beat(subscribed_topic_names=(scene.topic.name,))
-    scene.equal("the number of partitions", len(assigned(answer)), scene.topic.partitions)
+    response = await member.beat(subscribed_topic_names=(scene.topic.name,))
+    scene.equal("the number of partitions", len(assigned(response)), scene.topic.partitions)
 
 
 @_reading(
@@ -127,14 +127,14 @@ async def described(scene: CheckContext) -> None:
     member = ScriptedShareMember(scene)
     await member.joined()
     for state, members in (("Stable", [member.id]), ("Empty", [])):
-        told = await describe_group(scene, "ShareGroupDescribe")
-        scene.error(told.error_code, "NONE", "ShareGroupDescribe")
-        scene.equal("the state", told.group_state, state)
-        scene.equal("the members", [one.member_id for one in told.members], members)
+        response = await describe_group(scene, "ShareGroupDescribe")
+        scene.error(response.error_code, "NONE", "ShareGroupDescribe")
+        scene.equal("the state", response.group_state, state)
+        scene.equal("the members", [one.member_id for one in response.members], members)
         if members:
             await member.leave()
-    told = await describe_group(scene, "ShareGroupDescribe", group_ids=(scene.new_group(),))
-    scene.error(told.error_code, "GROUP_ID_NOT_FOUND", "ShareGroupDescribe of an unknown group")
+    response = await describe_group(scene, "ShareGroupDescribe", group_ids=(scene.new_group(),))
+    scene.error(response.error_code, "GROUP_ID_NOT_FOUND", "ShareGroupDescribe of an unknown group")
 
 
 @_fetch(
@@ -145,42 +145,42 @@ async def described(scene: CheckContext) -> None:
 async def session(scene: CheckContext) -> None:
     member = await reader(scene, 0)
     for _ in range(2):
-        answer = await member.fetch(max_wait_ms=0)
-        scene.error(answer.error_code, "NONE", "a ShareFetch of the next epoch")
+        response = await member.fetch(max_wait_ms=0)
+        scene.error(response.error_code, "NONE", "a ShareFetch of the next epoch")
     right = member.session_epoch
-    answer = await member.fetch(share_session_epoch=right + 5)
-    scene.error(answer.error_code, "INVALID_SHARE_SESSION_EPOCH", "a ShareFetch of a later epoch")
-    answer = await member.fetch(share_session_epoch=right, max_wait_ms=0)
-    scene.error(answer.error_code, "NONE", "a ShareFetch of the right epoch afterwards")
+    response = await member.fetch(share_session_epoch=right + 5)
+    scene.error(response.error_code, "INVALID_SHARE_SESSION_EPOCH", "a ShareFetch of a later epoch")
+    response = await member.fetch(share_session_epoch=right, max_wait_ms=0)
+    scene.error(response.error_code, "NONE", "a ShareFetch of the right epoch afterwards")
 
 
 @_fetch("R7b", "No share session", expected="SHARE_SESSION_NOT_FOUND")
 async def no_session(scene: CheckContext) -> None:
     member = await reader(scene, 0)
-    answer = await member.fetch(share_session_epoch=3)
-    scene.error(answer.error_code, "SHARE_SESSION_NOT_FOUND", "a ShareFetch of epoch 3 without a session")
+    response = await member.fetch(share_session_epoch=3)
+    scene.error(response.error_code, "SHARE_SESSION_NOT_FOUND", "a ShareFetch of epoch 3 without a session")
 
 
 @_fetch("R7c", "Acknowledgements in epoch 0", expected="INVALID_REQUEST")
 async def opening_with_acks(scene: CheckContext) -> None:
     member = await reader(scene, 0)
-    answer = await member.fetch([(0, 0, (ACCEPT,))])
-    scene.error(answer.error_code, "INVALID_REQUEST", "a ShareFetch of epoch 0 with an acknowledgement")
+    response = await member.fetch([(0, 0, (ACCEPT,))])
+    scene.error(response.error_code, "INVALID_REQUEST", "a ShareFetch of epoch 0 with an acknowledgement")
 
 
 @_acknowledge("R7d", "ShareAcknowledge in epoch 0", expected="INVALID_SHARE_SESSION_EPOCH: it opens no session")
 async def acknowledge_opens_nothing(scene: CheckContext) -> None:
     member = await reader(scene, 0)
-    answer = await member.acknowledge([], share_session_epoch=0)
-    scene.error(answer.error_code, "INVALID_SHARE_SESSION_EPOCH", "a ShareAcknowledge of epoch 0")
+    response = await member.acknowledge([], share_session_epoch=0)
+    scene.error(response.error_code, "INVALID_SHARE_SESSION_EPOCH", "a ShareAcknowledge of epoch 0")
 
 
 @_fetch("R8a", "The first delivery", expected="all records, with delivery count 1, and the duration of the lock")
 async def first_delivery(scene: CheckContext) -> None:
     member = await reader(scene)
     scene.equal("the acquired ranges", await member.acquire(10), [(0, 9, 1)])
-    answer = await member.fetch(max_wait_ms=0)
-    scene.true("the lock", answer.acquisition_lock_timeout_ms > 0, "above 0 ms", answer.acquisition_lock_timeout_ms)
+    response = await member.fetch(max_wait_ms=0)
+    scene.true("the lock", response.acquisition_lock_timeout_ms > 0, "above 0 ms", response.acquisition_lock_timeout_ms)
 
 
 @_fetch("R8b", "Acquired records and another member", expected="no record, as all are acquired")
@@ -219,9 +219,9 @@ async def record_limit(scene: CheckContext) -> None:
 async def acknowledged(scene: CheckContext) -> None:
     member = await reader(scene)
     await member.acquire(10)
-    answer = await member.acknowledge([(0, 4, (ACCEPT,)), (5, 7, (RELEASE, REJECT, RELEASE)), (8, 9, (GAP,))])
-    scene.error(answer.error_code, "NONE", "ShareAcknowledge")
-    scene.error(code_of(answer), "NONE", "the partition of ShareAcknowledge")
+    response = await member.acknowledge([(0, 4, (ACCEPT,)), (5, 7, (RELEASE, REJECT, RELEASE)), (8, 9, (GAP,))])
+    scene.error(response.error_code, "NONE", "ShareAcknowledge")
+    scene.error(code_of(response), "NONE", "the partition of ShareAcknowledge")
     scene.equal("the acquired ranges", await member.acquired(2), [(5, 5, 2), (7, 7, 2)])
 
 
@@ -229,8 +229,8 @@ async def acknowledged(scene: CheckContext) -> None:
 async def riding(scene: CheckContext) -> None:
     member = await reader(scene)
     await member.acquire(10)
-    answer = await member.fetch([(0, 9, (ACCEPT,))], max_wait_ms=0)
-    codes = [one.acknowledge_error_code for topic in answer.responses for one in topic.partitions]
+    response = await member.fetch([(0, 9, (ACCEPT,))], max_wait_ms=0)
+    codes = [one.acknowledge_error_code for topic in response.responses for one in topic.partitions]
     scene.equal("the errors of acknowledgements", [error_name(code) for code in codes], ["NONE"])
     late = await member.acknowledge([(0, 9, (RELEASE,))])
     scene.error(code_of(late), "NONE", "an acknowledgement below the start offset, which has no effect")
@@ -243,8 +243,8 @@ async def foreign(scene: CheckContext) -> None:
     await first.acquire(10)
     second = await another(first)
     await second.fetch(max_wait_ms=0)
-    answer = await second.acknowledge([(0, 9, (ACCEPT,))])
-    scene.error(code_of(answer), "INVALID_RECORD_STATE", "an acknowledgement of another member's records")
+    response = await second.acknowledge([(0, 9, (ACCEPT,))])
+    scene.error(code_of(response), "INVALID_RECORD_STATE", "an acknowledgement of another member's records")
     scene.error(code_of(await first.acknowledge([(0, 9, (ACCEPT,))])), "NONE", "the owner's acknowledgement")
 
 
@@ -257,8 +257,8 @@ async def all_or_nothing(scene: CheckContext) -> None:
     member = await reader(scene)
     await member.acquire(10)
     await member.acknowledge([(5, 5, (ACCEPT,))])
-    answer = await member.acknowledge([(0, 4, (ACCEPT,)), (5, 5, (RELEASE,))])
-    scene.error(code_of(answer), "INVALID_RECORD_STATE", "acknowledgements of which one is settled")
+    response = await member.acknowledge([(0, 4, (ACCEPT,)), (5, 5, (RELEASE,))])
+    scene.error(code_of(response), "INVALID_RECORD_STATE", "acknowledgements of which one is settled")
     scene.error(code_of(await member.acknowledge([(0, 4, (ACCEPT,))])), "NONE", "the others again")
 
 
@@ -280,9 +280,9 @@ _refused("R9j", "A renewal without the flag", ((0, 2, (RENEW,)),))
 async def closes(scene: CheckContext) -> None:
     member = await reader(scene)
     await member.acquire(10)
-    answer = await member.acknowledge([(0, 4, (ACCEPT,))], share_session_epoch=-1)
-    scene.error(answer.error_code, "NONE", "ShareAcknowledge of epoch -1")
-    scene.error(code_of(answer), "NONE", "its acknowledgements")
+    response = await member.acknowledge([(0, 4, (ACCEPT,))], share_session_epoch=-1)
+    scene.error(response.error_code, "NONE", "ShareAcknowledge of epoch -1")
+    scene.error(code_of(response), "NONE", "its acknowledgements")
     scene.equal("the acquired ranges afterwards", await member.acquired(5), [(5, 9, 2)])
 
 

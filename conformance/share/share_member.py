@@ -7,7 +7,7 @@ from typing import Any
 from uuid import uuid4
 
 from kohort.conformance.broker_client import BrokerClient
-from kohort.conformance.broker_under_test import ANSWER_TIMEOUT_S, Topic
+from kohort.conformance.broker_under_test import RESPONSE_TIMEOUT_S, Topic
 from kohort.conformance.check_context import STATE_TIMEOUT_S, CheckContext
 from kohort.conformance.errors import Blocked
 from kohort.fastpath import encode
@@ -36,12 +36,12 @@ class ScriptedShareMember:
         """Send one heartbeat of the current epoch. A successful response is kept."""
         values: dict[str, object] = {"group_id": self.scene.group, "member_id": self.id, "member_epoch": self.epoch}
         body = values | changes
-        answer = await self.scene.ask("ShareGroupHeartbeat", body)
-        if answer.error_code == 0:
-            self.epoch = answer.member_epoch
-            if answer.member_epoch > 0:
+        response = await self.scene.send("ShareGroupHeartbeat", body)
+        if response.error_code == 0:
+            self.epoch = response.member_epoch
+            if response.member_epoch > 0:
                 self.scene.target.share_members.append((self.scene.group, str(body["member_id"])))
-        return answer
+        return response
 
     async def join(self, **changes: object) -> Any:
         """Send the first heartbeat."""
@@ -52,10 +52,10 @@ class ScriptedShareMember:
 
     async def joined(self) -> None:
         """Join, and send heartbeats until every partition is assigned. Raises Blocked."""
-        answer = await self.join()
-        if answer.error_code:
-            raise Blocked(f"the first heartbeat failed: {error_name(answer.error_code)}: {answer.error_message}")
-        found = assigned(answer)
+        response = await self.join()
+        if response.error_code:
+            raise Blocked(f"the first heartbeat failed: {error_name(response.error_code)}: {response.error_message}")
+        found = assigned(response)
 
         async def has_all() -> bool:
             found.update(assigned(await self.beat()))
@@ -106,11 +106,11 @@ class ScriptedShareMember:
         found: list[tuple[int, int, int]] = []
 
         async def enough() -> bool:
-            answer = await self.fetch()
-            if answer.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND:
+            response = await self.fetch()
+            if response.error_code == ErrorCode.SHARE_SESSION_NOT_FOUND:
                 # The broker has noticed the end of an earlier connection, and with it has ended the new session.
                 self.session_epoch = 0
-            found.extend(ranges_of(answer))
+            found.extend(ranges_of(response))
             return sum(last - first + 1 for first, last, _count in found) >= count
 
         await self.scene.until(enough, timeout_s)
@@ -128,42 +128,42 @@ class ScriptedShareMember:
             self.node = await leader_of(self.scene, self.topic)
             self._connection = await self.scene.connection(self.node, fresh=True)
         body = {"group_id": self.scene.group, "member_id": self.id} | values
-        answer = await self._connection.ask(api, self.scene.version_of(api), body, ANSWER_TIMEOUT_S)
-        if answer.error_code == 0:
+        response = await self._connection.send(api, self.scene.version_of(api), body, RESPONSE_TIMEOUT_S)
+        if response.error_code == 0:
             epoch = body["share_session_epoch"]
             assert isinstance(epoch, int)
             self.session_epoch = 0 if epoch < 0 else epoch + 1
-        return answer
+        return response
 
 
-def assigned(answer: Any) -> set[tuple[object, int]]:
+def assigned(response: Any) -> set[tuple[object, int]]:
     """The (topic id, partition) pairs of a heartbeat response."""
-    if answer.assignment is None:
+    if response.assignment is None:
         return set()
-    return {(one.topic_id, index) for one in answer.assignment.topic_partitions for index in one.partitions}
+    return {(one.topic_id, index) for one in response.assignment.topic_partitions for index in one.partitions}
 
 
-def ranges_of(answer: Any) -> list[tuple[int, int, int]]:
+def ranges_of(response: Any) -> list[tuple[int, int, int]]:
     """(first, last, delivery count) of each acquired range of a ShareFetch response."""
     return [
         (each.first_offset, each.last_offset, each.delivery_count)
-        for topic in answer.responses
+        for topic in response.responses
         for one in topic.partitions
         for each in one.acquired_records
     ]
 
 
-def code_of(answer: Any) -> int:
+def code_of(response: Any) -> int:
     """The error code of partition 0 in a ShareAcknowledge response."""
-    return next((one.error_code for topic in answer.responses for one in topic.partitions), -1)
+    return next((one.error_code for topic in response.responses for one in topic.partitions), -1)
 
 
 async def leader_of(scene: CheckContext, topic: Topic) -> int | None:
     """The node that leads partition 0; None for the only node."""
     if len(scene.target.nodes) < 2:
         return None
-    answer = await scene.target.describe_topic(topic.name)
-    leader: int = next(one.leader_id for one in answer.topics[0].partitions if one.partition_index == 0)
+    response = await scene.target.describe_topic(topic.name)
+    leader: int = next(one.leader_id for one in response.topics[0].partitions if one.partition_index == 0)
     return leader
 
 
@@ -173,8 +173,8 @@ async def configure(scene: CheckContext, **settings: str) -> None:
         {"name": name.replace("_", "."), "config_operation": SET, "value": value} for name, value in settings.items()
     )
     resource = {"resource_type": GROUP_RESOURCE, "resource_name": scene.group, "configs": configs}
-    answer = await scene.ask("IncrementalAlterConfigs", {"resources": (resource,), "validate_only": False})
-    for one in answer.responses:
+    response = await scene.send("IncrementalAlterConfigs", {"resources": (resource,), "validate_only": False})
+    for one in response.responses:
         if one.error_code:
             raise Blocked(f"IncrementalAlterConfigs failed: {error_name(one.error_code)}: {one.error_message}")
 
@@ -193,8 +193,8 @@ async def produce(scene: CheckContext, topic: Topic, records: int) -> None:
 
     async def appended() -> bool:
         nonlocal code
-        answer = await scene.ask("Produce", values, version=version, node=await leader_of(scene, topic))
-        code = answer.responses[0].partition_responses[0].error_code
+        response = await scene.send("Produce", values, version=version, node=await leader_of(scene, topic))
+        code = response.responses[0].partition_responses[0].error_code
         return not code
 
     if not await scene.until(appended):  # a leader may learn of a new topic later than the broker with the metadata

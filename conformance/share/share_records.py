@@ -42,8 +42,8 @@ async def after_the_end(scene: CheckContext) -> None:
     await member.acquire(10)
     following = member.session_epoch + 1
     await member.acknowledge([], share_session_epoch=-1)
-    answer = await member.fetch(share_session_epoch=following)
-    scene.error(answer.error_code, "SHARE_SESSION_NOT_FOUND", "a ShareFetch after the session was closed")
+    response = await member.fetch(share_session_epoch=following)
+    scene.error(response.error_code, "SHARE_SESSION_NOT_FOUND", "a ShareFetch after the session was closed")
 
 
 @_fetch("R7f", "An epoch twice", expected="INVALID_SHARE_SESSION_EPOCH")
@@ -51,8 +51,8 @@ async def twice(scene: CheckContext) -> None:
     member = await reader(scene, 0)
     for _ in range(2):
         await member.fetch(max_wait_ms=0)
-    answer = await member.fetch(share_session_epoch=member.session_epoch - 1)
-    scene.error(answer.error_code, "INVALID_SHARE_SESSION_EPOCH", "a ShareFetch of the epoch before")
+    response = await member.fetch(share_session_epoch=member.session_epoch - 1)
+    scene.error(response.error_code, "INVALID_SHARE_SESSION_EPOCH", "a ShareFetch of the epoch before")
 
 
 @_acknowledge("R7g", "One count of epochs", expected="ShareFetch and an empty ShareAcknowledge advance the same epoch")
@@ -69,9 +69,9 @@ async def opened_again(scene: CheckContext) -> None:
     member = await reader(scene)
     await member.acquire(10)
     member.session_epoch = 0
-    answer = await member.fetch()
-    scene.error(answer.error_code, "NONE", "a ShareFetch of epoch 0 in an open session")
-    scene.equal("the acquired ranges", ranges_of(answer), [])
+    response = await member.fetch()
+    scene.error(response.error_code, "NONE", "a ShareFetch of epoch 0 in an open session")
+    scene.equal("the acquired ranges", ranges_of(response), [])
     late = await member.acknowledge([(0, 9, (ACCEPT,))])
     scene.error(code_of(late), "NONE", "the acknowledgement of records from before")
 
@@ -80,8 +80,8 @@ def _bad_member(row: str, title: str, **changes: Any) -> None:
     @_fetch(row, title, expected="INVALID_REQUEST")
     async def bad(scene: CheckContext) -> None:
         member = await reader(scene, 0)
-        answer = await member.fetch(**changes)
-        scene.error(answer.error_code, "INVALID_REQUEST", f"a ShareFetch with {changes}")
+        response = await member.fetch(**changes)
+        scene.error(response.error_code, "INVALID_REQUEST", f"a ShareFetch with {changes}")
 
 
 _bad_member("R7i", "An empty member id in ShareFetch", member_id="")
@@ -91,8 +91,8 @@ _bad_member("R7j", "A member id of 37 characters in ShareFetch", member_id="m" *
 @_acknowledge("R7k", "ShareAcknowledge without a session", expected="SHARE_SESSION_NOT_FOUND")
 async def no_session(scene: CheckContext) -> None:
     member = await reader(scene, 0)
-    answer = await member.acknowledge([], share_session_epoch=2)
-    scene.error(answer.error_code, "SHARE_SESSION_NOT_FOUND", "a ShareAcknowledge of epoch 2 without a session")
+    response = await member.acknowledge([], share_session_epoch=2)
+    scene.error(response.error_code, "SHARE_SESSION_NOT_FOUND", "a ShareAcknowledge of epoch 2 without a session")
 
 
 @_fetch("R8d", "Two share groups", expected="each gets all records of the topic")
@@ -131,9 +131,9 @@ async def in_turn(scene: CheckContext) -> None:
 async def none_wanted(scene: CheckContext) -> None:
     member = await reader(scene)
     for _ in range(2):
-        answer = await member.fetch(max_records=0, max_wait_ms=0)
-        scene.error(answer.error_code, "NONE", "a ShareFetch of no records")
-        scene.equal("the acquired ranges", ranges_of(answer), [])
+        response = await member.fetch(max_records=0, max_wait_ms=0)
+        scene.error(response.error_code, "NONE", "a ShareFetch of no records")
+        scene.equal("the acquired ranges", ranges_of(response), [])
     scene.equal("the acquired ranges afterwards", await member.acquire(10), [(0, 9, 1)])
 
 
@@ -152,8 +152,8 @@ async def repeated(scene: CheckContext) -> None:
     member = await reader(scene)
     await member.acquire(10)
     for how in (ACCEPT, ACCEPT, RELEASE):
-        answer = await member.acknowledge([(0, 4, (how,))])
-        scene.error(code_of(answer), "NONE", f"type {how} for records that are accepted")
+        response = await member.acknowledge([(0, 4, (how,))])
+        scene.error(code_of(response), "NONE", f"type {how} for records that are accepted")
     scene.equal("the acquired ranges afterwards", ranges_of(await member.fetch()), [])
 
 
@@ -176,13 +176,13 @@ _refused("R9n", "A negative type", ((0, 1, (-1,)),))
 async def renewals(scene: CheckContext) -> None:
     member = await reader(scene)
     await member.acquire(10)
-    answer = await member.acknowledge([(0, 4, (ACCEPT,)), (5, 9, (RENEW,))], is_renew_ack=True)
-    scene.error(code_of(answer), "NONE", "a renewal and an acceptance")
-    scene.true("the lock", answer.acquisition_lock_timeout_ms > 0, "above 0 ms", answer.acquisition_lock_timeout_ms)
+    response = await member.acknowledge([(0, 4, (ACCEPT,)), (5, 9, (RENEW,))], is_renew_ack=True)
+    scene.error(code_of(response), "NONE", "a renewal and an acceptance")
+    scene.true("the lock", response.acquisition_lock_timeout_ms > 0, "above 0 ms", response.acquisition_lock_timeout_ms)
     other = await another(member)
     scene.equal("the acquired ranges of another member", ranges_of(await other.fetch()), [])
-    answer = await member.acknowledge([(5, 9, (RELEASE,))])
-    scene.error(code_of(answer), "NONE", "the release of the renewed records")
+    response = await member.acknowledge([(5, 9, (RELEASE,))])
+    scene.error(code_of(response), "NONE", "the release of the renewed records")
     scene.equal("the acquired ranges afterwards", await other.acquired(5), [(5, 9, 2)])
 
 
@@ -197,12 +197,12 @@ async def renewing_fetch(scene: CheckContext) -> None:
     member = await reader(scene)
     await member.acquire(10)
     acks = [(0, 9, (RENEW,))]
-    answer = await member.fetch(acks, is_renew_ack=True)
-    scene.error(answer.error_code, "INVALID_REQUEST", "a ShareFetch with a renewal and limits")
+    response = await member.fetch(acks, is_renew_ack=True)
+    scene.error(response.error_code, "INVALID_REQUEST", "a ShareFetch with a renewal and limits")
     nothing: dict[str, Any] = {"max_records": 0, "max_bytes": 0, "min_bytes": 0, "max_wait_ms": 0}
-    answer = await member.fetch(acks, is_renew_ack=True, **nothing)
-    scene.error(answer.error_code, "NONE", "a ShareFetch with a renewal, of the same epoch")
-    scene.equal("the acquired ranges", ranges_of(answer), [])
+    response = await member.fetch(acks, is_renew_ack=True, **nothing)
+    scene.error(response.error_code, "NONE", "a ShareFetch with a renewal, of the same epoch")
+    scene.equal("the acquired ranges", ranges_of(response), [])
 
 
 @_acknowledge(
@@ -219,8 +219,8 @@ async def nowhere(scene: CheckContext) -> None:
         (NOWHERE, 0, "UNKNOWN_TOPIC_ID"),
     ):
         partition = {"partition_index": index, "acknowledgement_batches": batches}
-        answer = await member.acknowledge([], topics=({"topic_id": topic_id, "partitions": (partition,)},))
-        scene.error(code_of(answer), code, f"an acknowledgement of partition {index} of topic {topic_id}")
+        response = await member.acknowledge([], topics=({"topic_id": topic_id, "partitions": (partition,)},))
+        scene.error(code_of(response), code, f"an acknowledgement of partition {index} of topic {topic_id}")
 
 
 @_fetch(
@@ -270,5 +270,5 @@ async def latest(scene: CheckContext) -> None:
 async def not_permitted(scene: CheckContext) -> None:
     member = await reader(scene, share_renew_acknowledge_enable="false")
     await member.acquire(10)
-    answer = await member.acknowledge([(0, 9, (RENEW,))], is_renew_ack=True)
-    scene.error(code_of(answer), "INVALID_RECORD_STATE", "a renewal")
+    response = await member.acknowledge([(0, 9, (RENEW,))], is_renew_ack=True)
+    scene.error(code_of(response), "INVALID_RECORD_STATE", "a renewal")

@@ -39,8 +39,8 @@ _described = partial(describe_group, api="StreamsGroupDescribe")
 def _invalid(row: str, title: str, **changes: object) -> None:
     @_heartbeat(row, title, expected="INVALID_REQUEST")
     async def invalid(scene: CheckContext) -> None:
-        answer = await member_of(scene).join(**changes)
-        scene.error(answer.error_code, "INVALID_REQUEST", f"the first heartbeat with {changes}")
+        response = await member_of(scene).join(**changes)
+        scene.error(response.error_code, "INVALID_REQUEST", f"the first heartbeat with {changes}")
 
 
 _invalid("S1a", "A first heartbeat without a topology", topology=None)
@@ -56,10 +56,10 @@ _invalid("S1h", "Epoch -2 without an instance id", member_epoch=-2, topology=Non
 @_heartbeat("S2a", "A first heartbeat", expected="NONE, an epoch and an interval; then a task for each partition")
 async def joins(scene: CheckContext) -> None:
     member = member_of(scene)
-    answer = await member.join()
-    scene.error(answer.error_code, "NONE", "the first heartbeat")
-    scene.true("the epoch", answer.member_epoch > 0, "above 0", answer.member_epoch)
-    scene.true("the interval", answer.heartbeat_interval_ms > 0, "above 0", answer.heartbeat_interval_ms)
+    response = await member.join()
+    scene.error(response.error_code, "NONE", "the first heartbeat")
+    scene.true("the epoch", response.member_epoch > 0, "above 0", response.member_epoch)
+    scene.true("the interval", response.heartbeat_interval_ms > 0, "above 0", response.heartbeat_interval_ms)
     await member.gets(scene.topic.partitions)
     scene.equal("the active tasks", member.active, _all(scene))
 
@@ -79,10 +79,10 @@ async def unchanged(scene: CheckContext) -> None:
     member = member_of(scene)
     await member.joined(scene.topic.partitions)
     epoch = member.epoch
-    answer = await member.beat()
-    scene.error(answer.error_code, "NONE", "an unchanged heartbeat")
-    scene.equal("the epoch", answer.member_epoch, epoch)
-    found = (answer.active_tasks, answer.standby_tasks, answer.warmup_tasks)
+    response = await member.beat()
+    scene.error(response.error_code, "NONE", "an unchanged heartbeat")
+    scene.equal("the epoch", response.member_epoch, epoch)
+    found = (response.active_tasks, response.standby_tasks, response.warmup_tasks)
     scene.equal("the tasks", found, (None, None, None))
 
 
@@ -92,8 +92,8 @@ def _refused(row: str, title: str, code: str, **changes: object) -> None:
         member = member_of(scene)
         await member.joined(scene.topic.partitions)
         given = {name: value(member) if callable(value) else value for name, value in changes.items()}
-        answer = await member.beat(**given)
-        scene.error(answer.error_code, code, f"a later heartbeat with {given}")
+        response = await member.beat(**given)
+        scene.error(response.error_code, code, f"a later heartbeat with {given}")
 
 
 _refused("S3b", "A topology in a later heartbeat", "INVALID_REQUEST", topology=lambda member: member.topology)
@@ -109,8 +109,8 @@ def _bad_topology(row: str, title: str, **changes: Any) -> None:
     async def bad(scene: CheckContext) -> None:
         sources = changes.get("sources", (scene.topic.name,))
         rest = {name: value for name, value in changes.items() if name != "sources"}
-        answer = await ScriptedStreamsMember(scene, topology(*sources, **rest)).join()
-        scene.error(answer.error_code, "STREAMS_INVALID_TOPOLOGY", f"the first heartbeat with {changes}")
+        response = await ScriptedStreamsMember(scene, topology(*sources, **rest)).join()
+        scene.error(response.error_code, "STREAMS_INVALID_TOPOLOGY", f"the first heartbeat with {changes}")
 
 
 _bad_topology("S4a", "An internal topic of Kafka as a source", sources=("__consumer_offsets",))
@@ -128,8 +128,8 @@ _bad_topology(
 async def missing_source(scene: CheckContext) -> None:
     label = scene.name().removeprefix(f"{scene.target.prefix}-")
     member = ScriptedStreamsMember(scene, topology(f"{scene.target.prefix}-{label}"))
-    answer = await member.join()
-    scene.error(answer.error_code, "NONE", "the first heartbeat")
+    response = await member.join()
+    scene.error(response.error_code, "NONE", "the first heartbeat")
     scene.true("the status", MISSING_SOURCES in member.status, "has 1", set(member.status))
     scene.equal("the active tasks", member.active, frozenset())
     scene.equal("the state", (await _described(scene)).group_state, "NotReady")
@@ -244,14 +244,14 @@ async def described(scene: CheckContext) -> None:
         return bool((await _described(scene)).group_state == "Stable")
 
     scene.true("the state", await scene.until(stable), "Stable", "another")
-    told = await _described(scene)
-    scene.equal("the source topics", told.topology.subtopologies[0].source_topics, (scene.topic.name,))
-    (one,) = told.members
+    response = await _described(scene)
+    scene.equal("the source topics", response.topology.subtopologies[0].source_topics, (scene.topic.name,))
+    (one,) = response.members
     scene.equal("the member and its process", (one.member_id, one.process_id), (member.id, member.process))
     scene.equal("the tasks", tasks_of(one.assignment.active_tasks), _all(scene))
-    told = await _described(scene, group_ids=(scene.new_group(),))
-    scene.error(told.error_code, "GROUP_ID_NOT_FOUND", "StreamsGroupDescribe of an unknown group")
-    scene.equal("its topology", told.topology, None)
+    response = await _described(scene, group_ids=(scene.new_group(),))
+    scene.error(response.error_code, "GROUP_ID_NOT_FOUND", "StreamsGroupDescribe of an unknown group")
+    scene.equal("its topology", response.topology, None)
 
 
 @_heartbeat("S8b", "ListGroups", subject="ListGroups", versions="5+", expected="the type streams, also as a filter")
@@ -273,7 +273,7 @@ async def deleted(scene: CheckContext) -> None:
 async def other_kinds(scene: CheckContext) -> None:
     await member_of(scene).join()
     values = {"group_id": scene.group, "member_id": "m" * 22, "member_epoch": 0}
-    share = await scene.ask("ShareGroupHeartbeat", values | {"subscribed_topic_names": (scene.topic.name,)})
+    share = await scene.send("ShareGroupHeartbeat", values | {"subscribed_topic_names": (scene.topic.name,)})
     scene.error(share.error_code, "GROUP_ID_NOT_FOUND", "ShareGroupHeartbeat")
     await refuses_consumer_heartbeat(scene)
 
@@ -311,9 +311,9 @@ async def endpoints(scene: CheckContext) -> None:
     found: list[tuple[str, int]] = []
 
     async def appear() -> bool:
-        answer = await second.beat()
+        response = await second.beat()
         found[:] = [
-            (one.user_endpoint.host, one.user_endpoint.port) for one in answer.partitions_by_user_endpoint or ()
+            (one.user_endpoint.host, one.user_endpoint.port) for one in response.partitions_by_user_endpoint or ()
         ]
         return bool(found)
 

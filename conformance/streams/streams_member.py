@@ -40,15 +40,15 @@ class ScriptedStreamsMember:
             "endpoint_information_epoch": 0,
         }
         body = values | changes
-        answer = await self.scene.ask("StreamsGroupHeartbeat", body)
-        if answer.error_code == 0:
-            self.epoch = answer.member_epoch
-            if answer.member_epoch > 0:
+        response = await self.scene.send("StreamsGroupHeartbeat", body)
+        if response.error_code == 0:
+            self.epoch = response.member_epoch
+            if response.member_epoch > 0:
                 self.scene.target.streams_members.append((self.scene.group, str(body["member_id"])))
-            self.status = frozenset(one.status_code for one in answer.status or ())
-            if answer.active_tasks is not None:
-                self.active, self.standby = tasks_of(answer.active_tasks), tasks_of(answer.standby_tasks or ())
-        return answer
+            self.status = frozenset(one.status_code for one in response.status or ())
+            if response.active_tasks is not None:
+                self.active, self.standby = tasks_of(response.active_tasks), tasks_of(response.standby_tasks or ())
+        return response
 
     async def join(self, **changes: object) -> Any:
         """Send the first heartbeat."""
@@ -70,9 +70,9 @@ class ScriptedStreamsMember:
 
     async def joined(self, tasks: int) -> None:
         """Join, and report until the member has so many active tasks. Raises Blocked."""
-        answer = await self.join()
-        if answer.error_code:
-            raise Blocked(f"the first heartbeat failed: {error_name(answer.error_code)}: {answer.error_message}")
+        response = await self.join()
+        if response.error_code:
+            raise Blocked(f"the first heartbeat failed: {error_name(response.error_code)}: {response.error_message}")
         if not await self.gets(tasks):
             raise Blocked(f"{len(self.active)} of {tasks} tasks after {ASSIGNED_S:g} s, status {set(self.status)}")
 

@@ -43,10 +43,10 @@ class ConsumerCollector(Collector):
         """Every family that has samples."""
         families = {name: family(figure) for name, figure in FIGURES.items()}
         for number, metrics in self._watch.snapshots():
-            who = _who(number, metrics)
+            labels = _labels(number, metrics)
             for reading in samples(metrics):
                 of = [] if reading.partition is None else [reading.partition.topic, str(reading.partition.partition)]
-                families[reading.figure.name].add_metric([*who, *of], reading.value)
+                families[reading.figure.name].add_metric([*labels, *of], reading.value)
         return [one for one in families.values() if one.samples]
 
 
@@ -57,5 +57,5 @@ def family(figure: MetricSpec) -> CounterMetricFamily | GaugeMetricFamily:
     return kind(prometheus_name(figure), figure.about, labels=labels)
 
 
-def _who(number: int, metrics: ConsumerMetrics) -> list[str]:
+def _labels(number: int, metrics: ConsumerMetrics) -> list[str]:
     return [metrics.client_id, metrics.group or "", str(number)]

@@ -53,7 +53,7 @@ class ConsumerSpans:
         self._group = config.group or ""
         # Earlier commits and rebalances get no spans.
         self._last_commit = next(iter(reversed(consumer.commit_log())), None)
-        self._told_until = max((one.started_at for one in self._ended()), default=float("-inf"))
+        self._reported_until = max((one.started_at for one in self._ended()), default=float("-inf"))
         consumer._session.observer = self
 
     # --- called by the session
@@ -87,8 +87,8 @@ class ConsumerSpans:
             for entry in ledger[known[0] + 1 if known else 0 :]:
                 self._commit_span(entry)
         for rebalance in self._ended():
-            if rebalance.started_at > self._told_until:
-                self._told_until = rebalance.started_at
+            if rebalance.started_at > self._reported_until:
+                self._reported_until = rebalance.started_at
                 self._rebalance_span(rebalance)
 
     # --- spans

@@ -30,17 +30,17 @@ cdef class SteadySession:
     """One fetch session from a request of a full turn on, for as long as each request follows from a response."""
 
     cdef object fetcher, session, request, node, states, names, orders
-    cdef dict asked, ahead, ends, last_asked
+    cdef dict requested, ahead, ends, last_requested
     cdef FetchBuffer parked
     cdef Py_ssize_t max_partition_bytes, max_buffered_bytes, max_fetch_bytes
 
     def __init__(self, fetcher, positions, order):
         config = fetcher.config
         self.fetcher, self.request, self.node = fetcher, order.request, order.node
-        self.session, self.asked = fetcher.sessions[order.node], fetcher.in_flight[order.node]
+        self.session, self.requested = fetcher.sessions[order.node], fetcher.in_flight[order.node]
         self.states, self.names = positions.states, self.session.names
         self.ahead, self.ends, self.parked = fetcher.ahead, fetcher.ends, fetcher.parked
-        self.last_asked, self.orders = fetcher.last_asked, fetcher.orders
+        self.last_requested, self.orders = fetcher.last_requested, fetcher.orders
         self.max_partition_bytes = config.max_partition_fetch_bytes
         self.max_buffered_bytes = config.max_buffered_bytes
         self.max_fetch_bytes = config.fetch_max_bytes
@@ -58,7 +58,7 @@ cdef class SteadySession:
 
         None if anything is unusual. Then nothing was changed.
         """
-        cdef dict asked = self.asked, ahead = self.ahead, partitions
+        cdef dict requested = self.requested, ahead = self.ahead, partitions
         cdef list found, places = [], changed = []
         cdef Py_ssize_t size, parked_bytes = 0, place
         cdef long long high_watermark
@@ -78,10 +78,10 @@ cdef class SteadySession:
                 return None
             partition = new(TopicPartition, (name, number))
             places.append(partition)
-            ask, state = asked.get(partition), _of(self.states, partition)
-            if ask is None or state is None or partition in seen:
+            sent, state = requested.get(partition), _of(self.states, partition)
+            if sent is None or state is None or partition in seen:
                 return None
-            serial, offset, _leader_epoch, _leader = <tuple>ask
+            serial, offset, _leader_epoch, _leader = <tuple>sent
             if (<tuple>state)[SERIAL] != serial:
                 return None
             known = ahead.get(partition)
@@ -112,18 +112,18 @@ cdef class SteadySession:
             self.ends[partition] = new(LogOffsets, (watermark, stable, start))
             if records is None:
                 continue
-            serial, offset, leader_epoch, leader = <tuple>asked[partition]
+            serial, offset, leader_epoch, leader = <tuple>requested[partition]
             self.parked.put(
                 new(
                     CompletedFetch,
                     (partition, records, offset, next_offset, serial, last_epoch, (), leader_epoch, watermark),
                 )
             )
-            ahead[partition] = asked[partition] = new(RequestedFetch, (serial, next_offset, leader_epoch, leader))
+            ahead[partition] = requested[partition] = new(RequestedFetch, (serial, next_offset, leader_epoch, leader))
             topic, _before, wanted_epoch, most_bytes = <tuple>partitions[partition]
             partitions[partition] = new(Wanted, (topic, next_offset, wanted_epoch, most_bytes))
             changed.append((topic_id, number, wanted_epoch, next_offset, most_bytes))
-        self.last_asked[self.node] = next(self.orders)
+        self.last_requested[self.node] = next(self.orders)
         session.epoch = epoch = epoch + 1
         template = session.template
         if template is None or template.version != version or template.session_id != session.session_id:

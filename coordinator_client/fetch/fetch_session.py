@@ -50,7 +50,7 @@ class RequestedFetch(NamedTuple):
     leader: int = NO_NODE
 
 
-class SessionAsk(NamedTuple):
+class FetchSessionPart(NamedTuple):
     """The session part of one Fetch request.
 
     `changed`: partitions to send. `forgotten`: partitions that the broker removes from its list.
@@ -93,18 +93,18 @@ class FetchSession:
         self.names: dict[bytes, str] = {}
         self.template: RequestTemplate | None = None
 
-    def next_request(self, wanted: Mapping[TopicPartition, Wanted], *, kept: bool = True) -> SessionAsk:
+    def next_request(self, wanted: Mapping[TopicPartition, Wanted], *, kept: bool = True) -> FetchSessionPart:
         """The session part of the next request, so that the broker's list becomes `wanted`.
 
-        `answered` or `reset` must be called before the next request. `kept`: true if the broker should create a session
-        when there is none.
+        Call `responded` or `reset` before the next request. `kept`: true if the broker should create a session when
+        there is none.
         """
         before, self.session_partitions = self.session_partitions, dict(wanted)
         # By name first: a UUID is hashed in Python, which is affordable for each topic but not for each partition.
         ids = {partition.topic: want.topic_id for partition, want in wanted.items()}
         self.names = {topic_id.bytes: topic for topic, topic_id in ids.items() if topic_id != NO_TOPIC_ID}
         if self.epoch == OPENING:
-            return SessionAsk(self.session_id, OPENING if kept else WITHOUT, self.session_partitions, {})
+            return FetchSessionPart(self.session_id, OPENING if kept else WITHOUT, self.session_partitions, {})
         # A topic that was recreated under the same name has another id: the old one must be removed by its old id.
         forgotten = {
             partition: known.topic_id
@@ -112,9 +112,9 @@ class FetchSession:
             if partition not in wanted or wanted[partition].topic_id != known.topic_id
         }
         changed = {partition: want for partition, want in wanted.items() if before.get(partition) != want}
-        return SessionAsk(self.session_id, self.epoch, changed, forgotten)
+        return FetchSessionPart(self.session_id, self.epoch, changed, forgotten)
 
-    def answered(self, session_id: int) -> None:
+    def responded(self, session_id: int) -> None:
         """Handle a response without a session error. Id 0: the broker keeps no session, so each request is a full
         one."""
         # The epoch is 31 bits and wraps to 1: 0 would open a new session.

@@ -120,7 +120,7 @@ class Fetcher:
         self._attempts: dict[TopicPartition, Attempts] = {}
         self._node_attempts: dict[int, Attempts] = {}
         self.orders: Iterator[int] = count(1)
-        self.last_asked: dict[int, int] = {}
+        self.last_requested: dict[int, int] = {}
         self.revision = 0  # grows with each change of what may be fetched from where, but for positions and metadata
         self._idled = 0  # grows when a broker has no request in flight any more
         self._walk_at = -inf  # the partitions are walked from this time on, with or without a change
@@ -156,7 +156,7 @@ class Fetcher:
                 continue
             live_bytes += self.parked.bytes_of(partition)
             node = self._source(partition, view, now)
-            if node is None or node in self.in_flight or not self._may_ask(node, now):
+            if node is None or node in self.in_flight or not self._may_request(node, now):
                 continue
             if self._is_full(partition):
                 busy.add(node)
@@ -165,7 +165,7 @@ class Fetcher:
         room = self.config.max_buffered_bytes - live_bytes - len(self.in_flight) * self.config.fetch_max_bytes
         orders: list[FetchOrder] = []
         # If the budget has no room for all, the broker with the oldest request is next: otherwise some would starve.
-        for node in sorted(wanted, key=lambda node: self.last_asked.get(node, 0)):
+        for node in sorted(wanted, key=lambda node: self.last_requested.get(node, 0)):
             # One request is always sent: otherwise a budget smaller than one fetch would block for ever.
             if node in busy or (room < self.config.fetch_max_bytes and (live_bytes or self.in_flight or orders)):
                 continue
@@ -183,8 +183,8 @@ class Fetcher:
         session = self.sessions.setdefault(node, FetchSession())
         # A broker keeps about 1000 sessions, for minutes after their last use: a short read does not open one.
         kept = len(wanted) > SOON_OVER_PARTITIONS or not wanted.keys() <= self.until.keys()
-        ask = session.next_request(wanted, kept=kept)
-        self.last_asked[node] = next(self.orders)
+        pending = session.next_request(wanted, kept=kept)
+        self.last_requested[node] = next(self.orders)
         self.in_flight[node] = {
             partition: RequestedFetch(positions.state(partition).serial, want.offset, want.leader_epoch, known.leader)
             for partition, want in wanted.items()
@@ -197,13 +197,13 @@ class Fetcher:
             min_bytes=config.fetch_min_bytes,
             max_bytes=config.fetch_max_bytes,
             isolation_level=READ_COMMITTED if config.isolation_level == "read_committed" else 0,
-            session_id=ask.session_id,
-            session_epoch=ask.epoch,
-            topics=_by_topic(ask.changed),
-            forgotten_topics_data=_forgotten(ask.forgotten),
+            session_id=pending.session_id,
+            session_epoch=pending.epoch,
+            topics=_by_topic(pending.changed),
+            forgotten_topics_data=_forgotten(pending.forgotten),
             rack_id=config.rack or "",
         )
-        plain = not (self._attempts or self._replicas or self._reader_is_behind or self.held_back or ask.forgotten)
+        plain = not (self._attempts or self._replicas or self._reader_is_behind or self.held_back or pending.forgotten)
         session.steady_under = (self.revision, positions.revision, view) if plain else None
         nameless = any(want.topic_id == NO_TOPIC_ID for want in wanted.values())
         return FetchOrder(node, request, BEFORE_TOPIC_IDS if nameless else None)
@@ -245,7 +245,7 @@ class Fetcher:
         # One response may be buffered while the next is in flight; more would only delay other partitions.
         return last.end == last.start or self.parked.bytes_of(partition) > self.config.max_partition_fetch_bytes
 
-    def _may_ask(self, node: int, now: float) -> bool:
+    def _may_request(self, node: int, now: float) -> bool:
         return self._node_attempts.get(node, FRESH).may_try(now)
 
     # --- responses
@@ -262,7 +262,7 @@ class Fetcher:
         chance: float,
     ) -> FetchOutcome:
         """Buffer the records, and apply each partition's error to its position."""
-        asked = self.in_flight.pop(node, {})
+        requested = self.in_flight.pop(node, {})
         self._idled += 1
         session = self.sessions.setdefault(node, FetchSession())
         outcome = FetchOutcome()
@@ -281,17 +281,19 @@ class Fetcher:
                 continue
             for data in topic.partitions:
                 partition = TopicPartition(name, data.partition_index)
-                ask = asked.get(partition)
+                pending = requested.get(partition)
                 state = positions.get(partition)
                 # The fetch barrier: a seek, revocation or loss since the request has changed the partition's serial.
-                if ask is None or state is None or state.serial != ask.serial:
+                if pending is None or state is None or state.serial != pending.serial:
                     continue
                 # The records before it were dropped meanwhile (`trim`).
-                if ask.offset != self._next_offset(partition, state.serial, state.offset):
+                if pending.offset != self._next_offset(partition, state.serial, state.offset):
                     continue
-                self._one(node, partition, data, ask, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance)
+                self._one(
+                    node, partition, data, pending, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance
+                )
         outcome.brokers = [BrokerNode(b.node_id, b.host, b.port, b.rack) for b in response.node_endpoints]
-        session.answered(response.session_id)
+        session.responded(response.session_id)
         return outcome
 
     def _one(
@@ -299,7 +301,7 @@ class Fetcher:
         node: int,
         partition: TopicPartition,
         data: PartitionData,
-        ask: RequestedFetch,
+        pending: RequestedFetch,
         positions: Positions,
         view: ClusterView,
         outcome: FetchOutcome,
@@ -312,7 +314,9 @@ class Fetcher:
             leader = data.current_leader
             outcome.leaders.append((partition, leader.leader_id, leader.leader_epoch))
         if data.error_code:
-            self._refused(node, partition, data, ask, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance)
+            self._refused(
+                node, partition, data, pending, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance
+            )
             return
         # A partition that is redirected to a follower keeps them: that follower may have just refused it.
         if data.preferred_read_replica < 0 and self._attempts.pop(partition, None) is not None:
@@ -320,10 +324,10 @@ class Fetcher:
         self.stale_log_offsets.discard(partition)
         self.ends[partition] = LogOffsets(data.high_watermark, data.last_stable_offset, data.log_start_offset)
         if data.diverging_epoch.end_offset >= 0:
-            if _is_of_leader(node, data, ask, view.partition(partition)):
+            if _is_of_leader(node, data, pending, view.partition(partition)):
                 diverging = data.diverging_epoch
                 positions.diverged(
-                    partition, ask.serial, diverging.end_offset, diverging.epoch, ask.leader_epoch, wall_ms
+                    partition, pending.serial, diverging.end_offset, diverging.epoch, pending.leader_epoch, wall_ms
                 )
             else:
                 self._back_to_leader(partition, now=now, chance=chance)
@@ -331,7 +335,7 @@ class Fetcher:
         if data.preferred_read_replica >= 0:
             self._send_elsewhere(partition, data.preferred_read_replica, view, outcome, now=now, chance=chance)
         if data.records:
-            self._park(partition, data, ask)
+            self._park(partition, data, pending)
             outcome.parked_bytes += len(data.records)
             if self._source(partition, view, now) != node:
                 self.revision += 1  # the request to its present broker is behind these records
@@ -355,28 +359,28 @@ class Fetcher:
         outcome.stale = True
         self._wait(partition, now=now, chance=chance)
 
-    def _park(self, partition: TopicPartition, data: PartitionData, ask: RequestedFetch) -> None:
+    def _park(self, partition: TopicPartition, data: PartitionData, pending: RequestedFetch) -> None:
         records = memoryview(data.records or b"")
         end = slice_end(records)
-        next_offset = ask.offset if end.next_offset is None else max(end.next_offset, ask.offset)
+        next_offset = pending.offset if end.next_offset is None else max(end.next_offset, pending.offset)
         # The log may grow beyond the high watermark meanwhile, but decode treats an offset further on as corrupt.
         if next_offset > (data.high_watermark + INT32_MAX if data.high_watermark >= 0 else INT64_MAX):
-            next_offset = ask.offset
+            next_offset = pending.offset
         aborted = tuple((one.producer_id, one.first_offset) for one in data.aborted_transactions or ())
         self.parked.put(
             CompletedFetch(
                 partition,
                 records,
-                ask.offset,
+                pending.offset,
                 next_offset,
-                ask.serial,
+                pending.serial,
                 end.leader_epoch,
                 aborted,
-                ask.leader_epoch,
+                pending.leader_epoch,
                 data.high_watermark,
             )
         )
-        self.ahead[partition] = ask._replace(offset=next_offset)
+        self.ahead[partition] = pending._replace(offset=next_offset)
 
     def change_allowed(self) -> None:
         """Other partitions may be fetched than before."""
@@ -387,7 +391,7 @@ class Fetcher:
         node: int,
         partition: TopicPartition,
         data: PartitionData,
-        ask: RequestedFetch,
+        pending: RequestedFetch,
         positions: Positions,
         view: ClusterView,
         outcome: FetchOutcome,
@@ -397,22 +401,22 @@ class Fetcher:
         chance: float,
     ) -> None:
         code = data.error_code
-        if node != ask.leader:
+        if node != pending.leader:
             # A follower may lag behind or be shut down; only the leader's response counts (KIP-392).
             self._back_to_leader(partition, now=now, chance=chance)
             return
         self._replicas.pop(partition, None)
         self.revision += 1
-        place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition, "offset": ask.offset}
+        place: dict[str, Any] = {"topic": partition.topic, "partition": partition.partition, "offset": pending.offset}
         # An error ahead of the position is handled once the position is there; until then it is retried.
-        is_position = ask.offset == positions.state(partition).offset
+        is_position = pending.offset == positions.state(partition).offset
         if (
             code == ErrorCode.OFFSET_OUT_OF_RANGE
             and is_position
-            and _is_of_leader(node, data, ask, view.partition(partition))
+            and _is_of_leader(node, data, pending, view.partition(partition))
         ):
             log_start = data.log_start_offset if data.log_start_offset >= 0 else None
-            positions.out_of_range(partition, ask.serial, ask.offset, log_start, wall_ms)
+            positions.out_of_range(partition, pending.serial, pending.offset, log_start, wall_ms)
             return
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             positions.fail(partition, AuthorizationFailed("not allowed to read the topic", **place))
@@ -540,12 +544,12 @@ def _is_up(node: int, partition: TopicPartition, view: ClusterView) -> bool:
     return node in view.brokers and known is not None and node not in known.offline
 
 
-def _is_of_leader(node: int, data: PartitionData, ask: RequestedFetch, known: PartitionView | None) -> bool:
+def _is_of_leader(node: int, data: PartitionData, pending: RequestedFetch, known: PartitionView | None) -> bool:
     """True if the partition's leader sent the response, and no newer leader is known or named."""
     named = data.current_leader
-    if known is None or (named.leader_id not in (NO_NODE, node) and named.leader_epoch > ask.leader_epoch):
+    if known is None or (named.leader_id not in (NO_NODE, node) and named.leader_epoch > pending.leader_epoch):
         return False
-    return node == ask.leader == known.leader and ask.leader_epoch == known.leader_epoch
+    return node == pending.leader == known.leader and pending.leader_epoch == known.leader_epoch
 
 
 def _by_topic(changed: Mapping[TopicPartition, Wanted]) -> tuple[FetchTopic, ...]:

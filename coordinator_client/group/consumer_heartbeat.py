@@ -73,7 +73,7 @@ class ConsumerHeartbeat(MemberComponent):
         self._link = link
         self.target = target
         self.news = 0
-        self._told: dict[str, Any] = {}
+        self._reported: dict[str, Any] = {}
         self._saying: dict[str, Any] | None = None
         # Names alone do not replace a pattern, of this member or of the predecessor with the same instance id.
         self._may_have_pattern = shared.settings.instance_id is not None
@@ -121,7 +121,7 @@ class ConsumerHeartbeat(MemberComponent):
         if not self._stays:
             return inf
         said = self._said()
-        unsaid = self._saying is not None or any(self._told.get(name, _UNSAID) != said[name] for name in said)
+        unsaid = self._saying is not None or any(self._reported.get(name, _UNSAID) != said[name] for name in said)
         soon = unsaid or self._hurry or self._acknowledges
         return max(self._not_before, -inf if soon else self._timers.next_heartbeat_at)
 
@@ -148,7 +148,7 @@ class ConsumerHeartbeat(MemberComponent):
             return
         membership = self._membership
         if self._saying is not None:
-            self._told = {}  # the last report has no response, so it is unknown which part was processed
+            self._reported = {}  # the last report has no response, so it is unknown which part was processed
             self._held_since = None  # a lost join may have succeeded, so this member may hold the instance id itself
         self._timers.heartbeat_sent_at = self._tracker.now
         timeout_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms)
@@ -158,14 +158,14 @@ class ConsumerHeartbeat(MemberComponent):
             membership.send(API, leave_consumer_group(membership.identity, for_good=False), timeout_ms)
             return
         if not membership.in_generation:
-            self._told = {}
+            self._reported = {}
             membership.assign_member_id(self._settings.member_id)
             self._tracker.timeline.attempt()
         said = self._said()
-        self._saying = {name: value for name, value in said.items() if self._told.get(name, _UNSAID) != value}
+        self._saying = {name: value for name, value in said.items() if self._reported.get(name, _UNSAID) != value}
         if not membership.in_generation:
             self._saying["topic_partitions"] = ()
-        elif not self._told or self._acknowledges:
+        elif not self._reported or self._acknowledges:
             self._saying["topic_partitions"] = self.target.by_id(self._owned.partitions)
             self._owes_ack = self._owes_ack and not self._acknowledges
             self._arrived = False
@@ -196,47 +196,47 @@ class ConsumerHeartbeat(MemberComponent):
 
     def forget(self) -> None:
         """Membership is gone: forget the fields that were sent and the target assignment."""
-        self._told, self._saying = {}, None
+        self._reported, self._saying = {}, None
         self._arrived = self._owes_ack = self._hurry = self._must_release = False
         self.target.forget()
 
     def on_response(self, event: ev.ConsumerGroupHeartbeatResponded) -> None:
-        asked = self._in_flight.complete(event.serial)
-        if asked is None:
+        requested = self._in_flight.complete(event.serial)
+        if requested is None:
             return
-        answer = event.response
+        response = event.response
         if self._tracker.state is MemberState.LEAVING:
-            self._membership.left(answer.error_code)
+            self._membership.left(response.error_code)
             return
         if self._releasing:
-            self._released(answer.error_code)
+            self._released(response.error_code)
             return
-        current = asked.identity == self._membership.identity
-        if answer.error_code != 0:
-            self._refused(answer.error_code, answer.error_message, current, asked.sent_at)
+        current = requested.identity == self._membership.identity
+        if response.error_code != 0:
+            self._refused(response.error_code, response.error_message, current, requested.sent_at)
             return
         self._coordinator.proved()
         if not current:
             return
-        if answer.member_epoch <= 0:
+        if response.member_epoch <= 0:
             self._membership.fail(
                 GroupProtocolError(
-                    f"a member cannot be in epoch {answer.member_epoch}", api=API, group=self._settings.group_id
+                    f"a member cannot be in epoch {response.member_epoch}", api=API, group=self._settings.group_id
                 )
             )
             return
-        self._told |= self._saying or {}
+        self._reported |= self._saying or {}
         self._saying, self._failures, self._held_since = None, 0, None
-        self._timers.broker_interval_s = answer.heartbeat_interval_ms / 1000
-        self._timers.confirmed(asked.sent_at)
-        self._timers.last_heartbeat_at = asked.sent_at
-        self._enter(answer.member_epoch)
-        if answer.assignment is not None:
-            self.target.tell(answer.assignment.topic_partitions)
+        self._timers.broker_interval_s = response.heartbeat_interval_ms / 1000
+        self._timers.confirmed(requested.sent_at)
+        self._timers.last_heartbeat_at = requested.sent_at
+        self._enter(response.member_epoch)
+        if response.assignment is not None:
+            self.target.post(response.assignment.topic_partitions)
             self._arrived = True
             self.news += 1
-        elif self.target.told is None:
-            self.target.tell(())
+        elif self.target.reported is None:
+            self.target.post(())
 
     def _enter(self, epoch: int) -> None:
         membership = self._membership
@@ -248,7 +248,7 @@ class ConsumerHeartbeat(MemberComponent):
     def _refused(self, code: int, message: str | None, current: bool, sent_at: float) -> None:
         why = f"{API}: {error_name(code)}"
         self._saying = None
-        self._told = {}
+        self._reported = {}
         match REACTIONS[API].get(code, ErrorAction.FATAL):
             case ErrorAction.RETRY:
                 self._back_off()

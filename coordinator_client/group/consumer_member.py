@@ -52,7 +52,7 @@ class ConsumerMember(MemberBase):
         self._reporting = ConsumerHeartbeat(shared, target, membership, link)
         self._looked_at: tuple[float, int] | None = None
         self._names_by = inf
-        self._asked_for_names = 0
+        self._requested_names = 0
 
     def _leads(self) -> bool:
         return False
@@ -65,7 +65,7 @@ class ConsumerMember(MemberBase):
         # A topic matched by the coordinator's pattern is known by its id only. Its name is found in the metadata of all
         # topics.
         everything = subscription.by_pattern or self._names_by < inf
-        return WantedTopics(subscription.topics | assigned, everything, self._asked_for_names)
+        return WantedTopics(subscription.topics | assigned, everything, self._requested_names)
 
     def _watch(self) -> None:
         self._reporting.watch_silence()
@@ -84,7 +84,7 @@ class ConsumerMember(MemberBase):
 
     def _turn__reconcile(self) -> bool:
         """Reconcile the owned partitions with the coordinator's target."""
-        if not self._membership.in_generation or self._target.told is None:
+        if not self._membership.in_generation or self._target.reported is None:
             return False
         # The outcome can only change with a new state, a change of the target or the topics, or the end of the wait.
         seen, overdue = (self._tracker.since, self._reporting.news), self._tracker.now >= self._names_by
@@ -96,7 +96,7 @@ class ConsumerMember(MemberBase):
         if not unknown:
             self._names_by = inf
         elif self._names_by == inf or overdue:
-            self._asked_for_names += 1
+            self._requested_names += 1
             self._names_by = self._tracker.now + NAMES_PATIENCE_S
         moves = reconcile.after_sync(owned, wanted)
         joining = self._tracker.state is MemberState.JOINING

@@ -37,26 +37,26 @@ class CoordinatorLink(MemberComponent):
     def find(self) -> None:
         """Send a FindCoordinator, if it is needed and due."""
         if self.needed and self._coordinator.due(self._tracker.now):
-            self._coordinator.asked()
+            self._coordinator.requested()
             request = group_requests.find_coordinator(self._settings)
             self._membership.send("FindCoordinator", request, self._settings.request_timeout_ms, anywhere=True)
 
     def on_found(self, event: ev.FindCoordinatorResponded) -> None:
         if self._in_flight.complete(event.serial) is None:
             return
-        answer = event.response
-        if answer.coordinators:
-            only = answer.coordinators[0]
+        response = event.response
+        if response.coordinators:
+            only = response.coordinators[0]
             code, message = only.error_code, only.error_message
             coordinator = CoordinatorNode(only.node_id, Endpoint(only.host, only.port))
         else:
-            code, message = answer.error_code, answer.error_message
-            coordinator = CoordinatorNode(answer.node_id, Endpoint(answer.host, answer.port))
-        if len(answer.coordinators) > 1 or (code == 0 and not coordinator.endpoint.host):
+            code, message = response.error_code, response.error_message
+            coordinator = CoordinatorNode(response.node_id, Endpoint(response.host, response.port))
+        if len(response.coordinators) > 1 or (code == 0 and not coordinator.endpoint.host):
             self._coordinator.not_found(self._tracker.now)
             self._membership.fail(
                 GroupProtocolError(
-                    f"FindCoordinator returned {len(answer.coordinators)} coordinators, expected 1",
+                    f"FindCoordinator returned {len(response.coordinators)} coordinators, expected 1",
                     api="FindCoordinator",
                     group=self._settings.group_id,
                 )
@@ -95,36 +95,36 @@ class CoordinatorLink(MemberComponent):
             if known is not None and event.node_id == known.node_id:
                 self.gone(event.reason or "the connection was closed")
             return
-        asked = self._in_flight.get(event.serial)
-        if asked is None:
+        requested = self._in_flight.get(event.serial)
+        if requested is None:
             return
-        if asked.api == "FindCoordinator":
+        if requested.api == "FindCoordinator":
             self._coordinator.not_found(self._tracker.now)
             self._still_searching(event.reason or "the connection was closed")
-        elif asked.api == "Heartbeat" and asked.use_other_connection:
+        elif requested.api == "Heartbeat" and requested.use_other_connection:
             # A lost extra connection means nothing, but a new request on it without a response shows a dead
             # coordinator.
             if event.reason in SILENCE:
                 self._in_flight.use_new_connection_next()
                 self.gone("no response to a heartbeat while a join waits")
-        elif known is not None and asked.node_id == known.node_id:
+        elif known is not None and requested.node_id == known.node_id:
             self.gone(event.reason or "the connection was closed")
         self._in_flight.complete(event.serial)
 
-    def watch_answers(self) -> None:
+    def watch_responses(self) -> None:
         """Treat a request without an outcome as a lost connection."""
         for serial in self._in_flight.overdue(self._tracker.now):
             self.on_disconnected(ev.Disconnected(serial, None, NO_OUTCOME))
 
     def on_refused(self, event: ev.RequestFailed) -> None:
         """A request that could not even be sent."""
-        asked = self._in_flight.complete(event.serial)
-        if asked is None:
+        requested = self._in_flight.complete(event.serial)
+        if requested is None:
             return
-        if asked.api in LEAVE_APIS and self._tracker.state is MemberState.LEAVING:
+        if requested.api in LEAVE_APIS and self._tracker.state is MemberState.LEAVING:
             self._tracker.notice("leave_failed", str(event.error))
             self._membership.left()
             return
-        if asked.api == "FindCoordinator":
+        if requested.api == "FindCoordinator":
             self._coordinator.not_found(self._tracker.now)
         self._membership.fail(event.error)

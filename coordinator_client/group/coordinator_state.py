@@ -40,7 +40,7 @@ class CoordinatorSearch:
         """True if a FindCoordinator is to be sent now."""
         return self.state is CoordinatorState.UNKNOWN and now >= self.retry_at
 
-    def asked(self) -> None:
+    def requested(self) -> None:
         self.state = coordinator_after(self.state, CoordinatorTrigger.SENT)
 
     def found(self, coordinator: CoordinatorNode) -> None:

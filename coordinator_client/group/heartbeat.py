@@ -72,20 +72,20 @@ class Standing(MemberComponent):
         self._membership.send("Heartbeat", group_requests.heartbeat(self._membership.identity), timeout_ms)
 
     def on_response(self, event: ev.HeartbeatResponded) -> None:
-        asked = self._in_flight.complete(event.serial)
-        if asked is None:
+        requested = self._in_flight.complete(event.serial)
+        if requested is None:
             return
         code = event.response.error_code
-        current = asked.identity == self._membership.identity
+        current = requested.identity == self._membership.identity
         if code in (0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS):
             self._coordinator.proved()
         if code in (0, ErrorCode.REBALANCE_IN_PROGRESS) and current:
-            self._timers.confirmed(asked.sent_at)
-            self._timers.last_heartbeat_at = asked.sent_at
-        if asked.use_other_connection:
+            self._timers.confirmed(requested.sent_at)
+            self._timers.last_heartbeat_at = requested.sent_at
+        if requested.use_other_connection:
             self._probed(code, current)
         elif code != 0:
-            self._told("Heartbeat", code, current)
+            self._reported("Heartbeat", code, current)
 
     def _probed(self, code: int, current: bool) -> None:
         """Handle the response to a heartbeat that was sent by another connection during a join.
@@ -116,9 +116,9 @@ class Standing(MemberComponent):
             ErrorCode.UNKNOWN_MEMBER_ID,
         ):
             return  # it lost a race against the member's own join, whose response decides
-        self._told("OffsetCommit", event.code, current)
+        self._reported("OffsetCommit", event.code, current)
 
-    def _told(self, api: str, code: int, current: bool) -> None:
+    def _reported(self, api: str, code: int, current: bool) -> None:
         """Act on an error code about membership. `current`: it was sent with the present identity."""
         reaction = REACTIONS[api].get(code, ErrorAction.FATAL)
         match reaction:

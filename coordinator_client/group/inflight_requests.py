@@ -110,20 +110,22 @@ class InFlightRequests:
         return self._requests.get(serial)
 
     def is_in_flight(self, api: str) -> bool:
-        return any(asked.api == api for asked in self._requests.values())
+        return any(requested.api == api for requested in self._requests.values())
 
     def sent_at(self, api: str) -> float | None:
         """The time (monotonic s) at which the request in flight to this API was sent; None if there is none."""
-        return next((asked.sent_at for asked in self._requests.values() if asked.api == api), None)
+        return next((requested.sent_at for requested in self._requests.values() if requested.api == api), None)
 
     def cancel(self, *apis: str) -> None:
         """Forget the requests to these APIs. Their responses will be dropped."""
-        self._requests = {serial: asked for serial, asked in self._requests.items() if asked.api not in apis}
+        self._requests = {
+            serial: requested for serial, requested in self._requests.items() if requested.api not in apis
+        }
 
     def overdue(self, now: float) -> list[int]:
         """Serials of the requests that have timed out."""
-        return [serial for serial, asked in self._requests.items() if now >= asked.overdue_at]
+        return [serial for serial, requested in self._requests.items() if now >= requested.overdue_at]
 
     def overdue_times(self) -> Iterable[float]:
         """The time (monotonic s) at which each request will have timed out."""
-        return (asked.overdue_at for asked in self._requests.values())
+        return (requested.overdue_at for requested in self._requests.values())

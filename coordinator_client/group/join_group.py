@@ -96,35 +96,38 @@ class Gathering(MemberComponent):
         return leader_assignment.write_subscription(assignor, topics, owned, generation, self._settings.rack_id)
 
     def on_joined(self, event: ev.JoinGroupResponded) -> None:
-        asked = self._in_flight.complete(event.serial)
-        if asked is None:
+        requested = self._in_flight.complete(event.serial)
+        if requested is None:
             return
-        answer = event.response
+        response = event.response
         self._coordinator.proved()
-        if answer.error_code != 0:
-            self._join_refused(answer.error_code, answer.member_id)
+        if response.error_code != 0:
+            self._join_refused(response.error_code, response.member_id)
             return
-        self._membership.on_joined(answer.generation_id, answer.member_id, answer.protocol_name)
+        self._membership.on_joined(response.generation_id, response.member_id, response.protocol_name)
         self._timers.restarted(self._tracker.now)
         self._in_flight.cancel("Heartbeat")  # a heartbeat on the other connection has the old identity
         # The time of this response does not extend the lease, because the time at the coordinator is unknown.
-        self._timers.confirmed(asked.sent_at)
-        leads = answer.leader == answer.member_id
+        self._timers.confirmed(requested.sent_at)
+        leads = response.leader == response.member_id
         self._leadership.begin(leads=leads)
-        self._tracker.timeline.noted(generation=answer.generation_id, protocol=answer.protocol_name, leader=leads)
-        if answer.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or answer.protocol_name not in self._assignors:
-            self._strange_group("JoinGroup", f"the group chose {answer.protocol_name!r}")
+        self._tracker.timeline.noted(generation=response.generation_id, protocol=response.protocol_name, leader=leads)
+        if (
+            response.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE)
+            or response.protocol_name not in self._assignors
+        ):
+            self._strange_group("JoinGroup", f"the group chose {response.protocol_name!r}")
             return
         if not leads:
             self._tracker.transition(Trigger.JOINED)
             self._sync(())
             return
-        said = leader_assignment.read_members(answer.members, answer.protocol_name or "", answer.generation_id)
+        said = leader_assignment.read_members(response.members, response.protocol_name or "", response.generation_id)
         self._leadership.set_members(said)
         self._notice_troubles(said)
         if (turnover := self._leadership.turnover()) is not None:
             self._tracker.timeline.noted(members_joined=turnover.joined, members_left=turnover.left)
-        if answer.skip_assignment:
+        if response.skip_assignment:
             # KIP-814: a returning static leader must not assign again, "but still needs to monitor
             self._leadership.take_snapshot(known_only=True)
             self._tracker.transition(Trigger.JOINED)
@@ -183,22 +186,22 @@ class Gathering(MemberComponent):
         membership.send("SyncGroup", request, self._patience_ms)
 
     def on_synced(self, event: ev.SyncGroupResponded) -> None:
-        asked = self._in_flight.complete(event.serial)
-        if asked is None:
+        requested = self._in_flight.complete(event.serial)
+        if requested is None:
             return
-        answer = event.response
+        response = event.response
         self._coordinator.proved()
-        if answer.error_code != 0:
-            self._sync_refused(answer.error_code)
+        if response.error_code != 0:
+            self._sync_refused(response.error_code)
             return
-        self._timers.confirmed(asked.sent_at)
+        self._timers.confirmed(requested.sent_at)
         self._in_flight.cancel("Heartbeat")  # one sent before may report the rebalance that ends here
         protocols = (None, self._membership.protocol)
-        if answer.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or answer.protocol_name not in protocols:
-            self._strange_group("SyncGroup", f"synced as {answer.protocol_name!r}")
+        if response.protocol_type not in (None, CONSUMER_PROTOCOL_TYPE) or response.protocol_name not in protocols:
+            self._strange_group("SyncGroup", f"synced as {response.protocol_name!r}")
             return
         try:
-            assigned = read_assignment(bytes(answer.assignment))
+            assigned = read_assignment(bytes(response.assignment))
         except WireError as error:
             self._membership.fail(error)
             return
@@ -215,8 +218,8 @@ class Gathering(MemberComponent):
             self._membership.join_again(str(cause))
             return
         self._failures = 0  # not before: a leader may repeat an assignment that no member accepts, after each join
-        if told := frozenset(each.topic for each in assigned) - topics.joined:
-            topics.believe(told)
+        if reported := frozenset(each.topic for each in assigned) - topics.joined:
+            topics.believe(reported)
         moves = reconcile.after_sync(self._owned.partitions, assigned)
         self._membership.apply_assignment(moves.revoked, moves.added)
 

@@ -126,8 +126,8 @@ class PlanOrder(NamedTuple):
         except AssignorFailed as error:
             return PlanMade(self.serial, error=error)
         except BaseException as error:  # even SystemExit must not end the thread: the member would wait for ever
-            told = f"the group cannot be assigned: {type(error).__name__}: {error}"
-            return PlanMade(self.serial, error=AssignorFailed(told, assignor=self.assignor.name))
+            reported = f"the group cannot be assigned: {type(error).__name__}: {error}"
+            return PlanMade(self.serial, error=AssignorFailed(reported, assignor=self.assignor.name))
 
 
 def wants_backlog(assignor: Assignor) -> bool:
@@ -202,24 +202,24 @@ def write_subscription(
     try:
         return _written(assignor.subscription(sorted(topics), sorted(owned), generation), rack_id)
     except BaseException as error:  # a user's code may raise anything, and this is the driver's thread
-        told = f"{type(error).__name__}: {error}"
+        reported = f"{type(error).__name__}: {error}"
         raise AssignorFailed(
-            f"assignor {assignor.name!r} failed in subscription(): {told}", assignor=assignor.name
+            f"assignor {assignor.name!r} failed in subscription(): {reported}", assignor=assignor.name
         ) from error
 
 
-def _written(told: MemberSubscription, rack_id: str | None) -> bytes:
+def _written(reported: MemberSubscription, rack_id: str | None) -> bytes:
     by_topic: dict[str, list[int]] = {}
-    for topic, number in sorted(told.owned_partitions):
+    for topic, number in sorted(reported.owned_partitions):
         by_topic.setdefault(topic, []).append(number)
     return build_subscription(
         Subscription(
-            topics=tuple(told.topics),
-            user_data=told.user_data,
+            topics=tuple(reported.topics),
+            user_data=reported.user_data,
             owned_partitions=tuple(
                 TopicPartitions(topic=topic, partitions=tuple(numbers)) for topic, numbers in by_topic.items()
             ),
-            generation_id=told.generation_id,
-            rack_id=told.rack_id if told.rack_id is not None else rack_id,
+            generation_id=reported.generation_id,
+            rack_id=reported.rack_id if reported.rack_id is not None else rack_id,
         )
     )

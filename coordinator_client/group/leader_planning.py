@@ -33,7 +33,7 @@ class Planning(MemberComponent):
         self._assignors = assignors
         self._leadership = leadership
         self._topics_deadline = inf
-        self._asked: BacklogOrder | None = None
+        self._requested: BacklogOrder | None = None
         self._running: PlanOrder | None = None
         self._plan_deadline = inf
         self._new_backlog: BacklogOrder | None = None
@@ -43,7 +43,7 @@ class Planning(MemberComponent):
         """This member leads a new generation. Orders of the previous one are dropped."""
         patience_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms / 2)
         self._topics_deadline = self._tracker.now + patience_ms / 1000
-        self._asked = self._running = self._new_backlog = self._new_plan = None
+        self._requested = self._running = self._new_backlog = self._new_plan = None
 
     def advance(self, protocol: str) -> AssignorFailed | None:
         """Order what is due. The error, if the assignor has had its time."""
@@ -54,12 +54,12 @@ class Planning(MemberComponent):
             return None
         assignor = self._assignors[protocol]
         if wants_backlog(assignor) and not leadership.backlog_is_fresh(now):
-            if self._asked is None:
+            if self._requested is None:
                 self._measure()
                 return None
-            if now < self._asked.deadline + BACKLOG_GRACE_S:
+            if now < self._requested.deadline + BACKLOG_GRACE_S:
                 return None
-            self._measured({}, sum(self._asked.topics.values()), "no response in time")
+            self._measured({}, sum(self._requested.topics.values()), "no response in time")
         order = leadership.plan_order(self._in_flight.next_serial(), assignor)
         self._running = self._new_plan = order
         self._plan_deadline = now + self._settings.rebalance_ms / 1000
@@ -68,16 +68,21 @@ class Planning(MemberComponent):
     def _measure(self) -> None:
         patience_s = min(BACKLOG_PATIENCE_S, self._settings.session_timeout_ms / 4000)
         serial, topics = self._in_flight.next_serial(), self._leadership.partition_counts
-        self._asked = self._new_backlog = BacklogOrder(serial, topics, self._tracker.now + patience_s)
+        self._requested = self._new_backlog = BacklogOrder(serial, topics, self._tracker.now + patience_s)
 
     def on_backlog(self, event: LagKnown) -> None:
         """Take in the measured lag, as far as it is known."""
-        if self._waits and self._asked is not None and event.serial == self._asked.serial and self._running is None:
+        if (
+            self._waits
+            and self._requested is not None
+            and event.serial == self._requested.serial
+            and self._running is None
+        ):
             self._measured(event.lag, event.unknown, event.why)
 
     def _measured(self, lag: Mapping[TopicPartition, int], unknown: int, why: str) -> None:
-        assert self._asked is not None
-        self._leadership.measured(self._asked.topics, lag, self._tracker.now)
+        assert self._requested is not None
+        self._leadership.measured(self._requested.topics, lag, self._tracker.now)
         if unknown:
             text = f"planned without knowing how many records wait in {unknown} partitions: {why}"
             self._tracker.notice("backlog_unknown", text)
@@ -113,4 +118,4 @@ class Planning(MemberComponent):
         """The time (monotonic s) at which to call `advance` again if nothing happens."""
         if self._running is not None:
             return self._plan_deadline
-        return self._topics_deadline if self._asked is None else self._asked.deadline + BACKLOG_GRACE_S
+        return self._topics_deadline if self._requested is None else self._requested.deadline + BACKLOG_GRACE_S

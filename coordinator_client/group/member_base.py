@@ -127,7 +127,7 @@ class MemberBase(MemberComponent):
             return
         self._watch_poll()
         self._watch()
-        self._link.watch_answers()
+        self._link.watch_responses()
         while (turn := self.TURNS.get(self._tracker.state)) is not None and turn(self):
             pass
         self._link.find()

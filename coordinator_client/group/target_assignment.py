@@ -21,21 +21,21 @@ class Named(NamedTuple):
 
 
 class TargetAssignment:
-    """The target assignment of the coordinator. `told`: the last target, None before the first."""
+    """The target assignment of the coordinator. `reported`: the last target, None before the first."""
 
-    __slots__ = ("_came_as", "told")
+    __slots__ = ("_came_as", "reported")
 
     def __init__(self) -> None:
-        self.told: Mapping[UUID, tuple[int, ...]] | None = None
+        self.reported: Mapping[UUID, tuple[int, ...]] | None = None
         self._came_as: dict[str, UUID] = {}
 
     def forget(self) -> None:
         """Forget the target with the membership."""
-        self.told = None
+        self.reported = None
 
-    def tell(self, partitions: Iterable[TopicPartitions]) -> None:
+    def post(self, partitions: Iterable[TopicPartitions]) -> None:
         """Set the target to exactly these partitions."""
-        self.told = {one.topic_id: tuple(one.partitions) for one in partitions}
+        self.reported = {one.topic_id: tuple(one.partitions) for one in partitions}
 
     def named(
         self,
@@ -45,19 +45,19 @@ class TargetAssignment:
     ) -> Named:
         """The part of the target to own now: what has a name, is subscribed to, and is not still owned under
         another id."""
-        told = self.told or {}
+        reported = self.reported or {}
         held = {partition.topic for partition in owned}
         self._came_as = {name: came for name, came in self._came_as.items() if name in held}
         # An owned topic keeps its name without metadata. Only the coordinator decides if the topic is gone.
-        names = {came: name for name, came in self._came_as.items() if came in told and name not in topics}
-        names |= {info.topic_id: name for name, info in topics.items() if info.topic_id in told}
+        names = {came: name for name, came in self._came_as.items() if came in reported and name not in topics}
+        names |= {info.topic_id: name for name, info in topics.items() if info.topic_id in reported}
         named = set()
-        for topic_id, numbers in told.items():
+        for topic_id, numbers in reported.items():
             name = names.get(topic_id)
             if name is None or not subscribed(name) or self._came_as.get(name, topic_id) != topic_id:
                 continue
             named |= {TopicPartition(name, number) for number in numbers}
-        return Named(frozenset(named), frozenset(told.keys() - names.keys()))
+        return Named(frozenset(named), frozenset(reported.keys() - names.keys()))
 
     def came(self, partitions: Iterable[TopicPartition], topics: Mapping[str, TopicInfo]) -> None:
         """Record the ids of the topics of newly owned partitions."""

@@ -20,7 +20,7 @@ class TopicSubscription:
         "_everything_known",
         "_hide_internal",
         "_looked_up",
-        "_told",
+        "_reported",
         "joined",
         "known",
         "meant",
@@ -33,7 +33,9 @@ class TopicSubscription:
         self.known: dict[str, TopicInfo] = {}
         self._looked_up: set[str] = set()  # topics with a Metadata response, existing or not
         self._everything_known = False
-        self._told = NO_TOPICS  # topics of the pattern that the leader assigned before this member's metadata had them
+        self._reported = (
+            NO_TOPICS  # topics of the pattern that the leader assigned before this member's metadata had them
+        )
         self.meant: frozenset[str] | None = None
         self.joined = NO_TOPICS
 
@@ -44,7 +46,7 @@ class TopicSubscription:
     def subscribe(self, subscription: Subscription | None) -> None:
         """The user replaced the subscription, or gave it up (None)."""
         self.subscription = subscription
-        self._told = NO_TOPICS
+        self._reported = NO_TOPICS
         self._resolve()
 
     def learn(self, event: TopicsChanged) -> None:
@@ -54,18 +56,18 @@ class TopicSubscription:
             self.known = usable
             self._looked_up = set(usable)
             self._everything_known = True
-            self._told = NO_TOPICS
+            self._reported = NO_TOPICS
         else:
-            for name in event.asked:
+            for name in event.requested:
                 self.known.pop(name, None)
             self.known.update(usable)
-            self._looked_up |= event.asked | usable.keys()
+            self._looked_up |= event.requested | usable.keys()
         self._resolve()
 
-    def believe(self, told: frozenset[str]) -> None:
+    def believe(self, reported: frozenset[str]) -> None:
         """Add topics that the leader assigned and the join did not name: its metadata is newer."""
-        self._told |= told
-        self.joined |= told
+        self._reported |= reported
+        self.joined |= reported
         self._resolve()
 
     def never_looked_up(self, topics: frozenset[str]) -> frozenset[str]:
@@ -92,4 +94,4 @@ class TopicSubscription:
         else:
             hidden = self._hide_internal
             found = subscription.resolved({name: hidden and info.internal for name, info in self.known.items()})
-            self.meant = found | self._told
+            self.meant = found | self._reported

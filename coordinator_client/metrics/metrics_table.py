@@ -140,8 +140,8 @@ def metrics_of(sources: MetricsSources, now: float) -> ConsumerMetrics:
         if one.ended_at is not None and one.outcome is MemberState.STABLE
     ]
     lag, lead = _lag_and_lead(sources)
-    joins, syncs = meters.asked["JoinGroup"], meters.asked["SyncGroup"]
-    beats = meters.asked["Heartbeat" if config.protocol == "classic" else "ConsumerGroupHeartbeat"]
+    joins, syncs = meters.requested["JoinGroup"], meters.requested["SyncGroup"]
+    beats = meters.requested["Heartbeat" if config.protocol == "classic" else "ConsumerGroupHeartbeat"]
     beat_at = view.last_beat_at if view is not None else None
     revoked, assigned, lost = meters.hooks["Revoked"], meters.hooks["Assigned"], meters.hooks["Lost"]
     return ConsumerMetrics(

@@ -76,9 +76,9 @@ class TelemetryReporter:
         request = self._request(
             machine,
             ConnectionPurpose.CONTROL,
-            telemetry_state.ASK,
+            telemetry_state.SUBSCRIBE,
             GetTelemetrySubscriptionsRequest(client_instance_id=owed.client),
-            lambda answer, when: self._subscribed(machine, answer, when),
+            lambda response, when: self._subscribed(machine, response, when),
         )
         return (request,)
 
@@ -113,12 +113,12 @@ class TelemetryReporter:
         return self._machine
 
     def _request(
-        self, machine: "Telemetry", purpose: ConnectionPurpose, api: str, request: Any, answered: Any
+        self, machine: "Telemetry", purpose: ConnectionPurpose, api: str, request: Any, responded: Any
     ) -> UnsentRequest:
         def done(outcome: RequestResult, now: float) -> None:
             match outcome:
                 case ResponseReceived(value):
-                    answered(value, now)
+                    responded(value, now)
                 case SendFailed(error):
                     _stop(machine, str(error))
                 case _:
@@ -126,15 +126,15 @@ class TelemetryReporter:
             if self._context.closing():
                 self._context.notify()  # close may be waiting for it
 
-        ask = PendingRequest(api, request, done, self._context.request_s)
-        return UnsentRequest(purpose, self._broker, ask)
+        pending = PendingRequest(api, request, done, self._context.request_s)
+        return UnsentRequest(purpose, self._broker, pending)
 
-    def _subscribed(self, machine: "Telemetry", answer: Any, now: float) -> None:
+    def _subscribed(self, machine: "Telemetry", response: Any, now: float) -> None:
         from kohort.coordinator_client.metrics.otlp import available
 
-        machine.subscription(answer, now)
+        machine.subscription(response, now)
         if machine.stopped:
-            _tell(machine.stopped)
+            _report(machine.stopped)
         elif machine.subscribed is not None and machine.subscribed.wanted and not available():
             _stop(
                 machine,
@@ -148,10 +148,10 @@ class TelemetryReporter:
         from kohort.protocol.apis.push_telemetry import PushTelemetryRequest
 
         wants, metrics = push.subscribed, self._metrics(now)
-        told_at_ms = max(self._context.wall_ms(), self._since_ms)
-        span = otlp.OtlpSpan(self._began_ms, told_at_ms, None)
+        reported_at_ms = max(self._context.wall_ms(), self._since_ms)
+        span = otlp.OtlpSpan(self._began_ms, reported_at_ms, None)
         if wants.delta:
-            span = otlp.OtlpSpan(self._since_ms, told_at_ms, dict(self._before))
+            span = otlp.OtlpSpan(self._since_ms, reported_at_ms, dict(self._before))
         about = _about(self._context.config, metrics)
 
         def request(_version: int) -> PushTelemetryRequest:
@@ -172,22 +172,22 @@ class TelemetryReporter:
                 metrics=data,
             )
 
-        def answered(answer: Any, when: float) -> None:
-            if machine.pushed(answer.error_code, when):
+        def responded(response: Any, when: float) -> None:
+            if machine.pushed(response.error_code, when):
                 if wants.delta:
-                    self._since_ms, self._before = told_at_ms, otlp.counters(metrics)
+                    self._since_ms, self._before = reported_at_ms, otlp.counters(metrics)
             elif machine.stopped:
-                _tell(machine.stopped)
+                _report(machine.stopped)
 
-        return self._request(machine, ConnectionPurpose.TELEMETRY, PUSH, request, answered)
+        return self._request(machine, ConnectionPurpose.TELEMETRY, PUSH, request, responded)
 
 
 def _stop(machine: "Telemetry", why: str) -> None:
     machine.stop(why)
-    _tell(why)
+    _report(why)
 
 
-def _tell(why: str) -> None:
+def _report(why: str) -> None:
     log.warning("no metrics are pushed to brokers: %s", why)
 
 

@@ -15,7 +15,7 @@ from kohort.common.named_tuple import NamedTuple
 from kohort.protocol.apis.get_telemetry_subscriptions import GetTelemetrySubscriptionsResponse
 from kohort.protocol.errors import ErrorCode, error_name
 
-ASK: Final = "GetTelemetrySubscriptions"
+SUBSCRIBE: Final = "GetTelemetrySubscriptions"
 PUSH: Final = "PushTelemetry"
 NO_CLIENT_INSTANCE_ID: Final = UUID(int=0)
 DEFAULT_INTERVAL_S: Final = 300.0
@@ -31,16 +31,16 @@ CODECS: Final = frozenset(range(1, 5))
 class NextStep(Enum):
     """The action after an error."""
 
-    ASK_NOW = "request the subscription at once"
-    ASK_LATER = "request the subscription after the interval"
+    SUBSCRIBE_NOW = "request the subscription at once"
+    SUBSCRIBE_LATER = "request the subscription after the interval"
     STOP = "send no more requests"
 
 
 ERRORS: Final[Mapping[int, NextStep]] = {
-    ErrorCode.UNKNOWN_SUBSCRIPTION_ID: NextStep.ASK_NOW,
-    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: NextStep.ASK_NOW,
-    ErrorCode.TELEMETRY_TOO_LARGE: NextStep.ASK_LATER,
-    ErrorCode.THROTTLING_QUOTA_EXCEEDED: NextStep.ASK_LATER,
+    ErrorCode.UNKNOWN_SUBSCRIPTION_ID: NextStep.SUBSCRIBE_NOW,
+    ErrorCode.UNSUPPORTED_COMPRESSION_TYPE: NextStep.SUBSCRIBE_NOW,
+    ErrorCode.TELEMETRY_TOO_LARGE: NextStep.SUBSCRIBE_LATER,
+    ErrorCode.THROTTLING_QUOTA_EXCEEDED: NextStep.SUBSCRIBE_LATER,
 }
 """Errors after which telemetry continues. Any other error is permanent and stops it."""
 
@@ -60,16 +60,16 @@ class TelemetrySubscription(NamedTuple):
     wanted: frozenset[str]
 
     @classmethod
-    def told(cls, answer: GetTelemetrySubscriptionsResponse) -> "TelemetrySubscription":
+    def reported(cls, response: GetTelemetrySubscriptionsResponse) -> "TelemetrySubscription":
         """The subscription in a response, with the first supported codec in the broker's order."""
-        interval_s = answer.push_interval_ms / 1000
+        interval_s = response.push_interval_ms / 1000
         return cls(
-            answer.subscription_id,
+            response.subscription_id,
             max(interval_s, SHORTEST_S) if interval_s > 0 else DEFAULT_INTERVAL_S,
-            next((codec for codec in answer.accepted_compression_types if codec in CODECS), 0),
-            answer.telemetry_max_bytes if answer.telemetry_max_bytes > 0 else 1 << 20,
-            answer.delta_temporality,
-            frozenset({""}) if "*" in answer.requested_metrics else frozenset(answer.requested_metrics),
+            next((codec for codec in response.accepted_compression_types if codec in CODECS), 0),
+            response.telemetry_max_bytes if response.telemetry_max_bytes > 0 else 1 << 20,
+            response.delta_temporality,
+            frozenset({""}) if "*" in response.requested_metrics else frozenset(response.requested_metrics),
         )
 
     def wants(self, name: str) -> bool:
@@ -131,18 +131,18 @@ class Telemetry:
         """The time (monotonic s) of the next request."""
         return None if self.stopped or self._under_way is not None or self._due == -inf else self._due
 
-    def subscription(self, answer: GetTelemetrySubscriptionsResponse, now: float) -> None:
+    def subscription(self, response: GetTelemetrySubscriptionsResponse, now: float) -> None:
         """Handle the response to a `TelemetryRequest`."""
         self._under_way = None
-        if answer.error_code:
-            self._refused(ASK, answer.error_code, now)
+        if response.error_code:
+            self._refused(SUBSCRIBE, response.error_code, now)
             return
         if self.client == NO_CLIENT_INSTANCE_ID:
-            self.client = answer.client_instance_id
+            self.client = response.client_instance_id
         if self.client == NO_CLIENT_INSTANCE_ID:
             self.stop("the broker gives no id")
             return
-        subscribed = self.subscribed = TelemetrySubscription.told(answer)
+        subscribed = self.subscribed = TelemetrySubscription.reported(response)
         if not subscribed.wanted:
             self._due = now + subscribed.interval_s
         elif self._pushed_at is None:
@@ -184,9 +184,9 @@ class Telemetry:
 
     def _refused(self, api: str, code: int, now: float) -> None:
         match ERRORS.get(code, NextStep.STOP):
-            case NextStep.ASK_NOW if api == PUSH:
+            case NextStep.SUBSCRIBE_NOW if api == PUSH:
                 self.subscribed, self._due = self.subscribed and self.subscribed._replace(wanted=frozenset()), now
-            case NextStep.ASK_NOW | NextStep.ASK_LATER:
+            case NextStep.SUBSCRIBE_NOW | NextStep.SUBSCRIBE_LATER:
                 self._later(now)
             case NextStep.STOP:
                 self.stop(f"{api}: {error_name(code)}")

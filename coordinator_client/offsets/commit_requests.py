@@ -113,10 +113,10 @@ class CommitRequestManager:
         request = self.queue.ready_requests(self._membership(), outside, now)
         if request is None:
             return ()
-        asked = self.queue.in_flight
+        requested = self.queue.in_flight
 
         def done(outcome: RequestResult, when: float) -> None:
-            if self.queue.in_flight is not asked:
+            if self.queue.in_flight is not requested:
                 return  # it was given up at its deadline; another request may be in flight now
             match outcome:
                 case ResponseReceived(value):
@@ -124,19 +124,19 @@ class CommitRequestManager:
                     refused = self.queue.on_response(value)
                     if set(refused) & NOT_THE_COORDINATOR:
                         self._cluster.coordinator_gone()
-                    if asked is not None:
+                    if requested is not None:
                         for code, partitions in refused.items():
-                            self._context.post_event(CommitRefused(code, asked.identity, partitions))
+                            self._context.post_event(CommitRefused(code, requested.identity, partitions))
                 case SendFailed(error):
                     self.queue.not_sent(error, when)
                 case NoResponse():
                     self._cluster.coordinator_gone()
                     self.queue.unanswered(when, self._context.chance())
 
-        ask = PendingRequest(
+        lookup = PendingRequest(
             "OffsetCommit", lambda version: fit(request, version), done, self._context.request_s, BEFORE_TOPIC_IDS
         )
-        return (UnsentRequest(self._context.offsets_purpose, coordinator.endpoint, ask),)
+        return (UnsentRequest(self._context.offsets_purpose, coordinator.endpoint, lookup),)
 
     def log_gone(self, partition: TopicPartition) -> None:
         """Handle a log that was truncated or recreated below the position.

@@ -35,7 +35,7 @@ class GroupMemberDescription(NamedTuple):
     assignment: frozenset[TopicPartition] | None = None
 
 
-def _told(assignment: bytes | memoryview) -> frozenset[TopicPartition] | None:
+def _reported(assignment: bytes | memoryview) -> frozenset[TopicPartition] | None:
     try:
         return read_assignment(bytes(assignment))
     except WireError:
@@ -56,51 +56,51 @@ class DescribeGroup:
     def __init__(self, context: ConsumerContext, cluster: ConsumerMetadata) -> None:
         self._context = context
         self._cluster = cluster
-        self._asked: list[_DescribeInFlight] = []
+        self._requested: list[_DescribeInFlight] = []
 
     def describe(self, deadline: float) -> "Promise[tuple[GroupMemberDescription, ...]]":
         """The members of the consumer's group.
 
         The future raises OperationTimeout, AuthorizationFailed, BrokerError.
         """
-        asked = _DescribeInFlight(deadline, Promise())
-        self._asked.append(asked)
-        return asked.future
+        requested = _DescribeInFlight(deadline, Promise())
+        self._requested.append(requested)
+        return requested.future
 
     @property
     def waiting(self) -> bool:
-        return bool(self._asked)
+        return bool(self._requested)
 
     def fail(self, error: KohortError) -> None:
         """Fail all pending requests with a fatal error."""
-        asked, self._asked = self._asked, []
-        for one in asked:
+        requested, self._requested = self._requested, []
+        for one in requested:
             one.future.set_exception(error)
 
     def poll(self, now: float) -> PollResult:
         """Return the requests that are due, and fail those past their deadline."""
         coordinator = self._cluster.coordinator()
         requests: list[UnsentRequest] = []
-        for one in list(self._asked):
+        for one in list(self._requested):
             if now >= one.deadline:
                 self._end(one, OperationTimeout("no response to DescribeGroups in time"))
             elif coordinator is not None and not one.under_way and one.attempts.may_try(now):
                 one.under_way = True
                 requests.append(self._request(one, coordinator.endpoint))
-        retries = [one.attempts.not_before for one in self._asked if one.attempts.failures]
-        return PollResult(tuple(requests), earliest(now, (*(one.deadline for one in self._asked), *retries)))
+        retries = [one.attempts.not_before for one in self._requested if one.attempts.failures]
+        return PollResult(tuple(requests), earliest(now, (*(one.deadline for one in self._requested), *retries)))
 
-    def _request(self, asked: _DescribeInFlight, to: Endpoint) -> UnsentRequest:
+    def _request(self, requested: _DescribeInFlight, to: Endpoint) -> UnsentRequest:
         context = self._context
         group = context.config.group or ""
 
         def again(now: float) -> None:
-            asked.under_way = False
-            asked.attempts = asked.attempts.failed(now, context.backoff, context.chance())
+            requested.under_way = False
+            requested.attempts = requested.attempts.failed(now, context.backoff, context.chance())
 
         def done(outcome: RequestResult, now: float) -> None:
             if isinstance(outcome, SendFailed):
-                self._end(asked, outcome.error)
+                self._end(requested, outcome.error)
             elif not isinstance(outcome, ResponseReceived):
                 self._cluster.coordinator_gone()
                 again(now)
@@ -114,16 +114,16 @@ class DescribeGroup:
                 elif found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                     again(now)
                 elif found.error_code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
-                    self._end(asked, AuthorizationFailed("not allowed to describe the group", group=group))
+                    self._end(requested, AuthorizationFailed("not allowed to describe the group", group=group))
                 # GROUP_ID_NOT_FOUND: the group is unknown (since version 6), or has the KIP-848 protocol.
                 elif found.error_code not in (0, ErrorCode.GROUP_ID_NOT_FOUND):
-                    self._end(asked, BrokerError(found.error_code, "describe the group", group=group))
-                elif asked in self._asked:
-                    self._asked.remove(asked)
-                    asked.future.set_result(
+                    self._end(requested, BrokerError(found.error_code, "describe the group", group=group))
+                elif requested in self._requested:
+                    self._requested.remove(requested)
+                    requested.future.set_result(
                         tuple(
                             GroupMemberDescription(
-                                one.member_id, one.client_id, one.client_host, _told(one.member_assignment)
+                                one.member_id, one.client_id, one.client_host, _reported(one.member_assignment)
                             )
                             for one in found.members
                         )
@@ -132,10 +132,10 @@ class DescribeGroup:
         from kohort.protocol.apis.describe_groups import DescribeGroupsRequest
 
         request = DescribeGroupsRequest(groups=(group,), include_authorized_operations=False)
-        ask = PendingRequest("DescribeGroups", request, done, context.request_s)
-        return UnsentRequest(context.offsets_purpose, to, ask)
+        lookup = PendingRequest("DescribeGroups", request, done, context.request_s)
+        return UnsentRequest(context.offsets_purpose, to, lookup)
 
-    def _end(self, asked: _DescribeInFlight, error: KohortError) -> None:
-        if asked in self._asked:
-            self._asked.remove(asked)
-            asked.future.set_exception(error)
+    def _end(self, requested: _DescribeInFlight, error: KohortError) -> None:
+        if requested in self._requested:
+            self._requested.remove(requested)
+            requested.future.set_exception(error)

@@ -72,8 +72,8 @@ class _Measurement:
         self._total = len(partitions)
         self._open = 1  # this constructor, until all requests are queued
         self._open += 1
-        asked = lookups.look_up_committed(partitions, order.deadline, stable=False)
-        asked.add_done_callback(self._committed_came)
+        requested = lookups.look_up_committed(partitions, order.deadline, stable=False)
+        requested.add_done_callback(self._committed_came)
         for topic, count in order.topics.items():
             for timestamp in (LATEST, EARLIEST) if self._reads_old else (LATEST,):
                 self._list(topic, count, timestamp)

@@ -14,7 +14,7 @@ from kohort.coordinator_client.group.events import CommitRefused
 from kohort.coordinator_client.offsets.auto_commit import AutoCommitState
 from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR
 from kohort.coordinator_client.offsets.describe_group import DescribeGroup, GroupMemberDescription
-from kohort.coordinator_client.offsets.positions import ListAsk, Positions
+from kohort.coordinator_client.offsets.positions import ListOffsetsLookup, Positions
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.error_mapping import (
     UNKNOWN_TOPIC_GRACE_S,
@@ -28,8 +28,8 @@ from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.metadata import ClusterView
 from kohort.network.offset_requests import (
     BEFORE_TOPIC_IDS,
-    CommittedAnswer,
-    EpochAsk,
+    CommittedResponse,
+    EpochLookup,
     ListedOffset,
     ListFailure,
     committed_offsets,
@@ -75,7 +75,7 @@ class Lookup:
         self.deadline = deadline
         self.finished = finished
         self.found: dict[TopicPartition, ListedOffset] = {}
-        self.asking: set[TopicPartition] = set()
+        self.in_flight: set[TopicPartition] = set()
         self.attempts: Attempts = FRESH
         self.unknown: set[TopicPartition] = set()
 
@@ -89,13 +89,13 @@ class Lookup:
         if not self.attempts.may_try(now):
             return owed
         for partition, timestamp in self.wanted.items():
-            if partition in self.found or partition in self.asking:
+            if partition in self.found or partition in self.in_flight:
                 continue
             known, leader = view.partition(partition), view.leader(partition)
             if known is None or leader is None:
                 continue
             owed.setdefault(leader.node, []).append((partition, timestamp, known.leader_epoch))
-            self.asking.add(partition)
+            self.in_flight.add(partition)
         return owed
 
     def refused_by(self, view: ClusterView) -> KohortError | None:
@@ -105,15 +105,15 @@ class Lookup:
                 return AuthorizationFailed("not allowed to read the topic", topic=partition.topic)
         return None
 
-    def answered(
-        self, answer: Mapping[TopicPartition, ListedOffset | ListFailure], now: float, backoff: Backoff, chance: float
+    def responded(
+        self, response: Mapping[TopicPartition, ListedOffset | ListFailure], now: float, backoff: Backoff, chance: float
     ) -> KohortError | None:
         """Handle a response; returns the error if it is not retriable."""
         retry = False
-        for partition, got in answer.items():
+        for partition, got in response.items():
             if partition not in self.wanted:
                 continue  # else `complete` would count it
-            self.asking.discard(partition)
+            self.in_flight.discard(partition)
             if isinstance(got, ListedOffset) and got.is_found(self.wanted[partition]):
                 self.found[partition] = got
             elif isinstance(got, ListedOffset) or may_pass(got.code):
@@ -125,7 +125,7 @@ class Lookup:
         return None
 
     def failed(self, partitions: set[TopicPartition], now: float, backoff: Backoff, chance: float) -> None:
-        self.asking -= partitions
+        self.in_flight -= partitions
         self.attempts = self.attempts.failed(now, backoff, chance)
 
     @property
@@ -133,7 +133,7 @@ class Lookup:
         return len(self.found) == len(self.wanted)
 
     @property
-    def answer(self) -> Listed:
+    def respond(self) -> Listed:
         """The offsets found, in the order in which they were wanted."""
         return {partition: self.found[partition] for partition in self.wanted if partition in self.found}
 
@@ -181,7 +181,7 @@ class _CommittedLookup:
         self.deadline = deadline
         self.future = future
         self.stable = stable
-        self.asking = False
+        self.in_flight = False
         self.attempts: Attempts = FRESH
 
 
@@ -255,8 +255,8 @@ class OffsetsRequestManager:
         """Fail all lookups with a fatal error."""
         for lookup in self._lookups:
             lookup.finished(error)
-        for asked in self._committed_lookups:
-            asked.future.set_exception(error)
+        for requested in self._committed_lookups:
+            requested.future.set_exception(error)
         for one in self._topic_lookups:
             one.future.set_exception(error)
         self._lookups, self._committed_lookups, self._topic_lookups = [], [], []
@@ -276,8 +276,8 @@ class OffsetsRequestManager:
         if owed:
             yield self._committed_request(coordinator, tuple(owed), None, owed)
         for lookup in self._committed_lookups:
-            if not lookup.asking and lookup.attempts.may_try(now):
-                lookup.asking = True
+            if not lookup.in_flight and lookup.attempts.may_try(now):
+                lookup.in_flight = True
                 yield self._committed_request(coordinator, lookup.partitions, lookup)
 
     def _committed_request(
@@ -296,11 +296,11 @@ class OffsetsRequestManager:
 
         def retry(now: float, again: Iterable[TopicPartition] | None = None) -> None:
             if lookup is not None:
-                lookup.asking = False
+                lookup.in_flight = False
                 lookup.attempts = lookup.attempts.failed(now, self._context.backoff, self._context.chance())
             else:
                 attempts = FRESH.failed(now, self._context.backoff, self._context.chance())
-                self._positions.ask_failed(current() if again is None else again, attempts)
+                self._positions.lookup_failed(current() if again is None else again, attempts)
 
         def done(outcome: RequestResult, now: float) -> None:
             if not isinstance(outcome, ResponseReceived):
@@ -309,8 +309,8 @@ class OffsetsRequestManager:
                 self._cluster.coordinator_gone()
                 retry(now)
                 return
-            answer = committed_offsets(outcome.value)
-            codes = {answer.error, *answer.failed.values()} - {0}
+            response = committed_offsets(outcome.value)
+            codes = {response.error, *response.failed.values()} - {0}
             if codes & NOT_THE_COORDINATOR:
                 self._cluster.coordinator_gone()
                 if (view := self._context.view()) is not None:
@@ -318,10 +318,10 @@ class OffsetsRequestManager:
                     self._context.post_event(CommitRefused(code, view.identity, frozenset(partitions)))
             if lookup is None:
                 # A partition with a pending transaction or without authorization does not delay the others.
-                self._book.known({one: found for one, found in answer.found.items() if found is not None})
-                asked = current()
-                again = {one for one in asked if answer.code(one) in RETRIED_OFFSET_FETCH}
-                self._committed_known(answer, [one for one in asked if one not in again])
+                self._book.known({one: found for one, found in response.found.items() if found is not None})
+                requested = current()
+                again = {one for one in requested if response.code(one) in RETRIED_OFFSET_FETCH}
+                self._committed_known(response, [one for one in requested if one not in again])
                 if again:
                     retry(now, again)
             elif codes and codes <= RETRIED_OFFSET_FETCH:
@@ -329,82 +329,82 @@ class OffsetsRequestManager:
             elif lookup in self._committed_lookups:
                 self._committed_lookups.remove(lookup)
                 if codes:
-                    partition, code = next(iter(answer.failed.items()), (None, answer.error))
-                    error = offset_error(partition, code or answer.error, self._context.config.group)
+                    partition, code = next(iter(response.failed.items()), (None, response.error))
+                    error = offset_error(partition, code or response.error, self._context.config.group)
                     lookup.future.set_exception(error)
                 else:
-                    lookup.future.set_result({one: answer.found.get(one) for one in lookup.partitions})
+                    lookup.future.set_result({one: response.found.get(one) for one in lookup.partitions})
 
         request = offset_fetch_request(
             self._context.config.group or "", sorted(partitions), stable=lookup is None or lookup.stable
         )
-        ask = PendingRequest("OffsetFetch", request, done, self._context.request_s, BEFORE_TOPIC_IDS)
-        return UnsentRequest(self._context.offsets_purpose, coordinator.endpoint, ask)
+        pending = PendingRequest("OffsetFetch", request, done, self._context.request_s, BEFORE_TOPIC_IDS)
+        return UnsentRequest(self._context.offsets_purpose, coordinator.endpoint, pending)
 
-    def _committed_known(self, answer: CommittedAnswer, partitions: Iterable[TopicPartition]) -> None:
+    def _committed_known(self, response: CommittedResponse, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            if code := answer.code(partition):
+            if code := response.code(partition):
                 self._positions.fail(partition, offset_error(partition, code, self._context.config.group))
                 self._context.notify()
                 continue
-            self._positions.committed(partition, answer.found.get(partition), self._context.wall_ms())
+            self._positions.committed(partition, response.found.get(partition), self._context.wall_ms())
 
     # --- leader epochs (KIP-320)
 
     def _validation_requests(self, now: float) -> Iterator[UnsentRequest]:
-        for node, asks in self._positions.owed_validations(self._context.metadata.view, now).items():
-            yield from self._epochs_request(node, asks, now)
+        for node, lookups in self._positions.owed_validations(self._context.metadata.view, now).items():
+            yield from self._epochs_request(node, lookups, now)
 
-    def _epochs_request(self, node: int, asks: list[EpochAsk], sent_at: float) -> tuple[UnsentRequest, ...]:
-        by_partition = {ask.partition: ask for ask in asks}
+    def _epochs_request(self, node: int, lookups: list[EpochLookup], sent_at: float) -> tuple[UnsentRequest, ...]:
+        by_partition = {lookup.partition: lookup for lookup in lookups}
 
         def done(outcome: RequestResult, now: float) -> None:
             attempts = FRESH.failed(now, self._context.backoff, self._context.chance())
             if isinstance(outcome, SendFailed) and isinstance(outcome.error, UnsupportedVersion):
-                for ask in by_partition.values():
-                    self._positions.skip_validation(ask)
+                for lookup in by_partition.values():
+                    self._positions.skip_validation(lookup)
                 return
             if not isinstance(outcome, ResponseReceived):
                 self._context.metadata.request_update()
-                self._positions.ask_failed(by_partition, attempts)
+                self._positions.lookup_failed(by_partition, attempts)
                 return
             for partition, (code, epoch, end_offset) in epoch_ends(outcome.value).items():
                 if partition not in by_partition:
                     continue
-                asked = by_partition.pop(partition)
+                requested = by_partition.pop(partition)
                 if code == 0:
-                    self._positions.validated(asked, end_offset, epoch, self._context.wall_ms())
+                    self._positions.validated(requested, end_offset, epoch, self._context.wall_ms())
                 else:
-                    self._refused("OffsetForLeaderEpoch", asked, code, attempts)
-            self._positions.ask_failed(by_partition, attempts)
+                    self._refused("OffsetForLeaderEpoch", requested, code, attempts)
+            self._positions.lookup_failed(by_partition, attempts)
             self._context.notify()
 
         request = PendingRequest(
-            "OffsetForLeaderEpoch", offset_for_leader_epoch_request(asks), done, self._context.request_s
+            "OffsetForLeaderEpoch", offset_for_leader_epoch_request(lookups), done, self._context.request_s
         )
         return self._context.to_node(node, ConnectionPurpose.CONTROL, request, sent_at)
 
-    def _refused(self, api: str, ask: EpochAsk | ListAsk, code: int, attempts: Attempts) -> None:
+    def _refused(self, api: str, lookup: EpochLookup | ListOffsetsLookup, code: int, attempts: Attempts) -> None:
         """Handle an error code of a leader: retry it, or fail the partition."""
-        partition = ask.partition
-        if not self._positions.is_current(partition, ask.serial):
+        partition = lookup.partition
+        if not self._positions.is_current(partition, lookup.serial):
             return  # the position has changed meanwhile
         if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
             self._positions.fail(partition, topic_error(partition.topic, code))
         elif may_pass(code):
             self._context.metadata.request_update()
-            self._positions.ask_failed((partition,), attempts)
+            self._positions.lookup_failed((partition,), attempts)
         else:
             self._positions.fail(partition, BrokerError(code, api=api, **partition._asdict()))
 
     # --- position lookups
 
     def _list_requests(self, now: float) -> Iterator[UnsentRequest]:
-        for node, asks in self._positions.owed_lists(self._context.metadata.view, now).items():
-            yield from self._list_request(node, asks, now)
+        for node, lookups in self._positions.owed_lists(self._context.metadata.view, now).items():
+            yield from self._list_request(node, lookups, now)
 
-    def _list_request(self, node: int, asks: list[ListAsk], sent_at: float) -> tuple[UnsentRequest, ...]:
-        by_partition = {ask.partition: ask for ask in asks}
+    def _list_request(self, node: int, lookups: list[ListOffsetsLookup], sent_at: float) -> tuple[UnsentRequest, ...]:
+        by_partition = {lookup.partition: lookup for lookup in lookups}
 
         def done(outcome: RequestResult, now: float) -> None:
             attempts = FRESH.failed(now, self._context.backoff, self._context.chance())
@@ -412,22 +412,22 @@ class OffsetsRequestManager:
                 if isinstance(outcome, SendFailed):
                     self._context.fail(outcome.error)
                 self._context.metadata.request_update()
-                self._positions.ask_failed(by_partition, attempts)
+                self._positions.lookup_failed(by_partition, attempts)
                 return
             for partition, got in listed_offsets(outcome.value).items():
-                ask = by_partition.pop(partition, None)
-                if ask is None:
+                lookup = by_partition.pop(partition, None)
+                if lookup is None:
                     continue
-                if isinstance(got, ListedOffset) and not got.is_found(ask.timestamp):
-                    self._positions.ask_failed((partition,), attempts)
+                if isinstance(got, ListedOffset) and not got.is_found(lookup.timestamp):
+                    self._positions.lookup_failed((partition,), attempts)
                 elif isinstance(got, ListedOffset):
-                    self._positions.listed(ask, got, self._context.wall_ms())
+                    self._positions.listed(lookup, got, self._context.wall_ms())
                 else:
-                    self._refused("ListOffsets", ask, got.code, attempts)
-            self._positions.ask_failed(by_partition, attempts)
+                    self._refused("ListOffsets", lookup, got.code, attempts)
+            self._positions.lookup_failed(by_partition, attempts)
             self._context.notify()
 
-        wanted = [(ask.partition, ask.timestamp, ask.leader_epoch) for ask in asks]
+        wanted = [(lookup.partition, lookup.timestamp, lookup.leader_epoch) for lookup in lookups]
         request = PendingRequest("ListOffsets", self._list_offsets(wanted), done, self._context.request_s)
         return self._context.to_node(node, ConnectionPurpose.CONTROL, request, sent_at)
 
@@ -462,12 +462,12 @@ class OffsetsRequestManager:
                 if isinstance(outcome, SendFailed):
                     self._end_lookup(lookup, outcome.error)
                 return
-            answer = listed_offsets(outcome.value)
-            if any(isinstance(got, ListFailure) for got in answer.values()):
+            response = listed_offsets(outcome.value)
+            if any(isinstance(got, ListFailure) for got in response.values()):
                 self._context.metadata.request_update()
-            if left_out := partitions - answer.keys():
+            if left_out := partitions - response.keys():
                 lookup.failed(left_out, now, self._context.backoff, self._context.chance())
-            error = lookup.answered(answer, now, self._context.backoff, self._context.chance())
+            error = lookup.responded(response, now, self._context.backoff, self._context.chance())
             if error is not None:
                 self._end_lookup(lookup, error)
             elif lookup.complete:
@@ -495,7 +495,7 @@ class OffsetsRequestManager:
     ) -> tuple[TopicPartition, ...] | KohortError | None:
         """The partitions, or the topic's error; None while neither is known."""
         keeper, over = self._context.metadata, now >= lookup.deadline
-        if keeper.last_answered > lookup.after:
+        if keeper.last_response_at > lookup.after:
             if partitions := keeper.view.partitions_of(topic):
                 return partitions
             code = keeper.view.refused.get(topic)
@@ -512,11 +512,11 @@ class OffsetsRequestManager:
         """
         if lookup.unknown_since is None:
             lookup.unknown_since = now
-        return self._context.metadata.answered_at - lookup.unknown_since < UNKNOWN_TOPIC_GRACE_S
+        return self._context.metadata.responded_at - lookup.unknown_since < UNKNOWN_TOPIC_GRACE_S
 
     def _end_all_topics(self, lookup: _TopicLookup, now: float) -> None:
         keeper = self._context.metadata
-        known = keeper.last_answered > lookup.after and keeper.has_all_topics
+        known = keeper.last_response_at > lookup.after and keeper.has_all_topics
         if not known and now < lookup.deadline:
             return
         self._topic_lookups.remove(lookup)
@@ -537,7 +537,7 @@ class OffsetsRequestManager:
         if lookup in self._lookups:
             self._lookups.remove(lookup)
             self._context.metadata.remove_transient(lookup.topics)
-            lookup.finished(lookup.answer if error is None else error)
+            lookup.finished(lookup.respond if error is None else error)
 
     def look_up(
         self, wanted: Mapping[TopicPartition, int], deadline: float, *, stable: bool = True

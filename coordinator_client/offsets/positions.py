@@ -23,7 +23,7 @@ from kohort.network.backoff import FRESH, Attempts
 from kohort.network.errors import IllegalState, OperationTimeout
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.metadata import NO_EPOCH, NO_TOPIC_ID, ClusterView
-from kohort.network.offset_requests import EARLIEST, LATEST, EpochAsk, ListedOffset
+from kohort.network.offset_requests import EARLIEST, LATEST, EpochLookup, ListedOffset
 
 
 class FetchState(Enum):
@@ -61,7 +61,7 @@ class PartitionState(NamedTuple):
     reset_to: int = LATEST
     wanted: int | None = None
     reason: str = ""
-    asking: bool = False
+    in_flight: bool = False
     attempts: Attempts = FRESH
 
 
@@ -86,7 +86,7 @@ class FetchPoint(NamedTuple):
     leader_epoch: int
 
 
-class ListAsk(NamedTuple):
+class ListOffsetsLookup(NamedTuple):
     """One partition of a ListOffsets request that is due."""
 
     partition: TopicPartition
@@ -250,13 +250,13 @@ class Positions:
         state = self.states.get(partition)
         if state is None or state.serial != serial:
             return False
-        phase, _serial, offset, kept, validated, reset_to, wanted, reason, asking, attempts = state
+        phase, _serial, offset, kept, validated, reset_to, wanted, reason, in_flight, attempts = state
         if epoch != NO_EPOCH:
             kept = epoch
         if NO_EPOCH != fetched_under < validated:
             validated = fetched_under
         offset = max(next_offset, offset)
-        after = PartitionState(phase, serial, offset, kept, validated, reset_to, wanted, reason, asking, attempts)
+        after = PartitionState(phase, serial, offset, kept, validated, reset_to, wanted, reason, in_flight, attempts)
         self.states.advance(partition, after)
         return True
 
@@ -337,37 +337,37 @@ class Positions:
 
     # --- resets
 
-    def owed_lists(self, view: ClusterView, now: float) -> dict[int, list[ListAsk]]:
+    def owed_lists(self, view: ClusterView, now: float) -> dict[int, list[ListOffsetsLookup]]:
         """ListOffsets to send, by leader; partitions without a leader wait for metadata."""
-        owed: dict[int, list[ListAsk]] = {}
+        owed: dict[int, list[ListOffsetsLookup]] = {}
         for partition in list(self._due(FetchState.NEEDS_RESET, now)):
             known = view.partition(partition)
             if known is None or known.leader not in view.brokers:
                 continue
             state = self.states[partition]
-            ask = ListAsk(partition, state.reset_to, state.serial, known.leader_epoch)
-            owed.setdefault(known.leader, []).append(ask)
+            lookup = ListOffsetsLookup(partition, state.reset_to, state.serial, known.leader_epoch)
+            owed.setdefault(known.leader, []).append(lookup)
             self._mark((partition,))
         return owed
 
-    def listed(self, ask: ListAsk, found: ListedOffset, wall_ms: int) -> None:
+    def listed(self, lookup: ListOffsetsLookup, found: ListedOffset, wall_ms: int) -> None:
         """Handle a ListOffsets response. If no record is as late as the requested time, continue at LATEST."""
-        state = self.states.get(ask.partition)
-        if state is None or state.serial != ask.serial or state.phase is not FetchState.NEEDS_RESET:
+        state = self.states.get(lookup.partition)
+        if state is None or state.serial != lookup.serial or state.phase is not FetchState.NEEDS_RESET:
             return
         if found.offset < 0 and state.reset_to not in (EARLIEST, LATEST):
-            self.states[ask.partition] = state._replace(reset_to=LATEST, asking=False, attempts=FRESH)
+            self.states[lookup.partition] = state._replace(reset_to=LATEST, in_flight=False, attempts=FRESH)
             return
         undecided = self.policy.kind is ResetKind.NEAREST and state.reset_to == EARLIEST and state.reason == OUTSIDE
         if undecided and state.wanted is not None and found.offset <= state.wanted:
             # The response does not show on which side of the log the position was. The log's start decides.
-            self.states[ask.partition] = state._replace(reset_to=LATEST, asking=False, attempts=FRESH)
+            self.states[lookup.partition] = state._replace(reset_to=LATEST, in_flight=False, attempts=FRESH)
             return
-        self.states[ask.partition] = PartitionState(
-            FetchState.FETCHING, state.serial, found.offset, found.leader_epoch, validated=ask.leader_epoch
+        self.states[lookup.partition] = PartitionState(
+            FetchState.FETCHING, state.serial, found.offset, found.leader_epoch, validated=lookup.leader_epoch
         )
         if state.reason != SOUGHT:
-            self._gaps.append(OffsetReset(ask.partition, state.wanted, found.offset, state.reason))
+            self._gaps.append(OffsetReset(lookup.partition, state.wanted, found.offset, state.reason))
 
     def out_of_range(
         self, partition: TopicPartition, serial: int, offset: int, log_start: int | None, wall_ms: int
@@ -382,7 +382,7 @@ class Positions:
 
     # --- leader epochs (KIP-320)
 
-    def owed_validations(self, view: ClusterView, now: float) -> dict[int, list[EpochAsk]]:
+    def owed_validations(self, view: ClusterView, now: float) -> dict[int, list[EpochLookup]]:
         """OffsetForLeaderEpoch to send, by leader. A new leader triggers it for every position of known epoch."""
         # With the same metadata, only a position that has changed may be older than its leader.
         unchecked = list(self.states.unchecked if view is self._checked_view else self.states)
@@ -397,7 +397,7 @@ class Positions:
                 self.states.advance(partition, state._replace(validated=known.leader_epoch))
             else:
                 self.states[partition] = state._replace(phase=FetchState.NEEDS_VALIDATION)
-        owed: dict[int, list[EpochAsk]] = {}
+        owed: dict[int, list[EpochLookup]] = {}
         for partition in list(self._due(FetchState.NEEDS_VALIDATION, now)):
             known = view.partition(partition)
             if known is None or known.leader not in view.brokers:
@@ -407,41 +407,41 @@ class Positions:
                 # Within one epoch a log is never truncated; without an epoch there is nothing to compare.
                 self.states[partition] = state._replace(phase=FetchState.FETCHING, validated=known.leader_epoch)
                 continue
-            ask = EpochAsk(partition, state.epoch, state.serial, known.leader_epoch)
-            owed.setdefault(known.leader, []).append(ask)
+            lookup = EpochLookup(partition, state.epoch, state.serial, known.leader_epoch)
+            owed.setdefault(known.leader, []).append(lookup)
             self._mark((partition,))
         return owed
 
-    def validated(self, ask: EpochAsk, end_offset: int, end_epoch: int, wall_ms: int) -> None:
+    def validated(self, lookup: EpochLookup, end_offset: int, end_epoch: int, wall_ms: int) -> None:
         """Handle an OffsetForLeaderEpoch response.
 
         A position beyond `end_offset` was truncated (KIP-320). `end_epoch` is the newest epoch of the leader's log that
         is not above the epoch of the request. It ends at `end_offset`. Both are -1 (UNDEFINED) if that epoch is newer
         than every epoch of the leader's log. The policy applies then.
         """
-        state = self.states.get(ask.partition)
-        if state is None or state.serial != ask.serial or state.phase is not FetchState.NEEDS_VALIDATION:
+        state = self.states.get(lookup.partition)
+        if state is None or state.serial != lookup.serial or state.phase is not FetchState.NEEDS_VALIDATION:
             return
-        if state.epoch != ask.epoch:
+        if state.epoch != lookup.epoch:
             # Records buffered before were polled meanwhile, up to a later epoch. The response does not cover it.
-            self.states[ask.partition] = state._replace(asking=False, attempts=FRESH)
+            self.states[lookup.partition] = state._replace(in_flight=False, attempts=FRESH)
         elif end_offset < 0 or end_epoch < 0:
             # UNDEFINED: the epoch is newer than every epoch of the leader's log. It is not the log that was read, and
             # the end of their common part is unknown.
-            self._reset_unknown(ask.partition, state, wall_ms)
+            self._reset_unknown(lookup.partition, state, wall_ms)
         elif end_offset < state.offset:
-            self._truncated(ask.partition, state, end_offset, end_epoch, ask.leader_epoch, wall_ms)
+            self._truncated(lookup.partition, state, end_offset, end_epoch, lookup.leader_epoch, wall_ms)
         else:
-            self.states[ask.partition] = state._replace(
-                phase=FetchState.FETCHING, validated=ask.leader_epoch, asking=False, attempts=FRESH
+            self.states[lookup.partition] = state._replace(
+                phase=FetchState.FETCHING, validated=lookup.leader_epoch, in_flight=False, attempts=FRESH
             )
 
-    def skip_validation(self, ask: EpochAsk) -> None:
+    def skip_validation(self, lookup: EpochLookup) -> None:
         """Continue without validation, for a broker that does not support it (as before KIP-320)."""
-        state = self.states.get(ask.partition)
-        if state is not None and state.serial == ask.serial and state.phase is FetchState.NEEDS_VALIDATION:
-            self.states[ask.partition] = state._replace(
-                phase=FetchState.FETCHING, validated=ask.leader_epoch, asking=False, attempts=FRESH
+        state = self.states.get(lookup.partition)
+        if state is not None and state.serial == lookup.serial and state.phase is FetchState.NEEDS_VALIDATION:
+            self.states[lookup.partition] = state._replace(
+                phase=FetchState.FETCHING, validated=lookup.leader_epoch, in_flight=False, attempts=FRESH
             )
 
     def diverged(
@@ -467,12 +467,12 @@ class Positions:
 
     # --- retries and errors
 
-    def ask_failed(self, partitions: Iterable[TopicPartition], attempts: Attempts) -> None:
+    def lookup_failed(self, partitions: Iterable[TopicPartition], attempts: Attempts) -> None:
         """Handle a retriable failure of the requests in flight for these partitions."""
         for partition in partitions:
             state = self.states.get(partition)
-            if state is not None and state.asking:
-                self.states[partition] = state._replace(asking=False, attempts=attempts)
+            if state is not None and state.in_flight:
+                self.states[partition] = state._replace(in_flight=False, attempts=attempts)
 
     def fail(self, partition: TopicPartition, error: KohortError, *, adrift: bool = False) -> None:
         """Set an error that only the user can resolve.
@@ -483,7 +483,7 @@ class Positions:
         state = self.states.get(partition)
         if state is None:
             return
-        failed = state._replace(phase=FetchState.FAILED, serial=next(self._serials), asking=False)
+        failed = state._replace(phase=FetchState.FAILED, serial=next(self._serials), in_flight=False)
         self.states[partition] = failed._replace(offset=-1, epoch=NO_EPOCH) if adrift else failed
         self.errors[partition] = error
         if adrift:
@@ -493,7 +493,7 @@ class Positions:
         """Drop what was fetched and fetch again from the position."""
         state = self.states.get(partition)
         if state is not None:
-            self.states[partition] = state._replace(serial=next(self._serials), asking=False)
+            self.states[partition] = state._replace(serial=next(self._serials), in_flight=False)
 
     def clear_error(self, partitions: Iterable[TopicPartition]) -> None:
         """Clear the errors of partitions whose position the user has set."""
@@ -512,19 +512,19 @@ class Positions:
     def next_poll_at(self) -> list[float]:
         """Times (monotonic s) of the next retries."""
         unsettled = (self.states[partition] for partition in self.states.unsettled)
-        return [state.attempts.not_before for state in unsettled if state.attempts.failures and not state.asking]
+        return [state.attempts.not_before for state in unsettled if state.attempts.failures and not state.in_flight]
 
     # --- inner
 
     def _due(self, phase: FetchState, now: float) -> Iterator[TopicPartition]:
         for partition in self.states.unsettled:
             state = self.states[partition]
-            if state.phase is phase and not state.asking and state.attempts.may_try(now):
+            if state.phase is phase and not state.in_flight and state.attempts.may_try(now):
                 yield partition
 
     def _mark(self, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:
-            self.states[partition] = self.states[partition]._replace(asking=True)
+            self.states[partition] = self.states[partition]._replace(in_flight=True)
 
     def _truncated(
         self,

@@ -166,7 +166,7 @@ class TicketCache:
         """True if a ticket must be fetched now."""
         return bool(self._queue) and self._serving is None and not self._ended and self._attempts.may_try(now)
 
-    def asked(self, _now: float) -> Callable[[], KerberosTicket | KohortError]:
+    def requested(self, _now: float) -> Callable[[], KerberosTicket | KohortError]:
         """Begins a fetch. Returns the function to run, which may take long."""
         self._serving, forget, self._forget = self._queue.popleft(), self._forget, False
         self._serving.life = self._life

@@ -223,6 +223,6 @@ def _signed(code: int) -> int:
 
 def _said(problem: Any) -> str:
     """The mechanism's own words, which are more to the point than those of the interface above it."""
-    told = problem.get_all_statuses(problem.min_code, False) if problem.min_code else ()
-    text = "; ".join(told) or "; ".join(problem.get_all_statuses(problem.maj_code, True))
+    reported = problem.get_all_statuses(problem.min_code, False) if problem.min_code else ()
+    text = "; ".join(reported) or "; ".join(problem.get_all_statuses(problem.maj_code, True))
     return cut(escaped(text))

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from urllib.error import HTTPError
     from urllib.request import OpenerDirector, Request
 
-MOST_ANSWER_BYTES = 1 << 20
+MOST_RESPONSE_BYTES = 1 << 20
 LATEST_S = 1e11  # in the year 5138
 TEMPORARY = frozenset({408, 425, 429, 500, 502, 503, 504})
 
@@ -186,21 +186,21 @@ def _from_endpoint(config: SecurityConfig, wall_ms: Callable[[], int]) -> Token 
 
     url = config.sasl_oauth_token_endpoint_url or ""
     try:
-        with _opener(config, url).open(_request(config, url), timeout=config.sasl_oauth_timeout_ms / 1000) as answer:
-            body = answer.read(MOST_ANSWER_BYTES + 1)
+        with _opener(config, url).open(_request(config, url), timeout=config.sasl_oauth_timeout_ms / 1000) as response:
+            body = response.read(MOST_RESPONSE_BYTES + 1)
     except HTTPError as problem:
         return _said_no(config, url, problem)
     except (OSError, HTTPException) as problem:
         return _unreachable(config, url, problem)
-    answered = _object(body)
-    value = answered.get("access_token")
+    responded = _object(body)
+    value = responded.get("access_token")
     if not isinstance(value, str) or not _TOKEN.fullmatch(value):
         return AuthenticationFailed(
             "the response of the token endpoint has no bearer token",
             hint="check sasl_oauth_token_endpoint_url",
             url=url,
         )
-    lifetime_s = answered.get("expires_in")
+    lifetime_s = responded.get("expires_in")
     if isinstance(lifetime_s, str) and lifetime_s.isdecimal():
         lifetime_s = int(lifetime_s)
     if isinstance(lifetime_s, bool) or not isinstance(lifetime_s, int | float):
@@ -213,14 +213,14 @@ def _request(config: SecurityConfig, url: str) -> "Request":
     from urllib.parse import quote_plus, urlencode
     from urllib.request import Request
 
-    who, secret = config.sasl_oauth_client_id or "", config.sasl_oauth_client_secret or ""
+    client, secret = config.sasl_oauth_client_id or "", config.sasl_oauth_client_secret or ""
     if config.sasl_oauth_header_urlencode:
-        who, secret = quote_plus(who), quote_plus(secret)
+        client, secret = quote_plus(client), quote_plus(secret)
     form = {"grant_type": "client_credentials"} | (
         {"scope": config.sasl_oauth_scope} if config.sasl_oauth_scope else {}
     )
     headers = {
-        "Authorization": "Basic " + base64.b64encode(f"{who}:{secret}".encode()).decode(),
+        "Authorization": "Basic " + base64.b64encode(f"{client}:{secret}".encode()).decode(),
         "Accept": "application/json",
         "User-Agent": "kohort",
     }
@@ -262,10 +262,10 @@ def _secrets(config: SecurityConfig) -> tuple[str, ...]:
 def _said_no(config: SecurityConfig, url: str, problem: "HTTPError") -> KohortError:
     with problem:
         try:
-            answered = _object(problem.read(MOST_ANSWER_BYTES))
+            responded = _object(problem.read(MOST_RESPONSE_BYTES))
         except OSError:
-            answered = {}
-    said = ": ".join(str(answered[name]) for name in ("error", "error_description") if name in answered)
+            responded = {}
+    said = ": ".join(str(responded[name]) for name in ("error", "error_description") if name in responded)
     said = cut(scrubbed(said, _secrets(config)))
     text = f"the token endpoint responded with {problem.code}{f' ({said})' if said else ''}"
     if problem.code in TEMPORARY:
@@ -294,7 +294,7 @@ def _unreachable(config: SecurityConfig, url: str, problem: Exception) -> Kohort
 def _object(body: bytes) -> dict[str, Any]:
 
     try:
-        found = parsed_json(body) if len(body) <= MOST_ANSWER_BYTES else None
+        found = parsed_json(body) if len(body) <= MOST_RESPONSE_BYTES else None
     except ValueError:
         found = None
     return found if isinstance(found, dict) else {}

@@ -58,7 +58,7 @@ class TokenRefresher:
     _came_at: float = -inf
     _fresh_until: float = -inf
     _expires_at: float = -inf
-    _asked_at: float | None = None
+    _requested_at: float | None = None
     _wanted: bool = False
     _attempts: Attempts = FRESH
     _error: KohortError | None = None
@@ -87,8 +87,8 @@ class TokenRefresher:
             return None
         if self._token is not None and now < self._expires_at:
             return self._token
-        if self._asked_at is not None:
-            return self._late() if now >= self._asked_at + self.timeout_s else None
+        if self._requested_at is not None:
+            return self._late() if now >= self._requested_at + self.timeout_s else None
         return None if self._error is None or self.next_request(now) else self._error
 
     def accepted(self, token: Token) -> None:
@@ -110,18 +110,18 @@ class TokenRefresher:
 
     def next_request(self, now: float) -> bool:
         """True if a token must be requested now."""
-        if isinstance(self._error, AuthenticationFailed) or self._asked_at is not None:
+        if isinstance(self._error, AuthenticationFailed) or self._requested_at is not None:
             return False  # no retry after a refusal, and no second request to a slow issuer
         return self._attempts.may_try(now) and (self._wanted or (self._renewable and now >= self._fresh_until))
 
-    def asked(self, now: float) -> Callable[[], Token | KohortError]:
+    def requested(self, now: float) -> Callable[[], Token | KohortError]:
         """Begins a request. Returns the function to run, which may take long."""
-        self._asked_at = now
+        self._requested_at = now
         return self.source
 
     def came(self, made: Token | KohortError, now: float) -> None:
         """Takes the result of a request, even if it is late."""
-        self._asked_at, self._wanted = None, False
+        self._requested_at, self._wanted = None, False
         if isinstance(made, Token) and made.lifetime_s is not None and made.lifetime_s <= 0:
             made = TokenUnavailable(
                 "the token that came has expired already", hint="is this machine's clock right, and the issuer's?"
@@ -139,8 +139,8 @@ class TokenRefresher:
 
     def next_poll_at(self, now: float) -> float | None:
         """The time (monotonic s) of the next check if nothing happens."""
-        if self._asked_at is not None:
-            late_at = self._asked_at + self.timeout_s
+        if self._requested_at is not None:
+            late_at = self._requested_at + self.timeout_s
             return late_at if self._wanted and late_at > now else None
         if isinstance(self._error, AuthenticationFailed) or not (self._wanted or self._renewable):
             return None

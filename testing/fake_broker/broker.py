@@ -375,7 +375,7 @@ class FakeBroker:
         frames = Unframer(self._max_frame_bytes)
         while data := await reader.read(_READ_BYTES):
             for body in frames.push(data):
-                working = asyncio.ensure_future(self._answer(node, number, body, writer))
+                working = asyncio.ensure_future(self._respond(node, number, body, writer))
                 # A client that disconnects while its response is parked must not leave a task behind.
                 gone = asyncio.ensure_future(_closed(reader))
                 await asyncio.wait((working, gone), return_when=asyncio.FIRST_COMPLETED)
@@ -387,7 +387,7 @@ class FakeBroker:
                 if not working.result():
                     return
 
-    async def _answer(self, node: int, connection: int, body: bytes, writer: asyncio.StreamWriter) -> bool:
+    async def _respond(self, node: int, connection: int, body: bytes, writer: asyncio.StreamWriter) -> bool:
         """Return True if the connection stays open."""
         api_key, version = struct.unpack_from(">hh", body)
         if api_key not in API or api_key not in self._versions:
@@ -415,7 +415,7 @@ class FakeBroker:
         )
         if self._keep_calls:
             self.calls.append(call)
-        action = next((action for each in list(self._controls) if (action := each.ask(call)) is not None), None)
+        action = next((action for each in list(self._controls) if (action := each.send(call)) is not None), None)
         return await self._act(call, action, writer)
 
     async def _act(self, call: Call, action: actions.Action, writer: asyncio.StreamWriter) -> bool:

@@ -145,12 +145,12 @@ class ConsumerCoordinator:
             group.planned_at = now
         group.reconcile(member, owned, now)
         member.deadline = now + self.settings.group_consumer_session_timeout_ms / 1000
-        tells = joins or _says_all(request) or member.assigned != before[1]
+        reports = joins or _says_all(request) or member.assigned != before[1]
         return ConsumerGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
             heartbeat_interval_ms=self.settings.group_consumer_heartbeat_interval_ms,
-            assignment=Assignment(topic_partitions=by_topic(member.assigned)) if tells else None,
+            assignment=Assignment(topic_partitions=by_topic(member.assigned)) if reports else None,
         )
 
     def _group(self, request: ConsumerGroupHeartbeatRequest) -> ConsumerGroup:

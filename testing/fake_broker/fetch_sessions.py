@@ -29,9 +29,9 @@ class FakeFetchSession:
         for topic in request.forgotten_topics_data:
             for number in topic.partitions:
                 self.partitions.pop((topic.topic, topic.topic_id, number), None)
-        for asked in request.topics:
-            for one in asked.partitions:
-                self.partitions[asked.topic, asked.topic_id, one.partition] = one
+        for requested in request.topics:
+            for one in requested.partitions:
+                self.partitions[requested.topic, requested.topic_id, one.partition] = one
 
     @property
     def topics(self) -> tuple[FetchTopic, ...]:

@@ -57,14 +57,14 @@ class Work:
             ErrorCode.INVALID_PRODUCER_EPOCH if error == ErrorCode.PRODUCER_FENCED and self.call.version < 2 else error
         )
 
-    async def parked(self, ask: Callable[[Callable[[R], None]], None]) -> R:
-        """Call `ask` with a function that takes the response, and wait until it was called."""
-        answer: asyncio.Future[R] = self.loop.create_future()
+    async def parked(self, request: Callable[[Callable[[R], None]], None]) -> R:
+        """Call `send` with a function that takes the response, and wait until it was called."""
+        response: asyncio.Future[R] = self.loop.create_future()
 
         def reply(value: R) -> None:
-            if not answer.done():  # the client may be gone, and its task with it
-                answer.set_result(value)
+            if not response.done():  # the client may be gone, and its task with it
+                response.set_result(value)
 
-        ask(reply)
+        request(reply)
         self.tick()
-        return await answer
+        return await response

@@ -116,7 +116,7 @@ class Control:
         if self in self._list:
             self._list.remove(self)
 
-    def ask(self, call: Call) -> Action:
+    def send(self, call: Call) -> Action:
         """Its action for `call`, counted unless it is None; None once it has acted `times` times."""
         if call.api_key != self.api_key or (self.times is not None and self.calls >= self.times):
             return None

@@ -104,7 +104,7 @@ class ShareCoordinator:
             member.previous_epoch, member.epoch = member.epoch, group.target_epoch
         member.assigned = group.target.get(member.member_id, member.assigned)
         member.deadline = now + self.settings.group_share_session_timeout_ms / 1000
-        tells = joins or named is not None or member.assigned != before
+        reports = joins or named is not None or member.assigned != before
         return ShareGroupHeartbeatResponse(
             member_id=member.member_id,
             member_epoch=member.epoch,
@@ -115,7 +115,7 @@ class ShareCoordinator:
                     for one in by_topic(member.assigned)
                 )
             )
-            if tells
+            if reports
             else None,
         )
 

@@ -122,7 +122,7 @@ class StreamsCoordinator:
             group.plan()
         group.reconcile(member, reported)
         member.deadline = now + self.settings.group_streams_session_timeout_ms / 1000
-        tells = joins or (member.active, member.standby) != before
+        reports = joins or (member.active, member.standby) != before
         if group.shuts_down:
             status = (*status, Status(status_code=SHUTDOWN, status_detail="A member has requested a shutdown."))
         return StreamsGroupHeartbeatResponse(
@@ -130,9 +130,9 @@ class StreamsCoordinator:
             member_epoch=member.epoch,
             heartbeat_interval_ms=self.settings.group_streams_heartbeat_interval_ms,
             status=status,
-            active_tasks=by_subtopology(member.active) if tells else None,
-            standby_tasks=by_subtopology(member.standby) if tells else None,
-            warmup_tasks=() if tells else None,
+            active_tasks=by_subtopology(member.active) if reports else None,
+            standby_tasks=by_subtopology(member.standby) if reports else None,
+            warmup_tasks=() if reports else None,
             endpoint_information_epoch=group.epoch,
             partitions_by_user_endpoint=(
                 _endpoints(group) if request.endpoint_information_epoch != group.epoch else None

@@ -253,10 +253,10 @@ class SimConsumer:
             if self.world.chance.random() < 0.5:
                 return  # what is kept is read on until the other hook comes
         new = mine - self.assignment
-        answer = self.hooks.on_assigned(Assigned(new, mine, generation, CAUSE)) or {}
-        assert isinstance(answer, Mapping)
+        response = self.hooks.on_assigned(Assigned(new, mine, generation, CAUSE)) or {}
+        assert isinstance(response, Mapping)
         kept = {one: at for one, at in self.positions.items() if one in self.assignment}
-        starts = {one: start if isinstance(start, int) else start.offset for one, start in answer.items()}
+        starts = {one: start if isinstance(start, int) else start.offset for one, start in response.items()}
         committed = {one: at.offset for one, at in group.committed.items()}
         self.positions = {one: starts.get(one, committed.get(one, 0)) for one in new} | kept
         self.assignment, self.generation = mine, generation

@@ -42,9 +42,9 @@ class Chunk(NamedTuple):
     code: str
 
 
-def chunk(asked: tuple[int, int, str]) -> Chunk:
+def chunk(requested: tuple[int, int, str]) -> Chunk:
     """Run them; a violation ends its history, not the chunk."""
-    first, seeds, code = asked
+    first, seeds, code = requested
     histories, violations = [], []
     for seed in range(first, first + seeds):
         try:
@@ -94,10 +94,10 @@ def quiet() -> None:
         os.nice(10)
 
 
-def run_all(asked: list[tuple[int, int, str]], workers: int) -> Iterator[Chunk]:
+def run_all(requested: list[tuple[int, int, str]], workers: int) -> Iterator[Chunk]:
     """In any order."""
     with multiprocessing.get_context("spawn").Pool(workers, quiet) as pool:
-        yield from pool.imap_unordered(chunk, asked)
+        yield from pool.imap_unordered(chunk, requested)
 
 
 def main() -> int:
@@ -111,12 +111,12 @@ def main() -> int:
     code = code_digest()
     before = done_before(given.resume, code) if given.resume else []
     known = {one.first: one for one in before}
-    asked = [
+    requested = [
         (first, min(CHUNK_SEEDS, given.first + given.seeds - first), code)
         for first in range(given.first, given.first + given.seeds, CHUNK_SEEDS)
     ]
-    found = [known[first] for first, seeds, _ in asked if first in known and known[first].seeds == seeds]
-    left = [one for one in asked if one[0] not in {each.first for each in found}]
+    found = [known[first] for first, seeds, _ in requested if first in known and known[first].seeds == seeds]
+    left = [one for one in requested if one[0] not in {each.first for each in found}]
     begun_at = time.monotonic()
     print(f"code {code}: {sum(one.seeds for one in found)} histories known, {sum(one[1] for one in left)} to run")
     if given.resume:

@@ -268,11 +268,11 @@ class World:
     def calm_down(self) -> None:
         """Faults are over: everything written must be in a complete checkpoint soon (I14), and a few more come."""
         deadline = self.now + SETTLED_WITHIN_S
-        steps, asked_at = 0, 0.0
+        steps, requested_at = 0, 0.0
         while not self.settled() or self.checkpoints < LEAST_CHECKPOINTS:
             # A member that requests checkpoints without a pause leaves no time for records.
-            if isinstance(self.settings.trigger, OperatorDriven) and self.now >= asked_at:
-                asked_at = self.now + 1.0
+            if isinstance(self.settings.trigger, OperatorDriven) and self.now >= requested_at:
+                requested_at = self.now + 1.0
                 for node in self.nodes.values():
                     if node is not None:
                         node.member.make_consistent(self.now + node.ahead_s)

@@ -104,9 +104,9 @@ def test_settings_versions_rights_and_the_newest_record(broker: SelectedBroker, 
     with Admin(broker.bootstrap) as admin:
         nodes = admin.brokers()
         assert nodes[0].address in admin._driver.config.bootstrap
-        told = admin.broker_configs(nodes, ["group.max.session.timeout.ms", "no.such.setting"])
-        assert {found["group.max.session.timeout.ms"] for found in told.values()} == {"1800000"}
-        assert all("no.such.setting" not in found for found in told.values())
+        reported = admin.broker_configs(nodes, ["group.max.session.timeout.ms", "no.such.setting"])
+        assert {found["group.max.session.timeout.ms"] for found in reported.values()} == {"1800000"}
+        assert all("no.such.setting" not in found for found in reported.values())
         assert all(ranges[18][1] >= 3 for ranges in admin.versions(nodes).values())
         assert admin.topic_configs([topic])[topic]["min.insync.replicas"] == "1"
         found = admin.describe_topics([topic, f"{topic}-nowhere"])

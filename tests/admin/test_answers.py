@@ -24,8 +24,8 @@ from tests.coordinator_client.consumer_helpers import poll_until
 
 @pytest.mark.proves("B-31")
 def test_a_topic_that_may_not_be_deleted_is_named() -> None:
-    def refused(answer: Any) -> Any:
-        return answer._replace(responses=tuple(one._replace(error_code=29) for one in answer.responses))
+    def refused(response: Any) -> Any:
+        return response._replace(responses=tuple(one._replace(error_code=29) for one in response.responses))
 
     with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
         fake.control("DeleteTopics", lambda _call: Alter(refused))
@@ -51,7 +51,7 @@ def test_what_a_response_leaves_out_it_does_not_vouch_for(
 ) -> None:
     with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
         fake.commit("group", {TopicPartition("topic", 0): 0})
-        fake.control(api, lambda _call: Alter(lambda answer: answer._replace(**{field: ()})))
+        fake.control(api, lambda _call: Alter(lambda response: response._replace(**{field: ()})))
         with pytest.raises(KohortError) as raised:
             call(admin)
         assert raised.value.place["api"] == api
@@ -60,9 +60,9 @@ def test_what_a_response_leaves_out_it_does_not_vouch_for(
 def test_a_group_that_cannot_be_described_has_the_brokers_words() -> None:
     """A share group is none that is described like this; without these words it would be gone while it is listed."""
 
-    def of_another_kind(answer: Any) -> Any:
+    def of_another_kind(response: Any) -> Any:
         said = "Group group is not a classic group."
-        return answer._replace(groups=(answer.groups[0]._replace(error_code=69, error_message=said),))
+        return response._replace(groups=(response.groups[0]._replace(error_code=69, error_message=said),))
 
     with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
         fake.control("DescribeGroups", lambda _call: Alter(of_another_kind))
@@ -105,10 +105,10 @@ def test_a_member_may_be_named_by_both_its_names() -> None:
 
 
 def test_no_offset_is_moved_to_where_a_log_was_not_seen_to_begin() -> None:
-    def hidden(answer: Any) -> Any:
-        (topic,) = answer.topics
+    def hidden(response: Any) -> Any:
+        (topic,) = response.topics
         refused = tuple(one._replace(error_code=29, offset=-1) for one in topic.partitions)
-        return answer._replace(topics=(topic._replace(partitions=refused),))
+        return response._replace(topics=(topic._replace(partitions=refused),))
 
     place = TopicPartition("topic", 0)
     with FakeBroker(topics={"topic": 1}) as fake, Admin(fake.bootstrap) as admin:
@@ -132,5 +132,5 @@ def test_a_topics_own_settings_are_distinguished_from_the_brokers(version: int) 
     configs = (setting("its.own", 1), setting("the.brokers", 5))
     result = DescribeConfigsResult(resource_type=2, resource_name="topic", configs=configs)
     codec = Message.of(DescribeConfigsResponse)
-    answer = codec.parse(codec.build(DescribeConfigsResponse(results=(result,)), version), version)
-    assert [one.name for one in answer.results[0].configs if _is_own(one)] == ["its.own"]
+    response = codec.parse(codec.build(DescribeConfigsResponse(results=(result,)), version), version)
+    assert [one.name for one in response.results[0].configs if _is_own(one)] == ["its.own"]

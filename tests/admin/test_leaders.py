@@ -21,30 +21,30 @@ LEADER_NOT_AVAILABLE, NOT_LEADER, UNKNOWN = 5, 6, 3
 Change = Callable[[Any], Any]
 
 
-def without_leader(answer: Any, **how: Any) -> Any:
+def without_leader(response: Any, **how: Any) -> Any:
     """Metadata in which every partition waits for its leader."""
-    return answer._replace(
+    return response._replace(
         topics=tuple(
             topic._replace(
                 partitions=tuple(one._replace(leader_id=-1, error_code=5, **how) for one in topic.partitions)
             )
-            for topic in answer.topics
+            for topic in response.topics
         )
     )
 
 
 def as_topic_error(code: int) -> Change:
-    return lambda answer: answer._replace(
-        topics=tuple(topic._replace(error_code=code, partitions=()) for topic in answer.topics)
+    return lambda response: response._replace(
+        topics=tuple(topic._replace(error_code=code, partitions=()) for topic in response.topics)
     )
 
 
 def refused(code: int) -> Change:
-    def change(answer: Any) -> Any:
-        return answer._replace(
+    def change(response: Any) -> Any:
+        return response._replace(
             topics=tuple(
                 topic._replace(partitions=tuple(one._replace(error_code=code, offset=-1) for one in topic.partitions))
-                for topic in answer.topics
+                for topic in response.topics
             )
         )
 
@@ -58,7 +58,9 @@ def of_the_topic(change: Change) -> Callable[[Any], Alter | None]:
 
 LATE = [
     pytest.param("Metadata", without_leader, id="no leader"),
-    pytest.param("Metadata", lambda answer: without_leader(answer, isr_nodes=(1,), replica_nodes=(1,)), id="in sync"),
+    pytest.param(
+        "Metadata", lambda response: without_leader(response, isr_nodes=(1,), replica_nodes=(1,)), id="in sync"
+    ),
     pytest.param("Metadata", as_topic_error(LEADER_NOT_AVAILABLE), id="no leader of the topic"),
     pytest.param("ListOffsets", refused(NOT_LEADER), id="not leader yet"),
     pytest.param("ListOffsets", refused(LEADER_NOT_AVAILABLE), id="leader not available"),
@@ -86,7 +88,7 @@ def test_a_topic_is_described_once_its_leaders_are_there(change: Change) -> None
     with FakeBroker(topics={"topic": 2}) as fake, Admin(fake.bootstrap) as admin:
         admin.brokers()
         fake.control("Metadata", of_the_topic(change), times=2)
-        assert [one.leader_id for one in admin_topics.once_led(admin._asker(), "topic").partitions] == [1, 1]
+        assert [one.leader_id for one in admin_topics.once_led(admin._request_driver(), "topic").partitions] == [1, 1]
 
 
 def test_the_wait_ends_with_the_time_of_the_call() -> None:
@@ -94,14 +96,14 @@ def test_the_wait_ends_with_the_time_of_the_call() -> None:
         admin.brokers()
         fake.control("Metadata", of_the_topic(without_leader))
         assert admin.end_offsets([P0]) == {}
-        assert [one.leader_id for one in admin_topics.once_led(admin._asker(), "topic").partitions] == [-1]
+        assert [one.leader_id for one in admin_topics.once_led(admin._request_driver(), "topic").partitions] == [-1]
         assert len(fake.calls_of("Metadata")) > 4  # it sent another request, in both
 
 
 @pytest.mark.parametrize(
     "change",
     [
-        pytest.param(lambda answer: without_leader(answer, isr_nodes=(7,), offline_replicas=(7,)), id="all down"),
+        pytest.param(lambda response: without_leader(response, isr_nodes=(7,), offline_replicas=(7,)), id="all down"),
         pytest.param(as_topic_error(UNKNOWN), id="no such topic"),
     ],
 )
@@ -126,7 +128,7 @@ def test_a_topic_that_is_not_there_is_missed_after_its_grace(monkeypatch: pytest
         admin.brokers()
         before = len(fake.calls_of("Metadata"))
         with pytest.raises(UnknownTopic):
-            admin_topics.once_led(admin._asker(), "missing")
+            admin_topics.once_led(admin._request_driver(), "missing")
         assert len(fake.calls_of("Metadata")) > before + 1
 
 

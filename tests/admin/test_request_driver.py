@@ -127,11 +127,11 @@ def test_topics_are_made_and_deleted_by_the_controller_where_no_other_broker_may
     made = CreateTopicsResponse(topics=(CreatableTopicResult(name="topic", error_code=NOT_CONTROLLER),))
     gone = DeleteTopicsResponse(responses=(DeletableTopicResult(name="topic", error_code=NOT_CONTROLLER),))
     with FakeBroker(nodes=2) as fake:
-        fake.control("Metadata", lambda _call: Alter(lambda answer: answer._replace(controller_id=2)))
+        fake.control("Metadata", lambda _call: Alter(lambda response: response._replace(controller_id=2)))
         for api, refusal in (("CreateTopics", made), ("DeleteTopics", gone)):
             fake.control(api, lambda call, refusal=refusal: None if call.node == 2 else Answer(refusal))  # type: ignore[misc]
-        for asked_first in fake.bootstrap.split(","):
-            with Admin(asked_first) as admin:
+        for requested_first in fake.bootstrap.split(","):
+            with Admin(requested_first) as admin:
                 admin.create_topic("topic")
                 assert [one.topic for one in admin.list_topics()] == ["topic"]
                 admin.delete_topics("topic")

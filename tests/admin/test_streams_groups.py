@@ -52,12 +52,12 @@ class Member:
             endpoint_information_epoch=0,
             **({"active_tasks": self.active, "standby_tasks": (), "warmup_tasks": ()} | fields),
         )
-        answer: StreamsGroupHeartbeatResponse = self.connection.ask("StreamsGroupHeartbeat", request)
-        assert answer.error_code == 0, answer
-        self.epoch = answer.member_epoch
-        if answer.active_tasks is not None:
-            self.active = answer.active_tasks
-        return answer
+        response: StreamsGroupHeartbeatResponse = self.connection.request("StreamsGroupHeartbeat", request)
+        assert response.error_code == 0, response
+        self.epoch = response.member_epoch
+        if response.active_tasks is not None:
+            self.active = response.active_tasks
+        return response
 
     def join(self) -> None:
         """Join, and send heartbeats until there are tasks."""

@@ -39,7 +39,7 @@ SEEDS = 10
 FURTHER = range(SEEDS, 2 * SEEDS)
 PLANS_TO_COUNT = 3_000
 
-Told = tuple[dict[str, int], dict[str, dict[str, object]]]
+Reported = tuple[dict[str, int], dict[str, dict[str, object]]]
 """A group as the leader gets it: partitions of each topic, and the members."""
 
 
@@ -77,7 +77,7 @@ def random_group(chance: random.Random, *, hostile: bool) -> GroupView:
     return GroupView.of(counts, members, racks if racks_known else None)
 
 
-def as_told_by(group: GroupView, assignor: str) -> GroupView:
+def as_reported_by(group: GroupView, assignor: str) -> GroupView:
     """The same group, its members' user data written by the assignor's own clients."""
     members = {}
     for member in group.members:
@@ -153,7 +153,7 @@ def is_the_only_one(plan: Plan, previous: array[int]) -> bool:
 
 def check_group(java: JavaPlans, group: GroupView, seen: Counter[str], *, hostile: bool) -> None:
     """All four of Kafka's assignors on one group, ours and Java's."""
-    cooperative = as_told_by(group, "cooperative-sticky")
+    cooperative = as_reported_by(group, "cooperative-sticky")
     theirs = java.plans(cooperative, [name for name in JAVA_ASSIGNORS if name != "sticky"])
     for name in ("range", "roundrobin"):
         ours = get(name).assign(cooperative)
@@ -170,7 +170,7 @@ def check_group(java: JavaPlans, group: GroupView, seen: Counter[str], *, hostil
         assert agree or hostile, ("withheld", group)
         seen["first round equal" if agree else "java gives away what is claimed"] += 1
 
-    eager = as_told_by(group, "sticky")
+    eager = as_reported_by(group, "sticky")
     seen["sticky " + compare(get("sticky").assign(eager), java.plans(eager, ["sticky"])["sticky"], previous)] += 1
 
 
@@ -192,7 +192,7 @@ def test_random_groups(java: JavaPlans, seed: int) -> None:
     assert not seen["sticky java invalid"] + seen["cooperative-sticky java invalid"]
 
 
-def small_fresh_groups() -> Iterator[Told]:
+def small_fresh_groups() -> Iterator[Reported]:
     """Every group of up to 3 members, 3 topics and 3 partitions a topic, without a past."""
     for counts in (row for topics in (1, 2, 3) for row in product((1, 2, 3), repeat=topics)):
         topics = [f"t{number}" for number in range(len(counts))]
@@ -203,7 +203,7 @@ def small_fresh_groups() -> Iterator[Told]:
                 yield partitions, {f"m{i}": {"topics": wanted} for i, wanted in enumerate(chosen)}
 
 
-def small_groups_with_a_past() -> Iterator[Told]:
+def small_groups_with_a_past() -> Iterator[Reported]:
     """Every group of up to 3 members, 3 topics and 3 partitions in all, with every ownership; members alike once."""
     for counts in ((1,), (2,), (3,), (1, 1), (1, 2), (2, 1), (1, 1, 1)):
         topics = [f"t{number}" for number in range(len(counts))]
@@ -213,15 +213,15 @@ def small_groups_with_a_past() -> Iterator[Told]:
         for members in (1, 2, 3):
             for chosen in combinations_with_replacement(subsets, members):
                 for owners in product(range(-1, members), repeat=len(every)):
-                    members_told: dict[str, dict[str, object]] = {}
+                    members_reported: dict[str, dict[str, object]] = {}
                     for number, wanted in enumerate(chosen):
                         owned = [each for each, owner in zip(every, owners, strict=True) if owner == number]
-                        members_told[f"m{number}"] = {
+                        members_reported[f"m{number}"] = {
                             "topics": wanted,
                             "owned": [each for each in owned if each[0] in wanted],
                             "generation": 1,
                         }
-                    yield partitions, members_told
+                    yield partitions, members_reported
 
 
 @pytest.mark.timeout(3600 if LONG else 600)

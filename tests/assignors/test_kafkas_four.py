@@ -51,7 +51,7 @@ def test_roundrobin_deals_and_passes_over_members_without_the_topic(core: Module
     assert plan == {"a": [("t", 0), ("t", 2)], "b": [("t", 1), ("u", 0), ("u", 2)], "c": [("u", 1)]}
 
 
-def told(owned: list[tuple[str, int]], generation: int) -> bytes:
+def reported(owned: list[tuple[str, int]], generation: int) -> bytes:
     subscription = get("sticky").subscription(["t"], [TopicPartition(*each) for each in owned], generation)
     assert subscription.owned_partitions == ()
     assert subscription.user_data is not None
@@ -61,8 +61,8 @@ def told(owned: list[tuple[str, int]], generation: int) -> bytes:
 @pytest.mark.proves("G-07")
 def test_sticky_keeps_what_members_had_though_they_own_nothing_now(core: ModuleType) -> None:
     members: Members = {
-        "a": {"topics": ["t"], "user_data": told([("t", 0), ("t", 3)], 4)},
-        "b": {"topics": ["t"], "user_data": told([("t", 1), ("t", 2)], 4)},
+        "a": {"topics": ["t"], "user_data": reported([("t", 0), ("t", 3)], 4)},
+        "b": {"topics": ["t"], "user_data": reported([("t", 1), ("t", 2)], 4)},
         "c": {"topics": ["t"]},
     }
     plan = get("sticky").assign(GroupView.of({"t": 5}, members))
@@ -84,8 +84,8 @@ def test_sticky_user_data_of_both_versions_is_read(core: ModuleType) -> None:
 def test_of_two_claims_the_later_generation_is_believed(core: ModuleType) -> None:
     for late, early in (("a", "b"), ("b", "a")):
         members: Members = {
-            late: {"topics": ["t"], "user_data": told([("t", 0)], 9)},
-            early: {"topics": ["t"], "user_data": told([("t", 0)], 8)},
+            late: {"topics": ["t"], "user_data": reported([("t", 0)], 9)},
+            early: {"topics": ["t"], "user_data": reported([("t", 0)], 8)},
         }
         assert list(get("sticky").assign(GroupView.of({"t": 2}, members))[late]) == [("t", 0)]
 
@@ -97,8 +97,8 @@ HOSTILE = {
     "a negative length": b"\xff\xff\xff\xfe" * 3,
     "a topic that is longer than its bytes": b"\0\0\0\1\x7f\xfft",
     "noise": random.Random(1).randbytes(200),
-    "an unknown topic": told([("ghost", 0)], 4),
-    "partitions that are not there": told([("t", 99), ("t", -5)], 4),
+    "an unknown topic": reported([("ghost", 0)], 4),
+    "partitions that are not there": reported([("t", 99), ("t", -5)], 4),
 }
 
 

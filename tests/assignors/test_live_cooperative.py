@@ -32,7 +32,7 @@ PATIENCE_S = 120.0
 QUICK = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
 
 
-class Told(NamedTuple):
+class Reported(NamedTuple):
     """`what`: "+" partitions came, "-" they have been let go, "lost" they were taken without a revocation."""
 
     at_ns: int
@@ -46,25 +46,27 @@ class Book:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._told: list[Told] = []
+        self._reported: list[Reported] = []
 
     def write(self, member: str, what: str, numbers: Iterable[int], at_ns: int | None = None) -> None:
         with self._lock:
-            self._told.append(Told(time.monotonic_ns() if at_ns is None else at_ns, member, what, frozenset(numbers)))
+            self._reported.append(
+                Reported(time.monotonic_ns() if at_ns is None else at_ns, member, what, frozenset(numbers))
+            )
 
-    def told(self) -> list[Told]:
+    def reported(self) -> list[Reported]:
         with self._lock:
-            return sorted(self._told)
+            return sorted(self._reported)
 
     def owners(self) -> dict[int, list[str]]:
         """The owners of each partition after all reports so far."""
         owned: dict[int, list[str]] = {number: [] for number in range(PARTITIONS)}
-        for told in self.told():
-            for number in told.partitions:
-                if told.what == "+":
-                    owned[number].append(told.member)
-                elif told.member in owned[number]:
-                    owned[number].remove(told.member)
+        for reported in self.reported():
+            for number in reported.partitions:
+                if reported.what == "+":
+                    owned[number].append(reported.member)
+                elif reported.member in owned[number]:
+                    owned[number].remove(reported.member)
         return owned
 
 
@@ -234,12 +236,12 @@ def settled(book: Book, present: set[str]) -> dict[int, str]:
     limit = time.monotonic() + PATIENCE_S
     calm: tuple[int, float] = (-1, 0.0)
     while time.monotonic() < limit:
-        owners, told = book.owners(), len(book.told())
+        owners, reported = book.owners(), len(book.reported())
         single = {number: names[0] for number, names in owners.items() if len(names) == 1}
         loads = [list(single.values()).count(name) for name in present]
         if len(single) == PARTITIONS and set(single.values()) <= present and max(loads) - min(loads) <= 1:
-            if told != calm[0]:
-                calm = told, time.monotonic()
+            if reported != calm[0]:
+                calm = reported, time.monotonic()
             elif time.monotonic() - calm[1] > 2.5 * HEARTBEAT_MS / 1000:
                 return single
         time.sleep(0.02)
@@ -274,29 +276,29 @@ def test_joins_and_leaves_with_one_owner_each_and_no_stop_for_what_stays(
                 seats[name].join(name)
             after = settled(book, present)
             stayed = {number for number, owner in after.items() if before.get(number) == owner}
-            for told in book.told():
-                stopped = told.partitions & stayed
-                if told.at_ns > mark and any(before[number] == told.member for number in stopped):
-                    raise AssertionError(f"change {change}, {name}: {told} although {sorted(stopped)} stayed")
+            for reported in book.reported():
+                stopped = reported.partitions & stayed
+                if reported.at_ns > mark and any(before[number] == reported.member for number in stopped):
+                    raise AssertionError(f"change {change}, {name}: {reported} although {sorted(stopped)} stayed")
             moved += PARTITIONS - len(stayed)
             before = after
         for members in kinds.values():
             assert not getattr(members, "errors", []), members
             assert not getattr(members, "failed", []), members
     assert moved > PARTITIONS, "hardly anything moved: the story tests nothing"
-    assert_one_owner_at_a_time(book.told())
+    assert_one_owner_at_a_time(book.reported())
 
 
-def assert_one_owner_at_a_time(story: list[Told]) -> None:
+def assert_one_owner_at_a_time(story: list[Reported]) -> None:
     """No member receives a partition before its last owner has let it go; none loses one without a revocation."""
     owner: dict[int, str] = {}
-    for told in story:
-        assert told.what != "lost", told
-        for number in told.partitions:
-            if told.what == "+":
-                assert number not in owner, f"{told} while {owner[number]} had {number}"
-                owner[number] = told.member
+    for reported in story:
+        assert reported.what != "lost", reported
+        for number in reported.partitions:
+            if reported.what == "+":
+                assert number not in owner, f"{reported} while {owner[number]} had {number}"
+                owner[number] = reported.member
             else:
-                assert owner.get(number) == told.member, f"{told} which it did not have"
+                assert owner.get(number) == reported.member, f"{reported} which it did not have"
                 del owner[number]
     assert not owner, "a member left without letting go"

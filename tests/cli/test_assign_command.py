@@ -132,9 +132,9 @@ def test_the_page_shows_a_members_name_and_obeys_nothing_in_it(
 
 def test_tables_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["assign", "simulate", *SIX, "-e", "join", "-a", "sticky"]) == 0
-    told = capsys.readouterr().out
-    assert "new-1" in told
-    assert "moves" in told
+    reported = capsys.readouterr().out
+    assert "new-1" in reported
+    assert "moves" in reported
 
 
 def test_no_name_is_folded_in_a_pipe(capsys: pytest.CaptureFixture[str]) -> None:
@@ -174,9 +174,9 @@ def test_a_saved_group_is_simulated_from_where_it_is(capsys: pytest.CaptureFixtu
 )
 def test_what_cannot_be_is_one_clear_error(arguments: list[str], says: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["assign", "simulate", *arguments]) == 1
-    told = capsys.readouterr().err
-    assert says in told
-    assert "Traceback" not in told
+    reported = capsys.readouterr().err
+    assert says in reported
+    assert "Traceback" not in reported
 
 
 def test_events_leave_the_document_they_change_as_it_was() -> None:
@@ -243,10 +243,10 @@ def test_one_bounce_alone_would_be_refused_by_the_coordinator() -> None:
 
 def test_the_migration_has_both_clients_words(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["assign", "plan-migration", "range", "cooperative-sticky", "--members", "4"]) == 0
-    told = capsys.readouterr().out
-    assert "assignors=['cooperative-sticky', 'range']" in told
-    assert "CooperativeStickyAssignor,org.apache.kafka.clients.consumer.RangeAssignor" in told
-    assert "until 4 of 4" in told
+    reported = capsys.readouterr().out
+    assert "assignors=['cooperative-sticky', 'range']" in reported
+    assert "CooperativeStickyAssignor,org.apache.kafka.clients.consumer.RangeAssignor" in reported
+    assert "until 4 of 4" in reported
     assert main(["assign", "plan-migration", "range", "range"]) == 0
     assert "No restart is needed" in capsys.readouterr().out
     assert main(["assign", "plan-migration", "range", "sticky", "--json"]) == 0
@@ -307,6 +307,6 @@ def test_a_file_that_cannot_be_written_is_one_line(
     (tmp_path / "file").touch()
     where = tmp_path / "file" / "group.json"
     assert main(["assign", "simulate", "--topic", "t:3", "--no-java", option, str(where)]) == 1
-    told = capsys.readouterr().err
-    assert "the file cannot be written: " in told
-    assert told.endswith(f"(path={where})\n")
+    reported = capsys.readouterr().err
+    assert "the file cannot be written: " in reported
+    assert reported.endswith(f"(path={where})\n")

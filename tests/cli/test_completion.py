@@ -12,7 +12,7 @@ from kohort.cli.commands import available
 from kohort.cli.completion import SHELLS, complete
 from kohort.cli.main import main
 
-ASK = """
+QUERY = """
 source "$1"
 read -ra COMP_WORDS <<< "$2"
 [[ "$2" == *" " ]] && COMP_WORDS+=("")
@@ -38,7 +38,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def tab(script: Path, line: str) -> list[str]:
     """The suggestions of bash behind `line`."""
     environment = {**os.environ, "PATH": f"{script.parent}:{os.environ['PATH']}"}
-    command = ["bash", "--norc", "-c", ASK, "bash", str(script), line]
+    command = ["bash", "--norc", "-c", QUERY, "bash", str(script), line]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env=environment, timeout=300)
     assert done.stderr == ""
     return done.stdout.split()

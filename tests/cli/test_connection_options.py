@@ -36,15 +36,15 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def told(
+def reported(
     environment: Mapping[str, str], bootstrap: str = "", config: Path | None = None, profile: str | None = None, *x: str
 ) -> dict[str, str]:
     return properties(bootstrap, config, x, profile, environment=environment)
 
 
 def test_a_profile_adds_to_what_is_everybodys_and_java_is_understood(file: Path) -> None:
-    assert told({}, config=file, profile="local") == {"client.id": "ops", "bootstrap.servers": "localhost:9092"}
-    assert told({}, config=file, profile="prod") == {
+    assert reported({}, config=file, profile="local") == {"client.id": "ops", "bootstrap.servers": "localhost:9092"}
+    assert reported({}, config=file, profile="prod") == {
         "client.id": "ops",
         "bootstrap.servers": "kafka-1:9093,kafka-2:9093",
         "security.protocol": "SASL_SSL",
@@ -57,26 +57,26 @@ def test_a_profile_adds_to_what_is_everybodys_and_java_is_understood(file: Path)
 
 def test_what_is_typed_wins_over_the_environment_which_wins_over_a_file_nobody_typed(file: Path) -> None:
     named = {"KOHORT_CONFIG": str(file), "KOHORT_PROFILE": "local"}
-    assert told(named)["bootstrap.servers"] == "localhost:9092"
+    assert reported(named)["bootstrap.servers"] == "localhost:9092"
     both = named | {"KOHORT_BOOTSTRAP": "env:1", "KOHORT_CLIENT_ID": "of-env"}
-    assert told(both) == {"client.id": "of-env", "bootstrap.servers": "env:1"}
-    assert told(both, profile="prod")["bootstrap.servers"] == "kafka-1:9093,kafka-2:9093"
-    assert told(both, "", file, "local")["client.id"] == "ops"
-    assert told(both, "", None, None, "client.id=x")["client.id"] == "x"
-    assert told(both, "typed:2", file, "prod", "bootstrap.servers=x:3")["bootstrap.servers"] == "typed:2"
+    assert reported(both) == {"client.id": "of-env", "bootstrap.servers": "env:1"}
+    assert reported(both, profile="prod")["bootstrap.servers"] == "kafka-1:9093,kafka-2:9093"
+    assert reported(both, "", file, "local")["client.id"] == "ops"
+    assert reported(both, "", None, None, "client.id=x")["client.id"] == "x"
+    assert reported(both, "typed:2", file, "prod", "bootstrap.servers=x:3")["bootstrap.servers"] == "typed:2"
 
 
 def test_a_file_of_kcats_will_do(tmp_path: Path) -> None:
     path = tmp_path / "kcat.conf"
     path.write_text("metadata.broker.list=kafka:9092\nsecurity.protocol=SASL_SSL\nsasl.mechanisms=PLAIN\n")
-    assert told({}, config=path) == {
+    assert reported({}, config=path) == {
         "bootstrap.servers": "kafka:9092",
         "security.protocol": "SASL_SSL",
         "sasl.mechanism": "PLAIN",
     }
     environment = {"KOHORT_CONFIG": str(path), "KOHORT_BOOTSTRAP": "env:1"}
-    assert told(environment)["bootstrap.servers"] == "env:1"
-    assert told(environment, "", None, None, "metadata.broker.list=x:2")["bootstrap.servers"] == "x:2"
+    assert reported(environment)["bootstrap.servers"] == "env:1"
+    assert reported(environment, "", None, None, "metadata.broker.list=x:2")["bootstrap.servers"] == "x:2"
 
 
 def test_every_setting_has_its_variable() -> None:
@@ -87,19 +87,19 @@ def test_every_setting_has_its_variable() -> None:
         "KOHORT_BROKER_VERSION": "4.3.1",
         "HOME": "/nowhere",
     }
-    assert told(environment) == {"bootstrap.servers": "a:1", "sasl.password": "p", "request.timeout.ms": "5"}
+    assert reported(environment) == {"bootstrap.servers": "a:1", "sasl.password": "p", "request.timeout.ms": "5"}
 
 
 def test_the_usual_file_is_found(tmp_path: Path) -> None:
     usual = tmp_path / "kohort" / "config"
     usual.parent.mkdir()
     usual.write_text("bootstrap.servers=usual:1\n[far]\nbootstrap.servers=far:2\n")
-    assert told({"XDG_CONFIG_HOME": str(tmp_path)}) == {"bootstrap.servers": "usual:1"}
-    assert told({"XDG_CONFIG_HOME": str(tmp_path)}, profile="far") == {"bootstrap.servers": "far:2"}
+    assert reported({"XDG_CONFIG_HOME": str(tmp_path)}) == {"bootstrap.servers": "usual:1"}
+    assert reported({"XDG_CONFIG_HOME": str(tmp_path)}, profile="far") == {"bootstrap.servers": "far:2"}
     below = tmp_path / "home" / ".config" / "kohort"
     below.mkdir(parents=True)
     (below / "config").write_text("bootstrap.servers=home:1\n")
-    assert told({"HOME": str(tmp_path / "home")}) == {"bootstrap.servers": "home:1"}
+    assert reported({"HOME": str(tmp_path / "home")}) == {"bootstrap.servers": "home:1"}
 
 
 @pytest.mark.parametrize(
@@ -116,19 +116,19 @@ def test_a_file_that_is_wrong_says_where(tmp_path: Path, text: str, profile: str
     path = tmp_path / "wrong.properties"
     path.write_text(text)
     with pytest.raises(KohortError, match=says):
-        told({"HOME": "/nowhere"}, config=path, profile=profile)
+        reported({"HOME": "/nowhere"}, config=path, profile=profile)
 
 
 def test_a_profile_of_no_file_and_a_file_that_is_none(tmp_path: Path) -> None:
     with pytest.raises(KohortError, match="profile 'prod' without a file"):
-        told({"HOME": str(tmp_path)}, profile="prod")
+        reported({"HOME": str(tmp_path)}, profile="prod")
     for path in (tmp_path, tmp_path / "missing"):
         with pytest.raises(KohortError, match="cannot be read"):
-            told({}, config=path)
+            reported({}, config=path)
     binary = tmp_path / "binary"
     binary.write_bytes(b"\xff\xfe\x00")
     with pytest.raises(KohortError, match="not text"):
-        told({}, config=binary)
+        reported({}, config=binary)
 
 
 def test_a_connection_does_not_show_passwords_and_one_from_outside_is_no_member() -> None:

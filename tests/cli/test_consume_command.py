@@ -186,10 +186,10 @@ def test_a_partition_whose_leader_just_moves_is_not_left_out(
     for partition in (0, 1):
         fake.produce("topic", partition, [(None, b"v", 1_700_000_000_000)])
 
-    def moved(answer: Any) -> Any:
-        (topic,) = answer.topics
+    def moved(response: Any) -> Any:
+        (topic,) = response.topics
         refused = topic.partitions[0]._replace(error_code=6, offset=-1, timestamp=-1)
-        return answer._replace(topics=(topic._replace(partitions=(refused, *topic.partitions[1:])),))
+        return response._replace(topics=(topic._replace(partitions=(refused, *topic.partitions[1:])),))
 
     fake.control("ListOffsets", lambda _call: Alter(moved), times=1)
     assert offsets(consumed(fake, capfd, "--json", "--from", start)) == [(0, 0), (1, 0)]
@@ -222,10 +222,10 @@ def test_under_read_committed_the_end_is_the_last_stable_offset(
 ) -> None:
     fake.produce("topic", 0, [(None, b"%d" % number) for number in range(3)])
 
-    def stable(answer: Any) -> Any:  # the third is of a transaction that is open: to wait for it is to hang
-        (topic,) = answer.topics
+    def stable(response: Any) -> Any:  # the third is of a transaction that is open: to wait for it is to hang
+        (topic,) = response.topics
         partitions = tuple(one._replace(offset=min(one.offset, 2)) for one in topic.partitions)
-        return answer._replace(topics=(topic._replace(partitions=partitions),))
+        return response._replace(topics=(topic._replace(partitions=partitions),))
 
     def isolated(call: Call) -> Alter | None:
         return Alter(stable) if call.request.isolation_level else None  # type: ignore[attr-defined]

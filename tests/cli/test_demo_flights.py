@@ -57,7 +57,7 @@ def as_read(events: Iterable[FlightEvent]) -> RecordColumns:
     )
 
 
-def told(row: dict[str, str]) -> list[str | None]:
+def reported(row: dict[str, str]) -> list[str | None]:
     return [None if one.value is None else json.loads(one.value)["event"] for one in flights.events([row])]
 
 
@@ -90,7 +90,7 @@ def test_a_flight_is_scheduled_departs_and_arrives() -> None:
     ],
 )
 def test_what_did_not_happen_is_not_reported(row: dict[str, str], events: list[str | None]) -> None:
-    assert told(row) == events
+    assert reported(row) == events
 
 
 def test_a_missing_tail_number_is_a_null_key() -> None:

@@ -30,13 +30,13 @@ def history_of(*entries: DemoEntry) -> GroupHistory:
     return history
 
 
-def told(history: GroupHistory) -> list[tuple[str, str, int, int]]:
+def reported(history: GroupHistory) -> list[tuple[str, str, int, int]]:
     return [(one.member, one.kind, one.start, one.stop) for one in history.slices]
 
 
 def test_a_read_that_straddles_the_mark_is_cut_there() -> None:
     history = history_of(read("ada", 0, 100), read("ben", 60, 150))
-    assert told(history) == [("ada", "read", 0, 100), ("ben", "reread", 60, 100), ("ben", "read", 100, 150)]
+    assert reported(history) == [("ada", "read", 0, 100), ("ben", "reread", 60, 100), ("ben", "read", 100, 150)]
     assert (history.read, history.reread) == (150, 40)
 
 
@@ -70,7 +70,7 @@ def test_slices_tile_however_reads_overlap(steps: list[tuple[int, int]]) -> None
 def test_a_member_that_writes_late_is_marked_as_reading_again() -> None:
     late = read("ada", 100, 150)  # what it had handled before the reset
     history = history_of(read("ada", 0, 100), read("ben", 80, 120), late)
-    assert told(history)[1:] == [
+    assert reported(history)[1:] == [
         ("ben", "reread", 80, 100),
         ("ben", "read", 100, 120),
         ("ada", "reread", 100, 120),

@@ -15,7 +15,7 @@ NAMES = {"UA": "United Air Lines Inc.", "B6": "JetBlue & Sons <Airways>"}
 
 
 def happenings() -> tuple[DemoEntry, ...]:
-    told = [
+    reported = [
         (0, "ada", "started", -1, ()),
         (0, "ben", "started", -1, ()),
         (50, "cleo", "started", -1, ()),
@@ -42,7 +42,7 @@ def happenings() -> tuple[DemoEntry, ...]:
     causes = {"undone": "partitions moved", "went_back": "to checkpoint 4", "checkpoint": "checkpoint 5 is complete"}
     return tuple(
         DemoEntry(who, kind, gen, parts, causes.get(kind, ""), at_ms=T0 + at)
-        for at, who, kind, gen, parts in sorted(told, key=lambda one: one[0])
+        for at, who, kind, gen, parts in sorted(reported, key=lambda one: one[0])
     )
 
 
@@ -157,9 +157,9 @@ def test_offsets_that_disagree_turn_the_verdict() -> None:
 
 
 def test_spans_follow_ownership_through_a_kill_and_an_eager_rebalance() -> None:
-    told = outcome().history.spans
-    assert [s for s in told if s.member == "ben"] == [TimelineSpan("ben", T0 + 920, T0 + 3100, 1, (2, 3))]
-    assert [s for s in told if s.member == "ada" and s.partitions] == [
+    reported = outcome().history.spans
+    assert [s for s in reported if s.member == "ben"] == [TimelineSpan("ben", T0 + 920, T0 + 3100, 1, (2, 3))]
+    assert [s for s in reported if s.member == "ada" and s.partitions] == [
         TimelineSpan("ada", T0 + 900, T0 + 4200, 1, (0, 1)),
         TimelineSpan("ada", T0 + 9000, T0 + 12800, 2, (0, 1)),
     ]

@@ -69,9 +69,9 @@ def test_every_producer_writes_every_codec_and_totals_survive_the_trip(
         (producer, codec) for producer in producers.installed() for codec in producers.CODECS
     }
     monkeypatch.setattr(producers, "PROGRESS_EVERY", 5000)
-    told: list[str] = []
-    assert fill(broker.bootstrap, topic, flights.events(flights.flights()), plan_, told.append) > 0
-    assert len(told) == total // 5000
+    reported: list[str] = []
+    assert fill(broker.bootstrap, topic, flights.events(flights.flights()), plan_, reported.append) > 0
+    assert len(reported) == total // 5000
     records: list[Record] = [
         record
         for one in plan(broker.bootstrap, topics=[topic])

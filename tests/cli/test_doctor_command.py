@@ -21,7 +21,7 @@ from kohort.protocol.apis.list_offsets import ListOffsetsPartitionResponse, List
 from kohort.protocol.catalogue import API
 from kohort.testing import FakeBroker, RealBroker, RealCluster
 from kohort.testing.fake_broker import Alter, Call
-from kohort.testing.plain_wire import ask
+from kohort.testing.plain_wire import send
 from kohort.testing.ports import free_ports
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, numbers, poll_all_until, poll_until, produce
@@ -41,8 +41,8 @@ def doctor(capsys: pytest.CaptureFixture[str]) -> Doctor:
     def ran(bootstrap: str, *arguments: str, code: int | None = 1) -> dict[str, Any]:
         given = ["doctor", "--bootstrap", bootstrap, "--json", "--seconds", "0", *arguments]
         assert main(given) in ((0, 1) if code is None else (code,)), (capsys.readouterr(), arguments)
-        told: dict[str, Any] = json.loads(capsys.readouterr().out)
-        return told | {"found": {one["rule"]: one for one in told.get("findings", ())}}
+        reported: dict[str, Any] = json.loads(capsys.readouterr().out)
+        return reported | {"found": {one["rule"]: one for one in reported.get("findings", ())}}
 
     return ran
 
@@ -71,10 +71,10 @@ def test_a_healthy_group_gets_a_clean_bill(
         consumer.subscribe([topic])
         poll_until(consumer, lambda: len(consumer.assignment) == 1)
         consumer.commit({TopicPartition(topic, 0): 5})
-        told = doctor(broker.bootstrap, "-g", group, "--ms-per-record", "1", "--seconds", "0.3", code=0)
-    assert (told["findings"], told["unchecked"]) == ([], {})
-    assert sorted([*told["satisfied"], *told["not_requested"]]) == sorted(rule.name for rule in RULES)
-    assert set(told["not_requested"]) == {"poll-seen"}
+        reported = doctor(broker.bootstrap, "-g", group, "--ms-per-record", "1", "--seconds", "0.3", code=0)
+    assert (reported["findings"], reported["unchecked"]) == ([], {})
+    assert sorted([*reported["satisfied"], *reported["not_requested"]]) == sorted(rule.name for rule in RULES)
+    assert set(reported["not_requested"]) == {"poll-seen"}
     assert main(["doctor", "-b", broker.bootstrap]) == 0
     assert "rules are satisfied" in capsys.readouterr().out
 
@@ -83,7 +83,7 @@ def test_a_healthy_group_gets_a_clean_bill(
 def test_settings_that_the_broker_refuses(broker: SelectedBroker, doctor: Doctor, tmp_path: Path) -> None:
     file = tmp_path / "consumer.properties"
     file.write_text("session.timeout.ms=50\nheartbeat.interval.ms=40\nmax.poll.records=500\nmax.poll.interval.ms=40\n")
-    told = doctor(
+    reported = doctor(
         broker.bootstrap,
         "-F",
         str(file),
@@ -92,8 +92,8 @@ def test_settings_that_the_broker_refuses(broker: SelectedBroker, doctor: Doctor
         "-X",
         "partition.assignment.strategy=cooperative-sticky,range",
     )
-    assert set(told["found"]) == {"session-timeout", "heartbeat", "poll-interval", "poll-budget", "migration"}
-    assert "100 to 1800000" in told["found"]["session-timeout"]["what"]
+    assert set(reported["found"]) == {"session-timeout", "heartbeat", "poll-interval", "poll-budget", "migration"}
+    assert "100 to 1800000" in reported["found"]["session-timeout"]["what"]
 
 
 @pytest.mark.broker
@@ -109,8 +109,8 @@ def test_a_group_of_another_kind(broker: SelectedBroker, unique: Name, doctor: D
         "protocols": ({"name": "default", "metadata": b""},),
     }
     entry = API["JoinGroup"]
-    answer = ask(broker.bootstrap, entry.key, 2, entry.request.build(values, 2), timeout_s=20)
-    assert entry.response.parse(answer, 2).error_code == 0
+    response = send(broker.bootstrap, entry.key, 2, entry.request.build(values, 2), timeout_s=20)
+    assert entry.response.parse(response, 2).error_code == 0
     assert "connect" in doctor(broker.bootstrap, "-g", group)["found"]["group-kind"]["what"]
 
 
@@ -129,9 +129,9 @@ def test_members_that_do_not_fit(
         admin = stack.enter_context(Admin(broker.bootstrap))
         poll_all_until((first, second), lambda: settled(admin, group, 2))
         strategy = ("-X", "partition.assignment.strategy=roundrobin,sticky")
-        told = doctor(broker.bootstrap, "-g", group, *strategy, "-X", "group.instance.id=i-2")
-    assert set(told["found"]) == {"assignors", "instance-taken", "idle"}
-    assert "i-2 at 127.0.0.1" in told["found"]["instance-taken"]["what"]
+        reported = doctor(broker.bootstrap, "-g", group, *strategy, "-X", "group.instance.id=i-2")
+    assert set(reported["found"]) == {"assignors", "instance-taken", "idle"}
+    assert "i-2 at 127.0.0.1" in reported["found"]["instance-taken"]["what"]
 
 
 def settled(admin: Admin, group: str, members: int) -> bool:
@@ -166,8 +166,8 @@ def test_one_that_keeps_what_others_let_go(broker: SelectedBroker, topic: str, u
         other.subscribe([topic])
         admin = stack.enter_context(Admin(broker.bootstrap))
         poll_all_until((keeper, other), lambda: settled(admin, group, 2) and len(keeper.assignment) < 3)
-        told = doctor(broker.bootstrap, "-g", group)
-    assert "kept partitions" in told["found"]["eager-cooperative"]["what"]
+        reported = doctor(broker.bootstrap, "-g", group)
+    assert "kept partitions" in reported["found"]["eager-cooperative"]["what"]
 
 
 @pytest.mark.broker
@@ -182,8 +182,8 @@ def test_members_of_both_protocols(broker: SelectedBroker, topic: str, unique: N
         poll_until(new, lambda: len(new.assignment) == 3)
         classic.subscribe([topic])
         poll_all_until((new, classic), lambda: len(new.assignment) + len(classic.assignment) == 3 > len(new.assignment))
-        told = doctor(broker.bootstrap, "-g", group, "-X", "group.protocol=consumer")
-    assert set(told["found"]) == {"protocols"}
+        reported = doctor(broker.bootstrap, "-g", group, "-X", "group.protocol=consumer")
+    assert set(reported["found"]) == {"protocols"}
 
 
 @pytest.mark.broker
@@ -221,8 +221,8 @@ def test_a_rebalance_that_waits_for_a_member_that_does_not_poll(
         comes.subscribe([topic])
         with Admin(broker.bootstrap) as admin:
             poll_until(comes, lambda: admin.describe_group(group).state == "PreparingRebalance")
-        told = doctor(broker.bootstrap, "-g", group, "--seconds", "0.5")
-        assert "PreparingRebalance" in told["found"]["stuck"]["what"]
+        reported = doctor(broker.bootstrap, "-g", group, "--seconds", "0.5")
+        assert "PreparingRebalance" in reported["found"]["stuck"]["what"]
         poll_all_until((busy, comes), lambda: len(busy.assignment) in (1, 2))
 
 
@@ -239,8 +239,8 @@ def test_a_member_that_outran_its_poll_interval_is_on_its_tape(
         while not any(one.cause.reason is RebalanceReason.POLL_STALLED for one in consumer.timeline()):
             time.sleep(0.05)  # which is what it is about
         poll_until(consumer, lambda: len(consumer.assignment) == 3)
-    told = doctor(broker.bootstrap, "--tape", str(tape))
-    assert "left its group" in told["found"]["poll-seen"]["what"]
+    reported = doctor(broker.bootstrap, "--tape", str(tape))
+    assert "left its group" in reported["found"]["poll-seen"]["what"]
 
 
 @pytest.mark.broker
@@ -299,15 +299,15 @@ def test_who_has_written_to_the_offsets_topic_is_heard(broker: SelectedBroker, t
         assert (inactivity.at_least_s, inactivity.kept_s) == (None, 7 * 86400.0)
 
 
-@pytest.mark.parametrize("answers", [0, 1])
-def test_a_leader_that_does_not_respond_is_not_taken_for_a_silent_group(answers: int) -> None:
+@pytest.mark.parametrize("responses", [0, 1])
+def test_a_leader_that_does_not_respond_is_not_taken_for_a_silent_group(responses: int) -> None:
     place = TopicPartition("__consumer_offsets", 0)
     with FakeBroker(topics={place.topic: 1}) as fake, Admin(fake.bootstrap, default_api_timeout_ms=1000) as admin:
 
         def moved(call: Call) -> Alter | None:
             nobody = ListOffsetsPartitionResponse(partition_index=0, error_code=NOT_LEADER_OR_FOLLOWER)
             topic = ListOffsetsTopicResponse(name=place.topic, partitions=(nobody,))
-            before = len(fake.calls_of("ListOffsets")) <= answers
+            before = len(fake.calls_of("ListOffsets")) <= responses
             return None if before else Alter(lambda response: response._replace(topics=(topic,)))
 
         fake.control("ListOffsets", moved)
@@ -356,10 +356,10 @@ def unkind() -> Iterator[RealBroker]:
 
 @pytest.mark.broker
 def test_an_advertised_address_that_cannot_be_reached(unkind: RealBroker, doctor: Doctor) -> None:
-    told = doctor(unkind.behind_proxy())
+    reported = doctor(unkind.behind_proxy())
     advertised = unkind.node.layout.advertised_ports["PROXIED"]
-    assert f"127.0.0.1:{advertised}, which cannot be reached" in told["found"]["listeners"]["what"]
-    assert "no broker can be reached" in told["unchecked"]["versions"]
+    assert f"127.0.0.1:{advertised}, which cannot be reached" in reported["found"]["listeners"]["what"]
+    assert "no broker can be reached" in reported["unchecked"]["versions"]
 
 
 @pytest.mark.broker
@@ -375,14 +375,14 @@ def test_rights_that_are_missing_and_topics_made_by_accident(unkind: RealBroker,
         "-X",
         "sasl.password=s3cret",
     ]
-    told = doctor(unkind.bootstrap_sasl, *alice, "-g", "strangers", "-t", "open", "-t", "closed")
-    assert told["found"]["group-rights"]["where"] == "group strangers"
-    assert told["found"]["topic-rights"]["where"] == "topic closed"
-    assert "DESCRIBE_CONFIGS" in told["unchecked"]["session-timeout"]
-    told = doctor(unkind.bootstrap_sasl, *alice, "-g", "readers", "-t", "open", code=2)
-    assert told["findings"] == [{**told["found"]["group"]}]  # it is not there yet: good to know
-    assert {"topic-rights", "group-rights"} <= set(told["satisfied"])
-    assert "s3cret" not in json.dumps(told)
+    reported = doctor(unkind.bootstrap_sasl, *alice, "-g", "strangers", "-t", "open", "-t", "closed")
+    assert reported["found"]["group-rights"]["where"] == "group strangers"
+    assert reported["found"]["topic-rights"]["where"] == "topic closed"
+    assert "DESCRIBE_CONFIGS" in reported["unchecked"]["session-timeout"]
+    reported = doctor(unkind.bootstrap_sasl, *alice, "-g", "readers", "-t", "open", code=2)
+    assert reported["findings"] == [{**reported["found"]["group"]}]  # it is not there yet: good to know
+    assert {"topic-rights", "group-rights"} <= set(reported["satisfied"])
+    assert "s3cret" not in json.dumps(reported)
 
 
 @pytest.mark.broker
@@ -413,8 +413,8 @@ def test_partitions_whose_brokers_are_away(cluster3: RealCluster, unique: Name, 
 
 def test_a_broker_that_does_not_speak_the_new_protocol(doctor: Doctor) -> None:
     with FakeBroker(versions={"JoinGroup": (0, 3), "ConsumerGroupHeartbeat": None}) as fake:
-        told = doctor(fake.bootstrap, "-X", "group.protocol=consumer")
-        assert "ConsumerGroupHeartbeat" in told["found"]["versions"]["what"]
+        reported = doctor(fake.bootstrap, "-X", "group.protocol=consumer")
+        assert "ConsumerGroupHeartbeat" in reported["found"]["versions"]["what"]
 
 
 def test_wrong_input_is_one_line_and_exit_code_2(doctor: Doctor, tmp_path: Path) -> None:

@@ -390,13 +390,13 @@ def test_every_rule_has_facts_in_which_it_finds_something() -> None:
     assert len(RULES) == len({rule.name for rule in RULES})
 
 
-@pytest.mark.parametrize(("rule", "facts", "severity", "told", "mended"), CASES)
+@pytest.mark.parametrize(("rule", "facts", "severity", "reported", "mended"), CASES)
 def test_a_rule_finds_it_says_where_and_what_to_do(
-    rule: Rule, facts: dict[str, Any], severity: Severity, told: str, mended: dict[str, Any]
+    rule: Rule, facts: dict[str, Any], severity: Severity, reported: str, mended: dict[str, Any]
 ) -> None:
     (found,) = found_by(rule, facts)
     assert found.severity is severity
-    assert told in found.what
+    assert reported in found.what
     assert found.where
     assert found.do
     assert found_by(rule, facts | mended) == []

@@ -41,7 +41,7 @@ class Place:
         return name
 
     @property
-    def asks(self) -> tuple[str, ...]:
+    def requests(self) -> tuple[str, ...]:
         return ("--bootstrap", self.broker.bootstrap)
 
     def group(self) -> str:
@@ -94,7 +94,7 @@ class Place:
     def report(self) -> str:
         """A broker's report, which `conformance` has written."""
         path = self.folder / "report"
-        typed = ["conformance", *self.asks, "--only", "D3a@4", "--report", "json", "--output", str(path)]
+        typed = ["conformance", *self.requests, "--only", "D3a@4", "--report", "json", "--output", str(path)]
         assert main(typed) == 0
         return f"{path}.json"
 
@@ -109,81 +109,99 @@ class Row:
 
 
 TABLE: dict[str, Row] = {
-    "assign plan-migration": Row(lambda p: ("range", "cooperative-sticky"), lambda told, p: len(told["bounces"]) == 2),
+    "assign plan-migration": Row(
+        lambda p: ("range", "cooperative-sticky"), lambda reported, p: len(reported["bounces"]) == 2
+    ),
     "assign simulate": Row(
-        lambda p: ("--group", p.member(), "--event", "join", "--no-java", *p.asks),
-        lambda told, p: [one["moves"] for one in told["outcomes"]] == [1],
+        lambda p: ("--group", p.member(), "--event", "join", "--no-java", *p.requests),
+        lambda reported, p: [one["moves"] for one in reported["outcomes"]] == [1],
     ),
     "conformance": Row(
-        lambda p: (*p.asks, "--only", "D3a@4", "--output", str(p.folder / "judged")),
-        lambda told, p: [(one["check"], one["verdict"]) for one in told["results"]] == [("D3a", "pass")],
+        lambda p: (*p.requests, "--only", "D3a@4", "--output", str(p.folder / "judged")),
+        lambda reported, p: [(one["check"], one["verdict"]) for one in reported["results"]] == [("D3a", "pass")],
     ),
-    "conformance compare": Row(lambda p: (p.report(),) * 2, lambda told, p: told["cells"] == []),
-    "conformance list": Row(lambda p: (), lambda told, p: "D3a" in [one["check"] for one in told]),
+    "conformance compare": Row(lambda p: (p.report(),) * 2, lambda reported, p: reported["cells"] == []),
+    "conformance list": Row(lambda p: (), lambda reported, p: "D3a" in [one["check"] for one in reported]),
     "consume": Row(
-        lambda p: (p.topic, *p.asks),
-        lambda told, p: sorted(one["value"] for one in told) == [str(number) for number in range(RECORDS)],
+        lambda p: (p.topic, *p.requests),
+        lambda reported, p: sorted(one["value"] for one in reported) == [str(number) for number in range(RECORDS)],
     ),
     "doctor": Row(
-        lambda p: ("--group", p.member(), "--seconds", "0", *p.asks), lambda told, p: "group" in told["satisfied"]
+        lambda p: ("--group", p.member(), "--seconds", "0", *p.requests),
+        lambda reported, p: "group" in reported["satisfied"],
     ),
     "group configs": Row(
-        lambda p: (p.group(), *p.asks), lambda told, p: told["configs"]["share.auto.offset.reset"] == "latest"
+        lambda p: (p.group(), *p.requests),
+        lambda reported, p: reported["configs"]["share.auto.offset.reset"] == "latest",
     ),
-    "group delete": Row(lambda p: (p.group(), *p.asks), lambda told, p: told == {"deleted": [f"group-{p.topic}"]}),
+    "group delete": Row(
+        lambda p: (p.group(), *p.requests), lambda reported, p: reported == {"deleted": [f"group-{p.topic}"]}
+    ),
     "group describe": Row(
-        lambda p: (p.member(), *p.asks),
-        lambda told, p: [one["instance_id"] for one in told["members"]] == [f"live-{p.topic}"],
+        lambda p: (p.member(), *p.requests),
+        lambda reported, p: [one["instance_id"] for one in reported["members"]] == [f"live-{p.topic}"],
     ),
-    "group lag": Row(lambda p: (p.group(), *p.asks), lambda told, p: told["lag"] == 1),
+    "group lag": Row(lambda p: (p.group(), *p.requests), lambda reported, p: reported["lag"] == 1),
     "group list": Row(
-        lambda p: p.asks if p.group() else (), lambda told, p: f"group-{p.topic}" in [one["group"] for one in told]
+        lambda p: p.requests if p.group() else (),
+        lambda reported, p: f"group-{p.topic}" in [one["group"] for one in reported],
     ),
-    "group offsets export": Row(lambda p: (p.group(), *p.asks), lambda told, p: told == {p.topic: {"0": 4}}),
+    "group offsets export": Row(
+        lambda p: (p.group(), *p.requests), lambda reported, p: reported == {p.topic: {"0": 4}}
+    ),
     "group offsets reset": Row(
-        lambda p: (p.group(), "--to", "earliest", *p.asks),
-        lambda told, p: [(one["before"], one["after"]) for one in told["offsets"]] == [(4, 0)],
+        lambda p: (p.group(), "--to", "earliest", *p.requests),
+        lambda reported, p: [(one["before"], one["after"]) for one in reported["offsets"]] == [(4, 0)],
     ),
     "group remove-members": Row(
-        lambda p: (p.member(), *p.asks), lambda told, p: (told["group"], len(told["removed"])) == (f"live-{p.topic}", 1)
+        lambda p: (p.member(), *p.requests),
+        lambda reported, p: (reported["group"], len(reported["removed"])) == (f"live-{p.topic}", 1),
     ),
     "group timeline": Row(
-        lambda p: (p.tape(),), lambda told, p: [one["cause"] for one in told] == ["FIRST_JOIN", "CLOSED"]
+        lambda p: (p.tape(),), lambda reported, p: [one["cause"] for one in reported] == ["FIRST_JOIN", "CLOSED"]
     ),
     "produce": Row(
-        lambda p: (p.topic, p.lines(), *p.asks),
-        lambda told, p: (told["delivered"], sum(told["partitions"].values())) == (2, 2),
+        lambda p: (p.topic, p.lines(), *p.requests),
+        lambda reported, p: (reported["delivered"], sum(reported["partitions"].values())) == (2, 2),
     ),
-    "plan": Row(lambda p: ("--topic", p.topic, *p.asks), lambda told, p: told["offsets"] == RECORDS),
+    "plan": Row(lambda p: ("--topic", p.topic, *p.requests), lambda reported, p: reported["offsets"] == RECORDS),
     "region begin": Row(
-        lambda p: (p.region(stopped=True), "--anew"), lambda told, p: (told["region"], told["newest"]) == ("bills", 5)
+        lambda p: (p.region(stopped=True), "--anew"),
+        lambda reported, p: (reported["region"], reported["newest"]) == ("bills", 5),
     ),
-    "region checkpoints": Row(lambda p: (p.region(),), lambda told, p: len(told["checkpoints"]) == 5),
-    "region forget": Row(lambda p: (p.region(stopped=True), "t"), lambda told, p: told["forgotten"] == ["t-0"]),
-    "region inspect": Row(lambda p: (p.region(), "5"), lambda told, p: told["tasks"][0]["offsets"] == {"t-0": 50}),
-    "region reset": Row(lambda p: (p.region(), "--to", "3"), lambda told, p: told["forgotten"] == [4, 5]),
-    "region retire": Row(lambda p: (p.region(), "--up-to", "2"), lambda told, p: told["region"] == "bills"),
-    "region status": Row(lambda p: (p.region(),), lambda told, p: told["newest_checkpoint"] == 5),
-    "segment dump": Row(lambda p: (p.segment(),), lambda told, p: told["record_count"] == 2),
-    "segment stats": Row(lambda p: (p.segment(),), lambda told, p: told["records"] == 2),
+    "region checkpoints": Row(lambda p: (p.region(),), lambda reported, p: len(reported["checkpoints"]) == 5),
+    "region forget": Row(lambda p: (p.region(stopped=True), "t"), lambda reported, p: reported["forgotten"] == ["t-0"]),
+    "region inspect": Row(
+        lambda p: (p.region(), "5"), lambda reported, p: reported["tasks"][0]["offsets"] == {"t-0": 50}
+    ),
+    "region reset": Row(lambda p: (p.region(), "--to", "3"), lambda reported, p: reported["forgotten"] == [4, 5]),
+    "region retire": Row(lambda p: (p.region(), "--up-to", "2"), lambda reported, p: reported["region"] == "bills"),
+    "region status": Row(lambda p: (p.region(),), lambda reported, p: reported["newest_checkpoint"] == 5),
+    "segment dump": Row(lambda p: (p.segment(),), lambda reported, p: reported["record_count"] == 2),
+    "segment stats": Row(lambda p: (p.segment(),), lambda reported, p: reported["records"] == 2),
     "segment to-parquet": Row(
-        lambda p: (p.segment(), str(p.folder / "out.parquet")), lambda told, p: told["records"] == 2
+        lambda p: (p.segment(), str(p.folder / "out.parquet")), lambda reported, p: reported["records"] == 2
     ),
-    "topic create": Row(lambda p: (f"made-{p.topic}", *p.asks), lambda told, p: told == {"created": f"made-{p.topic}"}),
-    "topic delete": Row(lambda p: (p.topic, *p.asks), lambda told, p: told == {"deleted": [p.topic]}),
+    "topic create": Row(
+        lambda p: (f"made-{p.topic}", *p.requests), lambda reported, p: reported == {"created": f"made-{p.topic}"}
+    ),
+    "topic delete": Row(lambda p: (p.topic, *p.requests), lambda reported, p: reported == {"deleted": [p.topic]}),
     "topic describe": Row(
-        lambda p: (p.topic, *p.asks), lambda told, p: [one["end_offset"] for one in told["partitions"]] == [5, 5]
+        lambda p: (p.topic, *p.requests),
+        lambda reported, p: [one["end_offset"] for one in reported["partitions"]] == [5, 5],
     ),
-    "topic list": Row(lambda p: p.asks if p.topic else (), lambda told, p: p.topic in [one["topic"] for one in told]),
+    "topic list": Row(
+        lambda p: p.requests if p.topic else (), lambda reported, p: p.topic in [one["topic"] for one in reported]
+    ),
     "wire apis": Row(
-        lambda p: p.asks, lambda told, p: all(one["broker"] for one in told if one["name"] == "JoinGroup")
+        lambda p: p.requests, lambda reported, p: all(one["broker"] for one in reported if one["name"] == "JoinGroup")
     ),
-    "wire explain": Row(lambda p: (heartbeat().hex(),), lambda told, p: "Heartbeat" in json.dumps(told)),
+    "wire explain": Row(lambda p: (heartbeat().hex(),), lambda reported, p: "Heartbeat" in json.dumps(reported)),
     "wire record": Row(
-        lambda p: (str(p.folder / "a.tape"), "--group", p.topic, "--topic", p.topic, "--seconds", "0.5", *p.asks),
-        lambda told, p: told["frames"] > 4,
+        lambda p: (str(p.folder / "a.tape"), "--group", p.topic, "--topic", p.topic, "--seconds", "0.5", *p.requests),
+        lambda reported, p: reported["frames"] > 4,
     ),
-    "wire replay": Row(lambda p: (p.tape(),), lambda told, p: "JoinGroup" in json.dumps(told)),
+    "wire replay": Row(lambda p: (p.tape(),), lambda reported, p: "JoinGroup" in json.dumps(reported)),
 }
 # They start brokers of their own, one at a time, and are typed there by a test of theirs.
 ELSEWHERE = dict.fromkeys(("broker start", "broker stop", "broker status"), "tests/cli/test_broker_command.py")
@@ -204,10 +222,10 @@ def test_its_json_says_what_it_is_there_for(name: str, place: Place, capfd: pyte
     assert main([*name.split(), *typed, "--json"]) in (0, 1), capfd.readouterr().err
     printed = capfd.readouterr().out
     try:
-        told = json.loads(printed)
+        reported = json.loads(printed)
     except json.JSONDecodeError:
-        told = [json.loads(line) for line in printed.splitlines()]
-    assert TABLE[name].shows(told, place), told
+        reported = [json.loads(line) for line in printed.splitlines()]
+    assert TABLE[name].shows(reported, place), reported
 
 
 def test_the_table_has_no_row_too_many_and_elsewhere_is_a_test() -> None:

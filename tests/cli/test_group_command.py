@@ -107,13 +107,13 @@ def test_members_are_seen_and_removed(
 def test_nothing_is_changed_without_a_yes(
     run: Run, committed: str, topic: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asking = (
+    in_flight = (
         ("group", "offsets", "reset", committed, "--to", "0"),
         ("group", "delete", committed),
         ("group", "remove-members", committed),
         ("topic", "delete", topic),
     )
-    for command in asking:
+    for command in in_flight:
         monkeypatch.setattr("sys.stdin", io.StringIO("n\n"))
         assert "Aborted" in run(*command, code=1)
     assert run("group", "lag", committed, "--json")["lag"] == 3
@@ -278,11 +278,11 @@ def test_no_partition_is_left_out_for_its_leader_does_not_come(
     assert "leader" in capsys.readouterr().err
 
 
-def refused(answer: Any) -> Any:
+def refused(response: Any) -> Any:
     """The response with the error of a former leader in the place of the first partition."""
-    topic, *others = answer.topics
+    topic, *others = response.topics
     moved = topic.partitions[0]._replace(error_code=6, offset=-1, timestamp=-1)
-    return answer._replace(topics=(topic._replace(partitions=(moved, *topic.partitions[1:])), *others))
+    return response._replace(topics=(topic._replace(partitions=(moved, *topic.partitions[1:])), *others))
 
 
 def test_of_topics_that_are_gone_nothing_is_moved(fake: FakeBroker) -> None:

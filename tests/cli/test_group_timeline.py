@@ -29,7 +29,7 @@ def assignor_name(assignor: str | Assignor) -> str:
 
 
 T0, T1, T2 = (TopicPartition("t", number) for number in range(3))
-TOLD = RebalanceRecord(
+REPORTED = RebalanceRecord(
     RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS),
     started_at=2.0,
     ended_at=3.5,
@@ -61,7 +61,7 @@ def shown(rebalances: tuple[RebalanceRecord, ...], now: float) -> str:
 
 
 def test_member_names_and_reasons_order_the_terminal_nothing() -> None:
-    named = TOLD._replace(members_joined=frozenset({"\x1b[2Jm3"}), troubles=("\x9b2Jraised",))
+    named = REPORTED._replace(members_joined=frozenset({"\x1b[2Jm3"}), troubles=("\x9b2Jraised",))
     said = shown((named,), 9.0)
     assert "came \\x1b[2Jm3" in said
     assert "trouble \\x9b2Jraised" in said
@@ -69,20 +69,20 @@ def test_member_names_and_reasons_order_the_terminal_nothing() -> None:
 
 
 def test_a_rebalance_is_drawn_with_its_cause_phases_moves_and_refusals() -> None:
-    text = shown((TOLD,), 9.0)
+    text = shown((REPORTED,), 9.0)
     head, bar, *details = text.splitlines()
     assert head.startswith("+2.000 s  the coordinator requested it")
     assert head.endswith("->  generation 7, cooperative-sticky, leader  1.500 s")
     assert bar.split()[0] == "R" * 8 + "J" * 32 + "S" * 8
     assert "joining 1.000 s" in bar
-    told = {line.split()[0]: line.strip() for line in details}
-    assert told["+"] == "+ t 2"
-    assert told["-"] == "- t 1"
-    assert told["kept"] == "kept t 0"
-    assert (told["came"], told["went"]) == ("came m3", "went m1")
-    assert told["commit"] == "commit refused t-1: REBALANCE_IN_PROGRESS"
-    assert told["trouble"] == "trouble a hook raised"
-    assert told["attempts"] == "attempts 2"
+    reported = {line.split()[0]: line.strip() for line in details}
+    assert reported["+"] == "+ t 2"
+    assert reported["-"] == "- t 1"
+    assert reported["kept"] == "kept t 0"
+    assert (reported["came"], reported["went"]) == ("came m3", "went m1")
+    assert reported["commit"] == "commit refused t-1: REBALANCE_IN_PROGRESS"
+    assert reported["trouble"] == "trouble a hook raised"
+    assert reported["attempts"] == "attempts 2"
 
 
 def test_one_under_way_lasts_until_now_and_an_empty_history_says_so() -> None:
@@ -95,7 +95,7 @@ def test_one_under_way_lasts_until_now_and_an_empty_history_says_so() -> None:
 
 
 def test_only_the_newest_are_drawn_and_the_rest_is_counted() -> None:
-    text = shown((TOLD,) * 40, 9.0)
+    text = shown((REPORTED,) * 40, 9.0)
     assert text.startswith("(10 earlier rebalances are not shown)")
     assert text.count("generation 7") == 30
 
@@ -134,9 +134,9 @@ def test_the_tape_of_a_life_tells_what_the_living_consumer_told(
         so_far = tmp_path / "so-far.tape"
         so_far.write_text(path.read_text() + '{"time_s": 1')  # as a consumer that is just writing leaves it
     assert main(["group", "timeline", str(so_far), "--json"]) == 0
-    told = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    reported = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
     facts = ("cause", "generation", "protocol", "leader", "outcome", "added", "revoked", "kept", "members_joined")
-    assert [[one[fact] for fact in facts] for one in told] == [
+    assert [[one[fact] for fact in facts] for one in reported] == [
         [plain(each, 0.0)[fact] for fact in facts] for each in living
     ]
     assert len(living) >= 3

@@ -56,9 +56,9 @@ def test_a_pipe_gets_a_line_a_look(broker: SelectedBroker, group: str) -> None:
         assert (first["lag"], len(first["partitions"])) == (13, 50)
         topic = first["partitions"][0]["topic"]
         produce(broker.bootstrap, topic, numbers(0, 5), partition=2)
-        while (told := json.loads(process.stdout.readline()))["lag"] == 13:
+        while (reported := json.loads(process.stdout.readline()))["lag"] == 13:
             pass
-        assert told["lag"] == 18
+        assert reported["lag"] == 18
 
 
 @pytest.mark.broker

@@ -62,8 +62,8 @@ def test_ranges_and_gaps_of_what_a_group_has_not_read(
     admin = AdminClient({"bootstrap.servers": broker.bootstrap})
     for future in admin.delete_records([Place(thirty, 0, 4)]).values():
         future.result(120)
-    asked = ["plan", "--bootstrap", broker.bootstrap, "--topic", thirty, "--start", "committed", "--group", group]
-    assert main([*asked, "--max-records", "5", "--json"]) == 0
+    requested = ["plan", "--bootstrap", broker.bootstrap, "--topic", thirty, "--start", "committed", "--group", group]
+    assert main([*requested, "--max-records", "5", "--json"]) == 0
     found: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert [(one["partition"], one["start"], one["stop"]) for one in found["ranges"]] == [
         (0, 4, 7),
@@ -77,22 +77,22 @@ def test_ranges_and_gaps_of_what_a_group_has_not_read(
         (1, "rewound", 10, 25),
         (2, "new", 0, 0),
     ]
-    assert main([*asked, "--max-bytes", "1", "--json"]) == 0
+    assert main([*requested, "--max-bytes", "1", "--json"]) == 0
     assert len(json.loads(capsys.readouterr().out)["ranges"]) > 4
-    assert main(asked) == 0
+    assert main(requested) == 0
     lines = capsys.readouterr().out.splitlines()
     assert "2 ranges, 16 offsets" in lines
     assert f"gap: {thirty}-0: offsets [2, 4) are not in the log any more" in lines
-    assert main([*asked, "--fail-on-data-loss"]) == 1
+    assert main([*requested, "--fail-on-data-loss"]) == 1
     assert f"holds [4, 10) (topic={thirty}, partition=0, offset=2)" in capsys.readouterr().err
 
 
 @pytest.mark.broker
 def test_one_partition_and_a_pattern(broker: SelectedBroker, thirty: str, capsys: pytest.CaptureFixture[str]) -> None:
-    asked = ["plan", "--bootstrap", broker.bootstrap, "--json"]
-    assert main([*asked, "--partition", f"{thirty}:1", "--min-partitions", "2"]) == 0
+    requested = ["plan", "--bootstrap", broker.bootstrap, "--json"]
+    assert main([*requested, "--partition", f"{thirty}:1", "--min-partitions", "2"]) == 0
     assert [one["partition"] for one in json.loads(capsys.readouterr().out)["ranges"]] == [1, 1]
-    assert main([*asked, "--pattern", f"{thirty[:-1]}."]) == 0
+    assert main([*requested, "--pattern", f"{thirty[:-1]}."]) == 0
     assert json.loads(capsys.readouterr().out)["offsets"] == 30
-    assert main([*asked, "--partition", thirty]) == 1
+    assert main([*requested, "--partition", thirty]) == 1
     assert "TOPIC:NUMBER" in capsys.readouterr().err

@@ -97,9 +97,9 @@ def test_json_lines_are_those_of_consume(
         {"value": None, "headers": {"b": "ü"}},
     ]
     file.write_text("\n".join(map(json.dumps, lines)) + "\n\n")
-    told = json.loads(run("other", file, "--json"))
-    assert (told["topic"], told["delivered"], told["failed"]) == ("other", 2, 0)
-    assert told["partitions"]["2"] in (1, 2)
+    reported = json.loads(run("other", file, "--json"))
+    assert (reported["topic"], reported["delivered"], reported["failed"]) == ("other", 2, 0)
+    assert reported["partitions"]["2"] in (1, 2)
     first, second = sorted(stored(fake, "other", 2), key=lambda record: record[2] is None)
     assert first == (2, b"k", b"1", [("a", b"x"), ("a", None)], 17)
     assert second[1:4] == (None, None, [("b", "ü".encode())])
@@ -146,10 +146,10 @@ def test_values_in_other_representations(
 def test_a_wrong_json_line_is_one_line_and_its_number(line: str, error: str, run: Run, tmp_path: Path) -> None:
     file = tmp_path / "records.json"
     file.write_text('{"value": "good"}\n' + line + "\n")
-    told = run("topic", file, code=1)
-    assert error in told
-    assert "line=2" in told
-    assert told.count("\n") == 1
+    reported = run("topic", file, code=1)
+    assert error in reported
+    assert "line=2" in reported
+    assert reported.count("\n") == 1
 
 
 def test_columns_of_files_are_those_of_consume(
@@ -169,9 +169,9 @@ def test_columns_of_files_are_those_of_consume(
         assert run("topic", *given) == "3 records delivered to topic\n"
     expected: list[tuple[Any, ...]] = [(0, b"x", b"a", [], 5), (0, None, b"b", [], 6), (0, b"z", None, [], 7)]
     assert stored(fake, count=12) == expected * 4
-    for file, told in ((parquet, "not a Parquet file"), (arrow, "neither an Arrow file nor a stream")):
+    for file, reported in ((parquet, "not a Parquet file"), (arrow, "neither an Arrow file nor a stream")):
         file.write_bytes(b"no columns")
-        assert told in run("topic", file, code=1)
+        assert reported in run("topic", file, code=1)
     pq.write_table(pa.table({"value": [b"a"], "colour": ["red"]}), parquet)
     assert "no record has a column 'colour'" in run("topic", parquet, code=1)
 
@@ -179,8 +179,8 @@ def test_columns_of_files_are_those_of_consume(
 def test_options_of_records_and_producer(run: Run, fake: FakeBroker, tmp_path: Path) -> None:
     file = tmp_path / "lines.txt"
     file.write_bytes(b"1\n2\n3\n4\n")
-    told = json.loads(run("other", file, "-n", "3", "-p", "1", "--acks", "1", "-X", "linger.ms=0", "--json", "-q"))
-    assert told["partitions"] == {"1": 3}
+    reported = json.loads(run("other", file, "-n", "3", "-p", "1", "--acks", "1", "-X", "linger.ms=0", "--json", "-q"))
+    assert reported["partitions"] == {"1": 3}
     assert acks_of(fake) == {1}
     assert "unknown property 'linger.mss'" in run("other", file, "-X", "linger.mss=0", code=1)
     assert "acks" in run("other", file, "--acks", "0", "--transactional-id", "x", code=1)

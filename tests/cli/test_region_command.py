@@ -76,19 +76,19 @@ def test_begin_anew_accepts_the_store_when_no_member_runs(
     region.coordinator.deregister(region.ticket)
     assert main(["region", "begin", region.url]) != 0
     assert "--anew" in capsys.readouterr().err
-    answer = command("begin", region.url, "--anew")
-    assert (answer["region"], answer["newest"]) == ("bills", 5)
+    response = command("begin", region.url, "--anew")
+    assert (response["region"], response["newest"]) == ("bills", 5)
     past = region.coordinator.record().past
     assert past.accepted
-    assert past.lineage == answer["lineage"] != before
+    assert past.lineage == response["lineage"] != before
 
 
 @pytest.mark.proves("CR-53", "CR-54")
 def test_reset_makes_an_older_checkpoint_the_newest_and_begins_an_epoch(
     region: Region, command: Callable[..., Any]
 ) -> None:
-    answer = command("reset", region.url, "--to", "3")
-    assert answer == {"region": "bills", "to": 3, "epoch": 1, "forgotten": [4, 5]}
+    response = command("reset", region.url, "--to", "3")
+    assert response == {"region": "bills", "to": 3, "epoch": 1, "forgotten": [4, 5]}
     back = gone_back(region.coordinator, region.ticket, 5, P0)
     assert back.starts[task(P0)].sequence == 3
     assert (states(back), offsets(back)) == ({0: b'{"a": 3}'}, {P0: 30})
@@ -193,12 +193,12 @@ def test_retire_deletes_what_is_old_and_never_the_newest(region: Region, command
 def test_both_prompt_first_and_no_is_no(
     region: Region, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[str] = []
+    requested: list[str] = []
 
     def no(question: str, *, abort: bool) -> None:
         import typer
 
-        asked.append(question)
+        requested.append(question)
         raise typer.Abort
 
     monkeypatch.setattr("typer.confirm", no)
@@ -206,8 +206,8 @@ def test_both_prompt_first_and_no_is_no(
     assert main(["region", "reset", region.url, "--to", "4"]) != 0
     assert main(["region", "retire", region.url]) != 0
     assert region.coordinator.record() == before
-    assert "checkpoint 5 is deleted" in asked[0]
-    assert "checkpoints 1, 2, 3, 4 are deleted" in asked[1]
+    assert "checkpoint 5 is deleted" in requested[0]
+    assert "checkpoints 1, 2, 3, 4 are deleted" in requested[1]
     assert main(["region", "reset", region.url, "--to", "4", "--yes"]) == 0
     assert "is reset to checkpoint 4: epoch 1, checkpoint 5 is deleted" in capsys.readouterr().out
 

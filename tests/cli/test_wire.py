@@ -19,7 +19,7 @@ from kohort.testing.fake_broker import FakeBroker
 from tests.support.broker_selection import SelectedBroker
 
 HEARTBEAT = {"group_id": "billing", "generation_id": 3, "member_id": "m-1"}
-ANSWER = b"\0\0\0\x0a" + b"\0\0\0\0" + b"\0\0\0\0" + b"\0\x1b"
+RESPONSE = b"\0\0\0\x0a" + b"\0\0\0\0" + b"\0\0\0\0" + b"\0\x1b"
 
 
 def heartbeat() -> bytes:
@@ -66,8 +66,8 @@ def test_json_says_the_same(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_a_response_needs_its_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(capsys, "explain", ANSWER.hex(), "--response", "Heartbeat", "--version", "3")[0] == 0
-    code, _, err = run(capsys, "explain", ANSWER.hex(), "--response", "Heartbeat")
+    assert run(capsys, "explain", RESPONSE.hex(), "--response", "Heartbeat", "--version", "3")[0] == 0
+    code, _, err = run(capsys, "explain", RESPONSE.hex(), "--response", "Heartbeat")
     assert code == 1
     assert "--version" in err
 
@@ -95,7 +95,7 @@ def test_a_capture_of_both_directions_out_of_order_and_sent_twice(
         (client, 101 + 20, request[20:], dpkt.tcp.TH_ACK),
         (client, 101, request[:20], dpkt.tcp.TH_ACK),
         (client, 101, request[:20], dpkt.tcp.TH_ACK),
-        (broker, 501, ANSWER, dpkt.tcp.TH_ACK),
+        (broker, 501, RESPONSE, dpkt.tcp.TH_ACK),
     ]
     buffer = io.BytesIO()
     writer = dpkt.pcap.Writer(buffer)
@@ -112,7 +112,7 @@ def test_a_capture_of_both_directions_out_of_order_and_sent_twice(
     assert code == 0
     assert [line.split("  ")[1:3] for line in out.splitlines()] == [
         ["127.0.0.1:40000 -> 127.0.0.1:9092", f"Heartbeat request v3, {len(request)} bytes"],
-        ["127.0.0.1:9092 -> 127.0.0.1:40000", f"Heartbeat response v3, {len(ANSWER)} bytes"],
+        ["127.0.0.1:9092 -> 127.0.0.1:40000", f"Heartbeat response v3, {len(RESPONSE)} bytes"],
     ]
 
 
@@ -122,7 +122,7 @@ def test_a_tape_is_read_replayed_and_free_of_secrets(capsys: pytest.CaptureFixtu
     lines = [
         tape.line(Taped(0.5, "broker:9092", 1, "request", "SaslAuthenticate", 2, 0, login)),
         tape.line(Taped(0.6, "broker:9092", 1, "request", "Heartbeat", 3, 1, heartbeat())),
-        tape.line(Taped(0.7, "broker:9092", 1, "response", "Heartbeat", 3, 1, ANSWER)),
+        tape.line(Taped(0.7, "broker:9092", 1, "response", "Heartbeat", 3, 1, RESPONSE)),
     ]
     path = tmp_path / "a.tape"
     path.write_text("".join(lines))
@@ -259,8 +259,8 @@ def test_record_then_replay_through_the_member(
     where = ("--bootstrap", broker.bootstrap, "--group", topic, "--topic", topic)
     code, out, _ = run(capsys, "record", path, *where, "--seconds", "2", "--json")
     assert code == 0, out
-    told = json.loads(out)
-    assert (told["tape"], told["frames"]) == (path, len(Path(path).read_text().splitlines()))
+    reported = json.loads(out)
+    assert (reported["tape"], reported["frames"]) == (path, len(Path(path).read_text().splitlines()))
     code, out, _ = run(capsys, "replay", path, "--member")
     assert code == 0, out
     assert "JoinGroup" in out

@@ -41,11 +41,11 @@ def altered(api: str, change: Change, when: When = lambda call, broker: True) ->
     return install
 
 
-def answered(api: str, answer: Callable[[Call], Any], when: When) -> Callable[[FakeBroker], None]:
+def responded(api: str, response: Callable[[Call], Any], when: When) -> Callable[[FakeBroker], None]:
     """The broker does nothing, and responds at once."""
 
     def install(broker: FakeBroker) -> None:
-        broker.control(api, lambda call: Answer(answer(call)) if when(call, broker) else None)
+        broker.control(api, lambda call: Answer(response(call)) if when(call, broker) else None)
 
     return install
 
@@ -59,17 +59,17 @@ def bent(api: str, change: Callable[[Any], Any]) -> Callable[[FakeBroker], None]
     return install
 
 
-def asked(call: Call) -> Any:
+def requested(call: Call) -> Any:
     """The request, whose type depends on the API."""
     return call.request
 
 
-def code(found: str, told: str, where: Callable[[Any], bool] = lambda request: True) -> Change:
+def code(found: str, replacement: str, where: Callable[[Any], bool] = lambda request: True) -> Change:
     """One error code for another, where the request is of the kind."""
 
     def change(call: Call, response: Any) -> Any:
         wrong = response.error_code == ErrorCode[found] and where(call.request)
-        return response._replace(error_code=ErrorCode[told]) if wrong else response
+        return response._replace(error_code=ErrorCode[replacement]) if wrong else response
 
     return change
 
@@ -95,7 +95,7 @@ def in_partitions(found: str, wrong: str, where: Callable[[Any], bool] = lambda 
     return change
 
 
-def told(where: Callable[[Any, Any], bool] = lambda request, response: True, **values: object) -> Change:
+def reported(where: Callable[[Any, Any], bool] = lambda request, response: True, **values: object) -> Change:
     """Other values in the response."""
 
     def change(call: Call, response: Any) -> Any:
@@ -111,7 +111,7 @@ def state_of(broker: FakeBroker, group: str) -> GroupState | None:
 
 
 def in_state(*states: GroupState | None) -> When:
-    return lambda call, broker: state_of(broker, asked(call).group_id) in states
+    return lambda call, broker: state_of(broker, requested(call).group_id) in states
 
 
 def names(request: Any) -> list[str]:
@@ -185,24 +185,24 @@ def offset_of(request: Any) -> int:
 
 
 def is_leader(call: Call, broker: FakeBroker) -> bool:
-    group = broker._cluster.groups.classic.groups.get(asked(call).group_id)
-    return group is not None and group.leader == asked(call).member_id
+    group = broker._cluster.groups.classic.groups.get(requested(call).group_id)
+    return group is not None and group.leader == requested(call).member_id
 
 
 def is_follower(call: Call, broker: FakeBroker) -> bool:
-    group = broker._cluster.groups.classic.groups.get(asked(call).group_id)
-    return group is not None and asked(call).member_id in group.members and not is_leader(call, broker)
+    group = broker._cluster.groups.classic.groups.get(requested(call).group_id)
+    return group is not None and requested(call).member_id in group.members and not is_leader(call, broker)
 
 
 def alone(call: Call, broker: FakeBroker) -> bool:
-    group = broker._cluster.groups.classic.groups.get(asked(call).group_id)
+    group = broker._cluster.groups.classic.groups.get(requested(call).group_id)
     return group is not None and len(group.members) == 1 and not group.pending
 
 
-def answered_commit(where: Callable[[Any], bool]) -> Callable[[FakeBroker], None]:
+def commit_response(where: Callable[[Any], bool]) -> Callable[[FakeBroker], None]:
     """NONE for every partition, and nothing stored."""
 
-    def answer(call: Call) -> OffsetCommitResponse:
+    def respond(call: Call) -> OffsetCommitResponse:
         request: Any = call.request
         return OffsetCommitResponse(
             topics=tuple(
@@ -218,7 +218,7 @@ def answered_commit(where: Callable[[Any], bool]) -> Callable[[FakeBroker], None
             )
         )
 
-    return answered("OffsetCommit", answer, lambda call, broker: where(call.request))
+    return responded("OffsetCommit", respond, lambda call, broker: where(call.request))
 
 
 JOINED = lambda request, response: response.error_code == 0  # noqa: E731

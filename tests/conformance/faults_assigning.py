@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kohort.protocol.errors import ErrorCode
-from tests.conformance.bending import Change, Fault, altered, bent, code, in_partitions, told
+from tests.conformance.bending import Change, Fault, altered, bent, code, in_partitions, reported
 
 HEARTBEAT = "ConsumerGroupHeartbeat"
 Where = Callable[[Any], bool]
@@ -56,7 +56,7 @@ FAULTS: tuple[Fault, ...] = (
     invalid("with an empty instance id", lambda request: request.instance_id == "", "M1g"),
     Fault(
         "the heartbeat interval in responses is 0",
-        altered(HEARTBEAT, told(heartbeat_interval_ms=0)),
+        altered(HEARTBEAT, reported(heartbeat_interval_ms=0)),
         ("M1k",),
     ),
     heartbeat("an assignor that is not there is an invalid request", "UNSUPPORTED_ASSIGNOR", "INVALID_REQUEST", "M2a"),
@@ -82,12 +82,12 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "the response to a leave has another epoch",
-        altered(HEARTBEAT, told(lambda request, response: request.member_epoch == -1, member_epoch=0)),
+        altered(HEARTBEAT, reported(lambda request, response: request.member_epoch == -1, member_epoch=0)),
         ("M5a",),
     ),
     Fault(
         "the response to a temporary leave is that of a final one",
-        altered(HEARTBEAT, told(lambda request, response: request.member_epoch == -2, member_epoch=-1)),
+        altered(HEARTBEAT, reported(lambda request, response: request.member_epoch == -2, member_epoch=-1)),
         ("M5b",),
     ),
     Fault(

@@ -9,14 +9,14 @@ from tests.conformance.bending import (
     JOINED,
     Fault,
     altered,
-    answered,
-    asked,
     code,
     in_state,
     is_follower,
     is_leader,
     names,
-    told,
+    reported,
+    requested,
+    responded,
 )
 
 # Every later request of a member names its generation: checks of SyncGroup, Heartbeat and commits fail as well.
@@ -86,22 +86,22 @@ FAULTS: tuple[Fault, ...] = (
     # B: JoinGroup
     Fault(
         "the response to a first join has a protocol before there is one",
-        altered("JoinGroup", told(lambda request, response: response.error_code == 79, protocol_name="range")),
+        altered("JoinGroup", reported(lambda request, response: response.error_code == 79, protocol_name="range")),
         ("B1",),
     ),
     Fault(
         "the response to a first join has a generation before there is one",
-        altered("JoinGroup", told(lambda request, response: response.error_code == 79, generation_id=0)),
+        altered("JoinGroup", reported(lambda request, response: response.error_code == 79, generation_id=0)),
         ("B1",),
     ),
     Fault(
         "a member that is alone is not named as the leader",
-        altered("JoinGroup", told(lambda request, response: len(response.members) == 1, leader="somebody")),
+        altered("JoinGroup", reported(lambda request, response: len(response.members) == 1, leader="somebody")),
         ("B3a", "B2", "I2"),
     ),
     Fault(
         "JoinGroup has no protocol type",
-        altered("JoinGroup", told(JOINED, protocol_type=None)),
+        altered("JoinGroup", reported(JOINED, protocol_type=None)),
         ("B3b",),
     ),
     Fault(
@@ -189,7 +189,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "the leader gets one member too few",
-        altered("JoinGroup", told(lambda request, response: len(response.members) == 3, members=())),
+        altered("JoinGroup", reported(lambda request, response: len(response.members) == 3, members=())),
         ("B13a",),
     ),
     Fault(
@@ -216,19 +216,21 @@ FAULTS: tuple[Fault, ...] = (
         "a follower that rejoins gets a generation too high",
         altered(
             "JoinGroup",
-            told(lambda request, response: response.error_code == 0, generation_id=77),
+            reported(lambda request, response: response.error_code == 0, generation_id=77),
             lambda call, broker: (
-                bool(asked(call).member_id) and in_state(GroupState.STABLE)(call, broker) and is_follower(call, broker)
+                bool(requested(call).member_id)
+                and in_state(GroupState.STABLE)(call, broker)
+                and is_follower(call, broker)
             ),
         ),
         ("B15", "I9"),
     ),
     Fault(
         "a leader that rejoins starts no rebalance",
-        answered(
+        responded(
             "JoinGroup",
             lambda call: JoinGroupResponse(
-                generation_id=2, leader=asked(call).member_id, member_id=asked(call).member_id
+                generation_id=2, leader=requested(call).member_id, member_id=requested(call).member_id
             ),
             lambda call, broker: in_state(GroupState.STABLE)(call, broker) and is_leader(call, broker),
         ),
@@ -236,7 +238,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "an error comes with a generation",
-        altered("JoinGroup", told(lambda request, response: response.error_code == 23, generation_id=1)),
+        altered("JoinGroup", reported(lambda request, response: response.error_code == 23, generation_id=1)),
         ("B18b",),
     ),
     Fault(
@@ -261,16 +263,16 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "a static member needs a second step",
-        answered(
+        responded(
             "JoinGroup",
             lambda call: JoinGroupResponse(error_code=79, member_id="given", protocol_name=None),
-            lambda call, broker: asked(call).group_instance_id is not None and not asked(call).member_id,
+            lambda call, broker: requested(call).group_instance_id is not None and not requested(call).member_id,
         ),
         ("B23", "B26"),
     ),
     Fault(
         "a long reason is too much",
-        altered("JoinGroup", told(lambda request, response: len(request.reason or "") > 255, error_code=42)),
+        altered("JoinGroup", reported(lambda request, response: len(request.reason or "") > 255, error_code=42)),
         ("B26",),
     ),
     # C: SyncGroup
@@ -303,18 +305,20 @@ FAULTS: tuple[Fault, ...] = (
         "SyncGroup has the names beside the error",
         altered(
             "SyncGroup",
-            told(lambda request, response: response.error_code == 23, protocol_type="consumer", protocol_name="range"),
+            reported(
+                lambda request, response: response.error_code == 23, protocol_type="consumer", protocol_name="range"
+            ),
         ),
         ("C3a", "C3b", "C4a", "C4b"),
     ),
     Fault(
         "a follower that syncs first gets its response at once",
-        answered(
+        responded(
             "SyncGroup",
             lambda call: SyncGroupResponse(protocol_type="consumer", protocol_name="range"),
             lambda call, broker: (
                 in_state(GroupState.COMPLETING)(call, broker)
-                and not asked(call).assignments
+                and not requested(call).assignments
                 and is_follower(call, broker)
             ),
         ),
@@ -324,7 +328,7 @@ FAULTS: tuple[Fault, ...] = (
         "a follower that syncs after the leader gets nothing",
         altered(
             "SyncGroup",
-            told(lambda request, response: not request.assignments, assignment=b""),
+            reported(lambda request, response: not request.assignments, assignment=b""),
             in_state(GroupState.STABLE),
         ),
         ("C5b", "C6a", "C6b", "I1b", "B25", "N1a", "H2a"),
@@ -333,8 +337,8 @@ FAULTS: tuple[Fault, ...] = (
         "a leader that syncs again is believed",
         altered(
             "SyncGroup",
-            lambda call, response: response._replace(assignment=asked(call).assignments[0].assignment),
-            lambda call, broker: in_state(GroupState.STABLE)(call, broker) and bool(asked(call).assignments),
+            lambda call, response: response._replace(assignment=requested(call).assignments[0].assignment),
+            lambda call, broker: in_state(GroupState.STABLE)(call, broker) and bool(requested(call).assignments),
         ),
         ("C6b",),
     ),
@@ -352,13 +356,13 @@ FAULTS: tuple[Fault, ...] = (
         "a member that the leader forgot is sent away",
         altered(
             "SyncGroup",
-            told(lambda request, response: response.error_code == 0 and not response.assignment, error_code=25),
+            reported(lambda request, response: response.error_code == 0 and not response.assignment, error_code=25),
         ),
         ("C8", "N7"),
     ),
     Fault(
         "SyncGroup has no names",
-        altered("SyncGroup", told(JOINED, protocol_name=None)),
+        altered("SyncGroup", reported(JOINED, protocol_name=None)),
         ("C12",),
     ),
     Fault(

@@ -16,7 +16,7 @@ from kohort.protocol.apis.share_group_heartbeat import Assignment, ShareGroupHea
 from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker import Answer, Call, FakeBroker, Instead
 from kohort.testing.fake_broker.consumer_group import Place
-from tests.conformance.bending import Fault, When, altered, answered, bent
+from tests.conformance.bending import Fault, When, altered, bent, responded
 from tests.conformance.faults_in_shares import (
     RENEW,
     Install,
@@ -98,7 +98,7 @@ def no_topics_are_refused(broker: FakeBroker) -> None:
         return bool(request.member_epoch > 0 and request.subscribed_topic_names == ())
 
     refusal = ShareGroupHeartbeatResponse(error_code=ErrorCode.INVALID_REQUEST)
-    answered(HEARTBEAT, lambda _call: refusal, wrong)(broker)
+    responded(HEARTBEAT, lambda _call: refusal, wrong)(broker)
 
 
 def listed_as_consumers(_call: Call, response: Any) -> Any:
@@ -141,7 +141,7 @@ def opening_releases(broker: FakeBroker) -> None:
 
 def fetches(wrong: Callable[[Any], bool]) -> Install:
     """A ShareFetch that must be refused gets an empty response."""
-    return answered(ACQUIRE, lambda _call: ShareFetchResponse(), lambda call, _broker: wrong(call.request))
+    return responded(ACQUIRE, lambda _call: ShareFetchResponse(), lambda call, _broker: wrong(call.request))
 
 
 def empty_acknowledgements_do_not_count(call: Call, _broker: FakeBroker) -> bool:
@@ -268,7 +268,7 @@ def served_to(api: str, when: When) -> Install:
 
 
 FAULTS: tuple[Fault, ...] = (
-    Fault("the share epoch before is fenced", answered(HEARTBEAT, fenced, previous_epoch), ("R3c",)),
+    Fault("the share epoch before is fenced", responded(HEARTBEAT, fenced, previous_epoch), ("R3c",)),
     Fault("a share member that joins again gets nothing", a_rejoin_gets_no_assignment, ("R3d",)),
     Fault("each share member gets all partitions", everything_for_everyone, ("R4b",)),
     Fault("other topics of a share member are ignored", other_topics_are_ignored, ("R4c", "R4d")),
@@ -284,7 +284,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "an empty ShareAcknowledge does not count",
-        answered("ShareAcknowledge", lambda _call: ShareAcknowledgeResponse(), empty_acknowledgements_do_not_count),
+        responded("ShareAcknowledge", lambda _call: ShareAcknowledgeResponse(), empty_acknowledgements_do_not_count),
         ("R7g", "R7k"),
     ),
     Fault("opening a session again releases records", opening_releases, ("R7h",)),

@@ -14,7 +14,7 @@ from kohort.protocol.apis.share_fetch import ShareFetchResponse
 from kohort.protocol.apis.share_group_heartbeat import Assignment, ShareGroupHeartbeatResponse
 from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker import Call, FakeBroker
-from tests.conformance.bending import Fault, altered, answered, bent
+from tests.conformance.bending import Fault, altered, bent, responded
 
 RENEW = 4
 COUNTS = ("R9a", "R10a", "R10b", "R11a", "R9o", "R11b")  # checks of delivery counts
@@ -29,7 +29,7 @@ def served(call: Call) -> ShareGroupHeartbeatResponse:
 
 def accepts(wrong: Callable[[Any], bool]) -> Install:
     """A heartbeat that must be refused is served."""
-    return answered("ShareGroupHeartbeat", served, lambda call, _broker: wrong(call.request))
+    return responded("ShareGroupHeartbeat", served, lambda call, _broker: wrong(call.request))
 
 
 def joins(request: Any) -> bool:
@@ -70,7 +70,7 @@ def types_of(request: Any) -> list[Any]:
 def accepts_ranges(wrong: Callable[[list[Any]], bool]) -> Install:
     """Acknowledgements that must be refused are confirmed, and ignored."""
 
-    def answer(call: Call) -> ShareAcknowledgeResponse:
+    def respond(call: Call) -> ShareAcknowledgeResponse:
         request: Any = call.request
         return ShareAcknowledgeResponse(
             responses=tuple(
@@ -82,7 +82,7 @@ def accepts_ranges(wrong: Callable[[list[Any]], bool]) -> Install:
             )
         )
 
-    return answered("ShareAcknowledge", answer, lambda call, _broker: wrong(types_of(call.request)))
+    return responded("ShareAcknowledge", respond, lambda call, _broker: wrong(types_of(call.request)))
 
 
 def partition_code_becomes(before: ErrorCode, after: ErrorCode) -> Install:

@@ -10,7 +10,7 @@ from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker import Call, FakeBroker
 from kohort.testing.fake_broker.streams_coordinator import MISSING_SOURCES, SHUTDOWN, UNEQUAL, by_subtopology
 from kohort.testing.fake_broker.streams_group import NONE, StreamsGroup
-from tests.conformance.bending import Fault, altered, answered
+from tests.conformance.bending import Fault, altered, responded
 from tests.conformance.faults_in_shares import code_becomes, joins
 
 HEARTBEAT = "StreamsGroupHeartbeat"
@@ -26,7 +26,7 @@ def served(call: Call) -> StreamsGroupHeartbeatResponse:
 
 def accepts(wrong: Callable[[Any], bool]) -> Install:
     """A heartbeat that must be refused is served."""
-    return answered(HEARTBEAT, served, lambda call, _broker: wrong(call.request))
+    return responded(HEARTBEAT, served, lambda call, _broker: wrong(call.request))
 
 
 def changed(**fields: object) -> Install:
@@ -134,7 +134,7 @@ def other_topologies_are_accepted(broker: FakeBroker) -> None:
             and request.topology.subtopologies != (group.topology.subtopologies)
         )
 
-    answered(HEARTBEAT, served, wrong)(broker)
+    responded(HEARTBEAT, served, wrong)(broker)
 
 
 def listed_as_classic(_call: Call, response: Any) -> Any:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from kohort.protocol.apis.end_txn import EndTxnResponse
 from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker import Call, FakeBroker
-from tests.conformance.bending import Change, Fault, altered, answered, bent, code, in_partitions, positions
+from tests.conformance.bending import Change, Fault, altered, bent, code, in_partitions, positions, responded
 
 
 def in_transaction(found: str, wrong: str) -> Change:
@@ -79,12 +79,12 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "EndTxn brings no next epoch",
-        altered("EndTxn", lambda _request, answer: answer._replace(producer_epoch=answer.producer_epoch - 1)),
+        altered("EndTxn", lambda _request, response: response._replace(producer_epoch=response.producer_epoch - 1)),
         ("K2a", "K2b"),
     ),
     Fault(
         "EndTxn takes no second request for a lost response",
-        answered("EndTxn", lambda _call: EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE), repeated),
+        responded("EndTxn", lambda _call: EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE), repeated),
         ("K2a", "K2b"),
     ),
     Fault(

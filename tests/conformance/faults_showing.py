@@ -9,7 +9,7 @@ from uuid import UUID
 from kohort.protocol.apis.offset_commit import OffsetCommitResponseTopic
 from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker import Call
-from tests.conformance.bending import Change, Fault, altered, code, in_partitions, told
+from tests.conformance.bending import Change, Fault, altered, code, in_partitions, reported
 
 Part = Callable[[Any], Any]
 
@@ -136,7 +136,7 @@ FAULTS: tuple[Fault, ...] = (
         "no group is listed if states are requested",
         altered(
             "ListGroups",
-            lambda call, response: response._replace(groups=()) if _asked(call).states_filter else response,
+            lambda call, response: response._replace(groups=()) if _requested(call).states_filter else response,
         ),
         ("H3b",),
     ),
@@ -144,7 +144,7 @@ FAULTS: tuple[Fault, ...] = (
         "no group is listed if types are requested",
         altered(
             "ListGroups",
-            lambda call, response: response._replace(groups=()) if _asked(call).types_filter else response,
+            lambda call, response: response._replace(groups=()) if _requested(call).types_filter else response,
         ),
         ("H3c", "M14", "R6b", "S8b"),
     ),
@@ -154,7 +154,7 @@ FAULTS: tuple[Fault, ...] = (
             "ListGroups",
             lambda call, response: (
                 response._replace(error_code=ErrorCode.INVALID_REQUEST)
-                if "Purple" in _asked(call).states_filter
+                if "Purple" in _requested(call).states_filter
                 else response
             ),
         ),
@@ -207,7 +207,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "an assignment of no bytes is filled up",
-        altered("SyncGroup", told(lambda request, response: not response.assignment, assignment=b"\0")),
+        altered("SyncGroup", reported(lambda request, response: not response.assignment, assignment=b"\0")),
         ("C8", "N7", "B9", "C2"),
     ),
     Fault(
@@ -216,14 +216,14 @@ FAULTS: tuple[Fault, ...] = (
             "SyncGroup",
             lambda call, response: (
                 response._replace(assignment=b"\0\0")
-                if [entry.assignment for entry in _asked(call).assignments] == [b""]
+                if [entry.assignment for entry in _requested(call).assignments] == [b""]
                 else response
             ),
         ),
         ("N7",),
     ),
     *(
-        Fault(f"{api} has a negative throttle time", altered(api, told(throttle_time_ms=-5)), (f"N9{letter}",))
+        Fault(f"{api} has a negative throttle time", altered(api, reported(throttle_time_ms=-5)), (f"N9{letter}",))
         for letter, api in zip(
             "abcdefgh",
             (
@@ -262,5 +262,5 @@ FAULTS: tuple[Fault, ...] = (
 )
 
 
-def _asked(call: Call) -> Any:
+def _requested(call: Call) -> Any:
     return call.request

@@ -7,17 +7,17 @@ from tests.conformance.bending import (
     Fault,
     alone,
     altered,
-    answered_commit,
-    asked,
     code,
+    commit_response,
     in_state,
     is_follower,
     left,
     offset_of,
     part_code,
     positions,
+    reported,
+    requested,
     state_of,
-    told,
 )
 
 FAULTS: tuple[Fault, ...] = (
@@ -46,7 +46,7 @@ FAULTS: tuple[Fault, ...] = (
         altered(
             "Heartbeat",
             code("UNKNOWN_MEMBER_ID", "NONE", lambda request: request.member_id == "nobody"),
-            lambda call, broker: state_of(broker, asked(call).group_id) is not None,
+            lambda call, broker: state_of(broker, requested(call).group_id) is not None,
         ),
         ("D3c",),
     ),
@@ -79,7 +79,7 @@ FAULTS: tuple[Fault, ...] = (
         "LeaveGroup puts a member's error on top",
         altered(
             "LeaveGroup",
-            told(
+            reported(
                 lambda request, response: len(response.members) == 1 and response.members[0].error_code == 25,
                 error_code=25,
             ),
@@ -124,7 +124,7 @@ FAULTS: tuple[Fault, ...] = (
     # F: OffsetCommit
     Fault(
         "a commit succeeds and is not stored",
-        answered_commit(lambda request: offset_of(request) == 12),
+        commit_response(lambda request: offset_of(request) == 12),
         ("F1",),
     ),
     Fault(
@@ -260,7 +260,7 @@ FAULTS: tuple[Fault, ...] = (
             lambda call, response: response._replace(
                 groups=tuple(
                     entry._replace(topics=()) if one.topics is None else entry
-                    for one, entry in zip(asked(call).groups, response.groups, strict=True)
+                    for one, entry in zip(requested(call).groups, response.groups, strict=True)
                 )
             ),
         ),

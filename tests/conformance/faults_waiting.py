@@ -50,7 +50,7 @@ def unused_ids_are_kept(coordinator: GroupCoordinator) -> None:
     _instead(coordinator, "expire", make)
 
 
-def unused_ids_hold_nobody(coordinator: GroupCoordinator) -> None:
+def unused_ids_have_no_member(coordinator: GroupCoordinator) -> None:
     def make(progress: Any) -> Any:
         def hasty(group: Any, now: float) -> None:
             kept, group.pending = group.pending, {}
@@ -78,7 +78,7 @@ def _without_deadline_in(*states: GroupState) -> Behaviour:
     return behaviour
 
 
-def generations_without_anybody(coordinator: GroupCoordinator) -> None:
+def generations_without_members(coordinator: GroupCoordinator) -> None:
     def make(time_is_up: Any) -> Any:
         def hasty(group: Any, now: float) -> None:
             before, joining = group.generation, group.state is GroupState.PREPARING
@@ -112,11 +112,11 @@ def _keeps_deadline(name: str, where: Callable[[Any], bool] = lambda group: True
             def deaf(first: Any, *rest: Any, **named: Any) -> Any:
                 group = coordinator.groups.get(first if isinstance(first, str) else first.group_id)
                 deadlines = {} if group is None else {each: each.deadline for each in group.members.values()}
-                told = call(first, *rest, **named)
+                response = call(first, *rest, **named)
                 if group is not None and where(group):
                     for member, deadline in deadlines.items():
                         member.deadline = deadline
-                return told
+                return response
 
             return deaf
 
@@ -128,7 +128,7 @@ def _keeps_deadline(name: str, where: Callable[[Any], bool] = lambda group: True
 FAULTS: tuple[Fault, ...] = (
     Fault("members may be silent as long as they like", changed(silence_is_forgiven), ("D5", "I6b", "I6")),
     Fault("an id that was given is kept for ever", changed(unused_ids_are_kept), ("B21a", "B21b")),
-    Fault("an id that was given delays no member", changed(unused_ids_hold_nobody), ("B21b",)),
+    Fault("an id that was given delays no member", changed(unused_ids_have_no_member), ("B21b",)),
     Fault(
         "a member that does not rejoin is waited for",
         changed(_without_deadline_in(GroupState.PREPARING)),
@@ -139,7 +139,7 @@ FAULTS: tuple[Fault, ...] = (
         changed(_without_deadline_in(GroupState.COMPLETING, GroupState.STABLE)),
         ("C10",),
     ),
-    Fault("a generation begins without members", changed(generations_without_anybody), ("B22",)),
+    Fault("a generation begins without members", changed(generations_without_members), ("B22",)),
     Fault("a static member that is late is dropped", changed(late_static_members_are_dropped), ("I6",)),
     Fault("heartbeats are no sign of life", changed(_keeps_deadline("heartbeat")), ("D5b", "D2b", "B20", "D5")),
     Fault(

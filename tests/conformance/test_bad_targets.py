@@ -176,8 +176,8 @@ def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
         assert main(["conformance", "compare", str(output) + ".json", str(output) + ".json"]) == 0
         assert "0 cells differ" in capsys.readouterr().out
         assert main([*common, "--only", "D3a@4", "--json"]) == 1
-        told = capsys.readouterr().out
-        assert [entry["check"] for entry in json.loads(told)["results"]] == ["D3a"]
+        response = capsys.readouterr().out
+        assert [entry["check"] for entry in json.loads(response)["results"]] == ["D3a"]
         assert main(["conformance", "compare", str(output) + ".json", str(output) + ".json", "--json"]) == 0
         assert json.loads(capsys.readouterr().out)["cells"] == []
     assert main([*common, "--only", "D3a"]) == 3

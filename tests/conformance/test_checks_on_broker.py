@@ -123,5 +123,5 @@ def test_clean_up_leaves_nothing_and_touches_nothing_else(
 
 
 async def groups(target: BrokerUnderTest) -> set[str]:
-    answer = await target.request("ListGroups", {"states_filter": (), "types_filter": ()})
-    return {entry.group_id for entry in answer.groups}
+    response = await target.request("ListGroups", {"states_filter": (), "types_filter": ()})
+    return {entry.group_id for entry in response.groups}

@@ -70,11 +70,11 @@ def test_a_signal_ends_the_run_and_every_report_is_written(
             said, complained = running.communicate(timeout=120)
         hold.release()
         assert running.returncode == exit_code, complained
-        told = json.loads(said)
-        assert told["ended_early"] == f"{number.name} was received"
-        assert told["left_behind"] == []
-        assert not any(entry["check"] == "D3c" for entry in told["results"])
-        assert json.loads(output.with_suffix(".json").read_text()) == told
+        response = json.loads(said)
+        assert response["ended_early"] == f"{number.name} was received"
+        assert response["left_behind"] == []
+        assert not any(entry["check"] == "D3c" for entry in response["results"])
+        assert json.loads(output.with_suffix(".json").read_text()) == response
         assert f"**The run ended early: {number.name} was received.**" in output.with_suffix(".md").read_text()
         assert output.with_suffix(".html").stat().st_size > 20_000
         assert ElementTree.parse(output.with_suffix(".xml")).find("testsuite[@name='run']/testcase/error") is not None

@@ -260,8 +260,8 @@ def test_what_reports_hold_is_neither_style_nor_order_to_the_terminal(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A broker chooses what is observed of it, and a report may come from an untrusted source."""
-    told = "[bold]\x1b[31m" + "long " * 40 + "end"
-    fault = replace(FAILED, reason=told, observed=told)
+    response = "[bold]\x1b[31m" + "long " * 40 + "end"
+    fault = replace(FAILED, reason=response, observed=response)
     left, right = tmp_path / "left.json", tmp_path / "right.json"
     left.write_text(report(PASSED, fault, name="[red]one").dump())
     right.write_text(report(PASSED, replace(FAILED, verdict=CheckVerdict.PASS)).dump())

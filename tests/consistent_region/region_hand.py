@@ -111,15 +111,15 @@ class HalfStore(MemoryStore):
     """Reads may fail while writes go through, and a write's response may be lost."""
 
     unreadable = False
-    answers_lost = 0
+    responses_lost = 0
 
     @contextmanager
     def transaction(self) -> Iterator[MemoryStore]:
         before = dict(self._values)
         with super().transaction() as books:
             yield books
-        if self.answers_lost and self._values != before:
-            self.answers_lost -= 1
+        if self.responses_lost and self._values != before:
+            self.responses_lost -= 1
             raise CoordinatorUnavailable("the response is lost")
 
     @contextmanager

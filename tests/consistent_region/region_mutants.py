@@ -63,13 +63,13 @@ def _at_the_initial(original: Any) -> Any:
     """States are those of the checkpoint, and positions the initial ones."""
 
     def starts(self: RegionCoordinator, *args: Any) -> TaskStarts:
-        answer = original(self, *args)
+        response = original(self, *args)
         initial = self.initial()
         starts = {
             task: start._replace(offsets={one: initial[one] for one in start.offsets})
-            for task, start in answer.starts.items()
+            for task, start in response.starts.items()
         }
-        return TaskStarts(answer.view, starts, answer.term)
+        return TaskStarts(response.view, starts, response.term)
 
     return starts
 
@@ -213,8 +213,8 @@ def _last_dropped(original: Any) -> Any:
 
 
 def _discovered_at_the_end(_original: Any) -> Any:
-    def by(which: str, partitions: Any, ask: Any) -> dict[Any, int]:
-        return dict(ask.end_offsets(partitions)) if partitions else {}
+    def by(which: str, partitions: Any, request: Any) -> dict[Any, int]:
+        return dict(request.end_offsets(partitions)) if partitions else {}
 
     return by
 

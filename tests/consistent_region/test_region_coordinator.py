@@ -265,18 +265,18 @@ def test_a_member_that_never_contributes_fails_the_checkpoint_in_time(world: Wor
 def test_one_rebalance_is_one_reset_however_many_ask(world: World) -> None:
     two = Two(world)
 
-    def ask(epoch: int, generation: int) -> int:
+    def send(epoch: int, generation: int) -> int:
         return two.c.request_reset(two.a, epoch, "moved", forced=True, generation=generation).epoch
 
-    assert ask(0, 5) == 1
-    assert ask(0, 5) == 1  # it did not know
+    assert send(0, 5) == 1
+    assert send(0, 5) == 1  # it did not know
     gone_back(two.c, two.b, 5, P1)
     assert two.c.request_reset(two.b, 1, "moved", forced=True, generation=5).epoch == 1
     gone_back(two.c, two.a, 5, P0)
     assert two.c.begin_checkpoint(two.a, 1).barrier is None  # b has yet to go back within the epoch
     gone_back(two.c, two.b, 5, P1)
     assert two.c.begin_checkpoint(two.a, 1).barrier is not None
-    assert ask(1, 6) == 2
+    assert send(1, 6) == 2
 
 
 @pytest.mark.proves("CR-28")

@@ -84,10 +84,10 @@ def test_a_lost_response_to_registering_again_is_no_other_process() -> None:
     a, b = two(store)
     with store.transaction():
         store._values.clear()
-    store.answers_lost = 1
+    store.responses_lost = 1
     a.reads(P0, 0, 1)
     a.turn()
-    assert store.answers_lost == 0
+    assert store.responses_lost == 0
     a.revoked()  # and a hook comes before it is known
     a.assigned(P0, generation=6)
     b.revoked()
@@ -383,8 +383,8 @@ def test_a_drain_that_outlasts_membership_ends_in_a_reset() -> None:
     assert rig.ready().polling is Polling.STOPPED  # heartbeats are the group client's, on a thread of its own
     ready = rig.step(ev.PartitionsLost(5))
     assert (ready.state, ready.phase) == (RegionState.CR_RESET_PENDING, RegionPhase.OPEN)
-    assert isinstance(ready.ask, RequestReset)
-    assert ready.ask.forced
+    assert isinstance(ready.request, RequestReset)
+    assert ready.request.forced
     assert ready.polling is Polling.THROTTLED
     assert rig.offsets() == {}
 

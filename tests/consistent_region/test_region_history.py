@@ -18,8 +18,8 @@ class Watched(Rig):
 
     def __init__(self) -> None:
         super().__init__()
-        self.heard: list[HistoryEntry] = []
-        self.diary = RegionHistory(self.heard.append)
+        self.received: list[HistoryEntry] = []
+        self.diary = RegionHistory(self.received.append)
 
     def step(self, event: ev.Event) -> object:  # type: ignore[override]
         ready = super().step(event)
@@ -27,7 +27,7 @@ class Watched(Rig):
         self.now += 1.0
         return ready
 
-    def told(self) -> list[tuple[str, str]]:
+    def reported(self) -> list[tuple[str, str]]:
         return [(one.kind, one.state.name) for one in self.diary.timeline]
 
 
@@ -42,7 +42,7 @@ def test_a_life_with_a_checkpoint_a_rebalance_and_a_loss_is_reported_in_order() 
     rig.assigned({P0: 3}, generation=6)
     rig.went_back({P0: 3}, epoch=1)
     rig.step(ev.PartitionsLost(6))
-    assert rig.told() == [
+    assert rig.reported() == [
         ("state", "EVENT_THREAD_STARTED"),
         ("state", "SUBSCRIBED"),
         ("assigned", "SUBSCRIBED"),
@@ -55,18 +55,18 @@ def test_a_life_with_a_checkpoint_a_rebalance_and_a_loss_is_reported_in_order() 
         ("lost", "CR_RESET_PENDING"),
         ("reset_wanted", "CR_RESET_PENDING"),
     ]
-    assert list(rig.diary.timeline) == rig.heard
+    assert list(rig.diary.timeline) == rig.received
     by_kind = {one.kind: one for one in rig.diary.timeline}
     assert by_kind["checkpoint"].checkpoint == 1
     assert by_kind["checkpoint"].records == 3
-    assert [one.partitions for one in rig.heard if one.kind == "revoked"] == [frozenset({P0, P1})]
+    assert [one.partitions for one in rig.received if one.kind == "revoked"] == [frozenset({P0, P1})]
     assert by_kind["assigned"].partitions == frozenset({P0})
     assert (by_kind["went_back"].epoch, by_kind["went_back"].checkpoint) == (1, 1)
-    assert [one.text for one in rig.heard if one.kind == "reset_wanted"] == [
+    assert [one.text for one in rig.received if one.kind == "reset_wanted"] == [
         "partitions moved after records were read",
         "the group went on without this member",
     ]
-    assert [one.at_s for one in rig.heard] == sorted(one.at_s for one in rig.heard)
+    assert [one.at_s for one in rig.received] == sorted(one.at_s for one in rig.received)
 
 
 def test_the_timeline_is_bounded_and_keeps_the_newest() -> None:
@@ -83,11 +83,11 @@ def test_the_timeline_is_bounded_and_keeps_the_newest() -> None:
 def unheard(hand: Hand, kind: str) -> None:
     """Have the listener of `hand` fail for one kind of moment."""
 
-    def tell(moment: HistoryEntry) -> None:
+    def post(moment: HistoryEntry) -> None:
         if moment.kind == kind:
             raise KohortError("nobody listens")
 
-    hand.conductor.diary = RegionHistory(tell)
+    hand.conductor.diary = RegionHistory(post)
 
 
 @pytest.mark.proves("B-43")

@@ -32,7 +32,7 @@ def test_subscribing_in_a_first_life_seeks_nothing() -> None:
     rig = Rig().subscribed()
     assert rig.member.state is S.SUBSCRIBED
     assert rig.offsets() == {}
-    assert not isinstance(rig.ready().ask, GoBack)
+    assert not isinstance(rig.ready().request, GoBack)
 
 
 @pytest.mark.proves("CR-09", "CR-69")
@@ -42,7 +42,7 @@ def test_a_relaunched_member_takes_nothing_up_before_it_went_back() -> None:
     rig.assigned({P0: 7})
     rig.step(polled(*recs(P0, 7, 8)))
     assert rig.handle() == []
-    assert rig.ready().ask == GoBack()
+    assert rig.ready().request == GoBack()
     rig.member = Rig().subscribed(relaunched=True).member
     assert rig.went_back({}).state is S.RESET_COMPLETE
     rig.step(ev.PartitionsRevoked(4))
@@ -64,8 +64,8 @@ def test_an_assignment_places_every_partition_and_is_counted() -> None:
     assert rig.member.metrics["partitions_assigned"] == 0
     assert rig.member.metrics["partition_rebalances_total"] == 2
     ready = rig.barrier(generation=6)
-    assert isinstance(ready.ask, TakeCut)
-    assert dict(ready.ask.offsets) == {}
+    assert isinstance(ready.request, TakeCut)
+    assert dict(ready.request.offsets) == {}
 
 
 @pytest.mark.proves("CR-21")
@@ -89,7 +89,7 @@ def test_a_revocation_with_nothing_read_needs_no_reset(after_reset: bool) -> Non
     before = rig.member.state
     ready = rig.step(ev.PartitionsRevoked(5))
     assert ready.state is before
-    assert not isinstance(ready.ask, RequestReset)
+    assert not isinstance(ready.request, RequestReset)
     rig.step(polled(*recs(P0, 0)))
     assert rig.member.queued == 0
 
@@ -99,7 +99,7 @@ def test_a_revocation_after_records_requests_one_reset_and_drops_what_is_queued(
     rig = Rig().reading()
     ready = rig.step(ev.PartitionsRevoked(5))
     assert ready.state is S.CR_RESET_PENDING
-    assert ready.ask == RequestReset(0, "partitions moved", True, 5)
+    assert ready.request == RequestReset(0, "partitions moved", True, 5)
     assert ready.polling is Polling.THROTTLED  # rebalances must be able to finish
     rig.step(polled(*recs(P0, 3)))
     assert rig.member.queued == 0
@@ -110,7 +110,7 @@ def test_a_revocation_after_records_requests_one_reset_and_drops_what_is_queued(
 def test_a_member_that_learns_that_the_reset_is_granted_already_requests_none() -> None:
     rig = Rig().reading()
     rig.sees(epoch=1)
-    assert rig.step(ev.PartitionsRevoked(5)).ask == GoBack()
+    assert rig.step(ev.PartitionsRevoked(5)).request == GoBack()
 
 
 @pytest.mark.proves("CR-26", "CR-31")
@@ -118,7 +118,7 @@ def test_while_a_reset_is_pending_partitions_come_and_go_without_seeks() -> None
     rig = Rig().reading()
     rig.step(ev.PartitionsRevoked(5))
     rig.step(ev.ResetGranted(rig.view))
-    assert rig.step(ev.PartitionsRevoked(5)).ask == GoBack()
+    assert rig.step(ev.PartitionsRevoked(5)).request == GoBack()
     rig.assigned({P0: 0, P1: 0}, generation=6)
     assert rig.member.state is S.CR_RESET_PENDING
     assert rig.member.queued == 0
@@ -147,8 +147,8 @@ def test_a_loss_requests_a_reset_in_every_state_and_commits_nothing(read: bool) 
     if read:
         rig.step(polled(*recs(P0, 0)))
     ready = rig.step(ev.PartitionsLost(5))
-    assert isinstance(ready.ask, RequestReset)
-    assert ready.ask.forced
+    assert isinstance(ready.request, RequestReset)
+    assert ready.request.forced
     assert ready.commit is None
     assert rig.member.offsets.partitions == frozenset()
 
@@ -168,7 +168,7 @@ def test_revoked_and_assigned_in_different_polls_seeks_at_the_assignment() -> No
 def test_partitions_that_come_without_a_revocation_are_a_reason_to_reset() -> None:
     rig = Rig().reading()
     ready = rig.assigned({P0: 0, P2: 0}, generation=6)
-    assert isinstance(ready.ask, RequestReset)
+    assert isinstance(ready.request, RequestReset)
     assert rig.member.queued == 0
 
 
@@ -179,11 +179,11 @@ def test_what_is_submitted_after_its_partition_went_leaves_no_trace_in_the_offse
     assert record is not None
     rig.step(ev.PartitionsRevoked(5))
     rig.assigned({P2: 0}, generation=6)
-    assert not isinstance(rig.step(ev.ResetGranted(rig.view)).ask, GoBack)  # not while the permit is out
+    assert not isinstance(rig.step(ev.ResetGranted(rig.view)).request, GoBack)  # not while the permit is out
     rig.member.submitted(record, 1, rig.now)
     ready = rig.ready()
     assert [one.kind for one in ready.notices] == ["late_submission"]
-    assert ready.ask == GoBack()
+    assert ready.request == GoBack()
     assert P0 not in rig.member.offsets
 
 
@@ -191,7 +191,7 @@ def test_what_is_submitted_after_its_partition_went_leaves_no_trace_in_the_offse
 def test_a_record_that_the_state_holds_already_is_never_handed_out() -> None:
     rig = Rig().reading(*recs(P0, 0, 1, 0))
     assert rig.handle(3) == recs(P0, 0, 1)
-    assert isinstance(rig.ready().ask, RequestReset)
+    assert isinstance(rig.ready().request, RequestReset)
 
 
 # --- requests
@@ -206,11 +206,11 @@ def test_requests_to_a_failing_coordinator_come_ever_later_and_then_it_is_fatal(
         ready = rig.step(ev.CoordinatorFailed(KohortError("locked")))
         if ready.fatal is not None:
             break
-        assert ready.ask is None
+        assert ready.request is None
         assert ready.wake_at is not None
         waits.append(ready.wake_at - rig.now)
         rig.now = ready.wake_at
-        assert rig.ready().ask == RequestReset(0, "partitions moved", True, 5)
+        assert rig.ready().request == RequestReset(0, "partitions moved", True, 5)
     assert waits == sorted(waits)
     assert waits[-1] == 5.0
     assert isinstance(rig.ready().fatal, CoordinatorUnavailable)
@@ -221,8 +221,8 @@ def test_requests_to_a_failing_coordinator_come_ever_later_and_then_it_is_fatal(
 @pytest.mark.proves("CR-29")
 def test_a_reset_without_a_response_is_requested_until_it_has_one() -> None:
     rig = Rig().reading()
-    asks = [rig.step(ev.PartitionsRevoked(5)).ask, rig.ready().ask, rig.ready().ask]
-    assert all(isinstance(ask, RequestReset) for ask in asks)
+    requests = [rig.step(ev.PartitionsRevoked(5)).request, rig.ready().request, rig.ready().request]
+    assert all(isinstance(request, RequestReset) for request in requests)
 
 
 def test_a_stopped_region_stops_its_members() -> None:
@@ -240,22 +240,22 @@ def test_a_periodic_drain_sets_the_queue_aside_and_brings_it_back_in_order() -> 
     assert record is not None
     ready = rig.barrier()
     assert (ready.phase, ready.polling) == (RegionPhase.DRAINING, Polling.STOPPED)
-    assert not isinstance(ready.ask, Contribute)  # a record is in flight
+    assert not isinstance(ready.request, Contribute)  # a record is in flight
     assert ready.commit is None
     rig.member.submitted(record, 1, rig.now)
     ready = rig.ready()
     assert (ready.phase, ready.wake_at) == (RegionPhase.DRAINED, rig.now)  # no handler waits for the next look
     assert dict(ready.commit or {}) == {P0: RegionPosition(1), P1: RegionPosition(0)}
-    assert isinstance(ready.ask, TakeCut)
-    assert dict(ready.ask.offsets) == {P0: RegionPosition(1), P1: RegionPosition(0)}
+    assert isinstance(ready.request, TakeCut)
+    assert dict(ready.request.offsets) == {P0: RegionPosition(1), P1: RegionPosition(0)}
     assert rig.ready().commit is None  # once
     assert rig.handle() == []
     ready = rig.step(ev.CutTaken())
     assert (ready.phase, ready.polling) == (RegionPhase.WRITING, Polling.FULL)
-    assert not isinstance(ready.ask, Contribute)  # the snapshots are not written yet
+    assert not isinstance(ready.request, Contribute)  # the snapshots are not written yet
     assert ready.wake_at == rig.now
     assert rig.handle() == recs(P0, 1)
-    assert isinstance(rig.step(ev.SnapshotsWritten()).ask, Contribute)
+    assert isinstance(rig.step(ev.SnapshotsWritten()).request, Contribute)
     assert rig.handle() == recs(P0, 2)
     assert rig.step(ev.Contributed(rig.view)).phase is RegionPhase.AWAITING
     ready = rig.sees(barrier=None, newest=1)
@@ -299,7 +299,7 @@ def test_a_checkpoint_that_others_gave_up_costs_nothing() -> None:
 def test_an_operator_driven_member_waits_with_its_queue_where_it_is() -> None:
     rig = Rig(RegionSettings(trigger=OperatorDriven(2))).reading(*recs(P0, 0, 1, 2, 3, 4))
     assert rig.handle(9) == recs(P0, 0, 1)
-    assert rig.ready().ask == BeginCheckpoint(0)
+    assert rig.ready().request == BeginCheckpoint(0)
     assert not rig.consistent()
     rig.barrier()
     assert rig.member.queued == 3
@@ -328,9 +328,9 @@ def test_a_failed_checkpoint_counts_from_nothing_too() -> None:
 def test_a_manual_region_takes_checkpoints_when_told_and_never_else() -> None:
     rig = Rig(RegionSettings(trigger=Manual())).reading()
     rig.now += 10_000
-    assert rig.ready().ask == CheckGroup()
+    assert rig.ready().request == CheckGroup()
     rig.member.make_consistent(rig.now)
-    assert rig.ready().ask == BeginCheckpoint(0)
+    assert rig.ready().request == BeginCheckpoint(0)
     assert rig.handle() == []
     rig.barrier()
     rig.contributed()
@@ -341,13 +341,13 @@ def test_a_manual_region_takes_checkpoints_when_told_and_never_else() -> None:
 def test_a_period_begins_where_the_last_checkpoint_ended() -> None:
     rig = Rig(RegionSettings(trigger=Periodic(5.0))).reading()
     rig.sees(age_s=3.0)
-    assert not isinstance(rig.ready().ask, BeginCheckpoint)
+    assert not isinstance(rig.ready().request, BeginCheckpoint)
     rig.now += 2.0
-    assert rig.ready().ask == BeginCheckpoint(0)
+    assert rig.ready().request == BeginCheckpoint(0)
     rig.sees(age_s=5.0)  # there was no barrier: requested again, but not at once
-    assert not isinstance(rig.ready().ask, BeginCheckpoint)
+    assert not isinstance(rig.ready().request, BeginCheckpoint)
     rig.now += 0.1
-    assert rig.ready().ask == BeginCheckpoint(0)
+    assert rig.ready().request == BeginCheckpoint(0)
 
 
 @pytest.mark.proves("CR-44", "CR-46")
@@ -358,9 +358,9 @@ def test_a_drain_that_takes_too_long_resets_the_region_and_counts() -> None:
     rig.now += 30.0
     ready = rig.ready()
     assert ready.state is S.CR_RESET_PENDING
-    assert isinstance(ready.ask, RequestReset)
-    assert not ready.ask.forced
-    assert ready.ask.generation is None
+    assert isinstance(ready.request, RequestReset)
+    assert not ready.request.forced
+    assert ready.request.generation is None
     assert rig.member.queued == 0
 
 
@@ -384,7 +384,7 @@ def test_nothing_owned_commits_nothing_and_still_contributes() -> None:
     rig.assigned({})
     ready = rig.barrier()
     assert ready.commit is None
-    assert isinstance(ready.ask, TakeCut)
+    assert isinstance(ready.request, TakeCut)
 
 
 @pytest.mark.proves("CR-43")
@@ -403,7 +403,7 @@ def test_stopping_in_the_middle_of_a_drain_is_clean() -> None:
     rig.barrier()
     ready = rig.step(ev.StopRequested())
     assert (ready.state, ready.phase, ready.polling) == (S.CLOSED, RegionPhase.OPEN, Polling.STOPPED)
-    assert (ready.ask, ready.wake_at, rig.member.queued) == (None, None, 0)
+    assert (ready.request, ready.wake_at, rig.member.queued) == (None, None, 0)
     assert rig.handle() == []
 
 
@@ -416,7 +416,7 @@ def test_a_barrier_of_another_generation_or_of_others_is_not_ours(barrier: dict[
 def test_a_checkpoint_without_us_voids_what_we_have() -> None:
     rig = Rig().reading()
     ready = rig.sees(newest=4)
-    assert isinstance(ready.ask, RequestReset)
+    assert isinstance(ready.request, RequestReset)
 
 
 def test_a_newer_epoch_is_followed_in_the_middle_of_a_drain() -> None:
@@ -424,7 +424,7 @@ def test_a_newer_epoch_is_followed_in_the_middle_of_a_drain() -> None:
     rig.barrier()
     rig.contributed()
     ready = rig.sees(epoch=1, barrier=None)
-    assert (ready.state, ready.phase, ready.ask) == (S.CR_RESET_PENDING, RegionPhase.OPEN, GoBack())
+    assert (ready.state, ready.phase, ready.request) == (S.CR_RESET_PENDING, RegionPhase.OPEN, GoBack())
 
 
 # --- queue and polls
@@ -503,8 +503,8 @@ def test_rebalances_request_forced_resets_again_and_again() -> None:
     rig.reading()
     for generation in range(5, 15):
         ready = rig.step(ev.PartitionsRevoked(generation))
-        assert isinstance(ready.ask, RequestReset)
-        assert ready.ask.forced
+        assert isinstance(ready.request, RequestReset)
+        assert ready.request.forced
         rig.assigned({P0: 0}, generation=generation + 1)
         rig.went_back({P0: 0}, epoch=rig.view.epoch + 1)
         assert rig.step(polled(*recs(P0, 0))).state is S.RECORDS_FETCHED

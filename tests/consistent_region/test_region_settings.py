@@ -390,11 +390,11 @@ def url(tmp_path: Path) -> str:
 
 
 def test_the_command_shows_regions_checkpoints_and_one_of_them(url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    def answer(*arguments: str) -> Any:
+    def respond(*arguments: str) -> Any:
         assert main(["region", *arguments, "--json"]) == 0
         return json.loads(capsys.readouterr().out)
 
-    status = answer("status", url)
+    status = respond("status", url)
     assert (status["region"], status["group"], status["newest_checkpoint"]) == ("bills", "billing", 2)
     assert status["members"]["one"] == {
         "incarnation": 1,
@@ -405,8 +405,8 @@ def test_the_command_shows_regions_checkpoints_and_one_of_them(url: str, capsys:
         "state_version": 1,
     }
     assert status["tasks"] == {"0": {"owner": "one", "handed_over_by": None, "state_bytes": 7, "state_version": 1}}
-    assert [row["sequence"] for row in answer("checkpoints", url)["checkpoints"]] == [1, 2]
-    shown = answer("inspect", url, "2", "--group", "billing")
+    assert [row["sequence"] for row in respond("checkpoints", url)["checkpoints"]] == [1, 2]
+    shown = respond("inspect", url, "2", "--group", "billing")
     assert (shown["tasks"][0]["task"], shown["tasks"][0]["by"]) == ("0", "one")
     assert shown["tasks"][0]["offsets"] == {"t-0": 8}
     for arguments, text in (

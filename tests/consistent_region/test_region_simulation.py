@@ -131,7 +131,7 @@ def test_the_runner_goes_on_where_it_stopped_and_reports_what_it_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(runner, "CHUNK_SEEDS", 2)
-    monkeypatch.setattr(runner, "run_all", lambda asked, _workers: map(runner.chunk, asked))
+    monkeypatch.setattr(runner, "run_all", lambda requested, _workers: map(runner.chunk, requested))
     given = ["sim", "--seeds", "4", "--resume", str(tmp_path / "sim.jsonl")]
     monkeypatch.setattr("sys.argv", given)
     assert runner.main() == 0

@@ -39,8 +39,8 @@ def test_a_mistyped_url_does_not_show_its_password(url: str, caplog: pytest.LogC
     for used in (sink, lambda: open_store(url.format(SECRET))):
         with pytest.raises(ConfigurationError) as caught:
             used()
-        told = "".join(traceback.format_exception(caught.value)) + repr(caught.value.place) + caplog.text
-        assert SECRET not in told
+        reported = "".join(traceback.format_exception(caught.value)) + repr(caught.value.place) + caplog.text
+        assert SECRET not in reported
 
 
 @pytest.mark.parametrize(

@@ -81,10 +81,10 @@ class Cursor:
         if what[0] == "ROLLBACK":  # what the dead do not say
             return None
         self._fuse.burn()
-        answer = self._cursor.execute(*what)
+        response = self._cursor.execute(*what)
         if what[0] == "COMMIT":
             self._fuse.burn()
-        return answer
+        return response
 
     def close(self) -> None: ...
 

@@ -50,13 +50,13 @@ def test_the_environment_may_say_otherwise(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_a_server_without_tls_gets_no_password() -> None:
     """With `sslmode=require`, the default for other hosts."""
-    heard = bytearray()
+    received = bytearray()
 
     def serve(listener: socket.socket) -> None:
         connection, _ = listener.accept()
         with connection:
             while data := connection.recv(4096):
-                heard.extend(data)
+                received.extend(data)
                 if data == SSL_REQUEST:
                     connection.sendall(b"N")
 
@@ -68,4 +68,4 @@ def test_a_server_without_tls_gets_no_password() -> None:
         with pytest.raises(CoordinatorUnavailable):
             store.clock()
         thread.join(120)
-    assert bytes(heard) == SSL_REQUEST
+    assert bytes(received) == SSL_REQUEST

@@ -104,23 +104,23 @@ class Witness(RebalanceHooks):
     """Hooks that record their arguments."""
 
     def __init__(self) -> None:
-        self.told: list[Assigned | Revoked | Lost] = []
-        self.on_assigned_answer: dict[TopicPartition, int] | None = None
-        self.on_revoked_answer: dict[TopicPartition, int] | None = None
+        self.reported: list[Assigned | Revoked | Lost] = []
+        self.on_assigned_result: dict[TopicPartition, int] | None = None
+        self.on_revoked_result: dict[TopicPartition, int] | None = None
 
     def on_assigned(self, event: Assigned) -> dict[TopicPartition, int] | None:
-        self.told.append(event)
-        return self.on_assigned_answer
+        self.reported.append(event)
+        return self.on_assigned_result
 
     def on_revoked(self, event: Revoked) -> dict[TopicPartition, int] | None:
-        self.told.append(event)
-        return self.on_revoked_answer
+        self.reported.append(event)
+        return self.on_revoked_result
 
     def on_lost(self, event: Lost) -> None:
-        self.told.append(event)
+        self.reported.append(event)
 
     def kinds(self) -> list[str]:
-        return [type(event).__name__ for event in self.told]
+        return [type(event).__name__ for event in self.reported]
 
 
 def in_a_child(*calls: Callable[[], object]) -> list[str]:
@@ -138,8 +138,8 @@ def in_a_child(*calls: Callable[[], object]) -> list[str]:
         os._exit(0)
     os.waitpid(child, 0)
     os.close(write_end)
-    with open(read_end) as answer:
-        return answer.read().split()
+    with open(read_end) as response:
+        return response.read().split()
 
 
 def crash(driver: Driver[Any], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,17 +39,17 @@ def test_both_faces_have_the_same_calls() -> None:
 def test_a_group_under_asyncio_with_hooks_that_are_coroutines(broker: SelectedBroker, topic: str, unique: Name) -> None:
     group, tp = unique("group"), TopicPartition(topic, 0)
     produce(broker.bootstrap, topic, numbers(0, 10))
-    told: list[str] = []
+    reported: list[str] = []
 
     class Hooks(RebalanceHooks):
         async def on_assigned(self, event: Assigned) -> dict[TopicPartition, int]:
             await asyncio.sleep(0.01)
-            told.append("assigned")
+            reported.append("assigned")
             return {tp: 2}
 
         async def on_revoked(self, event: Revoked) -> dict[TopicPartition, int]:
             await asyncio.sleep(0.01)
-            told.append("revoked")
+            reported.append("revoked")
             return {tp: 7}
 
     async def main() -> None:
@@ -68,7 +68,7 @@ def test_a_group_under_asyncio_with_hooks_that_are_coroutines(broker: SelectedBr
             assert (await consumer.lag())[tp] == 0
             assert await consumer.partitions_for(topic) == tuple(TopicPartition(topic, n) for n in range(3))
             assert (await consumer.offsets_for_times({tp: 2**42}))[tp] is None
-        assert told == ["assigned", "revoked"]
+        assert reported == ["assigned", "revoked"]
         async with AsyncConsumer(broker.bootstrap, group=group) as consumer:
             stored = (await consumer.committed([tp]))[tp]
             assert stored is not None

@@ -88,12 +88,12 @@ def test_lag_leaves_out_what_another_task_lets_go_meanwhile() -> None:
             async with AsyncConsumer(fake.bootstrap) as consumer:
                 consumer.assign({kept: 0, gone: 0})
                 consumer.pause()
-                asking = asyncio.create_task(consumer.lag())
+                in_flight = asyncio.create_task(consumer.lag())
                 while not held.reached.is_set():
                     await asyncio.sleep(0.01)
                 consumer.assign([kept])
                 held.release()
-                assert await asking == {kept: 0}
+                assert await in_flight == {kept: 0}
 
     run(main)
 

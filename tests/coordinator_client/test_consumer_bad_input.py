@@ -33,8 +33,8 @@ HASTY: dict[str, Any] = {"bootstrap_timeout_ms": 600, "connection_setup_timeout_
 
 
 @contextmanager
-def server(answer: Callable[[socket.socket], None]) -> Iterator[str]:
-    """A listener that does `answer` to each connection, and is no Kafka broker."""
+def server(response: Callable[[socket.socket], None]) -> Iterator[str]:
+    """A listener that does `respond` to each connection, and is no Kafka broker."""
     with socket.create_server(("127.0.0.1", 0)) as listener:
         stopped = threading.Event()
 
@@ -47,7 +47,7 @@ def server(answer: Callable[[socket.socket], None]) -> Iterator[str]:
                 with caller:
                     caller.settimeout(5)
                     try:
-                        answer(caller)
+                        response(caller)
                     except OSError:
                         continue
 

@@ -259,14 +259,14 @@ def test_a_forked_child_gets_an_error_and_does_no_harm(
     with Consumer(broker.bootstrap, group=unique("group"), auto_offset_reset="earliest") as consumer:
         consumer.subscribe([topic])
         poll_until(consumer, lambda: tp in consumer.assignment)
-        told = in_a_child(
+        reported = in_a_child(
             lambda: consumer.poll(0),
             lambda: consumer.commit({tp: 1}),
             consumer.health,
             consumer.metrics,
             consumer.close,
         )
-        assert told == [ForkError.__name__] * 5
+        assert reported == [ForkError.__name__] * 5
         produce(broker.bootstrap, topic, numbers(0, 3))
         assert len(read(consumer, 3)) == 3
         consumer.commit({tp: 3})

@@ -121,7 +121,7 @@ def test_a_member_cut_off_longer_than_its_session_emits_and_commits_nothing_more
             proxied.proxies[0].clear()
             proxied.proxies[0].reset_connections()
             poll_until(zombie, lambda: "Lost" in hooks.kinds())
-            lost = next(event for event in hooks.told if isinstance(event, Lost))
+            lost = next(event for event in hooks.reported if isinstance(event, Lost))
             assert lost.partitions == {tp}
 
 

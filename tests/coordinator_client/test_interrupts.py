@@ -85,7 +85,7 @@ def ended(consumer: Consumer) -> None:
         elsewhere(lambda: consumer.assignment)
 
 
-def told(report: object, capsys: pytest.CaptureFixture[str]) -> None:
+def reported(report: object, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n    {report}", end="")
 
@@ -117,7 +117,7 @@ def test_poll_and_the_calls_of_a_reader(fake: FakeBroker, capsys: pytest.Capture
         assert attempt(lambda: consumer.position(P0)) == 0
         ended(consumer)
 
-    told(every_point(script, stride=STRIDE), capsys)
+    reported(every_point(script, stride=STRIDE), capsys)
 
 
 def test_iteration(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -135,7 +135,7 @@ def test_iteration(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None
         seen.check()
         ended(consumer)
 
-    told(every_point(script, stride=STRIDE), capsys)
+    reported(every_point(script, stride=STRIDE), capsys)
 
 
 class Hooks(RebalanceHooks):
@@ -193,7 +193,7 @@ def test_a_member_its_hooks_and_commits(capsys: pytest.CaptureFixture[str]) -> N
             assert hooks.calls == ["assigned", "revoked", "assigned", "revoked"]
             ended(consumer)
 
-        told(every_point(script, stride=STRIDE), capsys)
+        reported(every_point(script, stride=STRIDE), capsys)
 
 
 def test_a_reset_is_reported_and_an_error_is_raised(capsys: pytest.CaptureFixture[str]) -> None:
@@ -232,7 +232,7 @@ def test_a_reset_is_reported_and_an_error_is_raised(capsys: pytest.CaptureFixtur
             until(lambda: bool(errors), fails)
             ended(strict)
 
-        told(every_point(script, stride=STRIDE), capsys)
+        reported(every_point(script, stride=STRIDE), capsys)
 
 
 def test_an_asynchronous_consumer(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -280,7 +280,7 @@ def test_an_asynchronous_consumer(fake: FakeBroker, capsys: pytest.CaptureFixtur
         finally:
             loop.close()
 
-    told(every_point(script, stride=STRIDE), capsys)
+    reported(every_point(script, stride=STRIDE), capsys)
 
 
 def test_an_interrupted_wait_does_not_cancel_the_task_later(
@@ -300,7 +300,7 @@ def test_an_interrupted_wait_does_not_cancel_the_task_later(
 
         asyncio.run(main())
 
-    told(every_point_within(script), capsys)
+    reported(every_point_within(script), capsys)
 
 
 def test_what_a_handler_may_not_call_raises_instead_of_waiting_for_itself(fake: FakeBroker) -> None:

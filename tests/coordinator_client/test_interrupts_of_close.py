@@ -54,7 +54,7 @@ class Hooks(RebalanceHooks):
         assert self._consumer.assignment, "a hook may call the consumer while it closes"
 
 
-def told(report: object, capsys: pytest.CaptureFixture[str]) -> None:
+def reported(report: object, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n    {report}", end="")
 
@@ -103,7 +103,7 @@ def test_close_of_a_member(fake: FakeBroker, capsys: pytest.CaptureFixture[str])
         consumer.close()
         assert leaves(fake, group) == 1
 
-    told(every_point_within(script, stride=STRIDE), capsys)
+    reported(every_point_within(script, stride=STRIDE), capsys)
 
 
 def test_the_end_of_a_with_block(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -120,7 +120,7 @@ def test_the_end_of_a_with_block(fake: FakeBroker, capsys: pytest.CaptureFixture
         assert hooks.calls == ["assigned", "revoked"]
         left_once(fake, group, consumer)
 
-    told(every_point_within(script, stride=2 * STRIDE), capsys)
+    reported(every_point_within(script, stride=2 * STRIDE), capsys)
 
 
 def test_a_hook_that_raises_is_raised_once_the_group_is_left(
@@ -147,7 +147,7 @@ def test_a_hook_that_raises_is_raised_once_the_group_is_left(
         assert consumer._session.driver.ended.wait(PATIENCE_S)
         assert leaves(fake, group) == 1
 
-    told(every_point_within(script, stride=2 * STRIDE), capsys)
+    reported(every_point_within(script, stride=2 * STRIDE), capsys)
 
 
 def test_close_of_a_manual_assignment_saves_what_is_handled(
@@ -168,7 +168,7 @@ def test_close_of_a_manual_assignment_saves_what_is_handled(
         assert consumer._session.driver.ended.wait(PATIENCE_S)
         assert fake.group(group).offsets[P0].offset == RECORDS
 
-    told(every_point_within(script, stride=2 * STRIDE), capsys)
+    reported(every_point_within(script, stride=2 * STRIDE), capsys)
 
 
 def test_close_of_an_asynchronous_member(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -186,7 +186,7 @@ def test_close_of_an_asynchronous_member(fake: FakeBroker, capsys: pytest.Captur
 
         asyncio.run(main())
 
-    told(every_point_within(script, stride=2 * STRIDE), capsys)
+    reported(every_point_within(script, stride=2 * STRIDE), capsys)
 
 
 async def asynchronous(fake: FakeBroker, group: str) -> tuple[AsyncConsumer, Hooks]:

@@ -41,7 +41,7 @@ def test_an_address_that_is_no_brokers_any_more_hides_no_other_retry() -> None:
     rig.turn(0.0)
     rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
     endpoints = rig.core.endpoints
-    endpoints.answered(Endpoint("b1", 9092))
+    endpoints.responded(Endpoint("b1", 9092))
     error = ConnectionFailed("cannot reach the broker")
     endpoints.failed(Endpoint("b9", 9092), error, 0.0)
     for host, port in (("b1", 9092), ("b2", 9092), ("b", 1)):
@@ -55,7 +55,7 @@ def test_a_commit_that_waits_for_a_coordinator_is_ended_at_its_deadline() -> Non
     rig = Rig(group="g")
     rig.turn(0.0)
     rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
-    asked = rig.core.commits.put({TopicPartition("t", 0): 1}, deadline=4.5)
+    requested = rig.core.commits.put({TopicPartition("t", 0): 1}, deadline=4.5)
     rig.turn(0.0)
     found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
     rig.settle("FindCoordinator", ResponseReceived(found, 3), 0.0)
@@ -65,16 +65,16 @@ def test_a_commit_that_waits_for_a_coordinator_is_ended_at_its_deadline() -> Non
     while due_at is not None and due_at < 4.5:
         due_at = rig.turn(due_at).next_poll_at
     assert due_at == 4.5
-    assert not asked.done()
+    assert not requested.done()
     rig.turn(due_at)
-    assert isinstance(asked.exception(0), OperationTimeout)
+    assert isinstance(requested.exception(0), OperationTimeout)
 
 
 def test_a_reset_that_is_to_be_reported_wakes_the_caller() -> None:
     """Its callback runs in the caller's thread, which may wait for records that do not come."""
     place = TopicPartition("t", 0)
     rig = Rig()
-    rig.core.tells_gaps = True
+    rig.core.reports_gaps = True
     rig.turn(0.0)
     rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
     rig.turn(0.0)
@@ -86,7 +86,7 @@ def test_a_reset_that_is_to_be_reported_wakes_the_caller() -> None:
     rig.settle("ListOffsets", ResponseReceived(response, 6), 2.0)
     rig.core.has_updates = False
     rig.turn(2.0)
-    assert [(gap.partition, gap.wanted, gap.start) for gap in rig.core.untold] == [(place, 0, 9)]
+    assert [(gap.partition, gap.wanted, gap.start) for gap in rig.core.unreported] == [(place, 0, 9)]
     assert rig.core.has_updates
 
 
@@ -104,11 +104,11 @@ def test_an_error_is_raised_once_however_often_it_happened_and_others_beside_it(
 def test_a_commit_fails_at_once_when_no_broker_was_reached_in_time() -> None:
     rig = Rig(group="g", bootstrap_timeout_ms=1_000)
     rig.turn(0.0)
-    asked = rig.core.commits.put({TopicPartition("t", 0): 1}, deadline=60.0)
+    requested = rig.core.commits.put({TopicPartition("t", 0): 1}, deadline=60.0)
     rig.core.endpoints.failed(Endpoint("b", 1), ConnectionFailed("cannot reach the broker"), 0.0)
     assert rig.turn(1.0).next_poll_at == 1.0
     rig.turn(1.0)
-    assert isinstance(asked.exception(0), ConnectionFailed)
+    assert isinstance(requested.exception(0), ConnectionFailed)
 
 
 def test_a_call_that_waits_for_the_first_broker_gets_the_reason_and_not_its_own_time_out() -> None:

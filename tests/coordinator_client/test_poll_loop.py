@@ -153,8 +153,8 @@ def test_a_corrupt_batch_is_skipped_with_a_report_where_that_is_wanted(caplog: p
         assert (len(alone), len(alone.corrupt)) == (0, 1)
         assert consumer.position(P0) == 112
         assert consumer.metrics()["corrupt_batches_total"] == 2
-        told = [notice.text for notice in consumer.notices() if notice.kind == "batch_skipped"]
-        assert ["continues at offset 106" in told[0], "continues at offset 112" in told[1]] == [True, True]
+        reported = [notice.text for notice in consumer.notices() if notice.kind == "batch_skipped"]
+        assert ["continues at offset 106" in reported[0], "continues at offset 112" in reported[1]] == [True, True]
     assert [
         record.message.startswith("batch skipped") for record in caplog.records if record.levelname == "WARNING"
     ] == [

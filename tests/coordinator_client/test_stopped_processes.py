@@ -48,7 +48,7 @@ with Consumer(bootstrap, group=group, auto_offset_reset="earliest", enable_auto_
 """
 
 
-def told(out: IO[str]) -> list[object]:
+def reported(out: IO[str]) -> list[object]:
     """The next thing the member says."""
     line = out.readline()
     assert line, "the member has ended"
@@ -69,7 +69,7 @@ def test_a_member_that_was_stopped_past_its_session_gets_its_loss_before_anythin
     )
     try:
         assert member.stdout is not None
-        assert [told(member.stdout) for _ in range(4)] == [["assigned", 1], *(["record", str(n)] for n in range(3))]
+        assert [reported(member.stdout) for _ in range(4)] == [["assigned", 1], *(["record", str(n)] for n in range(3))]
         member.send_signal(signal.SIGSTOP)
         with Consumer(broker.bootstrap, group=group, auto_offset_reset="earliest") as heir:
             heir.subscribe([topic])
@@ -82,8 +82,10 @@ def test_a_member_that_was_stopped_past_its_session_gets_its_loss_before_anythin
             assert stored is not None
             assert stored.offset == 6
             member.send_signal(signal.SIGCONT)
-            assert told(member.stdout) == ["lost", 1], "no record that came before the stop, and none that came since"
-            assert told(member.stdout) == ["refused", "CommitFailed"]
+            assert reported(member.stdout) == ["lost", 1], (
+                "no record that came before the stop, and none that came since"
+            )
+            assert reported(member.stdout) == ["refused", "CommitFailed"]
             again = heir.committed([TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
             assert again == stored
     finally:

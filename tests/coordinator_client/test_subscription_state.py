@@ -72,7 +72,7 @@ class Caller:
         """The join in flight gets its response, and so does the sync."""
         self.rig.again(partitions, generation=generation, protocol=self.protocol)
 
-    def asked(self) -> None:
+    def requested(self) -> None:
         """The coordinator requests a rebalance."""
         self.rig.heartbeat(27)
 
@@ -88,7 +88,7 @@ class Caller:
         self.rig.heartbeat()
 
     def rebalance(self, *partitions: TopicPartition, generation: int, inside: object = None) -> list[object]:
-        self.asked()
+        self.requested()
         seen = self.poll(inside)
         self.receive(*partitions, generation=generation)
         return seen + self.poll(inside)
@@ -103,23 +103,23 @@ class EpochCaller(Caller):
         return EpochRig()
 
     def receive(self, *partitions: TopicPartition, generation: int) -> None:
-        self.rig.told_us(epoch=generation, assigned=partitions)
+        self.rig.coordinator_responds(epoch=generation, assigned=partitions)
 
-    def asked(self) -> None:
+    def requested(self) -> None:
         if not self.rig.member._in_flight.is_in_flight("ConsumerGroupHeartbeat"):
             self.rig.next_report()
 
     def failed(self, generation: int) -> None:
-        self.rig.told_us(14)
+        self.rig.coordinator_responds(14)
         self.rig.after(5.0)
 
     def expelled(self) -> None:
-        self.asked()
-        self.rig.told_us(25)
+        self.requested()
+        self.rig.coordinator_responds(25)
 
     def beat(self) -> None:
-        self.asked()
-        self.rig.told_us(epoch=max(self.rig.ready.view.identity.generation, 1))
+        self.requested()
+        self.rig.coordinator_responds(epoch=max(self.rig.ready.view.identity.generation, 1))
 
 
 def caller_of(mode: str) -> Caller:
@@ -196,7 +196,7 @@ def test_what_was_away_for_a_generation_comes_back_unpaused(caller: Caller) -> N
 @pytest.mark.proves("K-05")
 def test_a_mark_survives_any_number_of_attempts(caller: Caller) -> None:
     caller.pause(P)
-    caller.asked()
+    caller.requested()
     caller.poll()
     for generation in (2, 3, 4):
         caller.failed(generation)
@@ -249,7 +249,7 @@ def test_what_the_user_says_inside_on_assigned_is_the_last_word(caller: Caller) 
 def test_a_paused_partition_is_never_among_what_may_be_shown(caller: Caller) -> None:
     caller.pause(P)
     shown: list[frozenset[TopicPartition]] = []
-    caller.asked()
+    caller.requested()
     shown.append(caller.fetched())
     caller.poll(lambda event: shown.append(caller.fetched()))
     caller.receive(P, Q, generation=2)
@@ -283,7 +283,7 @@ def test_all_paused_and_polled_is_a_member_of_good_standing(caller: Caller) -> N
     limit_s = caller.rig.settings.max_poll_interval_ms / 1000
     started = caller.rig.now
     while caller.rig.now < started + limit_s * 1.2:
-        caller.rig.tell(ev.Polled(caller.rig.now), ev.PollEnded(caller.rig.now))
+        caller.rig.post(ev.Polled(caller.rig.now), ev.PollEnded(caller.rig.now))
         caller.beat()
         assert caller.fetched() == frozenset()
     assert caller.rig.state == "STABLE"

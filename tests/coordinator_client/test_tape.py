@@ -88,8 +88,8 @@ def test_a_life_in_a_group_is_on_the_tape(broker: RealBroker, topic: str, tmp_pa
         assert {frame.direction for frame in frames if frame.api == api} == {"request", "response"}, api
     assert [frame.time_s for frame in frames] == sorted(frame.time_s for frame in frames)
     assert {tape.difference(frame) for frame in frames} == {None}
-    asked = {(frame.connection, frame.correlation_id) for frame in frames if frame.direction == "request"}
-    assert {(frame.connection, frame.correlation_id) for frame in frames if frame.direction == "response"} <= asked
+    requested = {(frame.connection, frame.correlation_id) for frame in frames if frame.direction == "request"}
+    assert {(frame.connection, frame.correlation_id) for frame in frames if frame.direction == "response"} <= requested
 
 
 def test_a_tape_that_cannot_be_written_is_said_at_once(tmp_path: Path) -> None:

@@ -100,9 +100,9 @@ def test_ten_thousand_partitions_are_read_between_heartbeats(way: str) -> None:
         bootstrap = process.stdout.readline().strip()
         topics = [f"t{number:05d}" for number in range(TOPICS)]
         oldest_s = read_all(bootstrap, "wide", topics, way, TOPICS * PER_TOPIC)
-        told = json.loads(process.communicate("\n", timeout=PATIENCE_S)[0])
-    assert told["faults"] == []
-    beats = told["beats"]
+        reported = json.loads(process.communicate("\n", timeout=PATIENCE_S)[0])
+    assert reported["faults"] == []
+    beats = reported["beats"]
     assert len(beats) >= 3
     assert max(after - before for before, after in pairwise(beats)) < INTERVAL_S + LATE_S
     assert oldest_s < INTERVAL_S + LATE_S

@@ -60,8 +60,8 @@ class Wide:
             chance=lambda: 0.5,
             started=0.0,
         )
-        self.core.endpoints.ever_answered = True
-        self.asks: list[PendingRequest] = []
+        self.core.endpoints.ever_responded = True
+        self.all_pending: list[PendingRequest] = []
         self.now = 0.0
         self.steps: dict[str, int] = {}
 
@@ -70,11 +70,11 @@ class Wide:
 
     def turn(self) -> None:
         self.now += 1.0
-        self.asks += [one.request for one in self.core.poll(self.now, 0).requests]
+        self.all_pending += [one.request for one in self.core.poll(self.now, 0).requests]
 
     def settle(self, api: str, value: object) -> Callable[[], None]:
-        found = next(ask for ask in self.asks if ask.api == api)
-        self.asks.remove(found)
+        found = next(pending for pending in self.all_pending if pending.api == api)
+        self.all_pending.remove(found)
         return lambda: found.done(ResponseReceived(value, 12), self.now)
 
     def metadata(self, *, first_id: int = 1) -> MetadataResponse:

@@ -105,11 +105,11 @@ def served(data: bytes) -> Iterator[bytes]:
         topics = call.request.topics  # type: ignore[attr-defined]
         return Alter(hostile) if topics and topics[0].partitions[0].fetch_offset == 0 else None
 
-    def hostile(answer: Any) -> Any:
-        (topic,) = answer.responses
+    def hostile(response: Any) -> Any:
+        (topic,) = response.responses
         (found,) = topic.partitions
         found = found._replace(records=data, high_watermark=1 << 40, last_stable_offset=1 << 40)
-        return answer._replace(responses=(topic._replace(partitions=(found,)),))
+        return response._replace(responses=(topic._replace(partitions=(found,)),))
 
     with FakeBroker(topics={"hostile": 1}) as broker:
         broker.control("Fetch", first)

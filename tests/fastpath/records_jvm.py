@@ -34,12 +34,12 @@ class RecordsJvm:
     def write(self, magic: int, codec: int, append: bool, base_offset: int, seed: int) -> bytes:
         """A batch by Kafka's builder, of records that the seed chose."""
         self._send(struct.pack(">cbbbqq", b"W", magic, codec, append, base_offset, seed))
-        return self._answer()
+        return self._respond()
 
     def read(self, data: bytes) -> bytes:
         """Everything in `data` as MemoryRecords reads it, in the oracle's own form: 0 and records, or 1 and why not."""
         self._send(b"R" + struct.pack(">i", len(data)) + data)
-        return self._answer()
+        return self._respond()
 
     def close(self) -> None:
         cast(IO[bytes], self._process.stdin).close()
@@ -51,7 +51,7 @@ class RecordsJvm:
         pipe.write(data)
         pipe.flush()
 
-    def _answer(self) -> bytes:
+    def _respond(self) -> bytes:
         pipe = cast(IO[bytes], self._process.stdout)
         (size,) = struct.unpack(">i", pipe.read(4))
         return pipe.read(size)

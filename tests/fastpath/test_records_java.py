@@ -242,8 +242,8 @@ def test_kafka_reads_what_ours_writes(codec: str) -> None:
 
 
 if __name__ == "__main__":
-    asked = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
-    tally = run(asked, seed=int(sys.argv[2]) if len(sys.argv) > 2 else 2)
-    print(f"{asked} batches, {sum(tally.values())} meant differences, no other")
+    requested = int(sys.argv[1]) if len(sys.argv) > 1 else 200_000
+    tally = run(requested, seed=int(sys.argv[2]) if len(sys.argv) > 2 else 2)
+    print(f"{requested} batches, {sum(tally.values())} meant differences, no other")
     for known in (*DIFFERENCES, COUNTS_NOTHING):
         print(f"  {tally[known]:>6}  only {known.refused_by} refuse: {known.reason}\n          {known.why}")

@@ -185,8 +185,8 @@ def test_aborted_transactions_are_left_out_whatever_segment_tells_of_them(path: 
     path.write_bytes(batch(0, **transaction) + batch(1) + abort + later)
     (path.parent / f"{BASE + 5_000:020}.log").write_bytes(b"")
     line = struct.pack(">hqqqq", 0, 7, BASE, BASE + 20, BASE + 21)
-    for told_in in (BASE, BASE + 5_000):
-        index = path.parent / f"{told_in:020}.txnindex"
+    for reported_in in (BASE, BASE + 5_000):
+        index = path.parent / f"{reported_in:020}.txnindex"
         index.write_bytes(line)
         with open_segment(path) as segment:
             assert segment.aborted() == ((7, BASE, BASE + 20),)

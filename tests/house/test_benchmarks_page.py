@@ -25,22 +25,22 @@ def test_a_ratio_in_the_table_divides_the_two_figures_of_its_own_unit(result: di
     section = page().partition(f"\n## {result['benchmark']}\n")[2].partition("\n## ")[0]
     cells = [line.strip("| ").rsplit(" | ", 3) for line in section.splitlines() if line.startswith("| ")][2:]
     assert len(cells) == len(result["rows"])
-    for row, (_work, _who, _measured, told) in zip(result["rows"], (_padded(one) for one in cells), strict=True):
+    for row, (_work, _who, _measured, reported) in zip(result["rows"], (_padded(one) for one in cells), strict=True):
         mine = [
             one["value"]
             for one in result["rows"]
             if (one["work"], one["unit"], one["who"]) == (row["work"], row["unit"], OURS)
         ]
         if row["who"] == OURS or not mine:
-            assert told == "", row
+            assert reported == "", row
             continue
         (ours,) = mine
         rate = row["unit"].endswith("/s")
         is_worse = ours < row["value"] if rate else ours > row["value"]
-        assert told.endswith(("slower", "more")) == is_worse, (row, told)
-        if number := re.match(r"([\d.]+)x ", told):
+        assert reported.endswith(("slower", "more")) == is_worse, (row, reported)
+        if number := re.match(r"([\d.]+)x ", reported):
             higher, lower = max(ours, row["value"]), min(ours, row["value"])
-            assert float(number[1]) == pytest.approx(higher / lower, rel=0.02, abs=0.01), (row, told)
+            assert float(number[1]) == pytest.approx(higher / lower, rel=0.02, abs=0.01), (row, reported)
 
 
 def _padded(cells: list[str]) -> list[str]:
@@ -49,14 +49,14 @@ def _padded(cells: list[str]) -> list[str]:
 
 
 def test_the_picture_shows_the_ratios_of_the_table() -> None:
-    told = {
+    reported = {
         f"{result['benchmark']}  |  {one['peer']}"
         for result in results()
         for one in result["ratios"]
         if is_peer(one["peer"]) and one["times_better"]
     }
     shown = drawn()
-    assert shown.keys() == told
+    assert shown.keys() == reported
     for result in results():
         for name in {one["peer"] for one in result["ratios"] if is_peer(one["peer"])}:
             kept = [one["times_better"] for one in result["ratios"] if one["peer"] == name and one["times_better"]]

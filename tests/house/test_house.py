@@ -158,12 +158,12 @@ def test_a_module_without_a_docstring_is_found(text: str, says: bool, tmp_path: 
 
 def test_repository_names_no_path_of_a_machine() -> None:
     paths = (f"{ROOT}/", f"{Path.home()}/")
-    told = [
+    reported = [
         relative(path)
         for path in [*ours(), *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), ROOT / "Makefile"]
         if path.exists() and any(word in path.read_text() for word in paths)
     ]
-    assert told == []
+    assert reported == []
 
 
 def test_files_that_the_maps_name_exist() -> None:

@@ -1,6 +1,7 @@
 """Names and prose of the product: one class a name, docstrings that begin with a subject or a verb, plain English."""
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from tests.house.prose import Finding, files, long_sentences, words
 from tests.house.test_house import LINKS, ROOT
 
 QUESTION_WORDS = frozenset({"How", "What", "When", "Where", "Whether", "Which", "Who", "Whom", "Whose", "Why"})
+OLD_WORDS = {"ask", "asks", "asked", "asker", "asking", "answer", "answers", "answered", "answering", "told", "heard"}
+WORDS_OF_A_NAME = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 MOST_QUESTIONS = 0.02
 SHARED_NAMES = {
     "DataLossError": {"consistent_region/errors.py", "spark/errors.py"},
@@ -51,6 +54,15 @@ def first_words(tree: ast.Module) -> Iterator[str]:
             yield text.split()[0].strip(",.:;")
 
 
+def old_words(tree: ast.Module) -> Iterator[str]:
+    """The identifiers of a module with one of `OLD_WORDS`. `Answer` is an action of the fake broker."""
+    names = (getattr(node, field, None) for node in ast.walk(tree) for field in ("name", "id", "attr", "arg"))
+    for name in filter(None, names):
+        parts = {word.lower() for word in WORDS_OF_A_NAME.findall(str(name))}
+        if parts & OLD_WORDS and name != "Answer" and "test" not in parts:
+            yield str(name)
+
+
 def test_docstrings_begin_with_a_subject_or_a_verb() -> None:
     words = Counter(word for path in modules() for word in first_words(ast.parse(path.read_text())))
     questions = {word: words[word] for word in QUESTION_WORDS if words[word]}
@@ -79,6 +91,33 @@ def test_sources_use_the_words_of_the_field(folder: str) -> None:
     """The table of words is `INSTEAD` in tests/house/prose.py."""
     found = [one for path in files(ROOT / folder) for one in words(path)]
     assert not found, shown(found)
+
+
+@pytest.mark.parametrize("folder", [*SOURCES, "tests"])
+def test_identifiers_use_the_words_of_the_field(folder: str) -> None:
+    """A request is sent, a response is received, a state is reported. Names of tests are sentences and do not count."""
+    found = {
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in files(ROOT / folder)
+        if path.suffix == ".py" and "gallery" not in path.parts
+        for name in old_words(ast.parse(path.read_text()))
+    }
+    assert not found
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("def ask(): ...", {"ask"}),
+        ("self._asked_at = answer", {"_asked_at", "answer"}),
+        ("class NoAnswer:\n    told = 1", {"NoAnswer", "told"}),
+        ("call(answered=True)", {"answered"}),
+        ("file.tell()\ntask, heartbeat, broad, Answer, taken = 1, 2, 3, 4, 5", set()),
+        ("def test_what_it_is_told(): ...", set()),
+    ],
+)
+def test_an_old_word_in_an_identifier_is_seen(text: str, names: set[str]) -> None:
+    assert set(old_words(ast.parse(text))) == names
 
 
 @pytest.mark.parametrize("folder", SOURCES)

@@ -162,8 +162,8 @@ class Indiscreet(Issuer):
     def token(self, client: str) -> str:
         return token(CANARY)
 
-    def answer(self, authorization: str | None) -> tuple[int, dict[str, Any]]:
-        status, body = super().answer(authorization)
+    def respond(self, authorization: str | None) -> tuple[int, dict[str, Any]]:
+        status, body = super().respond(authorization)
         return status, body | ({"error_description": f"not {WRONG}"} if status == 401 else {})
 
 
@@ -180,12 +180,12 @@ def test_a_run_leaves_no_token_behind(kind: str, guarded: RealBroker, logged: io
         good: dict[str, Any] = {"sasl_oauth_token": partial(token, CANARY)}
         bad: dict[str, Any] = {"sasl_oauth_token": lambda: (token(WRONG, -600), time.time() + 600)}
         if kind == "issuer":
-            asked: dict[str, Any] = {
+            requested: dict[str, Any] = {
                 "sasl_oauth_token_endpoint_url": issuer.token_url,
                 "sasl_oauth_allowed_urls": (issuer.token_url,),
                 "sasl_oauth_client_id": "user",
             }
-            good, bad = (asked | {"sasl_oauth_client_secret": secret} for secret in (CANARY, WRONG))
+            good, bad = (requested | {"sasl_oauth_client_secret": secret} for secret in (CANARY, WRONG))
         settings = {**common, **good, "group": f"g-token-{kind}", "tape": str(tmp_path / "tape.jsonl")}
         with Consumer(guarded.bootstrap_sasl, **settings) as consumer:
             consumer.subscribe(["topic"])
@@ -273,7 +273,7 @@ def test_settings_and_credentials_do_not_show_it() -> None:
         sasl_oauth_client_secret=CANARY,
     )
     keeper = TokenRefresher(1.0, lambda: 0.5, lambda: Token(CANARY, 60.0))
-    keeper.asked(0.0)
+    keeper.requested(0.0)
     keeper.came(Token(CANARY, 60.0), 0.0)
     for each in (config, from_kafka, Access(None, "user", CANARY), bound, client, keeper):
         assert leaks(repr(each).encode() + str(each).encode()) == []

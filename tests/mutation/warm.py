@@ -123,7 +123,7 @@ def serve(session: pytest.Session, requests: int, responses: int) -> None:
 
 def _watch(child: int, reads: int, chosen: Sequence[str], limits_s: Sequence[float]) -> list[str]:
     """Read the lines of a child, one for each test that begins and one for its end; end it if a test takes long."""
-    told, running = b"", 0
+    reported, running = b"", 0
     until = time.monotonic() + 30
     found: list[str] | None = None
     while found is None:
@@ -133,7 +133,7 @@ def _watch(child: int, reads: int, chosen: Sequence[str], limits_s: Sequence[flo
         got = os.read(reads, 1 << 16)
         if not got:
             break
-        *lines, told = (told + got).split(b"\n")
+        *lines, reported = (reported + got).split(b"\n")
         for line in map(json.loads, lines):
             if isinstance(line, int):
                 running, until = line, time.monotonic() + limits_s[line]

@@ -18,11 +18,11 @@ A, B = Endpoint("a", 1), Endpoint("b", 1)
 
 def test_the_others_go_first_until_an_address_that_was_late_responds() -> None:
     known = ConnectionStates((A, B), Backoff(50, 1000), lambda: 0.5)
-    known.answered(A, {})
+    known.responded(A, {})
     assert known.pick([A, B], 0.0) == A  # a connection is open there
     known.late(A)
     assert known.pick([A, B], 0.0) == B
-    known.answered(A)
+    known.responded(A)
     assert known.pick([A, B], 0.0) == A
 
 
@@ -33,7 +33,7 @@ def test_an_address_that_failed_has_no_lateness_beside_it() -> None:
         known.failed(one, ConnectionFailed("no"), 0.0)
     assert known.pick([A, B], 0.0) is None
     assert known.pick([A, B], 100.0) == A  # the first of two that failed once
-    known.answered(B)
+    known.responded(B)
     assert known.last_error is None
     assert known.pick([A, B], 100.0) == B
 

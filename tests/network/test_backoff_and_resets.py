@@ -77,7 +77,7 @@ def test_the_address_that_failed_least_is_called_and_bootstrap_again_when_all_fa
     assert endpoints.pick([one, two], 0.05) is None  # all are given time
     assert set(endpoints.next_poll_at()) == {0.1}
     assert endpoints.pick([one, two], 0.1) in (one, two, seed)
-    endpoints.answered(two)
+    endpoints.responded(two)
     assert endpoints.last_error is None
     assert endpoints.pick([one, two], 0.1) == two
 

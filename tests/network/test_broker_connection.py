@@ -24,11 +24,11 @@ class Rig:
         self.connection = BrokerConnection(HERE, "test", 1 << 20, setup_timeout_s=10.0, opened_at=0.0, ranges=ranges)
         self.outcomes: list[RequestResult] = []
 
-    def ask(self, api: str = "Heartbeat", *, timeout_s: float = 5.0, at_most: int | None = None) -> PendingRequest:
+    def send(self, api: str = "Heartbeat", *, timeout_s: float = 5.0, at_most: int | None = None) -> PendingRequest:
         request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-        ask = PendingRequest(api, request, lambda outcome, now: self.outcomes.append(outcome), timeout_s, at_most)
-        self.connection.send(ask, 0.0)
-        return ask
+        pending = PendingRequest(api, request, lambda outcome, now: self.outcomes.append(outcome), timeout_s, at_most)
+        self.connection.send(pending, 0.0)
+        return pending
 
     def sent(self) -> list[tuple[int, int, int]]:
         """Write all frames. Returns (API key, version, correlation id) of each."""
@@ -40,7 +40,7 @@ class Rig:
             for frame in frames
         ]
 
-    def answer(
+    def respond(
         self, api: str, version: int, correlation_id: int, value: object
     ) -> list[tuple[PendingRequest, RequestResult]]:
         response = API[api].response
@@ -50,12 +50,12 @@ class Rig:
 
     def versions(self, version: int, correlation_id: int, ranges: dict[int, tuple[int, int]], code: int = 0) -> None:
         keys = tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in ranges.items())
-        self.answer("ApiVersions", version, correlation_id, ApiVersionsResponse(error_code=code, api_keys=keys))
+        self.respond("ApiVersions", version, correlation_id, ApiVersionsResponse(error_code=code, api_keys=keys))
 
 
 def test_versions_are_requested_first_and_everything_else_waits() -> None:
     rig = Rig()
-    rig.ask()
+    rig.send()
     assert rig.sent() == []
     rig.connection.opened(0.0)
     ((key, version, correlation_id),) = rig.sent()
@@ -63,14 +63,14 @@ def test_versions_are_requested_first_and_everything_else_waits() -> None:
     rig.versions(version, correlation_id, ALL)
     ((key, version, correlation_id),) = rig.sent()
     assert (key, version) == (12, API["Heartbeat"].versions[1])
-    ((_, outcome),) = rig.answer("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=27))
+    ((_, outcome),) = rig.respond("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=27))
     assert isinstance(outcome, ResponseReceived)
     assert (outcome.value.error_code, outcome.version) == (27, version)
 
 
 def test_known_ranges_spare_the_request() -> None:
     rig = Rig(ALL)
-    rig.ask(at_most=2)
+    rig.send(at_most=2)
     rig.connection.opened(0.0)
     assert [(key, version) for key, version, _ in rig.sent()] == [(12, 2)]
 
@@ -84,17 +84,17 @@ def test_a_broker_that_does_not_know_our_version_of_api_versions_gets_version_0(
     ((key, version, correlation_id),) = rig.sent()
     assert (key, version) == (18, 0)
     rig.versions(0, correlation_id, {12: (0, 1)})
-    rig.ask()
+    rig.send()
     assert [(key, version) for key, version, _ in rig.sent()] == [(12, 1)]
 
 
 def test_a_broker_that_is_too_old_refuses_one_request_and_serves_others() -> None:
     rig = Rig({12: (90, 99), 3: ALL[3]})
-    ask = rig.ask()
+    pending = rig.send()
     rig.connection.opened(0.0)
     assert rig.sent() == []
     ((refused, outcome),) = rig.connection.settled()
-    assert refused is ask
+    assert refused is pending
     assert isinstance(outcome, SendFailed)
     assert isinstance(outcome.error, UnsupportedVersion)
     assert "Heartbeat" in str(outcome.error)
@@ -114,18 +114,18 @@ def test_an_error_in_the_version_response_ends_the_connection() -> None:
 @pytest.mark.parametrize("shift", [1, -1, 1000])
 def test_a_response_to_another_request_reaches_no_caller(shift: int) -> None:
     rig = Rig(ALL)
-    rig.ask()
+    rig.send()
     rig.connection.opened(0.0)
     ((_, version, correlation_id),) = rig.sent()
     with pytest.raises(WireError):
-        rig.answer("Heartbeat", version, correlation_id + shift, HeartbeatResponse())
+        rig.respond("Heartbeat", version, correlation_id + shift, HeartbeatResponse())
     assert rig.outcomes == []
 
 
 @pytest.mark.proves("B-24")
 def test_a_request_without_a_response_is_overdue_at_its_time_and_every_waiter_gets_the_error() -> None:
     rig = Rig(ALL)
-    slow, quick = rig.ask(timeout_s=9.0), rig.ask(timeout_s=5.0)
+    slow, quick = rig.send(timeout_s=9.0), rig.send(timeout_s=5.0)
     rig.connection.opened(0.0)
     assert rig.connection.deadline() == 5.0
     assert rig.connection.overdue(4.9) is None
@@ -134,7 +134,7 @@ def test_a_request_without_a_response_is_overdue_at_its_time_and_every_waiter_ge
     assert "Heartbeat" in str(error)
     assert error.place == {"host": "broker", "port": 9092}
     ended = rig.connection.closed(error, timed_out=True)
-    assert [ask for ask, _ in ended] == [slow, quick]
+    assert [pending for pending, _ in ended] == [slow, quick]
     assert all(outcome == NoResponse(error, True) for _, outcome in ended)
     assert not rig.connection.busy
 
@@ -142,7 +142,7 @@ def test_a_request_without_a_response_is_overdue_at_its_time_and_every_waiter_ge
 @pytest.mark.proves("B-24", "B-28")
 def test_a_connection_that_does_not_open_is_overdue_too() -> None:
     rig = Rig()
-    rig.ask(timeout_s=60.0)
+    rig.send(timeout_s=60.0)
     assert rig.connection.overdue(9.9) is None
     error = rig.connection.overdue(10.0)
     assert error is not None
@@ -153,11 +153,11 @@ def test_a_connection_that_does_not_open_is_overdue_too() -> None:
 
 def test_what_a_broken_beginning_means() -> None:
     frame = FrameTooLarge("a frame of 352518912 bytes was announced")
-    tls = explained(frame, b"\x15\x03\x03\x00\x02\x02\x46", HERE, answered=False)
+    tls = explained(frame, b"\x15\x03\x03\x00\x02\x02\x46", HERE, responded=False)
     assert "listener uses TLS" in str(tls)
-    other = explained(frame, b"HTTP/1.1", HERE, answered=False)
+    other = explained(frame, b"HTTP/1.1", HERE, responded=False)
     assert "does not use Kafka's protocol" in str(other)
-    assert explained(frame, b"", HERE, answered=True) is frame
+    assert explained(frame, b"", HERE, responded=True) is frame
 
 
 def test_the_frames_of_a_login_are_written_as_others_are() -> None:
@@ -183,7 +183,7 @@ class Follower:
         self.bodies = list(bodies)
         self.offered: list[bytes] = []
         request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-        self.ask = PendingRequest(
+        self.send = PendingRequest(
             "Heartbeat",
             request,
             lambda outcome, now: rig.outcomes.append(outcome),
@@ -200,10 +200,10 @@ def test_a_response_leads_to_the_next_request_until_it_is_left_to_the_connection
     rig = Rig(ALL)
     rig.connection.opened(0.0)
     follower = Follower(rig, b"first", b"second", None)
-    rig.connection.send(follower.ask, 0.0)
+    rig.connection.send(follower.send, 0.0)
     ((_key, version, correlation_id),) = rig.sent()
     for body in (b"first", b"second"):
-        assert rig.answer("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=0)) == []
+        assert rig.respond("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=0)) == []
         (frame,) = rig.connection.outgoing()
         rig.connection.written()
         correlation_id += 1
@@ -211,8 +211,8 @@ def test_a_response_leads_to_the_next_request_until_it_is_left_to_the_connection
         assert frame[4:8] == (12).to_bytes(2, "big") + version.to_bytes(2, "big")
         assert frame[8:12] == correlation_id.to_bytes(4, "big")
         assert bytes(frame).endswith(b"\x00\x04test\x00" + body)
-    ((ask, outcome),) = rig.answer("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=27))
-    assert ask is follower.ask
+    ((pending, outcome),) = rig.respond("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=27))
+    assert pending is follower.send
     assert isinstance(outcome, ResponseReceived)
     assert outcome.value.error_code == 27
     assert len(follower.offered) == 3
@@ -223,10 +223,10 @@ def test_no_request_follows_while_another_waits_for_its_response() -> None:
     rig = Rig(ALL)
     rig.connection.opened(0.0)
     follower = Follower(rig, b"never")
-    rig.connection.send(follower.ask, 0.0)
-    rig.ask()
+    rig.connection.send(follower.send, 0.0)
+    rig.send()
     (_key, version, first), _second = rig.sent()
-    assert rig.answer("Heartbeat", version, first, HeartbeatResponse(error_code=0))
+    assert rig.respond("Heartbeat", version, first, HeartbeatResponse(error_code=0))
     assert follower.offered == []
 
 
@@ -234,8 +234,8 @@ def test_a_response_out_of_step_is_not_offered() -> None:
     rig = Rig(ALL)
     rig.connection.opened(0.0)
     follower = Follower(rig, b"never")
-    rig.connection.send(follower.ask, 0.0)
+    rig.connection.send(follower.send, 0.0)
     ((_key, version, correlation_id),) = rig.sent()
     with pytest.raises(WireError):
-        rig.answer("Heartbeat", version, correlation_id + 1, HeartbeatResponse(error_code=0))
+        rig.respond("Heartbeat", version, correlation_id + 1, HeartbeatResponse(error_code=0))
     assert follower.offered == []

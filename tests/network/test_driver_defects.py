@@ -39,9 +39,9 @@ def test_a_driver_that_has_ended_is_reported_and_so_it_is_again(
         driver, call = face(fake.bootstrap)
         crash(driver, monkeypatch)
         for _ in range(2):
-            with pytest.raises(KohortError, match="ended by a defect: please report it") as told:
+            with pytest.raises(KohortError, match="ended by a defect: please report it") as reported:
                 call()
-            assert isinstance(told.value.__cause__, ZeroDivisionError)
+            assert isinstance(reported.value.__cause__, ZeroDivisionError)
 
 
 @pytest.mark.parametrize("group", [None, "group"])

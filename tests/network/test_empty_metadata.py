@@ -47,18 +47,18 @@ def test_all_topics_are_not_none_because_of_an_empty_broker() -> None:
 
 
 @pytest.mark.proves("B-27")
-@pytest.mark.parametrize(("strategy", "next_asked"), [("rebootstrap", "b"), ("none", "b1")])
+@pytest.mark.parametrize(("strategy", "next_requested"), [("rebootstrap", "b"), ("none", "b1")])
 def test_a_broker_that_wants_us_to_start_again_is_left_for_the_bootstrap_addresses(  # KIP-1102
-    strategy: str, next_asked: str
+    strategy: str, next_requested: str
 ) -> None:
     rig = Rig(metadata_recovery_strategy=strategy)
     rig.turn(0.0)
     rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 2}), 13), 0.0)
-    rig.core.endpoints.answered(Endpoint("b1", 9092), {})
+    rig.core.endpoints.responded(Endpoint("b1", 9092), {})
     rig.core.metadata.request_update()
     rig.turn(1.0)
     rig.settle("Metadata", ResponseReceived(NOTHING._replace(error_code=REBOOTSTRAP_REQUIRED), 13), 1.0, "b1")
     rig.turn(1.1)
-    (endpoint,) = [endpoint for endpoint, ask in rig.open if ask.api == "Metadata"]
+    (endpoint,) = [endpoint for endpoint, pending in rig.open if pending.api == "Metadata"]
     assert endpoint is not None
-    assert endpoint.host == next_asked
+    assert endpoint.host == next_requested

@@ -26,7 +26,7 @@ class Table:
             lambda: PATIENCE_S,
         )
 
-    def ask(self, *, timeout_s: float = 120.0) -> None:
+    def send(self, *, timeout_s: float = 120.0) -> None:
         self.anybody.send(PendingRequest("Metadata", None, lambda *outcome: self.came.append(outcome), timeout_s), 0.0)
         self.poll(0.0)
 
@@ -41,97 +41,97 @@ class Table:
         self.poll(now)
         return [endpoint for endpoint, _ in self.sent]
 
-    def answer(self, number: int, outcome: RequestResult, now: float) -> None:
+    def respond(self, number: int, outcome: RequestResult, now: float) -> None:
         """The outcome of the request with this number."""
         self.sent[number][1].done(outcome, now)
         self.poll(now)
 
 
-def answered(value: Any) -> ResponseReceived:
+def responded(value: Any) -> ResponseReceived:
     return ResponseReceived(value, version=1)
 
 
 def test_one_that_responds_in_time_gets_the_only_request() -> None:
     table = Table(FIRST, SECOND)
-    table.ask()
+    table.send()
     assert table.turn(1.9) == [FIRST]
-    table.answer(0, answered("yes"), 1.95)
-    assert table.came == [(answered("yes"), 1.95)]
+    table.respond(0, responded("yes"), 1.95)
+    assert table.came == [(responded("yes"), 1.95)]
     assert table.turn(60.0) == [FIRST]
     assert table.poll(60.0) is None
 
 
 def test_one_more_is_asked_whenever_a_while_has_brought_nothing_and_the_first_answer_counts() -> None:
     table = Table(FIRST, SECOND, THIRD)
-    table.ask()
+    table.send()
     assert table.poll(0.0) == PATIENCE_S
     assert table.turn(2.0) == [FIRST, SECOND]
     assert table.turn(3.9) == [FIRST, SECOND]
     assert table.turn(4.0) == [FIRST, SECOND, THIRD]
     assert table.turn(6.0) == [FIRST, SECOND, THIRD]  # no broker gets it twice
-    table.answer(1, answered("second"), 6.1)
-    table.answer(0, answered("first"), 6.2)
-    table.answer(2, AWAY, 6.3)
-    assert table.came == [(answered("second"), 6.1)]
+    table.respond(1, responded("second"), 6.1)
+    table.respond(0, responded("first"), 6.2)
+    table.respond(2, AWAY, 6.3)
+    assert table.came == [(responded("second"), 6.1)]
 
 
 def test_who_was_waited_for_in_vain_is_asked_last_from_then_on() -> None:
     table = Table(FIRST, SECOND)
-    table.ask()
+    table.send()
     table.turn(2.0)
-    table.ask()
+    table.send()
     assert [endpoint for endpoint, _ in table.sent] == [FIRST, SECOND, SECOND]
 
 
 def test_what_fails_is_reported_without_a_waiter() -> None:
     table = Table(FIRST, SECOND)
-    table.ask()
+    table.send()
     table.turn(2.0)
-    table.answer(0, AWAY, 2.5)
+    table.respond(0, AWAY, 2.5)
     assert table.came == []
-    table.answer(1, AWAY, 2.6)
+    table.respond(1, AWAY, 2.6)
     assert table.came == [(AWAY, 2.6)]
     assert table.turn(9.0) == [FIRST, SECOND]
 
 
 def test_a_request_that_got_no_response_goes_to_another_broker_at_once() -> None:
     table = Table(FIRST, SECOND)
-    table.ask(timeout_s=3.0)
-    table.answer(0, AWAY, 0.5)
+    table.send(timeout_s=3.0)
+    table.respond(0, AWAY, 0.5)
     assert table.came == []
-    assert [(endpoint, ask.timeout_s) for endpoint, ask in table.sent] == [(FIRST, 3.0), (SECOND, 2.5)]
-    table.answer(1, AWAY, 0.6)
+    assert [(endpoint, pending.timeout_s) for endpoint, pending in table.sent] == [(FIRST, 3.0), (SECOND, 2.5)]
+    table.respond(1, AWAY, 0.6)
     assert table.came == [(AWAY, 0.6)]
 
 
 def test_after_its_time_a_request_goes_to_no_other_broker() -> None:
     table = Table(FIRST, SECOND)
-    table.ask(timeout_s=3.0)
-    table.answer(0, AWAY, 3.0)
+    table.send(timeout_s=3.0)
+    table.respond(0, AWAY, 3.0)
     assert table.came == [(AWAY, 3.0)]
     assert len(table.sent) == 1
 
 
 def test_what_cannot_be_sent_is_an_error_at_once() -> None:
     table = Table(FIRST, SECOND)
-    table.ask()
+    table.send()
     table.turn(2.0)
     refused = SendFailed(ConnectionFailed("no version in common"))
-    table.answer(1, refused, 2.1)
+    table.respond(1, refused, 2.1)
     assert table.came == [(refused, 2.1)]
 
 
 def test_later_ones_have_what_is_left_of_the_time_and_none_is_asked_after_it() -> None:
     table = Table(FIRST, SECOND, THIRD)
-    table.ask(timeout_s=3.0)
+    table.send(timeout_s=3.0)
     table.turn(2.0)
-    assert [ask.timeout_s for _, ask in table.sent] == [3.0, 1.0]
+    assert [pending.timeout_s for _, pending in table.sent] == [3.0, 1.0]
     assert table.turn(4.0) == [FIRST, SECOND]
 
 
 def test_where_nobody_can_be_asked_the_driver_says_so() -> None:
     table = Table()
-    table.ask()
+    table.send()
     assert table.turn(0.1) == [None]
-    table.answer(0, AWAY, 0.2)
+    table.respond(0, AWAY, 0.2)
     assert table.came == [(AWAY, 0.2)]

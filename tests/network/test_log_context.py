@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from kohort import Consumer, Producer
-from kohort.common.log_context import FIELDS, LOGGERS, WhoFilter, speaks_for
+from kohort.common.log_context import FIELDS, LOGGERS, ContextFilter, set_log_context
 from kohort.protocol.apis.heartbeat import HeartbeatResponse
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing import FakeBroker
@@ -44,10 +44,10 @@ def test_lines_of_a_rebalance_name_group_member_and_generation(
         poll_all_until([one, two], lambda: bool(one.assignment) and bool(two.assignment))
         second, other = one.group_metadata(), two.group_metadata()
     ended = [record for record in lines(caplog, group) if vars(record)["event"] == "rebalance_ended"]
-    told = [(vars(record)["client_id"], vars(record)["member"], vars(record)["generation"]) for record in ended]
-    assert ("one", first.member_id, first.generation) in told
-    assert ("one", second.member_id, second.generation) in told
-    assert ("two", other.member_id, other.generation) in told
+    reported = [(vars(record)["client_id"], vars(record)["member"], vars(record)["generation"]) for record in ended]
+    assert ("one", first.member_id, first.generation) in reported
+    assert ("one", second.member_id, second.generation) in reported
+    assert ("two", other.member_id, other.generation) in reported
     assert second.generation > first.generation
     for record in ended:
         fields = vars(record)
@@ -100,15 +100,15 @@ def test_a_connection_that_ends_reports_its_client(caplog: pytest.LogCaptureFixt
             poll_until(consumer, lambda: any(record.name == "kohort.driver" for record in lines(caplog, "g")))
         with Producer(fake.bootstrap, client_id="writer") as producer, pytest.raises(UnsupportedVersion):
             producer.send("topic", b"value")
-    told = [(record.name, vars(record)["client_id"], record.getMessage()) for record in caplog.records]
-    assert any(name == "kohort.driver" and "[client_id=reader group=g member=" in text for name, _, text in told)
-    assert any(text.endswith("[client_id=writer]") for _, _, text in told)
-    assert {client for _, client, _ in told} == {"reader", "writer"}
+    reported = [(record.name, vars(record)["client_id"], record.getMessage()) for record in caplog.records]
+    assert any(name == "kohort.driver" and "[client_id=reader group=g member=" in text for name, _, text in reported)
+    assert any(text.endswith("[client_id=writer]") for _, _, text in reported)
+    assert {client for _, client, _ in reported} == {"reader", "writer"}
 
 
 def test_an_assignors_line_is_its_members(caplog: pytest.LogCaptureFixture) -> None:
     def plan() -> None:
-        speaks_for(lambda: {"client_id": "c", "group": "g", "member": "m-1", "generation": 7})
+        set_log_context(lambda: {"client_id": "c", "group": "g", "member": "m-1", "generation": 7})
         logging.getLogger("kohort.assignors.sticky").warning("100%% of %d: odd", 3)
         logging.getLogger("kohort.assignors.sticky").warning("100% odd")
 
@@ -132,7 +132,7 @@ def test_a_record_that_is_handled_again_stays_as_it_is(caplog: pytest.LogCapture
 
 def test_a_line_that_cannot_be_written_ends_no_process(capsys: pytest.CaptureFixture[str]) -> None:
     logger = logging.Logger("kohort.alone")
-    logger.addFilter(WhoFilter())
+    logger.addFilter(ContextFilter())
     logger.addHandler(logging.StreamHandler())
     logger.warning("%d of %d", 1, extra={"group": "g"})
     assert "not enough arguments" in capsys.readouterr().err  # said by logging itself, as ever

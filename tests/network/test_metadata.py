@@ -35,12 +35,12 @@ def topic(
     )
 
 
-def answer(*topics: MetadataResponseTopic, nodes: tuple[int, ...] = (1, 2)) -> MetadataResponse:
+def respond(*topics: MetadataResponseTopic, nodes: tuple[int, ...] = (1, 2)) -> MetadataResponse:
     brokers = tuple(MetadataResponseBroker(node_id=node, host=f"b{node}", port=9092, rack=f"r{node}") for node in nodes)
     return MetadataResponse(brokers=brokers, cluster_id="c", topics=topics)
 
 
-VIEW = NOTHING_KNOWN.updated(answer(topic("t", {0: (1, 5), 1: (2, 3)})), asked={"t"})
+VIEW = NOTHING_KNOWN.updated(respond(topic("t", {0: (1, 5), 1: (2, 3)})), requested={"t"})
 
 
 def test_leaders_ids_and_racks() -> None:
@@ -54,27 +54,27 @@ def test_leaders_ids_and_racks() -> None:
 
 @pytest.mark.proves("B-18")
 def test_a_partition_of_a_number_that_cannot_be_is_not_planned_for() -> None:
-    view = NOTHING_KNOWN.updated(answer(topic("t", {0: (1, 5), 2: (2, 3), 2**31 - 1: (1, 0)})), asked={"t"})
+    view = NOTHING_KNOWN.updated(respond(topic("t", {0: (1, 5), 2: (2, 3), 2**31 - 1: (1, 0)})), requested={"t"})
     assert view.partitions_of("t") == (TopicPartition("t", 0), TopicPartition("t", 2))
     assert topics_changed(view, frozenset({"t"})).topics["t"].partitions == 3
 
 
 @pytest.mark.proves("B-18")
 def test_a_response_without_brokers_or_partitions_keeps_the_old_view() -> None:
-    after = VIEW.updated(answer(topic("t", {}), nodes=()), asked={"t"})
+    after = VIEW.updated(respond(topic("t", {}), nodes=()), requested={"t"})
     assert after.brokers == VIEW.brokers
     assert after.topics == VIEW.topics
 
 
 @pytest.mark.proves("B-18")
 def test_unknown_leaders_and_negative_partitions_do_no_harm() -> None:
-    after = NOTHING_KNOWN.updated(answer(topic("t", {0: (77, 0), -3: (1, 0)})), asked={"t"})
+    after = NOTHING_KNOWN.updated(respond(topic("t", {0: (77, 0), -3: (1, 0)})), requested={"t"})
     assert after.leader(TopicPartition("t", 0)) is None
     assert after.partitions_of("t") == (TopicPartition("t", 0),)
 
 
 def test_an_answer_from_a_broker_that_has_not_heard_of_the_election_is_not_believed() -> None:
-    after = VIEW.updated(answer(topic("t", {0: (2, 4), 1: (1, 4)})), asked={"t"})
+    after = VIEW.updated(respond(topic("t", {0: (2, 4), 1: (1, 4)})), requested={"t"})
     assert after.partition(TopicPartition("t", 0)) == VIEW.partition(TopicPartition("t", 0))
     leader = after.leader(TopicPartition("t", 1))
     assert leader is not None
@@ -82,23 +82,23 @@ def test_an_answer_from_a_broker_that_has_not_heard_of_the_election_is_not_belie
 
 
 def test_a_topic_created_again_starts_over_with_its_epochs() -> None:
-    after = VIEW.updated(answer(topic("t", {0: (2, 0)}, topic_id=uuid.UUID(int=8))), asked={"t"})
+    after = VIEW.updated(respond(topic("t", {0: (2, 0)}, topic_id=uuid.UUID(int=8))), requested={"t"})
     found = after.partition(TopicPartition("t", 0))
     assert found is not None
     assert (found.leader, found.leader_epoch) == (2, 0)
 
 
 def test_refused_topics_leave_the_view_and_keep_their_code() -> None:
-    after = VIEW.updated(answer(topic("t", {}, code=29)), asked={"t"})
+    after = VIEW.updated(respond(topic("t", {}, code=29)), requested={"t"})
     assert "t" not in after.topics
     assert after.refused == {"t": 29}
-    again = after.updated(answer(topic("t", {0: (1, 6)})), asked={"t"})
+    again = after.updated(respond(topic("t", {0: (1, 6)})), requested={"t"})
     assert again.refused == {}
 
 
 def test_all_topics_replace_what_was_known_and_some_do_not() -> None:
-    assert "t" in VIEW.updated(answer(topic("u", {0: (1, 0)})), asked={"u"}).topics
-    assert "t" not in VIEW.updated(answer(topic("u", {0: (1, 0)})), asked=None).topics
+    assert "t" in VIEW.updated(respond(topic("u", {0: (1, 0)})), requested={"u"}).topics
+    assert "t" not in VIEW.updated(respond(topic("u", {0: (1, 0)})), requested=None).topics
 
 
 def test_a_newer_leader_from_a_fetch_is_believed_an_older_one_is_not() -> None:
@@ -113,7 +113,7 @@ def test_a_newer_leader_from_a_fetch_is_believed_an_older_one_is_not() -> None:
 
 
 def test_of_several_leaders_in_one_response_the_newest_counts_in_each_topic() -> None:
-    before = VIEW.updated(answer(topic("u", {0: (1, 0)}), topic("v", {0: (1, 0)})), asked={"u", "v"})
+    before = VIEW.updated(respond(topic("u", {0: (1, 0)}), topic("v", {0: (1, 0)})), requested={"u", "v"})
     t0, t1, u0 = TopicPartition("t", 0), TopicPartition("t", 1), TopicPartition("u", 0)
     moved = before.with_leaders([(t0, 2, 7), (u0, 2, 1), (t1, 1, 4), (t0, 1, 6)])
     found = {one: moved.partition(one) for one in (t0, t1, u0)}
@@ -132,7 +132,7 @@ def keeper() -> MetadataRefresher:
     return MetadataRefresher(Backoff(100, 1000, 0), max_age_s=300)
 
 
-def ask(one: MetadataRefresher, now: float) -> list[str] | None:
+def send(one: MetadataRefresher, now: float) -> list[str] | None:
     request = one.next_request(now)
     assert request is not None, "nothing is owed"
     return None if request.topics is None else [str(each.name) for each in request.topics]
@@ -140,17 +140,17 @@ def ask(one: MetadataRefresher, now: float) -> list[str] | None:
 
 def test_what_was_never_requested_is_requested_at_once_and_then_kept_fresh() -> None:
     one = keeper()
-    assert ask(one, 0.0) == []  # brokers, to begin with
+    assert send(one, 0.0) == []  # brokers, to begin with
     assert one.next_request(0.0) is None  # one at a time
     one.set_topics(WantedTopics(frozenset({"t"})))
-    one.on_response(answer(), 0.1, 0.5)
-    assert ask(one, 0.1) == ["t"]
-    changed = one.on_response(answer(topic("t", {0: (1, 0)})), 0.2, 0.5)
+    one.on_response(respond(), 0.1, 0.5)
+    assert send(one, 0.1) == ["t"]
+    changed = one.on_response(respond(topic("t", {0: (1, 0)})), 0.2, 0.5)
     assert changed.topics["t"].partitions == 1
-    assert changed.asked == {"t"}
+    assert changed.requested == {"t"}
     assert one.next_request(100.0) is None
     assert one.next_poll_at() == pytest.approx(300.2)
-    assert ask(one, 300.2) == ["t"]
+    assert send(one, 300.2) == ["t"]
 
 
 @pytest.mark.parametrize(("given", "sent"), [((), False), ((False,), False), ((True,), True)])
@@ -166,8 +166,8 @@ def test_a_request_creates_topics_only_where_that_is_allowed(given: tuple[bool, 
 def test_the_setting_says_whether_a_client_creates_topics(allowed: bool) -> None:
     rig = Rig(allow_auto_create_topics=allowed)
     rig.turn(0.0)
-    (ask,) = [one for _endpoint, one in rig.open if one.api == "Metadata"]
-    assert ask.request.allow_auto_topic_creation is allowed
+    (pending,) = [one for _endpoint, one in rig.open if one.api == "Metadata"]
+    assert pending.request.allow_auto_topic_creation is allowed
 
 
 def test_a_missing_topic_is_requested_ever_more_slowly() -> None:
@@ -175,8 +175,8 @@ def test_a_missing_topic_is_requested_ever_more_slowly() -> None:
     one.set_topics(WantedTopics(frozenset({"t"})))
     now, waits = 0.0, []
     for _ in range(6):
-        assert ask(one, now) == ["t"]
-        one.on_response(answer(topic("t", {}, code=3)), now, 0.5)
+        assert send(one, now) == ["t"]
+        one.on_response(respond(topic("t", {}, code=3)), now, 0.5)
         wakes = one.next_poll_at()
         assert wakes is not None
         waits.append(round(wakes - now, 3))
@@ -194,7 +194,7 @@ def test_names_of_others_that_are_missing_cost_a_bounded_rate() -> None:
     while now < 10.0:
         if it.next_request(now) is not None:
             requests += 1
-            it.on_response(answer(topic("here", {0: (1, 5)})), now, 0.5)
+            it.on_response(respond(topic("here", {0: (1, 5)})), now, 0.5)
         wake = it.next_poll_at()
         assert wake is not None
         now = max(now + 0.001, wake)
@@ -213,7 +213,7 @@ def test_only_missing_topics_of_other_members_slow_the_requests(mine: frozenset[
     while now < 20.0:
         if it.next_request(now) is not None:
             requests += 1
-            it.on_response(answer(topic("here", {0: (1, 5)})), now, 0.5)
+            it.on_response(respond(topic("here", {0: (1, 5)})), now, 0.5)
         wake = it.next_poll_at()
         assert wake is not None
         now = max(now + 0.001, wake)
@@ -223,18 +223,18 @@ def test_only_missing_topics_of_other_members_slow_the_requests(mine: frozenset[
 def test_stale_is_retried_but_no_faster_than_the_backoff() -> None:
     one = keeper()
     one.set_topics(WantedTopics(frozenset({"t"})))
-    ask(one, 0.0)
-    one.on_response(answer(topic("t", {0: (1, 0)})), 0.0, 0.5)
+    send(one, 0.0)
+    one.on_response(respond(topic("t", {0: (1, 0)})), 0.0, 0.5)
     one.request_update()
     assert one.next_request(0.05) is None
-    assert ask(one, 0.1) == ["t"]
+    assert send(one, 0.1) == ["t"]
 
 
 def test_everything_for_patterns() -> None:
     one = keeper()
     one.set_topics(WantedTopics(all_topics=True))
-    assert ask(one, 0.0) is None
-    changed = one.on_response(answer(topic("a", {0: (1, 0)}), topic("b", {0: (1, 0)})), 0.0, 0.5)
+    assert send(one, 0.0) is None
+    changed = one.on_response(respond(topic("a", {0: (1, 0)}), topic("b", {0: (1, 0)})), 0.0, 0.5)
     assert changed.complete
     assert set(changed.topics) == {"a", "b"}
 
@@ -244,28 +244,28 @@ def test_what_nobody_wanted_for_a_while_is_asked_for_anew(under_way: bool) -> No
     one = keeper()
     wanted, nothing = WantedTopics(frozenset({"t"})), WantedTopics()
     one.set_topics(wanted)
-    assert ask(one, 0.0) == ["t"]
+    assert send(one, 0.0) == ["t"]
     if under_way:
         one.set_topics(nothing)
-    one.on_response(answer(topic("t", {0: (1, 0)})), 0.1, 0.5)
+    one.on_response(respond(topic("t", {0: (1, 0)})), 0.1, 0.5)
     one.set_topics(nothing)
     assert one.view.topics == {}
     assert one.next_request(1.0) is None
     one.set_topics(wanted)
-    assert ask(one, 1.0) == ["t"]
+    assert send(one, 1.0) == ["t"]
 
 
 def test_a_topic_that_was_not_among_all_is_requested_when_it_is_wanted() -> None:
     one = keeper()
     one.add_all_topics()
-    assert ask(one, 0.0) is None
-    one.on_response(answer(topic("old", {0: (1, 0)})), 0.0, 0.5)
+    assert send(one, 0.0) is None
+    one.on_response(respond(topic("old", {0: (1, 0)})), 0.0, 0.5)
     one.remove_all_topics()
     one.set_topics(WantedTopics(frozenset({"old"})))
     assert one.next_request(1.0) is None
     one.add_transient(["new"])
-    assert ask(one, 1.0) == ["new", "old"]
-    one.on_response(answer(topic("old", {0: (1, 0)}), topic("new", {0: (1, 0)})), 1.0, 0.5)
+    assert send(one, 1.0) == ["new", "old"]
+    one.on_response(respond(topic("old", {0: (1, 0)}), topic("new", {0: (1, 0)})), 1.0, 0.5)
     assert one.next_request(2.0) is None
 
 
@@ -288,8 +288,8 @@ def test_a_view_forgets_what_is_not_requested() -> None:
 def test_a_member_that_takes_what_is_known_for_old_has_it_asked_again() -> None:
     one = keeper()
     one.set_topics(WantedTopics(frozenset({"t"})))
-    ask(one, 0.0)
-    one.on_response(answer(topic("t", {0: (1, 0)})), 0.1, 0.5)
+    send(one, 0.0)
+    one.on_response(respond(topic("t", {0: (1, 0)})), 0.1, 0.5)
     assert one.next_request(10.0) is None
     one.set_topics(WantedTopics(frozenset({"t"}), attempt=1))
-    assert ask(one, 10.0) == ["t"]
+    assert send(one, 10.0) == ["t"]

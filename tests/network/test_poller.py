@@ -63,7 +63,7 @@ class Peer:
         self.offered += 1
         return self.bodies.pop(0)
 
-    def answer(self) -> bytes:
+    def respond(self) -> bytes:
         """The response to the request in flight."""
         body = API["Heartbeat"].response.build(HeartbeatResponse(error_code=0), VERSION)
         self.next_id += 1
@@ -73,7 +73,7 @@ class Peer:
         return [owner for owner, _mask in self.poller.wait(rung, time.monotonic() + timeout_s)]
 
     def turn(self) -> list[RequestResult]:
-        return [outcome for _ask, outcome in self.channel.on_event(EVENT_READ, 0.0)]
+        return [outcome for _request, outcome in self.channel.on_event(EVENT_READ, 0.0)]
 
     def close(self) -> None:
         self.poller.close()
@@ -93,14 +93,14 @@ def test_a_response_in_pieces_is_followed_up_without_a_turn(peers: list[Peer]) -
     peer = Peer(b"first", b"second")
     peers.append(peer)
     for body in (b"first", b"second"):
-        for byte in peer.answer():
+        for byte in peer.respond():
             peer.theirs.send(bytes((byte,)))
             assert peer.wait() == []
         assert peer.theirs.recv(4096).endswith(body)
     assert (peer.offered, peer.notices, peer.driver.bell.rings) == (2, 0, 0)
     peer.core.has_updates = True
     peer.bodies = [b"third"]
-    peer.theirs.send(peer.answer())
+    peer.theirs.send(peer.respond())
     assert peer.wait() == []
     assert (peer.notices, peer.driver.bell.rings) == (1, 1)
 
@@ -108,7 +108,7 @@ def test_a_response_in_pieces_is_followed_up_without_a_turn(peers: list[Peer]) -
 def test_a_response_that_is_not_followed_up_is_found_by_the_turn(peers: list[Peer]) -> None:
     peer = Peer(None, None)
     peers.append(peer)
-    peer.theirs.send(peer.answer())
+    peer.theirs.send(peer.respond())
     assert peer.wait() == [peer.owner]
     assert len(peer.turn()) == 1
 
@@ -123,7 +123,7 @@ def test_a_connection_with_news_is_left_to_the_turn(late: str, peers: list[Peer]
         peer.driver.stopping = True
     else:
         peer.channel.to_write.append(memoryview(b"rest"))
-    peer.theirs.send(peer.answer())
+    peer.theirs.send(peer.respond())
     assert peer.wait() == [peer.owner]
     assert peer.offered == 0
 
@@ -131,7 +131,7 @@ def test_a_connection_with_news_is_left_to_the_turn(late: str, peers: list[Peer]
 def test_what_a_full_socket_does_not_take_is_written_by_turns(peers: list[Peer]) -> None:
     peer = Peer(bytes(LARGE_BYTES))
     peers.append(peer)
-    peer.theirs.send(peer.answer())
+    peer.theirs.send(peer.respond())
     assert peer.wait() == [peer.owner]
     received = 0
     while received < LARGE_BYTES:
@@ -157,7 +157,7 @@ def test_an_error_of_the_socket_ends_the_connection_in_the_turn(peers: list[Peer
     peer.ours.close()
     right.setblocking(False)
     peer.ours = peer.channel.sock = right
-    peer.channel.answered = True
+    peer.channel.responded = True
     peer.poller.register(right, EVENT_READ, peer.owner)
     assert peer.wait(5.0) == [peer.owner]
     with pytest.raises(Ended, match="Connection reset by peer"):
@@ -181,8 +181,8 @@ def test_an_error_of_a_read_outside_of_a_turn_is_that_of_the_turn(peers: list[Pe
     broken: Any = BrokenSocket(peer.ours)
     peer.channel.sock, peer.channel.tls = broken, ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     peer.poller.register(broken, EVENT_READ, peer.owner)
-    peer.channel.answered = True
-    peer.theirs.send(peer.answer())
+    peer.channel.responded = True
+    peer.theirs.send(peer.respond())
     assert peer.wait() == [peer.owner]
     peer.channel.sock = peer.ours
     with pytest.raises(Ended, match="Connection reset by peer"):
@@ -195,7 +195,7 @@ def test_a_defect_is_that_of_the_turn_and_other_drivers_of_the_thread_go_on(plac
     peers.append(peer)
     peer.core.has_updates = True
     peer.driver.on_update = [].pop
-    peer.theirs.send(peer.answer())
+    peer.theirs.send(peer.respond())
     assert peer.wait() == [peer.owner]
     with pytest.raises(IndexError):
         peer.turn()

@@ -117,18 +117,18 @@ def test_who_is_late_goes_behind_those_that_are_not_until_it_answers() -> None:
     assert endpoints.pick([one, two], 0.0) == two
     assert endpoints.pick([one, two], 0.0, but=[two]) == one
     assert endpoints.pick([one, two], 0.0, but=[one, two]) is None
-    endpoints.answered(one)
+    endpoints.responded(one)
     assert endpoints.pick([one, two], 0.0) == one
 
 
 def test_who_has_answered_is_asked_again() -> None:
     one, two, three = (Endpoint(name, 1) for name in ("one", "two", "three"))
     endpoints = ConnectionStates((), Backoff(100, 1000), lambda: 0.5)
-    endpoints.answered(two, {3: (0, 13)})
+    endpoints.responded(two, {3: (0, 13)})
     assert endpoints.pick([one, two, three], 0.0) == two
     endpoints.late(two)
     assert endpoints.pick([one, two, three], 0.0) == one
-    endpoints.answered(two)
+    endpoints.responded(two)
     assert endpoints.pick([one, two, three], 0.0) == two
     endpoints.failed(two, ConnectionFailed("reset"), 0.0)
     assert endpoints.pick([one, two, three], 9.0) == one

@@ -14,15 +14,15 @@ UNKNOWN_TOPIC = 3
 @pytest.mark.proves("B-18")
 @pytest.mark.parametrize("subscription", [{"topics": ["topic"]}, {"pattern": "top.*"}], ids=["by name", "by pattern"])
 def test_a_response_without_brokers_takes_no_topic_away(subscription: dict[str, Any]) -> None:
-    asked: list[Call] = []
+    requested: list[Call] = []
 
-    def know_nothing(answer: Any) -> Any:
-        named = asked[-1].request.topics  # type: ignore[attr-defined]
-        gone = [one._replace(error_code=UNKNOWN_TOPIC, partitions=()) for one in answer.topics]
-        return answer._replace(brokers=(), controller_id=-1, topics=() if named is None else tuple(gone))
+    def know_nothing(response: Any) -> Any:
+        named = requested[-1].request.topics  # type: ignore[attr-defined]
+        gone = [one._replace(error_code=UNKNOWN_TOPIC, partitions=()) for one in response.topics]
+        return response._replace(brokers=(), controller_id=-1, topics=() if named is None else tuple(gone))
 
     def starting(call: Call) -> Alter:
-        asked.append(call)
+        requested.append(call)
         return Alter(know_nothing)
 
     with (
@@ -33,7 +33,7 @@ def test_a_response_without_brokers_takes_no_topic_away(subscription: dict[str, 
         poll_until(consumer, lambda: len(consumer.assignment) == 2)
         before = consumer.health().generation
         fake.control("Metadata", starting)
-        poll_until(consumer, lambda: len(asked) > 5)
+        poll_until(consumer, lambda: len(requested) > 5)
         fake.control("Metadata", lambda call: None)
         known = len(fake.calls_of("Metadata"))
         poll_until(consumer, lambda: len(fake.calls_of("Metadata")) > known + 2)

@@ -25,9 +25,9 @@ def silenced(throttle_ms: int = 500) -> Rig:
     """A connection whose broker has just throttled it, at time 0."""
     rig = Rig(ALL)
     rig.connection.opened(0.0)
-    rig.ask()
+    rig.send()
     ((_, version, correlation_id),) = rig.sent()
-    rig.answer("Heartbeat", version, correlation_id, HeartbeatResponse(throttle_time_ms=throttle_ms))
+    rig.respond("Heartbeat", version, correlation_id, HeartbeatResponse(throttle_time_ms=throttle_ms))
     return rig
 
 
@@ -40,8 +40,10 @@ def test_requests_wait_until_the_time_is_up_and_then_have_their_own() -> None:
     rig = silenced()
     looking = FindCoordinatorRequest(key="g", key_type=0, coordinator_keys=("g",))
     for _ in range(2):
-        ask = PendingRequest("FindCoordinator", lambda version: fit(looking, version), lambda outcome, now: None, 0.3)
-        rig.connection.send(ask, 0.1)
+        pending = PendingRequest(
+            "FindCoordinator", lambda version: fit(looking, version), lambda outcome, now: None, 0.3
+        )
+        rig.connection.send(pending, 0.1)
     assert apis(rig) == []
     assert rig.connection.busy
     assert rig.connection.load == 2
@@ -55,7 +57,7 @@ def test_requests_wait_until_the_time_is_up_and_then_have_their_own() -> None:
 @pytest.mark.proves("B-46")
 def test_heartbeats_do_not_wait() -> None:
     rig = silenced(FOREVER_MS)
-    rig.ask("Heartbeat")
+    rig.send("Heartbeat")
     assert apis(rig) == [12]
 
 
@@ -73,16 +75,16 @@ def test_silence_for_ever_is_believed_for_a_while_and_said_once(caplog: pytest.L
 
 def test_what_requests_nothing_changes_nothing() -> None:
     throttle = Throttle()
-    for answer in (FetchResponse(), FetchResponse(throttle_time_ms=-5), None):
-        throttle.on_response(answer, 1.0, "b")
+    for response in (FetchResponse(), FetchResponse(throttle_time_ms=-5), None):
+        throttle.on_response(response, 1.0, "b")
     assert not throttle.holds("Fetch", 1.0)
 
 
 def test_what_is_held_has_its_outcome_when_the_connection_ends() -> None:
     rig = silenced()
-    held = rig.ask("FindCoordinator")
-    ((ask, _outcome),) = rig.connection.closed(ConnectionFailed("gone"))
-    assert ask is held
+    held = rig.send("FindCoordinator")
+    ((pending, _outcome),) = rig.connection.closed(ConnectionFailed("gone"))
+    assert pending is held
     assert not rig.connection.busy
 
 
@@ -90,8 +92,8 @@ def test_what_is_held_has_its_outcome_when_the_connection_ends() -> None:
 def test_a_member_lives_through_quotas_and_reads_on() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         fake.produce("topic", 0, [(None, b"%d" % number) for number in range(10)])
-        fake.control("Fetch", lambda call: Alter(lambda answer: answer._replace(throttle_time_ms=200)))
-        fake.control("Heartbeat", lambda call: Alter(lambda answer: answer._replace(throttle_time_ms=FOREVER_MS)))
+        fake.control("Fetch", lambda call: Alter(lambda response: response._replace(throttle_time_ms=200)))
+        fake.control("Heartbeat", lambda call: Alter(lambda response: response._replace(throttle_time_ms=FOREVER_MS)))
         with Consumer(
             fake.bootstrap,
             group="group",

@@ -52,7 +52,7 @@ class TlsSocket:
 
 def test_what_a_tls_record_still_holds_after_many_small_ones_is_read_with_it() -> None:
     """No more bytes will come: the broker has sent all its responses."""
-    asks = [
+    requests = [
         PendingRequest("DescribeGroups", DescribeGroupsRequest(groups=(name,)), lambda *_: None, 30.0) for name in "ab"
     ]
     connection = BrokerConnection(
@@ -62,24 +62,24 @@ def test_what_a_tls_record_still_holds_after_many_small_ones_is_read_with_it() -
         ConnectionPurpose.CONTROL, connection, FrameReader(1 << 20), ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     )
     connection.opened(0.0)
-    for ask in asks:
-        connection.send(ask, 0.0)
+    for pending in requests:
+        connection.send(pending, 0.0)
 
-    def answer(number: int, padding: int) -> bytes:
+    def respond(number: int, padding: int) -> bytes:
         group: dict[str, Any] = {"group_id": "g" * padding}
         return frame(number.to_bytes(4, "big"), API["DescribeGroups"].response.build({"groups": [group]}, 0))
 
-    first, second = answer(0, 2 * READS_AT_ONCE), answer(1, SCRATCH_BYTES)
+    first, second = respond(0, 2 * READS_AT_ONCE), respond(1, SCRATCH_BYTES)
     small = [first[at : at + 1] for at in range(READS_AT_ONCE - 1)]
     last = first[len(small) :] + second
     assert len(last) < RECORD_BYTES
     sock = TlsSocket([*small, last])
     channel.sock = sock  # type: ignore[assignment]
     channel.write()
-    answered = []
+    responded = []
     while sock.readable:
-        answered += [ask for ask, _outcome in channel.on_event(EVENT_READ, 0.0)]
-    assert answered == asks
+        responded += [pending for pending, _outcome in channel.on_event(EVENT_READ, 0.0)]
+    assert responded == requests
 
 
 def test_an_error_of_a_response_does_not_keep_its_frame(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -95,7 +95,7 @@ def test_an_error_of_a_response_does_not_keep_its_frame(monkeypatch: pytest.Monk
     connection = BrokerConnection(
         Endpoint("broker", 9092), "me", 1 << 20, setup_timeout_s=1.0, opened_at=0.0, ranges={15: (0, 0)}
     )
-    channel = Channel(ConnectionPurpose.CONTROL, connection, FrameReader(1 << 20), None, answered=True)
+    channel = Channel(ConnectionPurpose.CONTROL, connection, FrameReader(1 << 20), None, responded=True)
     connection.opened(0.0)
     connection.send(PendingRequest("DescribeGroups", DescribeGroupsRequest(groups=("g",)), lambda *_: None, 30.0), 0.0)
     channel.sock = TlsSocket([frame(bytes(4), b"\xff" * 2 * SCRATCH_BYTES)])  # type: ignore[assignment]

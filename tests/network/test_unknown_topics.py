@@ -33,21 +33,21 @@ def test_a_topic_that_brokers_keep_calling_unknown_is_given_up_long_before_the_t
 def test_it_takes_one_more_response_to_give_a_topic_up() -> None:
     """The one that knew of none may be a broker that has just started, and the others silent meanwhile."""
     silence = Hold()
-    answered: list[Call] = []
+    responded: list[Call] = []
 
-    def answers_once(call: Call) -> Hold | None:
+    def responds_once(call: Call) -> Hold | None:
         assert isinstance(call.request, MetadataRequest)
         if "topic" not in {one.name for one in call.request.topics or ()}:
             return None
-        answered.append(call)
-        return silence if len(answered) > 1 else None
+        responded.append(call)
+        return silence if len(responded) > 1 else None
 
     with (
         FakeBroker() as fake,
         Consumer(fake.bootstrap, default_api_timeout_ms=WITHOUT_END_MS) as consumer,
         ThreadPoolExecutor(1) as threads,
     ):
-        fake.control("Metadata", answers_once)
+        fake.control("Metadata", responds_once)
         found = threads.submit(consumer.partitions_for, "topic", fresh=True)
         assert silence.reached.wait(120)
         with pytest.raises(TimeoutError):

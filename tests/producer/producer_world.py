@@ -79,7 +79,7 @@ class World:
         self.jumps = 0.0  # share of responses before which time passes
         self.code_of: Callable[[TopicPartition], int] = lambda _place: 0
         self.sent: list[tuple[Delivery, bytes]] = []
-        self.asked: list[str] = []
+        self.requested: list[str] = []
         self.core = ProducerCore(
             ProducerConfig.of(bootstrap="b:1", **{"batch_bytes": 120, "linger_ms": 5, **settings}),
             chance=self.chance.random,
@@ -113,7 +113,7 @@ class World:
         for outgoing in self.core.poll(self.now, 1).requests:
             self._pipes.setdefault(self._pipe(outgoing), deque()).append(outgoing.request)
 
-    def answer_one(self) -> None:
+    def respond_to_one(self) -> None:
         """One broker works off its oldest request, or its connection breaks."""
         if self.jumps and self.chance.random() < self.jumps:
             self.now += self.chance.choice((0.1, 0.3, 1.0))
@@ -122,16 +122,16 @@ class World:
             self.now += self.chance.choice((0.001, 0.1, 1.0))
             return
         pipe = self._pipes[self.chance.choice(full)]
-        ask = pipe[0]
+        pending = pipe[0]
         trouble = self.chance.random() < self.faults
-        if trouble and ask.api == "Produce":
+        if trouble and pending.api == "Produce":
             if self.chance.random() < 0.5:
-                self.carry_out(ask)  # done, and its response lost
+                self.carry_out(pending)  # done, and its response lost
             while pipe:
                 pipe.popleft().done(NoResponse(ConnectionFailed("it broke")), self.now)
             return
         pipe.popleft()
-        ask.done(self.carry_out(ask, self.chance.random() < self.faults), self.now)
+        pending.done(self.carry_out(pending, self.chance.random() < self.faults), self.now)
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
@@ -141,7 +141,7 @@ class World:
             elif happening < 0.7:
                 self.turn()
             else:
-                self.answer_one()
+                self.respond_to_one()
 
     def calm(self) -> None:
         """No more faults, until nothing is unsettled."""
@@ -149,16 +149,16 @@ class World:
         for _ in range(10_000):
             self.core.accumulator.close_batches()
             self.turn()
-            self.answer_one()
+            self.respond_to_one()
             if self.core.accumulator.idle:
                 return
         raise AssertionError("it never came to rest")
 
     # --- the brokers
 
-    def carry_out(self, ask: PendingRequest, trouble: bool = False) -> RequestResult:
-        self.asked.append(ask.api)
-        match ask.api:
+    def carry_out(self, pending: PendingRequest, trouble: bool = False) -> RequestResult:
+        self.requested.append(pending.api)
+        match pending.api:
             case "Metadata":
                 return ResponseReceived(self._metadata(), 12)
             case "InitProducerId":
@@ -166,13 +166,13 @@ class World:
                     InitProducerIdResponse(throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=0), 4
                 )
             case "Produce":
-                return ResponseReceived(self._produce(ask.request(11), trouble), 11)
-        raise AssertionError(f"no response here to {ask.api}")
+                return ResponseReceived(self._produce(pending.request(11), trouble), 11)
+        raise AssertionError(f"no response here to {pending.api}")
 
     def _produce(self, request: Any, trouble: bool) -> ProduceResponse:
         topics = []
         for topic in request.topic_data:
-            answers = []
+            responses = []
             for data in topic.partition_data:
                 place = TopicPartition(topic.name, data.index)
                 code, offset = self.code_of(place), -1
@@ -182,8 +182,8 @@ class World:
                     code = self.chance.choice((6, 7, 19))
                 if not code:
                     code, offset = self.logs[place].append(bytes(data.records))
-                answers.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))
-            topics.append(TopicProduceResponse(name=topic.name, partition_responses=tuple(answers)))
+                responses.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))
+            topics.append(TopicProduceResponse(name=topic.name, partition_responses=tuple(responses)))
         return ProduceResponse(responses=tuple(topics))
 
     def _metadata(self) -> MetadataResponse:

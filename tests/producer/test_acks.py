@@ -94,10 +94,10 @@ def test_under_acks_1_each_delivery_says_where_its_record_is(seed: int) -> None:
     world.calm()
     at = {place.partition: -1 for place in world.logs}
     for delivery, value in world.sent:
-        told = delivery.result()
-        assert told.offset > at[told.partition]
-        at[told.partition] = told.offset
-        assert world.logs[TopicPartition(TOPIC, told.partition)].values[told.offset] == value
+        reported = delivery.result()
+        assert reported.offset > at[reported.partition]
+        at[reported.partition] = reported.offset
+        assert world.logs[TopicPartition(TOPIC, reported.partition)].values[reported.offset] == value
 
 
 def _append(log: Any, records: bytes) -> tuple[int, int]:

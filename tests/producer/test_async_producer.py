@@ -39,10 +39,10 @@ def values(fake: FakeBroker, *, partitions: int = 2) -> list[bytes | None]:
     return [value for _place, _offset, value in read_places(fake, "topic", partitions=partitions)]
 
 
-def refused(answer: Any) -> Any:
-    (topic,) = answer.responses
+def refused(response: Any) -> Any:
+    (topic,) = response.responses
     (one,) = topic.partition_responses
-    return answer._replace(responses=(topic._replace(partition_responses=(one._replace(error_code=87),)),))
+    return response._replace(responses=(topic._replace(partition_responses=(one._replace(error_code=87),)),))
 
 
 def public(kind: type) -> set[str]:

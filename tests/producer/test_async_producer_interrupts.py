@@ -23,7 +23,7 @@ from kohort.producer import AsyncDelivery, AsyncProducer, ProducerClosed
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
 from tests.interrupts import Interrupt, Tracer, elsewhere, every_point_within
-from tests.producer.test_producer_interrupts import HASTY, SOURCE, read, told, topic_of
+from tests.producer.test_producer_interrupts import HASTY, SOURCE, read, reported, topic_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # by an interrupted caller
 T = TypeVar("T")
@@ -119,7 +119,7 @@ async def ended(calls: Calls, producer: AsyncProducer) -> None:
 
 
 def run(main: Callable[[Calls], Coroutine[Any, Any, None]], capsys: pytest.CaptureFixture[str]) -> None:
-    told(every_point_within(lambda tracer: asyncio.run(main(Calls(tracer))), stride=STRIDE), capsys)
+    reported(every_point_within(lambda tracer: asyncio.run(main(Calls(tracer))), stride=STRIDE), capsys)
 
 
 def test_send_await_and_flush(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -196,4 +196,4 @@ def test_an_interrupted_look_at_outcomes_leaves_no_task_asleep(
 
         asyncio.run(main())
 
-    told(every_point_within(script), capsys)
+    reported(every_point_within(script), capsys)

@@ -24,7 +24,7 @@ def test_the_start_of_a_producer_has_no_end_without_brokers() -> None:
     assert world.core.fatal is None
     while world.partitions() is None:
         world.turn()
-        world.answer_one()
+        world.respond_to_one()
     assert world.send(b"late", 0) is not None
     world.calm()
     assert world.logs[world.sent[0][0].batch.partition].values == [b"late"]

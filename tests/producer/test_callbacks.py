@@ -100,7 +100,7 @@ def test_a_batch_that_fails_before_an_earlier_one_is_settled_is_reported_behind_
     queue = CallbackQueue(due, lambda: None)
     lane = world.core.accumulator.lanes[next(iter(world.core.accumulator.lanes))]
     while len(lane.queue) > 2:
-        world.answer_one()
+        world.respond_to_one()
     assert not due, "the first is not settled"
     world.calm()
     queue.call()

@@ -47,7 +47,7 @@ class History:
             elif happening < 0.65:
                 self.world.turn()
             elif happening < 0.95:
-                self.world.answer_one()
+                self.world.respond_to_one()
             else:
                 self._queue.call()
         self.world.calm()

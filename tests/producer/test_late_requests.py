@@ -33,15 +33,17 @@ class Hand:
     def __init__(self, bootstrap: str, topic: str, name: str, versions: dict[str, int]) -> None:
         self._connection = Connection(bootstrap)
         self._topic, self._name, self._versions = topic, name, versions
-        begun = self._ask("InitProducerId", InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000))
+        begun = self._send(
+            "InitProducerId", InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
+        )
         self.id, self.epoch = begun.producer_id, begun.producer_epoch
 
-    def _ask(self, api: str, request: Any) -> Any:
+    def _send(self, api: str, request: Any) -> Any:
         for _ in range(600):
-            answer = self._connection.ask(api, request, version=self._versions[api])
-            if getattr(answer, "error_code", 0) not in OPEN:
-                return answer
-        raise AssertionError(answer)
+            response = self._connection.request(api, request, version=self._versions[api])
+            if getattr(response, "error_code", 0) not in OPEN:
+                return response
+        raise AssertionError(response)
 
     def add(self) -> int:
         request = AddPartitionsToTxnRequest(
@@ -52,7 +54,7 @@ class Hand:
             v3_and_below_topics=(AddPartitionsToTxnTopic(name=self._topic, partitions=(0,)),),
         )
         for _ in range(600):
-            (topic,) = self._ask("AddPartitionsToTxn", request).results_by_topic_v3_and_below
+            (topic,) = self._send("AddPartitionsToTxn", request).results_by_topic_v3_and_below
             code = int(topic.results_by_partition[0].partition_error_code)
             if code not in OPEN:
                 return code
@@ -69,7 +71,7 @@ class Hand:
         data = TopicProduceData(name=self._topic, partition_data=(PartitionProduceData(index=0, records=records),))
         request = ProduceRequest(transactional_id=self._name, acks=-1, timeout_ms=30_000, topic_data=(data,))
         for _ in range(600):
-            (topic,) = self._ask("Produce", request).responses
+            (topic,) = self._send("Produce", request).responses
             code = int(topic.partition_responses[0].error_code)
             if code not in OPEN:
                 return code
@@ -79,10 +81,10 @@ class Hand:
         request = EndTxnRequest(
             transactional_id=self._name, producer_id=self.id, producer_epoch=self.epoch, committed=committed
         )
-        answer = self._ask("EndTxn", request)
-        if answer.producer_id >= 0:
-            self.id, self.epoch = answer.producer_id, answer.producer_epoch
-        return int(answer.error_code)
+        response = self._send("EndTxn", request)
+        if response.producer_id >= 0:
+            self.id, self.epoch = response.producer_id, response.producer_epoch
+        return int(response.error_code)
 
     def close(self) -> None:
         self._connection.close()
@@ -209,7 +211,7 @@ def test_a_transaction_of_version_2_takes_no_request_that_adds_to_it(
             producer.commit() if number != 1 else producer.abort()
         assert consumer.committed([TopicPartition(source, 0)])[TopicPartition(source, 0)] == (3, -1, "")
     taped = list(read(tape.read_text().splitlines()))
-    asked = [one.api for one in taped if one.direction == "request"]
-    assert not {"AddPartitionsToTxn", "AddOffsetsToTxn"} & set(asked)
-    assert (asked.count("EndTxn"), asked.count("InitProducerId") >= 1) == (3, True)
+    requested = [one.api for one in taped if one.direction == "request"]
+    assert not {"AddPartitionsToTxn", "AddOffsetsToTxn"} & set(requested)
+    assert (requested.count("EndTxn"), requested.count("InitProducerId") >= 1) == (3, True)
     assert committed(broker.bootstrap, topic, 2) == [b"0", b"2"]

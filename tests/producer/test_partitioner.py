@@ -58,11 +58,11 @@ def test_both_are_librdkafkas(broker: SelectedBroker, make_topic: MakeTopic, our
     chosen: dict[bytes, int] = {}
     peer = Librdkafka({"bootstrap.servers": broker.bootstrap, "partitioner": theirs})
 
-    def told(_error: object, message: Any) -> None:
+    def reported(_error: object, message: Any) -> None:
         chosen[message.key()] = message.partition()
 
     for key in keys:
-        peer.produce(topic, b"", key=key, on_delivery=told)
+        peer.produce(topic, b"", key=key, on_delivery=reported)
         peer.poll(0)
     assert peer.flush(30) == 0
     of = {"crc32": crc32, "murmur2": murmur2}[ours]

@@ -47,7 +47,7 @@ def test_what_is_sent_is_what_others_read(
             for n in range(300)
         ]
         sent += [producer.send(topic, None, b"gone"), producer.send(topic, b"", partition=1)]
-        places = {(told.partition, told.offset) for told in (delivery.result(120) for delivery in sent)}
+        places = {(reported.partition, reported.offset) for reported in (delivery.result(120) for delivery in sent)}
     assert len(places) == 302
     peer = Librdkafka({"bootstrap.servers": broker.bootstrap, "group.id": topic, "auto.offset.reset": "earliest"})
     peer.assign([PeerPartition(topic, number, 0) for number in range(2)])
@@ -96,7 +96,7 @@ def test_broken_connections_double_nothing_and_lose_nothing() -> None:
                     sent.append(producer.send("t", b"%d" % n, partition=n % 3))
                     if n % 100 == 0:
                         time.sleep(0.02)
-                told = [delivery.result(120) for delivery in sent]
+                reported = [delivery.result(120) for delivery in sent]
             finally:
                 stop.set()
                 thread.join()
@@ -107,7 +107,7 @@ def test_broken_connections_double_nothing_and_lose_nothing() -> None:
         values = [record.value for record in records if record.partition == partition]
         assert values == [b"%d" % n for n in range(partition, 6_000, 3)]
     at = {(record.partition, record.offset): record.value for record in records}
-    assert [at[one.partition, one.offset] for one in told] == numbers(1, 5_999)
+    assert [at[one.partition, one.offset] for one in reported] == numbers(1, 5_999)
 
 
 @pytest.mark.broker
@@ -245,10 +245,10 @@ def test_settings_that_cannot_work_are_refused_at_once() -> None:
 
 @pytest.mark.parametrize("value", [True, "true", "True", "TRUE"])
 def test_what_is_always_so_may_be_written_as_any_other_property(value: Any) -> None:
-    told = ProducerConfig.from_kafka(
+    reported = ProducerConfig.from_kafka(
         {"bootstrap.servers": "localhost:1", "enable.idempotence": value, "allow.auto.create.topics": value}
     )
-    assert told == ProducerConfig.of(bootstrap="localhost:1", allow_auto_create_topics=True)
+    assert reported == ProducerConfig.of(bootstrap="localhost:1", allow_auto_create_topics=True)
 
 
 @pytest.mark.broker

@@ -94,8 +94,8 @@ class Sent:
         found = Counter(value for _place, _offset, value in log)
         for delivery, value in self.returned:
             assert attempt(delivery.done)
-            told = attempt(partial(delivery.result, 0))
-            assert (TopicPartition(told.topic, told.partition), told.offset, value) in log
+            reported = attempt(partial(delivery.result, 0))
+            assert (TopicPartition(reported.topic, reported.partition), reported.offset, value) in log
             assert found.pop(value) == 1, value
         for value in self.interrupted:
             assert found.pop(value, 0) <= 1, value
@@ -118,7 +118,7 @@ def ended(producer: Producer) -> None:
     attempt(producer.close)
 
 
-def told(report: object, capsys: pytest.CaptureFixture[str]) -> None:
+def reported(report: object, capsys: pytest.CaptureFixture[str]) -> None:
     with capsys.disabled():
         print(f"\n    {report}", end="")
 
@@ -144,7 +144,7 @@ def test_send_and_flush(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) ->
         sent.check([one for one in log if one[2] != b"from another thread"])
         assert sum(one[2] == b"from another thread" for one in log) == 1
 
-    told(every_point(script, stride=STRIDE), capsys)
+    reported(every_point(script, stride=STRIDE), capsys)
 
 
 def test_send_where_there_is_no_room(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -162,7 +162,7 @@ def test_send_where_there_is_no_room(fake: FakeBroker, capsys: pytest.CaptureFix
         ended(producer)
         sent.check(read(fake, topic))
 
-    told(every_point(script, stride=STRIDE), capsys)
+    reported(every_point(script, stride=STRIDE), capsys)
 
 
 def test_send_arrow(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -189,7 +189,7 @@ def test_send_arrow(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> Non
         assert all(found[value] == 1 for value in certain)
         assert max(found.values()) == 1
 
-    told(every_point(script, stride=STRIDE), capsys)
+    reported(every_point(script, stride=STRIDE), capsys)
 
 
 def test_a_failure_is_raised_by_flush_once_at_least(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -214,7 +214,7 @@ def test_a_failure_is_raised_by_flush_once_at_least(fake: FakeBroker, capsys: py
         assert raised == 1
         ended(producer)
 
-    told(every_point(script, stride=STRIDE * 3), capsys)
+    reported(every_point(script, stride=STRIDE * 3), capsys)
 
 
 def test_transactions(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -242,7 +242,7 @@ def test_transactions(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> N
         committed.check(read(fake, topic))
         assert fake.group(topic).offsets[SOURCE].offset == 7
 
-    told(every_point(script, stride=STRIDE), capsys)
+    reported(every_point(script, stride=STRIDE), capsys)
 
 
 def test_a_block_of_a_transaction(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -278,7 +278,7 @@ def test_a_block_of_a_transaction(fake: FakeBroker, capsys: pytest.CaptureFixtur
         ended(producer)
         assert [value for _place, _offset, value in read(fake, topic)] == expected
 
-    told(every_point(script, stride=STRIDE), capsys)
+    reported(every_point(script, stride=STRIDE), capsys)
 
 
 def test_a_block_that_was_left_before_its_end_is_aborted_by_the_next(fake: FakeBroker) -> None:
@@ -398,7 +398,7 @@ def test_close_of_a_producer(fake: FakeBroker, capsys: pytest.CaptureFixture[str
         assert fake.end_offset(topic, 0) == 1
         producer.close()
 
-    told(every_point_within(script, stride=8), capsys)
+    reported(every_point_within(script, stride=8), capsys)
 
 
 def test_close_within_a_transaction(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
@@ -418,7 +418,7 @@ def test_close_within_a_transaction(fake: FakeBroker, capsys: pytest.CaptureFixt
         assert fake.end_offset(topic, 0) == 2, "a record and a marker"
         assert read(fake, topic) == []
 
-    told(every_point_within(script, stride=8), capsys)
+    reported(every_point_within(script, stride=8), capsys)
 
 
 def test_a_producer_that_is_dropped_after_an_interrupted_close_ends(
@@ -442,7 +442,7 @@ def test_a_producer_that_is_dropped_after_an_interrupted_close_ends(
         assert driver.ended.wait(PATIENCE_S)
         assert fake.end_offset(topic, 0) == 1
 
-    told(every_point_within(script, stride=8), capsys)
+    reported(every_point_within(script, stride=8), capsys)
 
 
 def test_one_that_is_dropped_unclosed_warns_sends_what_it_has_and_ends() -> None:

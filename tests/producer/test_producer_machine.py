@@ -25,7 +25,7 @@ def ready(**settings: Any) -> World:
     world.faults = 0.0
     while world.partitions() is None or world.core.transactions.producer is NO_PRODUCER_ID:
         world.turn()
-        world.answer_one()
+        world.respond_to_one()
     return world
 
 
@@ -38,12 +38,12 @@ def test_every_record_is_in_the_log_once_and_in_order_under_any_faults(first: in
         world.calm()
         expected: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
         for delivery, value in world.sent:
-            told = delivery.result()
-            assert told.offset == len(expected[told.partition]), f"seed {seed}"
-            expected[told.partition].append(value)
+            reported = delivery.result()
+            assert reported.offset == len(expected[reported.partition]), f"seed {seed}"
+            expected[reported.partition].append(value)
         assert {place.partition: log.values for place, log in world.logs.items()} == expected, f"seed {seed}"
         assert world.core.accumulator.buffered == 0
-        resent += world.asked.count("Produce")
+        resent += world.requested.count("Produce")
     assert resent > 20 * len(expected)  # the faults did happen
 
 
@@ -122,16 +122,16 @@ def test_the_numbers_of_a_refused_batch_that_may_be_in_the_log_are_no_others(bef
     world.turn()
     world.now += 1
     world.turn()
-    (ask,) = [pipe.popleft() for pipe in world._pipes.values() if pipe]
-    written = world.carry_out(ask)
+    (pending,) = [pipe.popleft() for pipe in world._pipes.values() if pipe]
+    written = world.carry_out(pending)
     if before is None:
-        ask.done(NoResponse(ConnectionFailed("it broke")), world.now)
+        pending.done(NoResponse(ConnectionFailed("it broke")), world.now)
     else:
         assert isinstance(written, ResponseReceived)
         (topic,) = written.value.responses
         (partition,) = topic.partition_responses
-        told = topic._replace(partition_responses=(partition._replace(error_code=before),))
-        ask.done(ResponseReceived(written.value._replace(responses=(told,)), 11), world.now)
+        reported = topic._replace(partition_responses=(partition._replace(error_code=before),))
+        pending.done(ResponseReceived(written.value._replace(responses=(reported,)), 11), world.now)
     world.calm()
     assert refused is not None
     assert isinstance(refused.error, AuthorizationFailed)
@@ -143,8 +143,8 @@ def test_the_numbers_of_a_refused_batch_that_may_be_in_the_log_are_no_others(bef
 def test_a_broker_that_does_not_know_what_went_wrong_may_have_written_the_batch() -> None:
     world = ready()
     log = world.logs[P0]
-    append, told = log.append, iter([-1])
-    log.append = lambda records: (next(told, 0), append(records)[1])  # type: ignore[method-assign]
+    append, reported = log.append, iter([-1])
+    log.append = lambda records: (next(reported, 0), append(records)[1])  # type: ignore[method-assign]
     world.send(b"written all the same", 0)
     world.calm()
     world.send(b"the next one", 0)
@@ -172,7 +172,7 @@ def test_a_record_that_no_broker_takes_is_given_up_and_said_whether_it_left() ->
     until = world.now + 70
     while world.now < until:
         world.turn()
-        world.answer_one()
+        world.respond_to_one()
     assert batch is not None
     assert isinstance(batch.error, DeliveryTimeout)
     assert batch.error.place["sent"] is True
@@ -190,7 +190,7 @@ def test_at_most_five_requests_wait_for_a_broker() -> None:
     for _ in range(20):
         world.turn()
     (pipe,) = [pipe for pipe in world._pipes.values() if pipe]
-    assert [ask.api for ask in pipe] == ["Produce"] * 5
+    assert [pending.api for pending in pipe] == ["Produce"] * 5
     assert world.core.accumulator.lanes[P0].in_flight == 5
 
 
@@ -231,7 +231,7 @@ def test_what_cannot_be_sent_yet_gathers_in_few_batches() -> None:
     assert lane.open is not None
     world.calm()
     assert world.logs[P0].values == [b"%d" % n for n in range(500)]
-    assert len(world.asked) - world.asked.index("Produce") == 3
+    assert len(world.requested) - world.requested.index("Produce") == 3
 
 
 def test_while_a_partition_cannot_be_sent_to_records_without_a_key_go_elsewhere() -> None:
@@ -372,7 +372,7 @@ def test_a_used_up_epoch_requests_another_id() -> None:
     world.code_of = lambda place: next(codes, 0)
     world.send(b"x", 0)
     world.calm()
-    assert world.asked.count("InitProducerId") == 2
+    assert world.requested.count("InitProducerId") == 2
     assert world.core.transactions.producer == ProducerId(7, 0)
 
 
@@ -394,7 +394,7 @@ def test_what_is_in_flight_when_the_producer_is_closed_is_acknowledged_or_hung_u
     assert second is not None
     assert not first.done
     world.faults = 0.0
-    world.answer_one()  # its request is laid out only now
+    world.respond_to_one()  # its request is laid out only now
     assert sorted((batch.done, batch.error is None) for batch in (first, second)) == [(False, True), (True, True)]
     world.core.accumulator.fail_in_flight(closed)
     assert (world.core.accumulator.buffered, world.core.accumulator.idle) == (0, True)

@@ -80,9 +80,9 @@ def test_a_batch_whose_first_response_was_lost_is_split_too() -> None:
     world.send(b"2", 0)
     world.core.accumulator.close_batches()
     world.turn()
-    (ask,) = [pipe.popleft() for pipe in world._pipes.values() if pipe]
-    world.carry_out(ask)
-    ask.done(NoResponse(ConnectionFailed("it broke")), world.now)
+    (pending,) = [pipe.popleft() for pipe in world._pipes.values() if pipe]
+    world.carry_out(pending)
+    pending.done(NoResponse(ConnectionFailed("it broke")), world.now)
     world.calm()
     assert world.logs[P0].values == [b"1", b"2"]
 
@@ -94,11 +94,11 @@ def test_parts_expire_as_their_batch_would() -> None:
         world.send(b"%02d" % number * 20, 0)
     world.core.accumulator.close_batches()
     world.turn()
-    world.answer_one()
+    world.respond_to_one()
     world.code_of = lambda place: 6
     while not world.sent[0][0].done():
         world.turn()
-        world.answer_one()
+        world.respond_to_one()
         world.now += 0.1
     assert isinstance(world.sent[0][0].exception(), DeliveryTimeout)
     assert world.core.accumulator.buffered == 0
@@ -123,9 +123,9 @@ def test_splits_among_faults_lose_double_and_reorder_nothing(first: int) -> None
         world.calm()
         expected: dict[int, list[bytes]] = {0: [], 1: [], 2: []}
         for delivery, value in world.sent:
-            told = delivery.result()
-            assert told.offset == len(expected[told.partition]), f"seed {seed}"
-            expected[told.partition].append(value)
+            reported = delivery.result()
+            assert reported.offset == len(expected[reported.partition]), f"seed {seed}"
+            expected[reported.partition].append(value)
             split += bool(delivery.batch.parts)
         assert {place.partition: log.values for place, log in world.logs.items()} == expected, f"seed {seed}"
         assert world.core.accumulator.buffered == 0

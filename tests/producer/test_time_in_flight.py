@@ -28,8 +28,8 @@ def test_nothing_acknowledged_is_lost_doubled_or_out_of_order_while_batches_expi
             assert delivery.done(), f"seed {seed}"
             error = delivery.batch.error
             if error is None:
-                told = delivery.result()
-                assert world.logs[told[:2]].values[told.offset] == value, f"seed {seed}: lost"  # type: ignore[index]
+                reported = delivery.result()
+                assert world.logs[reported[:2]].values[reported.offset] == value, f"seed {seed}: lost"  # type: ignore[index]
                 acknowledged += 1
             else:
                 assert isinstance(error, DeliveryTimeout), f"seed {seed}"

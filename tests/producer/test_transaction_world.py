@@ -23,7 +23,7 @@ def test_what_is_committed_is_seen_once_and_in_order_under_any_faults(version: i
         aborted += sum(not one.commits for one in world.begun)
         failed += sum(one.commits and one.committed is False for one in world.begun)
         if version == 2:
-            assert not {"AddPartitionsToTxn", "AddOffsetsToTxn"} & set(world.asked)
+            assert not {"AddPartitionsToTxn", "AddOffsetsToTxn"} & set(world.requested)
     assert committed > 3 * SEEDS
     assert aborted
     assert failed  # the faults did happen

@@ -63,14 +63,14 @@ class TxnWorld(World):
 
     def pending(self, api: str) -> bool:
         """True if a request without a response waits in the broker's socket."""
-        return any(ask.api == api for pipe in self._pipes.values() for ask in pipe)
+        return any(pending.api == api for pipe in self._pipes.values() for pending in pipe)
 
     def hold(self, api: str) -> list[PendingRequest]:
         """Requests that are taken out of the broker's sockets, for the test to complete."""
-        held = [ask for pipe in self._pipes.values() for ask in pipe if ask.api == api]
+        held = [pending for pipe in self._pipes.values() for pending in pipe if pending.api == api]
         for pipe in self._pipes.values():
-            for ask in [one for one in pipe if one in held]:
-                pipe.remove(ask)
+            for pending in [one for one in pipe if one in held]:
+                pipe.remove(pending)
         return held
 
     def until(self, reached: Callable[[], bool]) -> None:
@@ -78,41 +78,41 @@ class TxnWorld(World):
             self.turn()
             if reached():
                 return
-            self.answer_one()
+            self.respond_to_one()
         raise AssertionError("it never came to that")
 
-    def code(self, ask: PendingRequest) -> int:
-        return self.codes.get(ask.api, 0)
+    def code(self, pending: PendingRequest) -> int:
+        return self.codes.get(pending.api, 0)
 
-    def carry_out(self, ask: PendingRequest, trouble: bool = False) -> RequestResult:
-        match ask.api:
+    def carry_out(self, pending: PendingRequest, trouble: bool = False) -> RequestResult:
+        match pending.api:
             case "FindCoordinator":
-                code = self.search_code if ask.request(3).key_type == 0 else 0
-                answer: Any = FindCoordinatorResponse(error_code=code, node_id=0, host="b", port=1, coordinators=())
+                code = self.search_code if pending.request(3).key_type == 0 else 0
+                response: Any = FindCoordinatorResponse(error_code=code, node_id=0, host="b", port=1, coordinators=())
             case "InitProducerId":
                 self.epoch += 1
-                answer = InitProducerIdResponse(
+                response = InitProducerIdResponse(
                     throttle_time_ms=0, error_code=0, producer_id=7, producer_epoch=self.epoch
                 )
             case "AddPartitionsToTxn":
-                told = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=self.code(ask))
-                topic = AddPartitionsToTxnTopicResult(name=TOPIC, results_by_partition=(told,))
-                answer = AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=(topic,))
+                reported = AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=self.code(pending))
+                topic = AddPartitionsToTxnTopicResult(name=TOPIC, results_by_partition=(reported,))
+                response = AddPartitionsToTxnResponse(throttle_time_ms=0, results_by_topic_v3_and_below=(topic,))
             case "AddOffsetsToTxn":
-                answer = AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=self.code(ask))
+                response = AddOffsetsToTxnResponse(throttle_time_ms=0, error_code=self.code(pending))
             case "TxnOffsetCommit":
-                one = TxnOffsetCommitResponsePartition(partition_index=0, error_code=self.code(ask))
+                one = TxnOffsetCommitResponsePartition(partition_index=0, error_code=self.code(pending))
                 source = TxnOffsetCommitResponseTopic(name="source", partitions=(one,))
-                answer = TxnOffsetCommitResponse(throttle_time_ms=0, topics=(source,))
+                response = TxnOffsetCommitResponse(throttle_time_ms=0, topics=(source,))
             case "EndTxn":
-                code = self.code(ask)
+                code = self.code(pending)
                 self.epoch += self.version == 2 and not code
                 ends = {"producer_id": 7, "producer_epoch": self.epoch} if self.version == 2 and not code else {}
-                answer = EndTxnResponse(throttle_time_ms=0, error_code=code, **ends)
+                response = EndTxnResponse(throttle_time_ms=0, error_code=code, **ends)
             case _:
-                return super().carry_out(ask, trouble)
-        self.asked.append(ask.api)
-        return ResponseReceived(answer, 3)
+                return super().carry_out(pending, trouble)
+        self.requested.append(pending.api)
+        return ResponseReceived(response, 3)
 
 
 def test_a_refusal_beside_what_the_same_request_brought_in_fails_the_transaction_and_nothing_else() -> None:
@@ -233,8 +233,8 @@ def test_a_transaction_that_a_coordinator_may_know_of_is_ended_there() -> None:
     world = TxnWorld()
     world.send(b"x", 0)
     world.until(lambda: world.pending("AddPartitionsToTxn"))
-    for ask in world.hold("AddPartitionsToTxn"):
-        ask.done(NoResponse(ConnectionFailed("it broke")), world.now)
+    for pending in world.hold("AddPartitionsToTxn"):
+        pending.done(NoResponse(ConnectionFailed("it broke")), world.now)
     world.transactions.abort()
     world.until(lambda: world.transactions.settled)
     assert (world.state, world.epoch) == (TxnState.FAILED, 1)
@@ -247,7 +247,7 @@ def test_a_commit_that_was_given_up_waiting_for_can_be_asked_about_again() -> No
     world.until(lambda: world.state is TxnState.IDLE)  # while the caller was away, after its OperationTimeout
     world.transactions.commit()
     world.transactions.raise_cause()
-    world.transactions.untold = None
+    world.transactions.unreported = None
     with pytest.raises(IllegalState, match="no transaction to commit"):
         world.transactions.commit()
 
@@ -256,13 +256,13 @@ def test_a_topic_that_is_away_does_not_hide_one_that_may_not_be_written_to() -> 
     world = TxnWorld()
     world.send(b"x", 0)
     world.until(lambda: world.pending("AddPartitionsToTxn"))
-    told = (
+    reported = (
         AddPartitionsToTxnPartitionResult(partition_index=0, partition_error_code=3),
         AddPartitionsToTxnPartitionResult(partition_index=1, partition_error_code=29),
     )
-    topic = AddPartitionsToTxnTopicResult(name=TOPIC, results_by_partition=told)
-    for ask in world.hold("AddPartitionsToTxn"):
-        ask.done(ResponseReceived(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=(topic,)), 3), world.now)
+    topic = AddPartitionsToTxnTopicResult(name=TOPIC, results_by_partition=reported)
+    for pending in world.hold("AddPartitionsToTxn"):
+        pending.done(ResponseReceived(AddPartitionsToTxnResponse(results_by_topic_v3_and_below=(topic,)), 3), world.now)
     assert world.state is TxnState.FAILING
     assert isinstance(world.transactions.cause, BrokerError)
     assert (world.transactions.cause.code, world.transactions.cause.place["partition"]) == (29, 1)
@@ -272,10 +272,12 @@ def test_an_offset_that_may_not_be_committed_is_not_hidden_by_one_whose_topic_is
     world = TxnWorld()
     order = world.order()
     world.until(lambda: world.pending("TxnOffsetCommit"))
-    told = tuple(TxnOffsetCommitResponsePartition(partition_index=n, error_code=code) for n, code in ((0, 3), (1, 29)))
-    source = TxnOffsetCommitResponseTopic(name="source", partitions=told)
-    for ask in world.hold("TxnOffsetCommit"):
-        ask.done(ResponseReceived(TxnOffsetCommitResponse(throttle_time_ms=0, topics=(source,)), 3), world.now)
+    reported = tuple(
+        TxnOffsetCommitResponsePartition(partition_index=n, error_code=code) for n, code in ((0, 3), (1, 29))
+    )
+    source = TxnOffsetCommitResponseTopic(name="source", partitions=reported)
+    for pending in world.hold("TxnOffsetCommit"):
+        pending.done(ResponseReceived(TxnOffsetCommitResponse(throttle_time_ms=0, topics=(source,)), 3), world.now)
     assert world.state is TxnState.FAILING
     assert order.done
 
@@ -290,7 +292,7 @@ def test_an_abort_that_was_given_up_waiting_for_can_be_asked_about_again() -> No
         world.transactions.commit()
     world.transactions.abort()
     world.transactions.raise_cause()
-    world.transactions.untold = None
+    world.transactions.unreported = None
     with pytest.raises(IllegalState, match="no transaction to abort"):
         world.transactions.abort()
 
@@ -328,10 +330,10 @@ def test_an_abort_waits_for_the_responses_of_batches_in_flight() -> None:
         assert not world.pending("EndTxn")
         assert not world.pending("InitProducerId")
         assert world.state is TxnState.ABORTING
-    for ask in late:
-        ask.done(world.carry_out(ask), world.now)
+    for pending in late:
+        pending.done(world.carry_out(pending), world.now)
     world.until(lambda: world.transactions.settled)
-    assert (world.state, world.asked.count("EndTxn")) == (TxnState.IDLE, 1)
+    assert (world.state, world.requested.count("EndTxn")) == (TxnState.IDLE, 1)
     assert batch is not None
     assert batch.done
 
@@ -343,19 +345,19 @@ def test_a_response_to_a_request_of_the_open_transaction_is_ignored_once_it_has_
     late = world.hold("AddPartitionsToTxn")
     world.transactions.failed(BrokerError(10, api="Produce"))
     world.codes["AddPartitionsToTxn"] = 90  # its epoch is over, by the failure itself
-    for ask in late:
-        ask.done(world.carry_out(ask), world.now)
+    for pending in late:
+        pending.done(world.carry_out(pending), world.now)
     world.until(lambda: world.transactions.settled)
     assert world.state is TxnState.FAILED
 
 
 def versions_of(world: TxnWorld, api: str) -> tuple[int | None, int | None]:
     """The lowest and the highest version that a waiting request may have."""
-    (ask,) = world.hold(api)
+    (pending,) = world.hold(api)
     for pipe in world._pipes.values():
-        pipe.append(ask)
+        pipe.append(pending)
         break
-    return ask.min_version, ask.max_version
+    return pending.min_version, pending.max_version
 
 
 def test_a_transaction_of_version_2_adds_nothing_by_itself_and_ends_under_the_next_epoch() -> None:
@@ -371,7 +373,7 @@ def test_a_transaction_of_version_2_adds_nothing_by_itself_and_ends_under_the_ne
     assert versions_of(world, "EndTxn") == (5, None)
     world.until(lambda: world.state is TxnState.IDLE)
     assert world.transactions.producer == ProducerId(7, 1)
-    assert not {"AddPartitionsToTxn", "AddOffsetsToTxn"} & set(world.asked)
+    assert not {"AddPartitionsToTxn", "AddOffsetsToTxn"} & set(world.requested)
     world.transactions.begin()
     world.send(b"y", 0)
     world.until(lambda: len(world.logs[TopicPartition(TOPIC, 0)].values) == 2)
@@ -383,7 +385,7 @@ def test_a_failed_transaction_of_version_2_is_aborted_by_its_end() -> None:
     world.code_of = lambda _place: 10
     world.send(b"x", 0)
     world.until(lambda: world.state is TxnState.FAILED)
-    assert (world.asked.count("InitProducerId"), world.asked.count("EndTxn")) == (1, 1)
+    assert (world.requested.count("InitProducerId"), world.requested.count("EndTxn")) == (1, 1)
     assert world.transactions.producer == ProducerId(7, 1)
 
 
@@ -422,7 +424,7 @@ def test_an_id_that_the_coordinator_does_not_know_any_more_is_replaced_in_versio
     world.codes["EndTxn"] = 49
     world.transactions.commit()
     world.until(lambda: world.state is TxnState.FAILED)
-    assert world.asked.count("InitProducerId") == 2
+    assert world.requested.count("InitProducerId") == 2
     world.codes.clear()
     world.transactions.abort()
     world.transactions.begin()
@@ -440,7 +442,7 @@ def test_a_transaction_without_a_sent_record_is_ended_without_a_request(version:
     world.transactions.begin()
     world.transactions.abort()
     world.until(lambda: world.state is TxnState.IDLE)
-    assert "EndTxn" not in world.asked
+    assert "EndTxn" not in world.requested
 
 
 def test_the_version_is_chosen_with_the_producer_id() -> None:
@@ -450,7 +452,7 @@ def test_the_version_is_chosen_with_the_producer_id() -> None:
     world.send(b"x", 0)
     world.transactions.commit()
     world.until(lambda: world.state is TxnState.IDLE)
-    assert "AddPartitionsToTxn" in world.asked
+    assert "AddPartitionsToTxn" in world.requested
     world.core.endpoints.finalized(FinalizedFeatures(0, {"transaction.version": 1}))  # an older response
     world.transactions.begin()
     world.transactions.failed(BrokerError(10, api="Produce"))

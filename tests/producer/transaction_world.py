@@ -55,17 +55,17 @@ class Transaction:
 class _Sent(NamedTuple):
     """A request in a broker's socket."""
 
-    ask: PendingRequest
+    pending: PendingRequest
     version: int
     request: Any
     node: int
 
     @classmethod
     def of(cls, outgoing: UnsentRequest) -> Self:
-        ask = outgoing.request
-        version = choose_version(ask.api, RANGES, ask.max_version, ask.min_version)
-        request = ask.request(version) if callable(ask.request) else ask.request
-        return cls(ask, version, request, outgoing.endpoint.port if outgoing.endpoint is not None else NODES[0])
+        pending = outgoing.request
+        version = choose_version(pending.api, RANGES, pending.max_version, pending.min_version)
+        request = pending.request(version) if callable(pending.request) else pending.request
+        return cls(pending, version, request, outgoing.endpoint.port if outgoing.endpoint is not None else NODES[0])
 
 
 class TransactionWorld(World):
@@ -137,7 +137,7 @@ class TransactionWorld(World):
         for outgoing in self.core.poll(self.now, 1).requests:
             self._queues.setdefault(self._pipe(outgoing), deque()).append(_Sent.of(outgoing))
 
-    def answer_one(self) -> None:
+    def respond_to_one(self) -> None:
         full = [name for name, queue in self._queues.items() if queue]
         if self.chance.random() < 0.15 * (self.faults > 0):
             self.now += self.chance.choice((0.1, 0.5, 1.0, 3.0))
@@ -153,19 +153,19 @@ class TransactionWorld(World):
             return
         sent = queue.popleft()
         refused = self.chance.random() < 0.3 if trouble else False
-        if refused and sent.ask.api in COORDINATED:
+        if refused and sent.pending.api in COORDINATED:
             self.cluster.coordinator_nodes["tx"] = self.chance.choice(NODES)
-        sent.ask.done(self._carried_out(sent), self.now)
+        sent.pending.done(self._carried_out(sent), self.now)
 
     def _break(self, queue: deque[_Sent]) -> None:
         """A connection ends. Its first request is carried out, or not, or later."""
         fate = self.chance.random()
         if fate < 0.5:
             self._carried_out(queue[0])
-        elif self._late is not None and queue[0].ask.api in ("Produce", "TxnOffsetCommit", "EndTxn"):
+        elif self._late is not None and queue[0].pending.api in ("Produce", "TxnOffsetCommit", "EndTxn"):
             self._late.append(queue[0])
         while queue:
-            queue.popleft().ask.done(NoResponse(ConnectionFailed("it broke")), self.now)
+            queue.popleft().pending.done(NoResponse(ConnectionFailed("it broke")), self.now)
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
@@ -175,7 +175,7 @@ class TransactionWorld(World):
             elif happening < 0.65:
                 self.turn()
             else:
-                self.answer_one()
+                self.respond_to_one()
 
     def calm(self) -> None:
         """No more faults, until the program's last transaction is settled."""
@@ -184,7 +184,7 @@ class TransactionWorld(World):
             self.transactions.commit()
         for _ in range(20_000):
             self.turn()
-            self.answer_one()
+            self.respond_to_one()
             if self.transactions.state in (TxnState.IDLE, TxnState.FAILED):
                 break
         else:
@@ -196,14 +196,14 @@ class TransactionWorld(World):
     # --- the brokers
 
     def _carried_out(self, sent: _Sent) -> RequestResult:
-        ask, version, request = sent.ask, sent.version, sent.request
-        call = Call(API[ask.api].key, ask.api, version, 0, "c", request, sent.node, 0, 0)
+        pending, version, request = sent.pending, sent.version, sent.request
+        call = Call(API[pending.api].key, pending.api, version, 0, "c", request, sent.node, 0, 0)
         work = Work(call, self.cluster, RANGES, cast("Any", self), _nothing, _nothing, _nothing)  # type: ignore[arg-type]
-        self.asked.append(ask.api)
+        self.requested.append(pending.api)
         self.used.add(self.transactions.producer)
         response = _run(cast("Any", HANDLERS[call.api_key].handle(work, request)))
         assert response is not None
-        if ask.api == "Produce" and self.faults and self.chance.random() < 0.05:
+        if pending.api == "Produce" and self.faults and self.chance.random() < 0.05:
             response = _times_out(response)
         return ResponseReceived(response, version)
 

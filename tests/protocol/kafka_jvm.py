@@ -52,22 +52,22 @@ class KafkaJvm:
 
     def rewrite(self, name: str, version: int, messages: Sequence[bytes]) -> list[Reply]:
         """Each message as Kafka's class reads it and writes it again."""
-        return self._ask(b"R", name, version, messages)
+        return self._send(b"R", name, version, messages)
 
     def read(self, name: str, version: int, messages: Sequence[bytes]) -> list[Reply]:
         """True if Kafka's class reads each message, and nothing is left over."""
-        return self._ask(b"P", name, version, messages)
+        return self._send(b"P", name, version, messages)
 
     def make(self, name: str, version: int, blobs: Sequence[bytes]) -> list[Reply]:
         """Messages that Kafka's class writes, one for each blob of choices."""
-        return self._ask(b"M", name, version, blobs)
+        return self._send(b"M", name, version, blobs)
 
     def errors(self) -> dict[int, tuple[str, bool]]:
         """Kafka's error codes: name, and whether the exception is a retriable one."""
-        lines = (reply.data.decode().split() for reply in self._ask(b"E", "", 0, ()))
+        lines = (reply.data.decode().split() for reply in self._send(b"E", "", 0, ()))
         return {int(code): (name, retriable == "true") for code, name, retriable in lines}
 
-    def _ask(self, work: bytes, name: str, version: int, items: Sequence[bytes]) -> list[Reply]:
+    def _send(self, work: bytes, name: str, version: int, items: Sequence[bytes]) -> list[Reply]:
         question = b"".join(
             (
                 work,
@@ -76,16 +76,16 @@ class KafkaJvm:
                 *map(_sized, items),
             )
         )
-        ask, answer = self._process.stdin, self._process.stdout
-        assert ask is not None
-        assert answer is not None
+        request, response = self._process.stdin, self._process.stdout
+        assert request is not None
+        assert response is not None
         try:
-            ask.write(_sized(question))
-            ask.flush()
+            request.write(_sized(question))
+            request.flush()
         except BrokenPipeError:
             self._died()
         replies: list[Reply] = []
-        data = self._exactly(answer, int.from_bytes(self._exactly(answer, 4), "big"))
+        data = self._exactly(response, int.from_bytes(self._exactly(response, 4), "big"))
         at = 0
         while at < len(data):
             refused, size = struct.unpack_from(">bI", data, at)

@@ -137,12 +137,12 @@ def test_a_conversation_pairs_answers_with_requests_however_the_bytes_are_cut() 
     )
     said = [each for at in range(len(requests)) for each in seen.request_bytes(requests[at : at + 1])]
     assert [each.part.name for each in said] == ["Heartbeat request v3"] * 2
-    answer = b"\0\0\0\x0a" + b"\0\0\0\0" + b"\0\0\0\0" + b"\0\x1b"
-    assert seen.response_bytes(answer[:5]) == []
-    (response,) = seen.response_bytes(answer[5:])
+    frame = b"\0\0\0\x0a" + b"\0\0\0\0" + b"\0\0\0\0" + b"\0\x1b"
+    assert seen.response_bytes(frame[:5]) == []
+    (response,) = seen.response_bytes(frame[5:])
     assert find(response.part, "error_code").note == "REBALANCE_IN_PROGRESS"
     assert seen.unanswered() == ["Heartbeat v3, correlation id 1"]
-    (stranger,) = seen.response_bytes(answer)
+    (stranger,) = seen.response_bytes(frame)
     assert "matches no captured request" in str(stranger.part.fault)
 
 

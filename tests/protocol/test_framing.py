@@ -65,11 +65,11 @@ def test_a_claimed_length_takes_no_memory_before_its_bytes_come() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind"), [(b"\x15\x03\x03\x00\x02\x02\x0a", "TLS"), (b"HTTP/1.1 400", "Kafka listener")]
+    ("response", "kind"), [(b"\x15\x03\x03\x00\x02\x02\x0a", "TLS"), (b"HTTP/1.1 400", "Kafka listener")]
 )
-def test_another_protocol_on_the_port_is_recognised(answer: bytes, kind: str) -> None:
+def test_another_protocol_on_the_port_is_recognised(response: bytes, kind: str) -> None:
     with pytest.raises(WireError) as raised:
-        Unframer().push(answer)
+        Unframer().push(response)
     assert kind in str(raised.value)
 
 

@@ -20,7 +20,7 @@ from kohort.protocol.wire import ReceivedResponse, WireConnection
 HEARTBEAT = HeartbeatRequest(group_id="billing", generation_id=7, member_id="m-1")
 
 
-def answer(correlation_id: int, name: str, version: int, value: Any) -> bytes:
+def respond(correlation_id: int, name: str, version: int, value: Any) -> bytes:
     """A response as a broker frames it."""
     response = API[name].response
     header = Message.of(ResponseHeader).build(
@@ -46,7 +46,7 @@ def test_answers_find_their_requests_in_order_however_they_are_cut() -> None:
     wire = WireConnection("me")
     first, _ = wire.send("Heartbeat", 4, HEARTBEAT)
     second, _ = wire.send("Heartbeat", 0, HEARTBEAT)
-    stream = answer(first, "Heartbeat", 4, HeartbeatResponse(error_code=27)) + answer(
+    stream = respond(first, "Heartbeat", 4, HeartbeatResponse(error_code=27)) + respond(
         second, "Heartbeat", 0, HeartbeatResponse()
     )
     got = [each for byte in stream for each in wire.receive(bytes([byte]))]
@@ -64,9 +64,9 @@ def test_a_wrong_correlation_id_ends_the_conversation_without_a_result(wrong: in
     right = [wire.send("Heartbeat", 4, HEARTBEAT)[0] for _ in range(3)]
     assert right == [0, 1, 2]
     with pytest.raises(WireError, match="correlation id"):
-        wire.receive(answer(wrong, "Heartbeat", 4, HeartbeatResponse()))
+        wire.receive(respond(wrong, "Heartbeat", 4, HeartbeatResponse()))
     with pytest.raises(WireError, match="correlation id"):
-        wire.receive(answer(0, "Heartbeat", 4, HeartbeatResponse()))
+        wire.receive(respond(0, "Heartbeat", 4, HeartbeatResponse()))
     with pytest.raises(WireError, match="correlation id"):
         wire.send("Heartbeat", 4, HEARTBEAT)
 
@@ -75,7 +75,7 @@ def test_a_wrong_correlation_id_ends_the_conversation_without_a_result(wrong: in
 def test_a_response_that_comes_twice_is_refused() -> None:
     wire = WireConnection("me")
     wire.send("Heartbeat", 4, HEARTBEAT)
-    data = answer(0, "Heartbeat", 4, HeartbeatResponse())
+    data = respond(0, "Heartbeat", 4, HeartbeatResponse())
     assert len(wire.receive(data)) == 1
     with pytest.raises(WireError, match="without an open request"):
         wire.receive(data)
@@ -95,7 +95,7 @@ def test_a_frame_without_its_body_gives_no_partial_result(header_only: bytes) ->
 def test_trailing_bytes_are_an_error_with_their_offset() -> None:
     wire = WireConnection("me")
     wire.send("Heartbeat", 0, HEARTBEAT)
-    body = answer(0, "Heartbeat", 0, HeartbeatResponse())[4:]
+    body = respond(0, "Heartbeat", 0, HeartbeatResponse())[4:]
     with pytest.raises(WireError, match="2 unread bytes") as raised:
         wire.receive(frame(body, b"xx"))
     assert raised.value.place == {"api": "HeartbeatResponse", "version": 0, "offset": len(body)}
@@ -107,7 +107,7 @@ def test_a_whole_frame_is_returned_without_a_copy() -> None:
     value = FetchResponse(
         responses=(FetchableTopicResponse(topic="t", partitions=(PartitionData(records=b"batches"),)),)
     )
-    body = bytearray(answer(0, "Fetch", 4, value)[4:])
+    body = bytearray(respond(0, "Fetch", 4, value)[4:])
     got = wire.receive_frame(memoryview(body))
     records = got.value.responses[0].partitions[0].records
     assert bytes(records) == b"batches"
@@ -120,7 +120,7 @@ def test_an_old_broker_responds_to_api_versions_in_version_0() -> None:
     request = ApiVersionsRequest(client_software_name="kohort", client_software_version="1")
     correlation_id, _ = wire.send("ApiVersions", 4, request)
     value = ApiVersionsResponse(error_code=35, api_keys=(ApiVersion(api_key=18, min_version=0, max_version=2),))
-    assert wire.receive(answer(correlation_id, "ApiVersions", 0, value)) == [
+    assert wire.receive(respond(correlation_id, "ApiVersions", 0, value)) == [
         ReceivedResponse(correlation_id, 18, 0, value)
     ]
 
@@ -131,9 +131,11 @@ def test_produce_without_acks_does_not_wait() -> None:
     wire.send("Produce", 3, silent)
     wire.send("Produce", 3, {"acks": 0, "timeout_ms": 1, "topic_data": ()})
     assert wire.open_requests == 0
-    heard, _ = wire.send("Produce", 3, silent._replace(acks=1))
+    received, _ = wire.send("Produce", 3, silent._replace(acks=1))
     assert wire.open_requests == 1
-    assert [each.correlation_id for each in wire.receive(answer(heard, "Produce", 3, {"responses": ()}))] == [heard]
+    assert [each.correlation_id for each in wire.receive(respond(received, "Produce", 3, {"responses": ()}))] == [
+        received
+    ]
 
 
 def test_a_request_that_cannot_be_built_opens_nothing() -> None:

@@ -35,7 +35,7 @@ class Hand:
     def none_due(self) -> bool:
         return self.member.next_request(self.now) is None
 
-    def answer(self, serial: int, **fields: Any) -> bool:
+    def respond(self, serial: int, **fields: Any) -> bool:
         """Respond to the request with this serial number."""
         return self.member.on_response(serial, ShareGroupHeartbeatResponse(**fields), self.now, self.now)
 
@@ -43,13 +43,13 @@ class Hand:
         """Send the heartbeat that is due and respond to it. Returns the request."""
         serial, request = self.request()
         assignment = None if partitions is None else assigned(*partitions)
-        self.answer(serial, member_epoch=epoch, heartbeat_interval_ms=5000, assignment=assignment, **fields)
+        self.respond(serial, member_epoch=epoch, heartbeat_interval_ms=5000, assignment=assignment, **fields)
         return request
 
     def fail(self, code: int) -> bool:
         """Send the heartbeat that is due, and respond with an error code."""
         serial, _request = self.request()
-        return self.answer(serial, error_code=code)
+        return self.respond(serial, error_code=code)
 
     def pass_s(self, seconds: float) -> None:
         self.now += seconds

@@ -23,7 +23,7 @@ Fault = Callable[[pytest.MonkeyPatch], None]
 
 def epoch_stays(patch: pytest.MonkeyPatch) -> None:
     """The session epoch does not grow."""
-    patch.setattr(ShareSession, "answered", lambda self: setattr(self, "in_flight", False))
+    patch.setattr(ShareSession, "responded", lambda self: setattr(self, "in_flight", False))
 
 
 def two_requests_in_flight(patch: pytest.MonkeyPatch) -> None:
@@ -82,10 +82,10 @@ def release_is_success_of_accept(patch: pytest.MonkeyPatch) -> None:
     """A release is reported as an acceptance."""
     report = ShareFetcher._report
 
-    def told(self: ShareFetcher, place: Any, acks: Iterable[Any], error: Any) -> None:
+    def reported(self: ShareFetcher, place: Any, acks: Iterable[Any], error: Any) -> None:
         report(self, place, [one._replace(types=one.types.replace(b"\2", b"\1")) for one in acks], error)
 
-    patch.setattr(ShareFetcher, "_report", told)
+    patch.setattr(ShareFetcher, "_report", reported)
 
 
 def failure_is_success(patch: pytest.MonkeyPatch) -> None:
@@ -120,7 +120,7 @@ def acknowledgements_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def fenced_member_stays_out(patch: pytest.MonkeyPatch) -> None:
     """A member that was fenced does not join again."""
-    patch.setattr(ShareMember, "_on_error", lambda _self, _answer, _now: False)
+    patch.setattr(ShareMember, "_on_error", lambda _self, _response, _now: False)
 
 
 def lost_assignment_is_not_requested(patch: pytest.MonkeyPatch) -> None:

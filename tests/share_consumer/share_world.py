@@ -75,7 +75,7 @@ class Member:
             started=world.clock.now,
         )
         self.core.fetcher.reports = True
-        self.core.endpoints.answered(self.core.endpoints.bootstrap[0])
+        self.core.endpoints.responded(self.core.endpoints.bootstrap[0])
         self.core.subscribe(frozenset({TOPIC}), world.clock.now)
         self.pipes: dict[tuple[str, int], deque[InFlight]] = defaultdict(deque)
         self.connections: dict[tuple[str, int], int] = {}
@@ -290,7 +290,7 @@ class ShareWorld:
         member.turn()
         busy = member.busy()
         if busy:
-            self._answer(member, self.chance.choice(busy))
+            self._respond(member, self.chance.choice(busy))
 
     def _fault(self) -> None:
         chance = self.chance
@@ -327,7 +327,7 @@ class ShareWorld:
             case _:
                 pass
 
-    def _answer(self, member: Member, key: tuple[str, int]) -> None:
+    def _respond(self, member: Member, key: tuple[str, int]) -> None:
         """A broker works off the oldest request of a connection; request or response may be lost."""
         one = member.pipes[key][0]
         lost = self.chance.random() < self.faults / 2

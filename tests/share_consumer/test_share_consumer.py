@@ -324,7 +324,7 @@ def test_a_final_error_is_not_retried(fake: FakeBroker, code: ErrorCode) -> None
 def test_a_partition_that_the_response_lacks_has_failed(fake: FakeBroker) -> None:
     with member(fake) as consumer:
         consumer.acknowledge(next_batch(consumer))
-        fake.control("ShareAcknowledge", lambda _call: Alter(lambda answer: answer._replace(responses=())), times=1)
+        fake.control("ShareAcknowledge", lambda _call: Alter(lambda response: response._replace(responses=())), times=1)
         error = consumer.commit()[P0][0]
         assert isinstance(error, BrokerError)
         assert error.code == ErrorCode.INVALID_RECORD_STATE
@@ -414,8 +414,8 @@ def test_a_partition_that_moves_is_fetched_from_the_new_leader() -> None:
         broker.set_leader(TOPIC, 0, 2)
         broker.produce(TOPIC, 0, [(b"", b"moved")])
         assert [record.value for record in next_batch(consumer)] == [b"moved"]
-        asked = Counter(call.node for call in broker.calls_of("ShareFetch"))
-        assert set(asked) == {1, 2}
+        requested = Counter(call.node for call in broker.calls_of("ShareFetch"))
+        assert set(requested) == {1, 2}
 
 
 @pytest.mark.proves("SH-74")
@@ -453,8 +453,8 @@ def test_no_record_is_lost_when_a_broker_restarts_inside_a_session() -> None:
 def test_a_fetch_error_of_a_partition_does_not_stop_the_others() -> None:
     with broker_with(3, partitions=2) as broker:
 
-        def fail_first(answer: ShareFetchResponse) -> ShareFetchResponse:
-            return answer._replace(
+        def fail_first(response: ShareFetchResponse) -> ShareFetchResponse:
+            return response._replace(
                 responses=tuple(
                     topic._replace(
                         partitions=tuple(
@@ -464,7 +464,7 @@ def test_a_fetch_error_of_a_partition_does_not_stop_the_others() -> None:
                             for one in topic.partitions
                         )
                     )
-                    for topic in answer.responses
+                    for topic in response.responses
                 )
             )
 

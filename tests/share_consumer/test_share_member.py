@@ -50,7 +50,7 @@ def test_after_a_failure_the_next_heartbeat_has_all_fields_again(how: str) -> No
     hand.pass_s(5)
     serial, _request = hand.request()
     if how == "error":
-        assert not hand.answer(serial, error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
+        assert not hand.respond(serial, error_code=ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
     else:
         hand.member.on_failure(serial, hand.now)
     assert hand.none_due()  # before the backoff is over
@@ -134,8 +134,8 @@ def test_the_interval_of_a_response_counts_from_the_request() -> None:
     hand.pass_s(5)
     serial, _request = hand.request()
     hand.pass_s(2)
-    answer = ShareGroupHeartbeatResponse(member_epoch=2, heartbeat_interval_ms=7000)
-    hand.member.on_response(serial, answer, sent_at + 5, hand.now)
+    response = ShareGroupHeartbeatResponse(member_epoch=2, heartbeat_interval_ms=7000)
+    hand.member.on_response(serial, response, sent_at + 5, hand.now)
     hand.pass_s(4.9)
     assert hand.none_due()
     hand.pass_s(0.2)
@@ -180,9 +180,9 @@ def test_leave_is_sent_at_once_even_with_a_heartbeat_in_flight_and_any_outcome_e
     serial, request = hand.request()
     assert (request.member_epoch, hand.member.state) == (-1, ShareState.LEAVING)
     assert hand.none_due()
-    hand.answer(old, member_epoch=3)  # of the heartbeat before: no effect
+    hand.respond(old, member_epoch=3)  # of the heartbeat before: no effect
     assert hand.none_due()
-    hand.answer(serial, error_code=ErrorCode.UNKNOWN_MEMBER_ID)
+    hand.respond(serial, error_code=ErrorCode.UNKNOWN_MEMBER_ID)
     assert hand.member.state is ShareState.OUT
 
 
@@ -198,7 +198,7 @@ def test_a_subscription_during_a_leave_joins_when_that_has_ended() -> None:
     hand.member.leave()
     serial, _request = hand.request()
     hand.subscribe("other")
-    hand.answer(serial, member_epoch=-1)
+    hand.respond(serial, member_epoch=-1)
     request = hand.beat(partitions=())
     assert (request.member_epoch, request.subscribed_topic_names) == (0, ("other",))
 
@@ -209,7 +209,7 @@ def test_a_subscription_that_changes_is_sent_at_once() -> None:
     serial, request = hand.request()
     assert (request.member_epoch, request.subscribed_topic_names) == (2, ("more", "work"))
     hand.subscribe("more")  # while that is in flight
-    hand.answer(serial, member_epoch=3, heartbeat_interval_ms=5000)
+    hand.respond(serial, member_epoch=3, heartbeat_interval_ms=5000)
     assert hand.request()[1].subscribed_topic_names == ("more",)
 
 

@@ -36,11 +36,11 @@ def acks(first: int, last: int, kind: int = 1) -> AckRange:
 def test_epochs_grow_by_one_and_only_changes_are_listed() -> None:
     session = ShareSession(1)
     assert session.fetch(frozenset({A, B})) == (0, (A, B), (), {})
-    session.answered()
+    session.responded()
     assert session.fetch(frozenset({A, B})) == (1, (), (), {})
-    session.answered()
+    session.responded()
     assert session.fetch(frozenset({A})) == (2, (), (B,), {})
-    session.answered()
+    session.responded()
     session.wait(A, [acks(0, 4)], 1.0)
     found = session.acknowledge()
     assert (found.epoch, found.added, list(found.acks)) == (3, (), [A])
@@ -51,7 +51,7 @@ def test_epochs_grow_by_one_and_only_changes_are_listed() -> None:
 def test_the_epoch_after_the_largest_is_one() -> None:
     session = ShareSession(1)
     session.epoch = INT32_MAX
-    session.answered()
+    session.responded()
     assert session.epoch == 1
 
 
@@ -59,7 +59,7 @@ def test_the_epoch_after_the_largest_is_one() -> None:
 def test_a_lost_session_opens_again_with_all_partitions_and_its_acknowledgements_are_void() -> None:
     session = ShareSession(1)
     session.fetch(frozenset({A}))
-    session.answered()
+    session.responded()
     life = session.life
     session.wait(A, [acks(0, 1)], 1.0)
     assert list(session.lost()) == [A]

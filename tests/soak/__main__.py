@@ -108,10 +108,10 @@ def _line(result: dict[str, Any]) -> str:
     done = "passed" if result["passed"] else "FAILED"
     brokers = next((one["act"] for one in result["brokers"]), "-")
     others = f", about others {len(result['about_others'])}" if result["about_others"] else ""
-    told = "".join(f"\n    {line}" for line in result["findings"][:8])
+    reported = "".join(f"\n    {line}" for line in result["findings"][:8])
     members = len(result["members"])
     head = f"seed {result['seed']} {done} in {result['seconds']} s: {result['strategy']}, {members} members"
-    return f"{head}, {brokers}{others}{told}"
+    return f"{head}, {brokers}{others}{reported}"
 
 
 def _summary(out: Path, seeds: range) -> int:

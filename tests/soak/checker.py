@@ -247,10 +247,10 @@ def _begins_well(story: Story, mine: Ownership, first: int, at: int, who: str) -
 
 def _committed(story: Story, partition: int, begin: int, until: int) -> set[int]:
     """The offsets that may be stored for a partition between two times: the last commit, and possible later ones."""
-    told = [one for one in story.commits if partition in one.offsets and one.began < until]
-    stored = [one for one in told if one.outcome == "ok" and one.ended < begin]
+    reported = [one for one in story.commits if partition in one.offsets and one.began < until]
+    stored = [one for one in reported if one.outcome == "ok" and one.ended < begin]
     last = max((one.began for one in stored), default=-1)
-    possible = [one for one in told if _may_be_stored(story, one) and _over_by(story, one, partition) > last]
+    possible = [one for one in reported if _may_be_stored(story, one) and _over_by(story, one, partition) > last]
     return {one.offsets[partition] for one in possible} | ({0} if not stored else set())
 
 
@@ -272,7 +272,7 @@ def _over_by(story: Story, commit: Commit, partition: int) -> int:
 
 
 def _commit_rules(story: Story, entries: list[Entry]) -> None:
-    read = _read_by_anybody(entries)
+    read = _read_by_any(entries)
     for commit in story.commits:
         who = f"{commit.member} committed {commit.offsets} at {commit.began}: {commit.outcome}"
         if commit.kind in OURS and not commit.outcome.startswith(("ok", "unknown", *DUE_IN_COMMITS)):
@@ -284,7 +284,7 @@ def _commit_rules(story: Story, entries: list[Entry]) -> None:
     _never_back(story)
 
 
-def _read_by_anybody(entries: list[Entry]) -> dict[int, set[int]]:
+def _read_by_any(entries: list[Entry]) -> dict[int, set[int]]:
     """The offsets that were handed out, by partition."""
     read: dict[int, set[int]] = {}
     for entry in entries:
@@ -330,7 +330,7 @@ def _never_back(story: Story) -> None:
 
 
 def _no_loss(story: Story, entries: list[Entry]) -> None:
-    read = _read_by_anybody(entries)
+    read = _read_by_any(entries)
     lost: dict[int, list[int]] = {}
     for entry in entries:
         for partition, offset in entry.facts["acks"] if entry.what == "produced" else ():

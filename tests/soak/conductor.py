@@ -30,7 +30,7 @@ RECORDS_A_SECOND = 400
 DRAIN_S = 60.0
 LEAVE_S = 25.0
 REPLICAS_S = 240.0
-ASK_MS = 5_000
+REQUEST_MS = 5_000
 PATIENT_MS = 300_000
 UNSENT_BYTES = 1 << 20  # with so much that no broker has taken, nothing is added
 
@@ -228,8 +228,8 @@ class Conductor:
         for name in [name for name, process in self._members.items() if process.poll() is not None]:
             code = self._members.pop(name).returncode
             # A JVM ends by the signal to stop; an interpreter may get it before it has a handler.
-            asked = code in (-signal.SIGTERM, 128 + signal.SIGTERM)
-            self._book.write("ended", member=name, code=0 if asked else code)
+            requested = code in (-signal.SIGTERM, 128 + signal.SIGTERM)
+            self._book.write("ended", member=name, code=0 if requested else code)
 
     def _wait_for_all(self) -> None:
         limit = time.monotonic() + LEAVE_S
@@ -261,7 +261,7 @@ class Conductor:
 
     def _committed(self) -> dict[int, int]:
         # By our own admin: in librdkafka's (2.16.1) an assertion may end a process with a slow coordinator.
-        with Admin(self._cluster.bootstrap, default_api_timeout_ms=ASK_MS) as admin:
+        with Admin(self._cluster.bootstrap, default_api_timeout_ms=REQUEST_MS) as admin:
             return {one.partition: to.offset for one, to in admin.committed(self._group).items()}
 
     # --- groups of KIP-848
@@ -283,7 +283,7 @@ class Conductor:
         due = CONSUMER if CONSUMER in spoken else CLASSIC
         limit, kind = time.monotonic() + DRAIN_S, ""
         while kind != due and time.monotonic() < limit:
-            with suppress(KohortError), Admin(self._cluster.bootstrap, default_api_timeout_ms=ASK_MS) as admin:
+            with suppress(KohortError), Admin(self._cluster.bootstrap, default_api_timeout_ms=REQUEST_MS) as admin:
                 kind = admin.describe_group(self._group).type
             time.sleep(0.1)
         self._book.write("became", kind=kind, due=due)
@@ -310,13 +310,13 @@ def produced(bootstrap: str, topic: str, plan: Plan, folder: Path) -> Iterator[d
                     number += 1
                     partition = number % plan.partitions
                     unsettled[partition].append(producer.send(topic, b"%d" % number, partition=partition))
-                tell()
+                post()
                 over.wait(plan.pace_s)
             with suppress(KohortError):
                 producer.flush(60)
-        tell()
+        post()
 
-    def tell() -> None:
+    def post() -> None:
         acks: list[tuple[int, int]] = []
         for partition, deliveries in enumerate(unsettled):
             while deliveries and deliveries[0].done():

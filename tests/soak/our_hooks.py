@@ -51,11 +51,11 @@ class Hooks(RebalanceHooks):
         going = [one.partition for one in event.partitions]
         notes.pending.drop(going)
         offsets = {one: notes.read.pop(one) for one in going if one in notes.read}
-        by_answer = self._consumer is None or notes.chance.random() < 0.5
+        by_result = self._consumer is None or notes.chance.random() < 0.5
         if offsets:
             # Its outcome is not reported to the hook that returned it.
-            settle = notes.book.committing(offsets, None if by_answer else COMMIT_S)
-        if offsets and not by_answer and self._consumer is not None:
+            settle = notes.book.committing(offsets, None if by_result else COMMIT_S)
+        if offsets and not by_result and self._consumer is not None:
             try:
                 self._consumer.commit(notes.keys(offsets), timeout_s=COMMIT_S)
             except Exception as error:  # which ones are due is for the checker to say
@@ -63,7 +63,7 @@ class Hooks(RebalanceHooks):
             else:
                 settle(None)
         notes.book.write("revoked", partitions=going)
-        return notes.keys(offsets) if by_answer else None
+        return notes.keys(offsets) if by_result else None
 
     def on_lost(self, event: Lost) -> None:
         self._notes.pending.drop(one.partition for one in event.partitions)

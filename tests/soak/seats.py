@@ -46,16 +46,16 @@ class Leaving:
     """True if SIGTERM has come, or the parent process is gone."""
 
     def __init__(self) -> None:
-        self._heard = False
+        self._received = False
         self._parent = os.getppid()
-        signal.signal(signal.SIGTERM, self._hear)
+        signal.signal(signal.SIGTERM, self._receive)
 
-    def _hear(self, _number: int, _frame: object) -> None:
-        self._heard = True
+    def _receive(self, _number: int, _frame: object) -> None:
+        self._received = True
 
     @property
-    def asked(self) -> bool:
-        return self._heard or os.getppid() != self._parent
+    def requested(self) -> bool:
+        return self._received or os.getppid() != self._parent
 
 
 def slices_of(records: Iterable[tuple[int, int]]) -> list[list[int]]:
@@ -118,7 +118,7 @@ def sit_kohort(seat: Seat, book: Writer, leaving: Leaving) -> None:
         pending = Pending()
         notes = Notes(book, seat.topic, random.Random(seat.name), pending)
         consumer.subscribe([seat.topic], hooks=Hooks(notes, consumer))
-        while not leaving.asked:
+        while not leaving.requested:
             began = time.monotonic_ns()
             slices = slices_of((one.partition, record.offset) for one in consumer.poll(POLL_S) for record in one)
             notes.delivered(began, slices)
@@ -126,7 +126,7 @@ def sit_kohort(seat: Seat, book: Writer, leaving: Leaving) -> None:
             if not offsets:
                 continue
             if notes.chance.random() < 0.3:
-                consumer.commit_async(notes.keys(offsets), told_by(book.committing(offsets), pending, offsets))
+                consumer.commit_async(notes.keys(offsets), reported_by(book.committing(offsets), pending, offsets))
                 continue
             settle, changes = book.committing(offsets, COMMIT_S), pending.changes
             try:
@@ -141,18 +141,18 @@ def sit_kohort(seat: Seat, book: Writer, leaving: Leaving) -> None:
     book.write("left", healthy=health.healthy, reason=health.reason)
 
 
-def told_by(
+def reported_by(
     settle: Callable[[BaseException | None], None], pending: Pending, offsets: dict[int, int]
 ) -> Callable[[object, Exception | None], None]:
     """A callback of commit_async."""
     changes = pending.changes
 
-    def tell(_offsets: object, error: Exception | None) -> None:
+    def post(_offsets: object, error: Exception | None) -> None:
         settle(error)
         if error is not None:
             pending.give_back(offsets, changes)
 
-    return tell
+    return post
 
 
 async def sit_kohort_async(seat: Seat, book: Writer, leaving: Leaving) -> None:
@@ -163,7 +163,7 @@ async def sit_kohort_async(seat: Seat, book: Writer, leaving: Leaving) -> None:
         pending = Pending()
         notes = Notes(book, seat.topic, random.Random(seat.name), pending)
         consumer.subscribe([seat.topic], hooks=Hooks(notes, None))
-        while not leaving.asked:
+        while not leaving.requested:
             began = time.monotonic_ns()
             slices = slices_of((one.partition, record.offset) for one in await consumer.poll(POLL_S) for record in one)
             notes.delivered(began, slices)
@@ -239,7 +239,7 @@ def sit_confluent(seat: Seat, book: Writer, leaving: Leaving) -> None:
         }
     )
     consumer.subscribe([seat.topic], on_assign=came, on_revoke=went, on_lost=lost)
-    while not leaving.asked:
+    while not leaving.requested:
         began = time.monotonic_ns()
         found = [(one.partition(), one.offset()) for one in consumer.consume(500, POLL_S) if one.error() is None]
         if slices := slices_of(found):
@@ -290,7 +290,7 @@ def sit_kafka_python(seat: Seat, book: Writer, leaving: Leaving) -> None:
             pending.drop([*pending.offsets])
 
     consumer.subscribe([seat.topic], listener=Listener())
-    while not leaving.asked:
+    while not leaving.requested:
         began = time.monotonic_ns()
         found = consumer.poll(timeout_ms=int(POLL_S * 1000))
         if slices := slices_of((one.partition, record.offset) for one, records in found.items() for record in records):
@@ -342,7 +342,7 @@ async def sit_aiokafka(seat: Seat, book: Writer, leaving: Leaving) -> None:
 
     consumer.subscribe([seat.topic], listener=Listener())
     await consumer.start()
-    while not leaving.asked:
+    while not leaving.requested:
         began = time.monotonic_ns()
         found = await consumer.getmany(timeout_ms=int(POLL_S * 1000))
         if slices := slices_of((one.partition, record.offset) for one, records in found.items() for record in records):

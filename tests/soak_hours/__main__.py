@@ -58,11 +58,11 @@ def _run(cluster: RealCluster, seed: int, seconds: float, out: Path) -> None:
         print(f"seed {seed}: {time.monotonic() - began:7.0f} s: {text}", flush=True)
 
     say(f"{seconds / 60:.0f} minutes begin")
-    told = asdict(live(cluster, seed, seconds, out / f"seed-{seed}", say))
-    for text in told["findings"]:
+    reported = asdict(live(cluster, seed, seconds, out / f"seed-{seed}", say))
+    for text in reported["findings"]:
         say(f"FOUND {text}")
-    say(f"{len(told['faults'])} faults, {len(told['findings'])} findings")
-    _kept(out, seed).write_text(json.dumps(told) + "\n")
+    say(f"{len(reported['faults'])} faults, {len(reported['findings'])} findings")
+    _kept(out, seed).write_text(json.dumps(reported) + "\n")
 
 
 def _kept(out: Path, seed: int) -> Path:
@@ -73,23 +73,23 @@ def _passed(out: Path, seed: int, seconds: float) -> bool:
     path = _kept(out, seed)
     if not path.exists():
         return False
-    told = json.loads(path.read_text())
-    return told["seconds"] == seconds and not told["findings"]
+    reported = json.loads(path.read_text())
+    return reported["seconds"] == seconds and not reported["findings"]
 
 
 def _summary(out: Path, turns: list[tuple[int, float]], command: str) -> int:
-    told: list[dict[str, Any]] = [json.loads(_kept(out, seed).read_text()) for seed, _seconds in turns]
+    reported: list[dict[str, Any]] = [json.loads(_kept(out, seed).read_text()) for seed, _seconds in turns]
     on = machine()
     where = out / "page.html"
-    where.write_text(page(told, command, f"{on['date']}, {on['cores']} cores of {on['cpu']}"))
-    ours = [one for turn in told for one in turn["growth"] if one["who"].startswith(OURS)]
+    where.write_text(page(reported, command, f"{on['date']}, {on['cores']} cores of {on['cpu']}"))
+    ours = [one for turn in reported for one in turn["growth"] if one["who"].startswith(OURS)]
     most = {
         name: max((one[name][1] - one[name][0] for one in ours), default=0)
         for name in ("resident_mib", "threads", "descriptors")
     }
-    records = sum(turn["group"].get("records", 0) + turn["region"].get("records", 0) for turn in told)
-    faults, findings = (sum(len(turn[name]) for turn in told) for name in ("faults", "findings"))
-    hours = sum(turn["seconds"] for turn in told) / 3600
+    records = sum(turn["group"].get("records", 0) + turn["region"].get("records", 0) for turn in reported)
+    faults, findings = (sum(len(turn[name]) for turn in reported) for name in ("faults", "findings"))
+    hours = sum(turn["seconds"] for turn in reported) / 3600
     print(f"the page: {where}")
     print(
         f"{hours:.2f} hours, {records} records, {faults} faults, {findings} findings; the most that any of "

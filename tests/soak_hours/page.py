@@ -72,8 +72,8 @@ PARTS = {
 
 
 def _part(name: str, facts: Mapping[str, Any]) -> str:
-    told = ", ".join(f"{escape(str(label))}: {escape(_shown(value))}" for label, value in facts.items())
-    return f"<tr><td>{PARTS[name]}<td>{told or 'nothing: it did not come to its end'}</tr>"
+    reported = ", ".join(f"{escape(str(label))}: {escape(_shown(value))}" for label, value in facts.items())
+    return f"<tr><td>{PARTS[name]}<td>{reported or 'nothing: it did not come to its end'}</tr>"
 
 
 def _shown(value: Any) -> str:

@@ -46,13 +46,13 @@ def test_a_process_that_only_breathes_did_not_grow() -> None:
 
 
 @pytest.mark.parametrize(
-    ("grown", "told"),
+    ("grown", "reported"),
     [(life(mib=8), "memory from 6"), (life(threads=2), "threads from 4"), (life(fds=12), "descriptors")],
     ids=["memory", "threads", "descriptors"],
 )
-def test_what_grows_is_reported(grown: list[Sample], told: str) -> None:
+def test_what_grows_is_reported(grown: list[Sample], reported: str) -> None:
     (text,) = of(grown).grew
-    assert text.startswith(told)
+    assert text.startswith(reported)
 
 
 def test_warming_up_is_no_growth() -> None:

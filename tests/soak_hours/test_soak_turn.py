@@ -10,14 +10,14 @@ from kohort.testing import RealCluster
 from tests.soak.plan import CLASSIC, Act, long_plan
 from tests.soak_hours import __main__ as command
 from tests.soak_hours.page import page
-from tests.soak_hours.turn import Told, live
+from tests.soak_hours.turn import Reported, live
 
 SEED, SECONDS = 4, 15.0
 
 
-def told(**changes: Any) -> dict[str, Any]:
+def reported(**changes: Any) -> dict[str, Any]:
     samples = [(float(at), who, 7, 30.0, 3, 12) for at in range(20) for who in ("kohort-1", "region-ada")]
-    one = Told(4, 3600.0, group={"records": 7}, faults=[(3.5, "kill broker", "broker 1")], samples=samples)
+    one = Reported(4, 3600.0, group={"records": 7}, faults=[(3.5, "kill broker", "broker 1")], samples=samples)
     return asdict(one) | changes
 
 
@@ -49,7 +49,7 @@ def test_a_short_turn_finds_nothing_and_every_part_read_everything(cluster3: Rea
 
 
 def test_a_page_shows_what_was_found() -> None:
-    html = page([told(findings=["region: 3 effects came twice <&>"])], "the command", "the machine")
+    html = page([reported(findings=["region: 3 effects came twice <&>"])], "the command", "the machine")
     assert "1 findings" in html
     assert "3 effects came twice &lt;&amp;&gt;" in html
     grown = {
@@ -60,7 +60,7 @@ def test_a_page_shows_what_was_found() -> None:
         "descriptors": (12, 12),
         "grew": ("memory from 30.0 to 90.0 MiB",),
     }
-    assert "memory from 30.0 to 90.0 MiB" in page([told(growth=[grown])], "the command", "the machine")
+    assert "memory from 30.0 to 90.0 MiB" in page([reported(growth=[grown])], "the command", "the machine")
 
 
 def test_hours_are_turns_of_an_hour_and_what_has_passed_is_not_run_again(
@@ -68,10 +68,10 @@ def test_hours_are_turns_of_an_hour_and_what_has_passed_is_not_run_again(
 ) -> None:
     lived: list[tuple[int, float]] = []
 
-    def live_on(_cluster: object, seed: int, seconds: float, _folder: Path, _say: object) -> Told:
+    def live_on(_cluster: object, seed: int, seconds: float, _folder: Path, _say: object) -> Reported:
         lived.append((seed, seconds))
         broken = ["group: one owner: ..."] if seed == 4 and len(lived) < 4 else []
-        return Told(**told(seed=seed, seconds=seconds, findings=broken))
+        return Reported(**reported(seed=seed, seconds=seconds, findings=broken))
 
     class Cluster:
         def __init__(self, *_: object, **__: object) -> None: ...

@@ -44,7 +44,7 @@ FAULTS = ("killed", "stopped", "broker")
 
 
 @dataclass
-class Told:
+class Reported:
     """The result of a turn, as it is kept. `findings` are ours, of any part. `about_others` are not.
     `faults`: [seconds since the beginning, fault, process]."""
 
@@ -61,11 +61,11 @@ class Told:
     about_others: list[str] = field(default_factory=list)
 
 
-def live(cluster: RealCluster, seed: int, seconds: float, folder: Path, say: Callable[[str], None]) -> Told:
+def live(cluster: RealCluster, seed: int, seconds: float, folder: Path, say: Callable[[str], None]) -> Reported:
     """The turn of `seed`; what goes wrong is among its findings. `folder` is emptied, and keeps histories and logs."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
-    told = Told(seed, seconds)
+    reported = Reported(seed, seconds)
     topic = f"ledger-{seed}-{time.time_ns():x}"
     config = {"min.insync.replicas": "2"}
     create_topic(cluster.bootstrap, topic, partitions=PARTITIONS, replicas=3, config=config)
@@ -87,20 +87,26 @@ def live(cluster: RealCluster, seed: int, seconds: float, folder: Path, say: Cal
         sampler.start()
         group = _begun(conductor.run)
         region = _begun(lambda: regional.run(seconds, say))
-        _watch(group, region, streaming, told, say)
+        _watch(group, region, streaming, reported, say)
         sampler.stop()
         say("faults are over; the rest is read to its end")
-        _try(told, "ledger", ledger.finish)
-        _try(told, "group", lambda: _group(told, group.result(), seed, seconds, sampler.began_at))
-        _try(told, "region", lambda: _region(told, regional, region, sampler.began_at))
-        _try(told, "Spark", lambda: _spark(told, streaming, rows_of_the_log(cluster.bootstrap, topic, PARTITIONS)))
-        told.ledger = {"committed": ledger.committed, "aborted": ledger.aborted, "given up": ledger.given_up}
-    told.samples = [tuple(one) for one in sampler.samples]
+        _try(reported, "ledger", ledger.finish)
+        _try(reported, "group", lambda: _group(reported, group.result(), seed, seconds, sampler.began_at))
+        _try(reported, "region", lambda: _region(reported, regional, region, sampler.began_at))
+        _try(
+            reported,
+            "Spark",
+            lambda: _spark(reported, streaming, rows_of_the_log(cluster.bootstrap, topic, PARTITIONS)),
+        )
+        reported.ledger = {"committed": ledger.committed, "aborted": ledger.aborted, "given up": ledger.given_up}
+    reported.samples = [tuple(one) for one in sampler.samples]
     grown = growth(sampler.samples)
-    told.growth = [one._asdict() for one in grown]
-    told.findings += [f"growth: {one.who}: {text}" for one in grown for text in one.grew if one.who.startswith(OURS)]
-    told.faults.sort()
-    return told
+    reported.growth = [one._asdict() for one in grown]
+    reported.findings += [
+        f"growth: {one.who}: {text}" for one in grown for text in one.grew if one.who.startswith(OURS)
+    ]
+    reported.faults.sort()
+    return reported
 
 
 OURS = ("kohort", "region-", "spark-")
@@ -123,7 +129,7 @@ class Regional:
         self.region = Region(self.host.url, topic)
 
     def run(self, seconds: float, say: Callable[[str], None]) -> None:
-        def heard(text: str) -> None:
+        def received(text: str) -> None:
             self.harms.append((time.monotonic(), text.strip().partition(" ")[2]))
 
         for name in self.crew.names:
@@ -132,7 +138,14 @@ class Regional:
         say("the region has its first checkpoint")
         every_s = min(REGION_EVERY_S, seconds / 3)
         harm = Harm(
-            self._seed, self.crew, self.cluster, self.host, every_s=every_s, say=heard, kinds=REGION_KINDS, whom=COMING
+            self._seed,
+            self.crew,
+            self.cluster,
+            self.host,
+            every_s=every_s,
+            say=received,
+            kinds=REGION_KINDS,
+            whom=COMING,
         )
         harm.run(int(seconds / every_s))
 
@@ -183,7 +196,11 @@ def _begun(work: Callable[[], Any]) -> Future[Any]:
 
 
 def _watch(
-    group: Future[list[Entry]], region: Future[None], streaming: Streaming, told: Told, say: Callable[[str], None]
+    group: Future[list[Entry]],
+    region: Future[None],
+    streaming: Streaming,
+    reported: Reported,
+    say: Callable[[str], None],
 ) -> None:
     """Until both have come to their end; a Spark job that ends meanwhile is a finding, and started again."""
     left: dict[str, Future[Any]] = {"group": group, "region": region}
@@ -193,23 +210,23 @@ def _watch(
             say(f"the {part} is over{f', by {error!r}' if (error := left.pop(part).exception()) else ''}")
         if streaming.job.ended:
             if SPARKS_OWN not in streaming.job.said():
-                told.findings.append(f"Spark: the job ended by itself: {streaming.job.said()[-1000:]}")
+                reported.findings.append(f"Spark: the job ended by itself: {streaming.job.said()[-1000:]}")
             say("the Spark job ended, and is started again")
             streaming.job.again()
 
 
-def _try(told: Told, part: str, work: Callable[[], None]) -> None:
+def _try(reported: Reported, part: str, work: Callable[[], None]) -> None:
     try:
         work()
     except Exception as error:  # one part that fails must not take what the others found with it
-        told.findings.append(f"{part}: it did not come to its end: {type(error).__name__}: {error}")
+        reported.findings.append(f"{part}: it did not come to its end: {type(error).__name__}: {error}")
 
 
-def _group(told: Told, history: list[Entry], seed: int, seconds: float, began_at: float) -> None:
+def _group(reported: Reported, history: list[Entry], seed: int, seconds: float, began_at: float) -> None:
     plan = long_plan(seed, seconds)
     what = Counter(entry.what for entry in history)
     kinds = Counter(entry.facts["member"].rpartition("-")[0] for entry in history if entry.what == "started")
-    told.group = {
+    reported.group = {
         "protocol": f"{plan.protocol}, {plan.remote if plan.protocol == CONSUMER else plan.strategy}",
         "members": dict(kinds),
         "records": sum(len(entry.facts["acks"]) for entry in history if entry.what == "produced"),
@@ -219,20 +236,20 @@ def _group(told: Told, history: list[Entry], seed: int, seconds: float, began_at
     for entry in history:
         if entry.what in FAULTS and entry.facts.get("act") != "is back":
             whom = entry.facts.get("member") or f"broker {entry.facts['node']}"
-            told.faults.append((entry.at / 1e9 - began_at, entry.facts.get("act", entry.what), whom))
+            reported.faults.append((entry.at / 1e9 - began_at, entry.facts.get("act", entry.what), whom))
     for one in judge(history):
-        (told.findings if one.ours else told.about_others).append(f"group: {one.rule}: {one.text}")
+        (reported.findings if one.ours else reported.about_others).append(f"group: {one.rule}: {one.text}")
 
 
-def _region(told: Told, regional: Regional, ended: Future[None], began_at: float) -> None:
-    told.faults += [(at - began_at, "region", text) for at, text in regional.harms]
+def _region(reported: Reported, regional: Regional, ended: Future[None], began_at: float) -> None:
+    reported.faults += [(at - began_at, "region", text) for at, text in regional.harms]
     ended.result()
     log, ends = read_log(regional.cluster.bootstrap, regional.topic)
     region, crew = regional.region, regional.crew
     until(lambda: region.offsets() == ends, crew, "not all of the log came into a checkpoint", SETTLE_S)
     _, found = region.checkpoint()
     wrong = differences(found, log)
-    told.region = {
+    reported.region = {
         "records": sum(log.keys.values()),
         "checkpoints": region.newest(),
         "resets": region.epoch(),
@@ -240,14 +257,14 @@ def _region(told: Told, regional: Regional, ended: Future[None], began_at: float
         "differences": len(wrong),
     }
     codes = crew.stop()
-    told.findings += [f"region: {text}" for text in wrong]
+    reported.findings += [f"region: {text}" for text in wrong]
     if any(codes):
-        told.findings.append(f"region: members ended with {codes}")
+        reported.findings.append(f"region: members ended with {codes}")
 
 
-def _spark(told: Told, streaming: Streaming, log: Counter[Any]) -> None:
+def _spark(reported: Reported, streaming: Streaming, log: Counter[Any]) -> None:
     rows = streaming.rows()
     missing, extra = (log - rows).total(), (rows - log).total()
-    told.spark = {"rows": rows.total(), "starts": streaming.job.starts, "missing": missing, "extra": extra}
+    reported.spark = {"rows": rows.total(), "starts": streaming.job.starts, "missing": missing, "extra": extra}
     if missing or extra:
-        told.findings.append(f"Spark: {missing} rows are missing and {extra} are too many, of {log.total()}")
+        reported.findings.append(f"Spark: {missing} rows are missing and {extra} are too many, of {log.total()}")

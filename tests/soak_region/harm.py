@@ -97,9 +97,9 @@ class Crew:
     def _ended(self, name: str, process: subprocess.Popen[bytes]) -> None:
         lines = [] if name == "zombie" else (self._folder / f"{name}.log").read_text(errors="replace").splitlines()
         assert process.returncode == ENDED_BY_AN_ERROR, f"{name} ended with {process.returncode}: {lines[-30:]}"
-        told = next((line for line in reversed(lines) if line.startswith(ENDED_BY)), "")
-        error = told.removeprefix(f"{ENDED_BY} ").partition(":")[0]
-        assert name == "zombie" or error in CURABLE, f"{name} {told}"
+        reported = next((line for line in reversed(lines) if line.startswith(ENDED_BY)), "")
+        error = reported.removeprefix(f"{ENDED_BY} ").partition(":")[0]
+        assert name == "zombie" or error in CURABLE, f"{name} {reported}"
         self.ended[error or name] += 1
 
     def stop(self) -> list[int]:

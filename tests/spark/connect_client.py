@@ -25,7 +25,7 @@ def main(url: str, bootstrap: str, folder: Path, topic: str, copied: str, group:
     register(spark)
     at = {"kafka.bootstrap.servers": bootstrap}
     source = at | {"subscribe": topic, "startingOffsets": "earliest"}
-    heard: dict[str, int] = {}
+    received: dict[str, int] = {}
 
     def streamed(name: str, rows: Any, kind: str, options: Mapping[str, str]) -> Any:
         writer = rows.writeStream.format(kind).queryName(name).trigger(availableNow=True).options(**options)
@@ -48,7 +48,7 @@ def main(url: str, bootstrap: str, folder: Path, topic: str, copied: str, group:
         "filter": records.where("partition = 1 AND offset >= 990").count(),
         "misspelt": refusal(lambda: spark.read.format("kohort").options(**at, subscrib=topic).load().collect()),
     }
-    spark.streams.addListener(LagListener(lambda name, found: heard.update({name: len(found)})))
+    spark.streams.addListener(LagListener(lambda name, found: received.update({name: len(found)})))
     result["stream"] = read("stream")
     if group:
         result["group"] = read("group", group=group)
@@ -56,9 +56,9 @@ def main(url: str, bootstrap: str, folder: Path, topic: str, copied: str, group:
     query = streamed("copy", frame, "kohort", at | {"topic": copied})
     result["ends"] = sorted(found.end for found in lag_of(query.lastProgress).values())
     until = time.monotonic() + LISTENS_S
-    while "copy" not in heard and time.monotonic() < until:
+    while "copy" not in received and time.monotonic() < until:
         time.sleep(0.1)
-    result["listener"] = heard.get("stream")
+    result["listener"] = received.get("stream")
     writer = TransactionalWriter(at | {"topic": copied})
     result["exactly once"] = refusal(lambda: frame.writeStream.foreachBatch(writer))
     (folder / "result.json").write_text(json.dumps(result))

@@ -260,10 +260,10 @@ def test_a_batch_that_takes_too_long_is_not_waited_for_and_not_committed(
         taken = member.take(lambda positions: dict.fromkeys(positions, 10))
         two = frozenset(one.place for one in taken.ranges[:2])
         everything = frozenset(one.place for one in taken.ranges)
-        answer = member.on_revoked(
+        response = member.on_revoked(
             Revoked(two, everything, taken.generation, RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS))
         )
-        assert answer == {}  # the next owner reads the batch again, from the group's offset
+        assert response == {}  # the next owner reads the batch again, from the group's offset
         member.finish(60)
         assert committed() == [0, 0, 10]
     finally:
@@ -334,8 +334,8 @@ def test_a_topic_that_is_deleted_is_a_loss_or_forgotten(
                 assert end["ranges"] == {"goes": {"0": [0, 2]}}
                 one.execute(end)
                 one.step()
-                told = {place: stored.offset for place, stored in fake.group(group).offsets.items()}
-                assert told == {TopicPartition("goes", 0): 2, TopicPartition("stays", 0): 8}
+                reported = {place: stored.offset for place, stored in fake.group(group).offsets.items()}
+                assert reported == {TopicPartition("goes", 0): 2, TopicPartition("stays", 0): 8}
             finally:
                 one.stream.stop()
 

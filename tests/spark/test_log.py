@@ -27,10 +27,10 @@ class Growing:
     def __init__(self, times_ms: Mapping[TopicPartition, Iterable[int]]) -> None:
         self.logs = {place: list(times) for place, times in times_ms.items()}
 
-    def _grown(self, answer: T) -> T:
+    def _grown(self, response: T) -> T:
         for log in self.logs.values():
             log += [10, 20]
-        return answer
+        return response
 
     def end_offsets(self, places: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         return self._grown({place: len(self.logs[place]) for place in places})

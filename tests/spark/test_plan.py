@@ -119,15 +119,15 @@ def test_a_start_that_retention_took_is_a_loss_unless_it_may_be_skipped(
     broker: SelectedBroker, thirty: str, delete_before: Callable[[str, int, int], None]
 ) -> None:
     delete_before(thirty, 1, 6)
-    asked: dict[str, Any] = {"partitions": [TopicPartition(thirty, 1)], "start": {TopicPartition(thirty, 1): 2}}
+    requested: dict[str, Any] = {"partitions": [TopicPartition(thirty, 1)], "start": {TopicPartition(thirty, 1): 2}}
     with pytest.raises(DataLossError, match=rf"holds \[6, 10\) \(topic={thirty}, partition=1, offset=2\)"):
-        plan(broker.bootstrap, **asked)
-    assert plan(broker.bootstrap, **asked, on_data_loss="skip") == (OffsetRange(thirty, 1, 6, 10),)
+        plan(broker.bootstrap, **requested)
+    assert plan(broker.bootstrap, **requested, on_data_loss="skip") == (OffsetRange(thirty, 1, 6, 10),)
     assert plan(broker.bootstrap, topics=[thirty])[1] == OffsetRange(thirty, 1, 6, 10)
 
 
 @pytest.mark.parametrize(
-    ("asked", "says"),
+    ("requested", "says"),
     [
         ({"start": "earlyest"}, "start cannot be 'earlyest'"),
         ({"start": datetime(2024, 1, 1)}, "start is a time without a time zone"),
@@ -141,12 +141,14 @@ def test_a_start_that_retention_took_is_a_loss_unless_it_may_be_skipped(
         ({"topics": []}, "nothing to read"),
     ],
 )
-def test_what_cannot_be_planned_says_why(broker: SelectedBroker, thirty: str, asked: dict[str, Any], says: str) -> None:
-    asked = {"topics": [thirty]} | asked
-    if "partitions" in asked:
-        asked["partitions"] = [TopicPartition(thirty, number) for _, number in asked["partitions"]]
+def test_what_cannot_be_planned_says_why(
+    broker: SelectedBroker, thirty: str, requested: dict[str, Any], says: str
+) -> None:
+    requested = {"topics": [thirty]} | requested
+    if "partitions" in requested:
+        requested["partitions"] = [TopicPartition(thirty, number) for _, number in requested["partitions"]]
     with pytest.raises(PlanError, match=says):
-        plan(broker.bootstrap, **asked)
+        plan(broker.bootstrap, **requested)
 
 
 def test_two_numbers_in_the_wrong_order_are_a_mistake(broker: SelectedBroker, thirty: str) -> None:

@@ -11,8 +11,8 @@ PAGE = (Path(__file__).parents[2] / "docs" / "spark.md").read_text()
 def test_every_difference_is_on_the_page_and_no_other() -> None:
     wanted = [(case.name, case.why) for case in differences()]
     rows = [line.strip("| ").split(" | ") for line in PAGE.splitlines() if line.startswith("| ")]
-    told = [(row[0], row[-1]) for row in rows if len(row) == 4 and row[0] != "---"]
-    assert told == wanted
+    reported = [(row[0], row[-1]) for row in rows if len(row) == 4 and row[0] != "---"]
+    assert reported == wanted
 
 
 def test_what_the_reads_do_not_show_is_on_the_page() -> None:

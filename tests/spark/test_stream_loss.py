@@ -54,8 +54,8 @@ def test_the_group_gets_what_is_still_there(fake: FakeBroker, reader: Make) -> N
         stream.latestOffset(before)
     assert tolerant.latestOffset(before) == {"stays": {"0": 1}}
     tolerant.commit(before)
-    told = {place: stored.offset for place, stored in fake.group("g").offsets.items()}
-    assert told == {TopicPartition("stays", 0): 1}
+    reported = {place: stored.offset for place, stored in fake.group("g").offsets.items()}
+    assert reported == {TopicPartition("stays", 0): 1}
 
 
 @pytest.mark.proves("B-39")
@@ -114,8 +114,8 @@ def test_a_topic_that_goes_during_an_available_now_run_is_noticed_in_it(fake: Fa
     assert tolerant.latestOffset(before) == {"stays": {"0": 1}}
     with pytest.raises(DataLossError, match=r"partitions of the stream were deleted \(topic=goes, partition=0\)"):
         stream.latestOffset(before)
-    told = {place: stored.offset for place, stored in fake.group("g").offsets.items()}
-    assert told == {TopicPartition("stays", 0): 1}
+    reported = {place: stored.offset for place, stored in fake.group("g").offsets.items()}
+    assert reported == {TopicPartition("stays", 0): 1}
 
 
 @pytest.mark.proves("B-27")

@@ -203,7 +203,7 @@ def test_the_group_gets_a_commit_when_spark_requests_more(
 ) -> None:
     group = unique("group")
 
-    def told() -> list[int | None]:
+    def reported() -> list[int | None]:
         with Consumer(broker.bootstrap, group=group) as consumer:
             found = consumer.committed([TopicPartition(topic, number) for number in range(3)])
         return [None if stored is None else stored.offset for stored in found.values()]
@@ -211,11 +211,11 @@ def test_the_group_gets_a_commit_when_spark_requests_more(
     send(topic, varied(30))
     stream = reader(**{"kafka.group.id": group, "maxOffsetsPerTrigger": "15"})
     first = stream.latestOffset(stream.initialOffset())
-    assert told() == [None, None, None]  # nothing is read yet
+    assert reported() == [None, None, None]  # nothing is read yet
     second = stream.latestOffset(first)
-    assert told() == [5, 5, 5]
+    assert reported() == [5, 5, 5]
     stream.commit(second)
-    assert told() == [10, 10, 10]
+    assert reported() == [10, 10, 10]
 
 
 @pytest.mark.broker

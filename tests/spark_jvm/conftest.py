@@ -40,12 +40,12 @@ def names(bootstrap: str) -> Iterator[dict[str, str]]:
 @pytest.fixture(scope="session")
 def outcomes(names: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, str], Outcomes]:
     """`outcomes("kafka", "4.0.0")`: every case through that connector on that PySpark."""
-    told = tmp_path_factory.mktemp("sessions") / "names.json"
-    told.write_text(json.dumps(names))
+    reported = tmp_path_factory.mktemp("sessions") / "names.json"
+    reported.write_text(json.dumps(names))
     for pyspark in PYSPARKS:
         python_with(pyspark)
     with ThreadPoolExecutor(len(SESSIONS)) as pool:
-        found = dict(zip(SESSIONS, pool.map(lambda one: _run(one[0], one[1], told), SESSIONS), strict=True))
+        found = dict(zip(SESSIONS, pool.map(lambda one: _run(one[0], one[1], reported), SESSIONS), strict=True))
     return lambda source, pyspark: found[source, pyspark]
 
 

@@ -47,14 +47,14 @@ def wanted_version(environment: Mapping[str, str] | None = None) -> str:
     return (os.environ if environment is None else environment).get("KOHORT_BROKER_VERSION") or jars.DEFAULT_VERSION
 
 
-def choose(environment: Mapping[str, str], engine_answers: Callable[[], bool]) -> BrokerSource:
+def choose(environment: Mapping[str, str], engine_responds: Callable[[], bool]) -> BrokerSource:
     """The source for a run; `engine_answers` is called only if no broker is named."""
     if environment.get("KOHORT_BOOTSTRAP"):
         return BrokerSource.NAMED
-    return BrokerSource.CONTAINER if engine_answers() else BrokerSource.JARS
+    return BrokerSource.CONTAINER if engine_responds() else BrokerSource.JARS
 
 
-def docker_engine_answers() -> bool:
+def docker_engine_responds() -> bool:
     """True if testcontainers is installed and a Docker engine responds to its ping."""
     if find_spec("testcontainers") is None or find_spec("docker") is None:
         return False
@@ -76,7 +76,7 @@ def any_broker(version: str | None = None) -> Iterator[SelectedBroker]:
     A container that does not come up is an error like any other: falling back to the jars would hide it.
     """
     wanted = version or wanted_version()
-    source = choose(os.environ, docker_engine_answers)
+    source = choose(os.environ, docker_engine_responds)
     if source is BrokerSource.NAMED:
         yield NamedBroker(os.environ["KOHORT_BOOTSTRAP"], wanted)
     elif source is BrokerSource.CONTAINER:

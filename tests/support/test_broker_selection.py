@@ -8,7 +8,7 @@ import pytest
 
 from kohort.testing import jars
 from tests.support import broker_selection
-from tests.support.broker_selection import BrokerSource, any_broker, choose, docker_engine_answers, wanted_version
+from tests.support.broker_selection import BrokerSource, any_broker, choose, docker_engine_responds, wanted_version
 from tests.support.container_broker import container_environment
 
 
@@ -48,7 +48,7 @@ def test_any_broker_opens_the_chosen_source_only(
 
     monkeypatch.setenv("KOHORT_BOOTSTRAP", bootstrap)
     monkeypatch.setenv("KOHORT_BROKER_VERSION", "3.9.1")
-    monkeypatch.setattr(broker_selection, "docker_engine_answers", lambda: engine)
+    monkeypatch.setattr(broker_selection, "docker_engine_responds", lambda: engine)
     monkeypatch.setattr(broker_selection, "ContainerBroker", source("container"))
     monkeypatch.setattr(broker_selection, "RealBroker", source("jars"))
     with any_broker() as broker:
@@ -67,7 +67,7 @@ def test_container_that_fails_is_an_error_and_no_fall_back(monkeypatch: pytest.M
         def __exit__(self, *error: object) -> None: ...
 
     monkeypatch.delenv("KOHORT_BOOTSTRAP", raising=False)
-    monkeypatch.setattr(broker_selection, "docker_engine_answers", lambda: True)
+    monkeypatch.setattr(broker_selection, "docker_engine_responds", lambda: True)
     monkeypatch.setattr(broker_selection, "ContainerBroker", Failing)
     with pytest.raises(RuntimeError, match="no such image"), any_broker():
         pass
@@ -77,28 +77,28 @@ def test_container_that_fails_is_an_error_and_no_fall_back(monkeypatch: pytest.M
 def test_engine_is_not_looked_for_without_its_packages(monkeypatch: pytest.MonkeyPatch, missing: str) -> None:
     monkeypatch.setattr(broker_selection, "find_spec", lambda name: None if name == missing else object())
     monkeypatch.setattr(broker_selection, "import_module", lambda name: pytest.fail("imported docker"))
-    assert docker_engine_answers() is False
+    assert docker_engine_responds() is False
 
 
-@pytest.mark.parametrize(("ping", "answers"), [(True, True), (OSError("no socket"), False)])
+@pytest.mark.parametrize(("ping", "responses"), [(True, True), (OSError("no socket"), False)])
 def test_engine_answers_when_its_ping_does(
-    monkeypatch: pytest.MonkeyPatch, ping: bool | OSError, answers: bool
+    monkeypatch: pytest.MonkeyPatch, ping: bool | OSError, responses: bool
 ) -> None:
     closed: list[bool] = []
 
-    def answer() -> bool:
+    def respond() -> bool:
         if isinstance(ping, OSError):
             raise ping
         return ping
 
-    client = SimpleNamespace(ping=answer, close=lambda: closed.append(True))
+    client = SimpleNamespace(ping=respond, close=lambda: closed.append(True))
     docker = SimpleNamespace(
         from_env=lambda timeout: client,
         errors=SimpleNamespace(DockerException=type("DockerException", (Exception,), {})),
     )
     monkeypatch.setattr(broker_selection, "find_spec", lambda name: object())
     monkeypatch.setattr(broker_selection, "import_module", lambda name: docker)
-    assert docker_engine_answers() is answers
+    assert docker_engine_responds() is responses
     assert closed == [True]
 
 

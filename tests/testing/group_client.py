@@ -31,21 +31,21 @@ from kohort.protocol.wire import WireConnection
 _UNKNOWN_MEMBER_ID = 25
 
 
-def told(note: bytes = b"") -> bytes:
+def reported(note: bytes = b"") -> bytes:
     """A subscription that carries `note`. A real coordinator reads it: bytes that are none leave 4.3.1 hanging."""
     return build_subscription(Subscription(topics=("topic",), user_data=note))
 
 
 class Connection:
-    """One socket; `ask` sends and waits, `send` and `receive` do either alone."""
+    """One socket; `request` sends and waits, `send` and `receive` do either alone."""
 
     def __init__(self, address: str, client_id: str = "scenario") -> None:
         host, _, port = address.split(",")[0].rpartition(":")
         self.socket = socket.create_connection((host, int(port)), timeout=8)
         self._wire = WireConnection(client_id)
-        self._answers: list[Any] = []
+        self._responses: list[Any] = []
         self.ranges: dict[int, tuple[int, int]] = {}
-        for api in self.ask("ApiVersions", ApiVersionsRequest(), version=0).api_keys:
+        for api in self.request("ApiVersions", ApiVersionsRequest(), version=0).api_keys:
             self.ranges[api.api_key] = api.min_version, api.max_version
 
     def send(self, api: str, request: Any, *, version: int | None = None, at_most: int | None = None) -> None:
@@ -54,21 +54,21 @@ class Connection:
         self.socket.sendall(data)
 
     def receive(self) -> Any:
-        while not self._answers:
+        while not self._responses:
             data = self.socket.recv(1 << 20)
             if not data:
                 raise ConnectionError("closed by the broker")
-            self._answers += [answer.value for answer in self._wire.receive(data)]
-        return self._answers.pop(0)
+            self._responses += [response.value for response in self._wire.receive(data)]
+        return self._responses.pop(0)
 
-    def ask(self, api: str, request: Any, *, version: int | None = None, at_most: int | None = None) -> Any:
+    def request(self, api: str, request: Any, *, version: int | None = None, at_most: int | None = None) -> Any:
         self.send(api, request, version=version, at_most=at_most)
         return self.receive()
 
     @property
     def is_waiting(self) -> bool:
         """Nothing has come, and nothing comes for a moment."""
-        return not self._answers and not select.select([self.socket], [], [], 0.15)[0]
+        return not self._responses and not select.select([self.socket], [], [], 0.15)[0]
 
     def close(self) -> None:
         self.socket.close()
@@ -105,7 +105,7 @@ class MemberClient(Connection):
         super().__init__(stage.bootstrap)
         self.stage = stage
         self.instance_id = instance_id
-        self.protocols = protocols or {"range": told()}
+        self.protocols = protocols or {"range": reported()}
         self.session_timeout_ms = session_timeout_ms
         self.rebalance_timeout_ms = rebalance_timeout_ms
         self.member_id = ""
@@ -127,8 +127,8 @@ class MemberClient(Connection):
             {"coordinator_keys": (self.stage.group,)} if version >= 4 else {"key": self.stage.group}
         )
         while True:
-            answer = self.ask("FindCoordinator", request)
-            found = not (answer.coordinators[0].error_code if version >= 4 else answer.error_code)
+            response = self.request("FindCoordinator", request)
+            found = not (response.coordinators[0].error_code if version >= 4 else response.error_code)
             if found and self.heartbeat(generation_id=0, member_id="nobody") == _UNKNOWN_MEMBER_ID:
                 return
             time.sleep(0.02)
@@ -148,29 +148,29 @@ class MemberClient(Connection):
         self.send("JoinGroup", JoinGroupRequest(**(given | changes)), at_most=at_most)
 
     def joined(self) -> JoinGroupResponse:
-        answer: JoinGroupResponse = self.receive()
-        if not answer.error_code:
-            self.member_id, self.generation, self.leader = answer.member_id, answer.generation_id, answer.leader
-            self.protocol = answer.protocol_name or ""
-        return answer
+        response: JoinGroupResponse = self.receive()
+        if not response.error_code:
+            self.member_id, self.generation, self.leader = response.member_id, response.generation_id, response.leader
+            self.protocol = response.protocol_name or ""
+        return response
 
     def join(self, *, at_most: int | None = None, **changes: Any) -> JoinGroupResponse:
         """The response; a first dynamic join is repeated with the id that it is given."""
         self.send_join(at_most=at_most, **changes)
-        answer = self.joined()
-        if answer.error_code == 79:
-            self.member_id = answer.member_id
+        response = self.joined()
+        if response.error_code == 79:
+            self.member_id = response.member_id
             self.send_join(at_most=at_most, **changes)
-            answer = self.joined()
-        return answer
+            response = self.joined()
+        return response
 
     def start_join(self) -> None:
         """As `join`, without waiting for the generation to begin."""
         self.send_join()
         if self.instance_id is None and not self.member_id:
-            answer = self.joined()
-            assert answer.error_code == 79
-            self.member_id = answer.member_id
+            response = self.joined()
+            assert response.error_code == 79
+            self.member_id = response.member_id
             self.send_join()
 
     def send_sync(self, assignments: dict[str, bytes] | None = None, **changes: Any) -> None:
@@ -194,8 +194,8 @@ class MemberClient(Connection):
         return self.synced()
 
     def synced(self) -> tuple[int, bytes]:
-        answer = self.receive()
-        return answer.error_code, bytes(answer.assignment)
+        response = self.receive()
+        return response.error_code, bytes(response.assignment)
 
     def heartbeat(self, **changes: Any) -> int:
         given: dict[str, Any] = {
@@ -204,12 +204,12 @@ class MemberClient(Connection):
             "member_id": self.member_id,
             "group_instance_id": None if "member_id" in changes else self.instance_id,
         }
-        return int(self.ask("Heartbeat", HeartbeatRequest(**(given | changes))).error_code)
+        return int(self.request("Heartbeat", HeartbeatRequest(**(given | changes))).error_code)
 
     def leave(self, **changes: Any) -> list[int]:
         member = MemberIdentity(**({"member_id": self.member_id, "group_instance_id": self.instance_id} | changes))
-        answer = self.ask("LeaveGroup", {"group_id": self.stage.group, "members": (member,)})
-        return [answer.error_code] if answer.error_code else [each.error_code for each in answer.members]
+        response = self.request("LeaveGroup", {"group_id": self.stage.group, "members": (member,)})
+        return [response.error_code] if response.error_code else [each.error_code for each in response.members]
 
     def commit(
         self, offsets: dict[int, int], *, metadata: str = "", topic: str = "", at_most: int = 9, **changes: Any
@@ -232,18 +232,18 @@ class MemberClient(Connection):
                 ),
             ),
         }
-        answer = self.ask("OffsetCommit", OffsetCommitRequest(**(given | changes)), at_most=at_most)
-        by_number = {each.partition_index: each.error_code for each in answer.topics[0].partitions}
+        response = self.request("OffsetCommit", OffsetCommitRequest(**(given | changes)), at_most=at_most)
+        by_number = {each.partition_index: each.error_code for each in response.topics[0].partitions}
         return [by_number[number] for number in sorted(by_number)]
 
     def committed(self, *partitions: int) -> dict[TopicPartition, int]:
         """Offsets as OffsetFetch gives them; of everything where no partition is named."""
         topics = (OffsetFetchRequestTopic(name=self.stage.topic, partition_indexes=partitions),) if partitions else None
-        answer = self.ask("OffsetFetch", OffsetFetchRequest(group_id=self.stage.group, topics=topics), at_most=7)
-        assert answer.error_code == 0
+        response = self.request("OffsetFetch", OffsetFetchRequest(group_id=self.stage.group, topics=topics), at_most=7)
+        assert response.error_code == 0
         return {
             TopicPartition(topic.name, each.partition_index): each.committed_offset
-            for topic in answer.topics
+            for topic in response.topics
             for each in topic.partitions
         }
 
@@ -279,13 +279,15 @@ class EpochClient(MemberClient):
             "member_epoch": self.generation,
             "instance_id": self.instance_id,
         }
-        answer: ConsumerGroupHeartbeatResponse
-        answer = self.ask("ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest(**(said | changes)))
-        if not answer.error_code:
-            self.generation = answer.member_epoch
-            if answer.assignment is not None:
-                self.owned = {one.topic_id: tuple(sorted(one.partitions)) for one in answer.assignment.topic_partitions}
-        return answer
+        response: ConsumerGroupHeartbeatResponse
+        response = self.request("ConsumerGroupHeartbeat", ConsumerGroupHeartbeatRequest(**(said | changes)))
+        if not response.error_code:
+            self.generation = response.member_epoch
+            if response.assignment is not None:
+                self.owned = {
+                    one.topic_id: tuple(sorted(one.partitions)) for one in response.assignment.topic_partitions
+                }
+        return response
 
     @property
     def numbers(self) -> list[int]:

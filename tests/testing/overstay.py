@@ -301,8 +301,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--calls", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=1)
-    asked = parser.parse_args()
-    tally = run(asked.calls, asked.seed)
+    requested = parser.parse_args()
+    tally = run(requested.calls, requested.seed)
     result: dict[str, Any] = {
         "calls": tally.calls.total(),
         "by_call": dict(tally.calls.most_common()),

@@ -20,7 +20,7 @@ from kohort.testing.fake_broker import Action, Call, Close, Drop, FakeBroker, Ra
 
 RECORDS = 20
 BOTH = ("ApiVersions", "Metadata", "FindCoordinator", "OffsetFetch", "ListOffsets", "Fetch", "OffsetCommit")
-ASKED = [
+REQUESTED = [
     *(("classic", api) for api in (*BOTH, "JoinGroup", "SyncGroup", "Heartbeat")),
     *(("consumer", api) for api in (*BOTH, "ConsumerGroupHeartbeat")),
 ]
@@ -39,11 +39,11 @@ ENDED = frozenset({"closed before", "reset before", "closed after", "reset after
 # One without a response is recorded where the next response comes in its place.
 BROKEN = FAULTS.keys() - ENDED - {"never answered"}
 # ApiVersions is the connection's own request; a commit's response may come when all has been polled.
-NOT_ALWAYS_TOLD = frozenset({"ApiVersions", "OffsetCommit"})
+NOT_ALWAYS_REPORTED = frozenset({"ApiVersions", "OffsetCommit"})
 
 
 @pytest.mark.proves("B-02", "B-03", "B-25")
-@pytest.mark.parametrize(("protocol", "api"), ASKED)
+@pytest.mark.parametrize(("protocol", "api"), REQUESTED)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_one_lost_response_costs_time_and_nothing_else(protocol: GroupProtocol, api: str, fault: str) -> None:
     with FakeBroker(topics={"topic": 2}) as fake:
@@ -51,8 +51,8 @@ def test_one_lost_response_costs_time_and_nothing_else(protocol: GroupProtocol, 
             fake.produce("topic", number % 2, [(None, b"%d" % number)])
         laid = fake.control(api, FAULTS[fault], times=1)
         got: list[bytes | None] = []
-        told: list[KohortError] = []
-        to_be_told = fault in BROKEN and api not in NOT_ALWAYS_TOLD
+        reported: list[KohortError] = []
+        to_report = fault in BROKEN and api not in NOT_ALWAYS_REPORTED
         with Consumer(
             fake.bootstrap,
             group="group",
@@ -68,12 +68,12 @@ def test_one_lost_response_costs_time_and_nothing_else(protocol: GroupProtocol, 
         ) as consumer:
             consumer.subscribe(["topic"])
             deadline = time.monotonic() + 120
-            while len(set(got)) < RECORDS or not laid.calls or (to_be_told and not told):
-                assert time.monotonic() < deadline, (len(got), laid.calls, told, fake.calls[-5:])
+            while len(set(got)) < RECORDS or not laid.calls or (to_report and not reported):
+                assert time.monotonic() < deadline, (len(got), laid.calls, reported, fake.calls[-5:])
                 try:
                     slices = consumer.poll(0.2)
                 except (FrameTooLarge, WireError) as error:
-                    told.append(error)
+                    reported.append(error)
                     continue
                 for columns in slices:
                     got += [record.value for record in columns]
@@ -85,4 +85,4 @@ def test_one_lost_response_costs_time_and_nothing_else(protocol: GroupProtocol, 
             TopicPartition("topic", 1): RECORDS // 2,
         }
         assert fake.faults == []
-        assert len(told) <= (fault not in ENDED)
+        assert len(reported) <= (fault not in ENDED)

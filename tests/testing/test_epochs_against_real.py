@@ -44,10 +44,10 @@ def settled(*members: EpochClient) -> None:
 def whole(*members: EpochClient) -> bool:
     for one in members:
         assert one.acknowledge().error_code == 0
-    asked = {"group_ids": (members[0].stage.group,), "include_authorized_operations": False}
-    (told,) = members[0].ask("ConsumerGroupDescribe", asked).groups
+    requested = {"group_ids": (members[0].stage.group,), "include_authorized_operations": False}
+    (reported,) = members[0].request("ConsumerGroupDescribe", requested).groups
     # A coordinator may put its next plan off (KIP-1263), so that only it knows whether this is the last.
-    done = told.group_state == "Stable" and {one.generation for one in members} == {told.group_epoch}
+    done = reported.group_state == "Stable" and {one.generation for one in members} == {reported.group_epoch}
     return done and sorted(number for one in members for number in one.numbers) == [0, 1, 2]
 
 
@@ -187,9 +187,9 @@ def test_a_member_is_waited_for_until_it_reports_what_it_owns_though_it_never_to
 
 
 def state_of(stage: Stage, member: EpochClient) -> str:
-    asked = {"group_ids": (stage.group,), "include_authorized_operations": False}
-    (told,) = member.ask("ConsumerGroupDescribe", asked).groups
-    return str(told.group_state)
+    requested = {"group_ids": (stage.group,), "include_authorized_operations": False}
+    (reported,) = member.request("ConsumerGroupDescribe", requested).groups
+    return str(reported.group_state)
 
 
 def test_a_static_members_successor_has_its_pattern_until_it_says_that_it_has_none(stage: Stage, member: Cast) -> None:
@@ -231,10 +231,10 @@ def test_a_member_that_says_everything_is_told_everything(stage: Stage, member: 
     ada = member()
     settled(ada)
     said = {"rebalance_timeout_ms": 20_000, "subscribed_topic_names": (stage.topic,)}
-    told = ada.acknowledge(**said)
-    assert told.assignment is not None
+    reported = ada.acknowledge(**said)
+    assert reported.assignment is not None
     assert ada.beat(**said).assignment is None
-    assert told.member_epoch == ada.generation
+    assert reported.member_epoch == ada.generation
 
 
 def test_a_subscription_that_changes_and_a_topic_that_is_not_there(stage: Stage, member: Cast) -> None:
@@ -269,7 +269,7 @@ def test_heartbeats_that_can_never_succeed(stage: Stage, member: Cast) -> None:
     ben = member()
     assert ben.beat(member_epoch=3).error_code == UNKNOWN_MEMBER
     assert ben.beat(member_epoch=LEAVE).error_code == UNKNOWN_MEMBER
-    assert ada.ask("DeleteGroups", {"groups_names": (stage.group,)}).results[0].error_code == NON_EMPTY
+    assert ada.request("DeleteGroups", {"groups_names": (stage.group,)}).results[0].error_code == NON_EMPTY
     assert ada.beat().error_code == 0
 
 

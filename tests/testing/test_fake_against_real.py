@@ -13,7 +13,7 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.fastpath import decode, encode
 from kohort.protocol.catalogue import API
 from kohort.protocol.wire import WireConnection
-from tests.testing.group_client import Connection, MemberClient, Stage, told
+from tests.testing.group_client import Connection, MemberClient, Stage, reported
 
 Cast = Callable[..., MemberClient]
 
@@ -37,14 +37,14 @@ def settled(*members: MemberClient) -> None:
     for at, newcomer in enumerate(members[1:], 1):
         newcomer.start_join()
         for earlier in members[:at]:
-            hears_of_rebalance(earlier)
+            sees_rebalance(earlier)
             earlier.send_join()
         for each in members[: at + 1]:
             assert each.joined().error_code == 0
     share(*members)
 
 
-def hears_of_rebalance(member: MemberClient) -> None:
+def sees_rebalance(member: MemberClient) -> None:
     """Heartbeats until they report a rebalance: another member's request may still be on its way."""
     while not (error := member.heartbeat()):
         pass
@@ -70,7 +70,7 @@ def test_one_members_life(stage: Stage, member: Cast) -> None:
     joined = ada.join()
     assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 1, "range")
     assert (joined.leader, joined.member_id) == (ada.member_id, ada.member_id)
-    assert [(each.member_id, bytes(each.metadata)) for each in joined.members] == [(ada.member_id, told())]
+    assert [(each.member_id, bytes(each.metadata)) for each in joined.members] == [(ada.member_id, reported())]
     assert ada.sync({ada.member_id: b"all"}) == (0, b"all")
     assert ada.heartbeat() == 0
     assert ada.commit({0: 5, 2: 7}) == [0, 0]
@@ -97,7 +97,7 @@ def test_second_member_starts_a_rebalance_that_the_first_learns_of_by_heartbeat(
     ada, ben = member(), member()
     settled(ada)
     ben.start_join()
-    hears_of_rebalance(ada)
+    sees_rebalance(ada)
     assert ben.is_waiting
     assert ada.sync() == (REBALANCING, b"")
     assert ada.commit({0: 1}) == [0]
@@ -132,7 +132,7 @@ def test_member_that_joins_between_join_and_sync_sends_everyone_back(member: Cas
     ada, ben = member(), member()
     ada.join()
     ben.start_join()
-    hears_of_rebalance(ada)
+    sees_rebalance(ada)
     ada.join()
     ben.joined()
     follower = ben if ada.leader == ada.member_id else ada
@@ -155,7 +155,7 @@ def test_rejoin_of_an_unchanged_follower_leaves_the_generation_alone(member: Cas
     assert (again.error_code, again.generation_id, again.members) == (0, generation, ())
     assert leader.heartbeat() == 0
     leader.send_join()
-    hears_of_rebalance(follower)
+    sees_rebalance(follower)
     assert leader.is_waiting
     follower.send_join()
     assert leader.joined().generation_id == generation + 1
@@ -166,23 +166,23 @@ def test_rejoin_of_a_follower_with_another_subscription_starts_a_rebalance(membe
     ada, ben = member(), member()
     settled(ada, ben)
     leader, follower = (ada, ben) if ada.leader == ada.member_id else (ben, ada)
-    follower.protocols = {"range": told(b"other metadata")}
+    follower.protocols = {"range": reported(b"other metadata")}
     follower.send_join()
-    hears_of_rebalance(leader)
+    sees_rebalance(leader)
     assert follower.is_waiting
     listed = leader.join().members
-    assert {bytes(each.metadata) for each in listed} == {told(), told(b"other metadata")}
+    assert {bytes(each.metadata) for each in listed} == {reported(), reported(b"other metadata")}
     assert follower.joined().error_code == 0
 
 
 def test_rejoin_of_a_follower_with_another_favourite_starts_a_rebalance(member: Cast) -> None:
-    both = {"range": told(), "roundrobin": told()}
+    both = {"range": reported(), "roundrobin": reported()}
     ada, ben = member(protocols=both), member(protocols=both)
     settled(ada, ben)
     leader, follower = (ada, ben) if ada.leader == ada.member_id else (ben, ada)
-    follower.protocols = {"roundrobin": told(), "range": told()}
+    follower.protocols = {"roundrobin": reported(), "range": reported()}
     follower.send_join()
-    hears_of_rebalance(leader)
+    sees_rebalance(leader)
     assert follower.is_waiting
     assert leader.join().error_code == 0
 
@@ -190,7 +190,7 @@ def test_rejoin_of_a_follower_with_another_favourite_starts_a_rebalance(member: 
 def test_lone_member_cannot_change_to_protocols_that_it_did_not_have(member: Cast) -> None:
     ada = member()
     settled(ada)
-    ada.protocols = {"sticky": told()}
+    ada.protocols = {"sticky": reported()}
     assert ada.join().error_code == INCONSISTENT
     assert ada.heartbeat() == 0
 
@@ -239,19 +239,19 @@ def test_joins_that_can_never_succeed(member: Cast) -> None:
     assert ada.join(protocols=()).error_code == INCONSISTENT
     ada.member_id = ""
     settled(ada)
-    ben = member(protocols={"sticky": told()})
+    ben = member(protocols={"sticky": reported()})
     assert ben.join().error_code == INCONSISTENT
     assert member().join(protocol_type="connect").error_code == INCONSISTENT
     assert ada.heartbeat() == 0
 
 
 def test_protocol_is_the_one_that_all_have_and_most_prefer(member: Cast) -> None:
-    ada = member(protocols={"range": told(b"r"), "sticky": told(b"s"), "roundrobin": told(b"o")})
-    ben = member(protocols={"roundrobin": told(b"o"), "range": told(b"r")})
-    cleo = member(protocols={"roundrobin": told(b"o"), "sticky": told(b"s"), "range": told(b"r")})
+    ada = member(protocols={"range": reported(b"r"), "sticky": reported(b"s"), "roundrobin": reported(b"o")})
+    ben = member(protocols={"roundrobin": reported(b"o"), "range": reported(b"r")})
+    cleo = member(protocols={"roundrobin": reported(b"o"), "sticky": reported(b"s"), "range": reported(b"r")})
     assert ada.join().protocol_name == "range"
     ben.start_join()
-    hears_of_rebalance(ada)
+    sees_rebalance(ada)
     cleo.start_join()
     assert cleo.is_waiting
     ada.send_join()
@@ -289,7 +289,7 @@ def test_leader_that_does_not_sync_in_time_is_left_behind(member: Cast) -> None:
     ada, ben = member(rebalance_timeout_ms=500), member(rebalance_timeout_ms=500)
     ada.join()
     ben.start_join()
-    hears_of_rebalance(ada)
+    sees_rebalance(ada)
     ada.join()
     ben.joined()
     leader, follower = (ada, ben) if ada.leader == ada.member_id else (ben, ada)
@@ -304,7 +304,7 @@ def test_id_that_was_given_out_holds_the_next_generation_back_until_it_is_forgot
     ben.send_join()
     assert ben.joined().error_code == MEMBER_ID_REQUIRED
     cleo.start_join()
-    hears_of_rebalance(ada)
+    sees_rebalance(ada)
     ada.send_join()
     assert ada.is_waiting
     assert ada.joined().error_code == 0
@@ -343,7 +343,7 @@ def test_static_member_that_comes_back_with_other_metadata_moves_no_member(membe
     ada, ben = member(instance_id="a"), member(instance_id="b")
     settled(ada, ben)
     # As a sticky one's: it sent what it owned, and after its restart it owns nothing.
-    again = member(instance_id="b", protocols={"range": told(b"owns nothing")})
+    again = member(instance_id="b", protocols={"range": reported(b"owns nothing")})
     joined = again.join()
     assert (joined.error_code, joined.generation_id, joined.leader) == (0, ben.generation, ada.member_id)
     assert again.sync() == (0, f"for {ben.member_id}".encode())
@@ -351,10 +351,10 @@ def test_static_member_that_comes_back_with_other_metadata_moves_no_member(membe
 
 
 def test_static_member_that_comes_back_with_another_favourite_starts_a_rebalance(member: Cast) -> None:
-    both = {"range": told(), "roundrobin": told()}
+    both = {"range": reported(), "roundrobin": reported()}
     ada = member(instance_id="a", protocols=both)
     settled(ada)
-    again = member(instance_id="a", protocols={"roundrobin": told(), "range": told()})
+    again = member(instance_id="a", protocols={"roundrobin": reported(), "range": reported()})
     joined = again.join()
     assert (joined.error_code, joined.generation_id, joined.protocol_name) == (0, 2, "roundrobin")
 
@@ -394,7 +394,7 @@ def fetch(connection: Connection, stage: Stage, offset: int, **limits: int) -> A
         "partition_max_bytes": given.pop("partition_max_bytes", 1 << 20),
     }
     request = {**given, "forgotten_topics_data": [], "topics": [{"topic": stage.topic, "partitions": [partition]}]}
-    return connection.ask("Fetch", request, at_most=12).responses[0].partitions[0]
+    return connection.request("Fetch", request, at_most=12).responses[0].partitions[0]
 
 
 def produce(connection: Connection, stage: Stage, data: bytes, *, topic: str = "") -> Any:
@@ -404,14 +404,14 @@ def produce(connection: Connection, stage: Stage, data: bytes, *, topic: str = "
         "timeout_ms": 5000,
         "topic_data": [{"name": topic or stage.topic, "partition_data": [partition]}],
     }
-    return connection.ask("Produce", request, at_most=11).responses[0].partition_responses[0]
+    return connection.request("Produce", request, at_most=11).responses[0].partition_responses[0]
 
 
 def offset_at(connection: Connection, stage: Stage, timestamp: int) -> tuple[int, int, int]:
     partition = {"partition_index": 0, "timestamp": timestamp}
     request = {"replica_id": -1, "isolation_level": 0, "topics": [{"name": stage.topic, "partitions": [partition]}]}
-    answer = connection.ask("ListOffsets", request, at_most=7).topics[0].partitions[0]
-    return answer.error_code, answer.offset, answer.timestamp
+    response = connection.request("ListOffsets", request, at_most=7).topics[0].partitions[0]
+    return response.error_code, response.offset, response.timestamp
 
 
 def test_log_of_a_partition(stage: Stage) -> None:
@@ -449,19 +449,19 @@ def test_batches_that_are_refused(stage: Stage) -> None:
 
 
 def new_producer_id(connection: Connection) -> int:
-    asked = {"transactional_id": None, "transaction_timeout_ms": 1000}
+    requested = {"transactional_id": None, "transaction_timeout_ms": 1000}
     while True:
-        told = connection.ask("InitProducerId", asked, at_most=5)
-        if told.error_code != LOADING:  # a broker gets its first ids from the controller
-            assert (told.error_code, told.producer_epoch) == (0, 0)
-            return int(told.producer_id)
+        reported = connection.request("InitProducerId", requested, at_most=5)
+        if reported.error_code != LOADING:  # a broker gets its first ids from the controller
+            assert (reported.error_code, reported.producer_epoch) == (0, 0)
+            return int(reported.producer_id)
 
 
 def test_an_idempotent_producers_batches_are_taken_once_and_in_order(stage: Stage) -> None:
     with Connection(stage.bootstrap) as connection:
         first, second = new_producer_id(connection), new_producer_id(connection)
         nameless = {"transactional_id": "", "transaction_timeout_ms": 1000}
-        assert connection.ask("InitProducerId", nameless, at_most=5).error_code == INVALID_REQUEST
+        assert connection.request("InitProducerId", nameless, at_most=5).error_code == INVALID_REQUEST
         assert 0 <= first != second >= 0
 
         def send(sequence: int, *, epoch: int = 0, producer: int = first, records: int = 2) -> tuple[int, int]:
@@ -471,8 +471,8 @@ def test_an_idempotent_producers_batches_are_taken_once_and_in_order(stage: Stag
                 producer_epoch=epoch,
                 base_sequence=sequence,
             )
-            answer = produce(connection, stage, batch)
-            return answer.error_code, answer.base_offset
+            response = produce(connection, stage, batch)
+            return response.error_code, response.base_offset
 
         assert [send(0), send(0), send(2), send(0)] == [(0, 0), (0, 0), (0, 2), (0, 0)]
         assert send(5) == (OUT_OF_ORDER_SEQUENCE, -1)
@@ -494,17 +494,19 @@ def test_metadata_names_what_there_is_and_what_there_is_not(stage: Stage) -> Non
             "allow_auto_topic_creation": False,
             **_NO_OPERATIONS,
         }
-        known, unknown = connection.ask("Metadata", request).topics
+        known, unknown = connection.request("Metadata", request).topics
         assert (known.error_code, known.name, len(known.partitions)) == (0, stage.topic, 3)
         assert unknown.error_code == 3
-        by_id = connection.ask("Metadata", {"topics": [{"name": None, "topic_id": known.topic_id}], **_NO_OPERATIONS})
+        by_id = connection.request(
+            "Metadata", {"topics": [{"name": None, "topic_id": known.topic_id}], **_NO_OPERATIONS}
+        )
         assert [topic.name for topic in by_id.topics] == [stage.topic]
         partitions = [{"partition": 0, "fetch_offset": 0, "partition_max_bytes": 1000}]
         topics = [{"topic_id": known.topic_id, "partitions": partitions}]
-        answer = connection.ask(
+        response = connection.request(
             "Fetch", {"max_wait_ms": 0, "min_bytes": 1, "topics": topics, "forgotten_topics_data": []}, at_most=16
         )
-        assert (answer.error_code, answer.responses[0].partitions[0].error_code) == (0, 0)
+        assert (response.error_code, response.responses[0].partitions[0].error_code) == (0, 0)
 
 
 def test_bytes_behind_a_request_are_left_unread(stage: Stage) -> None:
@@ -513,12 +515,12 @@ def test_bytes_behind_a_request_are_left_unread(stage: Stage) -> None:
         wire = WireConnection("scenario")
         _, data = wire.send(API["Metadata"].key, 12, {"topics": None, **_NO_OPERATIONS})
         connection.socket.sendall(struct.pack(">i", len(data) - 4 + 3) + data[4:] + b"\1\0\0")
-        answers: list[Any] = []
-        while not answers:
+        responses: list[Any] = []
+        while not responses:
             received = connection.socket.recv(1 << 20)
             assert received, "closed"
-            answers += wire.receive(received)
-        assert stage.topic in {topic.name for topic in answers[0].value.topics}
+            responses += wire.receive(received)
+        assert stage.topic in {topic.name for topic in responses[0].value.topics}
     admin = AdminClient({"bootstrap.servers": stage.bootstrap})
     assert stage.topic in admin.list_topics(timeout=10).topics
 
@@ -526,9 +528,9 @@ def test_bytes_behind_a_request_are_left_unread(stage: Stage) -> None:
 def test_metadata_of_a_name_that_no_topic_may_have(stage: Stage) -> None:
     with Connection(stage.bootstrap) as connection:
         names = ("no/name", "..", "x" * 250)
-        asked = [{"name": name, "topic_id": UUID(int=0)} for name in names]
-        request = {"topics": asked, "allow_auto_topic_creation": False, **_NO_OPERATIONS}
-        errors = {topic.name: topic.error_code for topic in connection.ask("Metadata", request).topics}
+        requested = [{"name": name, "topic_id": UUID(int=0)} for name in names]
+        request = {"topics": requested, "allow_auto_topic_creation": False, **_NO_OPERATIONS}
+        errors = {topic.name: topic.error_code for topic in connection.request("Metadata", request).topics}
         assert errors == dict.fromkeys(names, INVALID_TOPIC)
 
 
@@ -538,7 +540,7 @@ def test_topics_are_created_checked_and_refused(stage: Stage, unique: Callable[[
         def create(name: str, partitions: int = 1, factor: int = 1, validate_only: bool = False) -> int:
             topic = {"name": name, "num_partitions": partitions, "replication_factor": factor}
             request = {"topics": [{**topic, "assignments": [], "configs": []}], "validate_only": validate_only}
-            return int(connection.ask("CreateTopics", request).topics[0].error_code)
+            return int(connection.request("CreateTopics", request).topics[0].error_code)
 
         name = unique("topic")
         assert create(name, validate_only=True) == 0
@@ -547,20 +549,22 @@ def test_topics_are_created_checked_and_refused(stage: Stage, unique: Callable[[
         assert create("no/name") == 17
         assert create(unique("none"), 0) == 37
         assert create(unique("many"), 1, 9) == 38
-        deleted = [connection.ask("DeleteTopics", {"topic_names": [name], "timeout_ms": 5000}, at_most=5)]
-        deleted.append(connection.ask("DeleteTopics", {"topic_names": [unique("none")], "timeout_ms": 5000}, at_most=5))
-        assert [answer.responses[0].error_code for answer in deleted] == [0, 3]
+        deleted = [connection.request("DeleteTopics", {"topic_names": [name], "timeout_ms": 5000}, at_most=5)]
+        deleted.append(
+            connection.request("DeleteTopics", {"topic_names": [unique("none")], "timeout_ms": 5000}, at_most=5)
+        )
+        assert [response.responses[0].error_code for response in deleted] == [0, 3]
 
 
 def test_assignments_are_shown_until_others_take_their_place(member: Cast) -> None:
     ada, ben = member(), member()
     settled(ada)
     ben.start_join()
-    hears_of_rebalance(ada)
+    sees_rebalance(ada)
 
     def shown() -> tuple[str, dict[str, bytes]]:
-        asked = {"groups": [ada.stage.group], "include_authorized_operations": False}
-        group = ada.ask("DescribeGroups", asked).groups[0]
+        requested = {"groups": [ada.stage.group], "include_authorized_operations": False}
+        group = ada.request("DescribeGroups", requested).groups[0]
         return group.group_state, {each.member_id: bytes(each.member_assignment) for each in group.members}
 
     before = {ada.member_id: f"for {ada.member_id}".encode(), ben.member_id: b""}
@@ -571,21 +575,21 @@ def test_assignments_are_shown_until_others_take_their_place(member: Cast) -> No
 
 def test_group_is_described_listed_and_deleted(stage: Stage, member: Cast) -> None:
     def described() -> Any:
-        asked = {"groups": [stage.group], "include_authorized_operations": False}
-        return ada.ask("DescribeGroups", asked).groups[0]
+        requested = {"groups": [stage.group], "include_authorized_operations": False}
+        return ada.request("DescribeGroups", requested).groups[0]
 
     def listed(state: str) -> list[Any]:
-        answer = ada.ask("ListGroups", {"states_filter": [state]}, at_most=4)
-        return [entry.group_state for entry in answer.groups if entry.group_id == stage.group]
+        response = ada.request("ListGroups", {"states_filter": [state]}, at_most=4)
+        return [entry.group_state for entry in response.groups if entry.group_id == stage.group]
 
     def deleted() -> int:
-        return int(ada.ask("DeleteGroups", {"groups_names": [stage.group]}).results[0].error_code)
+        return int(ada.request("DeleteGroups", {"groups_names": [stage.group]}).results[0].error_code)
 
     ada = member()
     assert (described().group_state, deleted()) == ("Dead", NO_GROUP)
     settled(ada)
     (one,) = described().members
-    assert (one.member_id, one.client_id, bytes(one.member_metadata)) == (ada.member_id, "scenario", told())
+    assert (one.member_id, one.client_id, bytes(one.member_metadata)) == (ada.member_id, "scenario", reported())
     assert bytes(one.member_assignment) == f"for {ada.member_id}".encode()
     assert (listed("Stable"), listed("Empty")) == (["Stable"], [])
     assert deleted() == NON_EMPTY_GROUP
@@ -593,7 +597,7 @@ def test_group_is_described_listed_and_deleted(stage: Stage, member: Cast) -> No
     assert ada.leave() == [0]
     assert (described().group_state, listed("Empty")) == ("Empty", ["Empty"])
     topics = [{"name": stage.topic, "partitions": [{"partition_index": 0}]}]
-    forgotten = ada.ask("OffsetDelete", {"group_id": stage.group, "topics": topics})
+    forgotten = ada.request("OffsetDelete", {"group_id": stage.group, "topics": topics})
     assert (forgotten.error_code, forgotten.topics[0].partitions[0].error_code) == (0, 0)
     assert ada.committed() == {TopicPartition(stage.topic, 1): 6}
     assert (deleted(), described().group_state, ada.committed()) == (0, "Dead", {})

@@ -123,26 +123,26 @@ def test_a_control_that_cannot_work_is_an_error_at_once(
 ) -> None:
     fake.control("Metadata", lambda _call: what(fake))
     with pytest.raises(ConnectionError):
-        connection.ask("Metadata", {"topics": None, **NO_OPERATIONS})
+        connection.request("Metadata", {"topics": None, **NO_OPERATIONS})
     wait_until(lambda: len(fake.faults) == 1)
     assert "the fake's own thread" in fake.faults[0]
 
 
 def test_alter_changes_the_real_response(fake: FakeBroker, ada: MemberClient) -> None:
-    fake.control("OffsetFetch", lambda call: Alter(lambda answer: answer._replace(throttle_time_ms=2**31 - 1)))
+    fake.control("OffsetFetch", lambda call: Alter(lambda response: response._replace(throttle_time_ms=2**31 - 1)))
     ada.commit({0: 3})
-    answer = ada.ask("OffsetFetch", {"group_id": "group", "topics": None}, at_most=7)
-    assert answer.throttle_time_ms == 2**31 - 1
-    assert answer.topics[0].partitions[0].committed_offset == 3
+    response = ada.request("OffsetFetch", {"group_id": "group", "topics": None}, at_most=7)
+    assert response.throttle_time_ms == 2**31 - 1
+    assert response.topics[0].partitions[0].committed_offset == 3
 
 
 def test_wrong_correlation_id_and_raw_bytes(fake: FakeBroker) -> None:
     fake.control("Heartbeat", lambda call: Answer(HeartbeatResponse(), correlation_id=call.correlation_id + 1), times=1)
     fake.control("Metadata", lambda call: Raw(struct.pack(">i", 2**31 - 1)), times=1)
     with Connection(fake.bootstrap) as connection, pytest.raises(WireError, match="correlation id"):
-        connection.ask("Heartbeat", HeartbeatRequest(group_id="g", generation_id=1, member_id="m"))
+        connection.request("Heartbeat", HeartbeatRequest(group_id="g", generation_id=1, member_id="m"))
     with Connection(fake.bootstrap) as connection, pytest.raises(WireError, match="limit"):
-        connection.ask("Metadata", {"topics": None, **NO_OPERATIONS})
+        connection.request("Metadata", {"topics": None, **NO_OPERATIONS})
 
 
 @pytest.mark.parametrize(("after_work", "committed"), [(False, -1), (True, 7)])
@@ -166,7 +166,7 @@ def test_lost_request_and_lost_response_differ_in_what_was_done(
 def test_close_can_be_a_reset(fake: FakeBroker, connection: Connection) -> None:
     fake.control("Metadata", lambda call: Close(reset=True))
     with pytest.raises(ConnectionResetError):
-        connection.ask("Metadata", {"topics": None, **NO_OPERATIONS})
+        connection.request("Metadata", {"topics": None, **NO_OPERATIONS})
     wait_until(lambda: fake.open_connections == 0)
 
 
@@ -203,23 +203,23 @@ def test_coordinator_moves_with_all_it_knows() -> None:
             assert ada.sync()[0] == 16
             assert ada.commit({0: 1}) == [16]
             assert ada.leave() == [16]
-            found = other.ask("FindCoordinator", {"coordinator_keys": ("group",)}).coordinators[0]
+            found = other.request("FindCoordinator", {"coordinator_keys": ("group",)}).coordinators[0]
             assert (found.node_id, f"{found.host}:{found.port}") == (2, addresses[1])
             beat = HeartbeatRequest(group_id="group", generation_id=ada.generation, member_id=ada.member_id)
-            assert other.ask("Heartbeat", beat).error_code == 0
+            assert other.request("Heartbeat", beat).error_code == 0
 
 
 def test_leaders_move_stop_and_are_reported_wrongly() -> None:
     with FakeBroker(topics={"topic": 2}, nodes=2) as fake, Connection(fake.bootstrap) as connection:
         fake.produce("topic", 1, [(b"k", b"v")])
-        described = connection.ask("Metadata", {"topics": None, **NO_OPERATIONS})
+        described = connection.request("Metadata", {"topics": None, **NO_OPERATIONS})
         assert [each.leader_id for each in described.topics[0].partitions] == [1, 2]
         fake.set_leader("topic", 1, 1)
         fake.advertise(2, "nowhere.invalid", 1)
         fake.stop_node(2)
         with pytest.raises(ConnectionRefusedError):
             Connection(fake.bootstrap.split(",")[1])
-        described = connection.ask("Metadata", {"topics": None, **NO_OPERATIONS})
+        described = connection.request("Metadata", {"topics": None, **NO_OPERATIONS})
         assert [(each.leader_id, each.leader_epoch) for each in described.topics[0].partitions] == [(1, 0), (1, 1)]
         assert [broker.host for broker in described.brokers] == ["127.0.0.1", "nowhere.invalid"]
         partition = {"partition": 1, "fetch_offset": 0, "partition_max_bytes": 1000}
@@ -227,7 +227,7 @@ def test_leaders_move_stop_and_are_reported_wrongly() -> None:
         for epoch in (0, 1, 2):
             topics = [{"topic": "topic", "partitions": [{**partition, "current_leader_epoch": epoch}]}]
             request = {"max_wait_ms": 0, "min_bytes": 1, "topics": topics, "forgotten_topics_data": []}
-            errors.append(connection.ask("Fetch", request, at_most=12).responses[0].partitions[0].error_code)
+            errors.append(connection.request("Fetch", request, at_most=12).responses[0].partitions[0].error_code)
         assert errors == [74, 0, 75]
         fake.start_node(2)
         Connection(fake.bootstrap.split(",")[1]).close()
@@ -237,7 +237,7 @@ def fetch(connection: Connection, offset: int, *, max_wait_ms: int = 0) -> Any:
     partition = {"partition": 0, "fetch_offset": offset, "partition_max_bytes": 1 << 20}
     topics = [{"topic": "topic", "partitions": [partition]}]
     request = {"max_wait_ms": max_wait_ms, "min_bytes": 1, "topics": topics, "forgotten_topics_data": []}
-    return connection.ask("Fetch", request, at_most=12).responses[0].partitions[0]
+    return connection.request("Fetch", request, at_most=12).responses[0].partitions[0]
 
 
 def test_fetch_waits_until_records_arrive(fake: FakeBroker, connection: Connection) -> None:
@@ -274,8 +274,8 @@ def test_epoch_that_left_nothing_in_the_log_was_not_truncated(
     def end_of(epoch: int) -> tuple[int, int, int]:
         partition = {"partition": 0, "current_leader_epoch": 1, "leader_epoch": epoch}
         request = {"replica_id": -1, "topics": [{"topic": "topic", "partitions": [partition]}]}
-        answer = connection.ask("OffsetForLeaderEpoch", request).topics[0].partitions[0]
-        return answer.error_code, answer.leader_epoch, answer.end_offset
+        response = connection.request("OffsetForLeaderEpoch", request).topics[0].partitions[0]
+        return response.error_code, response.leader_epoch, response.end_offset
 
     assert end_of(0) == (0, 0, records)
     fake.produce("topic", 0, [(b"k", b"v")])
@@ -284,8 +284,8 @@ def test_epoch_that_left_nothing_in_the_log_was_not_truncated(
 
 def test_topics_grow_go_and_come_back_as_others(fake: FakeBroker, connection: Connection) -> None:
     def described() -> tuple[int, int, Any]:
-        asked = [{"name": "topic", "topic_id": UUID(int=0)}]
-        topic = connection.ask("Metadata", {"topics": asked, **NO_OPERATIONS}).topics[0]
+        requested = [{"name": "topic", "topic_id": UUID(int=0)}]
+        topic = connection.request("Metadata", {"topics": requested, **NO_OPERATIONS}).topics[0]
         return topic.error_code, len(topic.partitions), topic.topic_id
 
     first = described()
@@ -308,7 +308,7 @@ def test_versions_can_be_narrowed_and_apis_hidden() -> None:
             assert 0 not in connection.ranges
             with pytest.raises(UnsupportedVersion):
                 connection.send("Produce", {})
-            refused = connection.ask(
+            refused = connection.request(
                 "ApiVersions", {"client_software_name": "x", "client_software_version": "1"}, version=3
             )
             assert (refused.error_code, bool(refused.api_keys)) == (35, True)
@@ -326,7 +326,7 @@ def test_request_that_is_no_request_ends_its_connection_only(fake: FakeBroker, c
             stranger.socket.sendall(garbage)
             assert stranger.socket.recv(1) == b""
     assert len(fake.faults) == 3
-    assert connection.ask("Metadata", {"topics": None, **NO_OPERATIONS}).topics[0].name == "topic"
+    assert connection.request("Metadata", {"topics": None, **NO_OPERATIONS}).topics[0].name == "topic"
 
 
 def test_client_that_leaves_while_parked_leaves_no_connection_behind(fake: FakeBroker, ada: MemberClient) -> None:

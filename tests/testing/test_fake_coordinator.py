@@ -31,39 +31,39 @@ class Client:
     def taking(self, take: Callable[..., None]) -> Callable[..., None]:
         """A reply that may be called once only."""
         self.waiting = True
-        answered = False
+        responded = False
 
         def reply(value: object) -> None:
-            nonlocal answered
-            assert not answered, "answered twice"
-            answered = True
+            nonlocal responded
+            assert not responded, "answered twice"
+            responded = True
             self.waiting = False
             take(value)
 
         return reply
 
-    def on_join(self, answer: JoinGroupResponse) -> None:
-        if answer.error_code == 79:
-            self.member_id = answer.member_id
-        elif answer.error_code:
-            self.lost(answer.error_code)
+    def on_join(self, response: JoinGroupResponse) -> None:
+        if response.error_code == 79:
+            self.member_id = response.member_id
+        elif response.error_code:
+            self.lost(response.error_code)
         else:
-            assert answer.generation_id >= self.generation
-            if answer.generation_id > self.generation:
+            assert response.generation_id >= self.generation
+            if response.generation_id > self.generation:
                 self.assigned = None
-            self.member_id, self.generation = answer.member_id, answer.generation_id
-            self.leads = tuple(member.member_id for member in answer.members)
-            assert bool(self.leads) == (answer.leader == answer.member_id)
+            self.member_id, self.generation = response.member_id, response.generation_id
+            self.leads = tuple(member.member_id for member in response.members)
+            assert bool(self.leads) == (response.leader == response.member_id)
 
-    def on_sync(self, answer: SyncGroupResponse) -> None:
-        if answer.error_code in (22, 25, 82):
-            self.lost(answer.error_code)
-        elif not answer.error_code:
+    def on_sync(self, response: SyncGroupResponse) -> None:
+        if response.error_code in (22, 25, 82):
+            self.lost(response.error_code)
+        elif not response.error_code:
             # What a member is given in a generation is what that generation's leader meant for it, or for the id that
             # the same static member had before.
             meant = {f"{self.generation}/{each}".encode() for each in (self.member_id, *self.former_ids)}
-            assert bytes(answer.assignment) in meant
-            self.assigned = bytes(answer.assignment)
+            assert bytes(response.assignment) in meant
+            self.assigned = bytes(response.assignment)
 
     def lost(self, error: int) -> None:
         assert error in (22, 25, 82), error
@@ -175,7 +175,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             assert not any(member.joining for member in group.members.values())
 
     @invariant()
-    def nobody_waits_for_ever(self) -> None:
+    def no_request_waits_for_ever(self) -> None:
         if any(client.waiting for client in self.clients):
             assert self.coordinator.next_deadline() is not None
 

@@ -33,7 +33,7 @@ class Client:
         self.lives += 1
         self.member_id = f"client-{self.number}-{self.lives}"
         self.epoch = 0
-        self.told: frozenset[Place] = frozenset()
+        self.reported: frozenset[Place] = frozenset()
         self.owned: frozenset[Place] = frozenset()
 
 
@@ -53,7 +53,7 @@ class EpochsMachine(RuleBasedStateMachine):
     def topics(self) -> Mapping[str, GroupTopic]:
         return {name: GroupTopic(UUID(int=len(name) + ord(name[0])), size) for name, size in self.sizes.items()}
 
-    def ask(self, client: Client, **said: object) -> ConsumerGroupHeartbeatResponse:
+    def request(self, client: Client, **said: object) -> ConsumerGroupHeartbeatResponse:
         """Send a heartbeat; afterwards the client has its new assignment, or knows that it is no member any more."""
         full = {
             "group_id": "g",
@@ -61,35 +61,37 @@ class EpochsMachine(RuleBasedStateMachine):
             "member_epoch": client.epoch,
             "instance_id": client.instance_id,
         }
-        answer = self.coordinator.heartbeat(
+        response = self.coordinator.heartbeat(
             ConsumerGroupHeartbeatRequest(**(full | said)),  # type: ignore[arg-type]
             version=1,
             client_id="c",
             topics=self.topics,
             now=self.now,
         )
-        if answer.error_code:
-            assert answer.error_code in NEW_MEMBER, answer
+        if response.error_code:
+            assert response.error_code in NEW_MEMBER, response
             client.begin_anew()
-        elif answer.member_epoch >= 0:
-            client.epoch = answer.member_epoch
-            if answer.assignment is not None:
-                client.told = frozenset(
+        elif response.member_epoch >= 0:
+            client.epoch = response.member_epoch
+            if response.assignment is not None:
+                client.reported = frozenset(
                     Place(one.topic_id, number)
-                    for one in answer.assignment.topic_partitions
+                    for one in response.assignment.topic_partitions
                     for number in one.partitions
                 )
-                client.owned |= client.told
-        return answer
+                client.owned |= client.reported
+        return response
 
     def beat(self, client: Client, *, lets_go: bool) -> None:
         if not client.epoch:
             names = ("one",) if client.number == 1 else ("one", "two")
-            self.ask(client, rebalance_timeout_ms=REBALANCE_S * 1000, subscribed_topic_names=names, topic_partitions=())
+            self.request(
+                client, rebalance_timeout_ms=REBALANCE_S * 1000, subscribed_topic_names=names, topic_partitions=()
+            )
             return
         if lets_go:
-            client.owned &= client.told
-        self.ask(client, topic_partitions=by_topic(client.owned))
+            client.owned &= client.reported
+        self.request(client, topic_partitions=by_topic(client.owned))
 
     @rule(number=st.integers(0, CLIENTS - 1), lets_go=st.booleans())
     def beats(self, number: int, lets_go: bool) -> None:
@@ -98,20 +100,20 @@ class EpochsMachine(RuleBasedStateMachine):
     @rule(number=st.integers(0, CLIENTS - 1))
     def says_nothing_new(self, number: int) -> None:
         if self.clients[number].epoch:
-            self.ask(self.clients[number])
+            self.request(self.clients[number])
 
     @rule(number=st.integers(0, CLIENTS - 1))
     def leaves(self, number: int) -> None:
         client = self.clients[number]
         if client.epoch:
-            self.ask(client, member_epoch=-1)
+            self.request(client, member_epoch=-1)
             client.begin_anew()
 
     @rule()
     def leaves_for_a_while(self) -> None:
         client = self.clients[0]
         if client.epoch:
-            self.ask(client, member_epoch=-2)
+            self.request(client, member_epoch=-2)
             client.begin_anew()
 
     @rule(number=st.integers(0, CLIENTS - 1))
@@ -138,9 +140,9 @@ class EpochsMachine(RuleBasedStateMachine):
         group = self.coordinator.groups["g"]
         assert group.state is ConsumerGroupState.STABLE
         assert set(group.members) == {client.member_id for client in self.clients}
-        told = sorted(place for client in self.clients for place in client.told)
+        reported = sorted(place for client in self.clients for place in client.reported)
         views = self.topics.values()
-        assert told == sorted(Place(one.topic_id, number) for one in views for number in range(one.partitions))
+        assert reported == sorted(Place(one.topic_id, number) for one in views for number in range(one.partitions))
         assert {client.epoch for client in self.clients} == {group.epoch}
 
     @invariant()

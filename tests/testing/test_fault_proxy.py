@@ -26,7 +26,7 @@ from kohort.testing.faults import (
     Slice,
 )
 from kohort.testing.frame_tracker import FrameTracker, Piece
-from kohort.testing.plain_wire import ask, string
+from kohort.testing.plain_wire import send, string
 from kohort.testing.topics import create_topic
 from tests.support.broker_selection import wanted_version
 
@@ -50,10 +50,10 @@ class EchoBroker:
                 connection, _ = self._listener.accept()
             except OSError:
                 return
-            self._threads.append(threading.Thread(target=self._answer, args=(connection,), daemon=True))
+            self._threads.append(threading.Thread(target=self._respond, args=(connection,), daemon=True))
             self._threads[-1].start()
 
-    def _answer(self, connection: socket.socket) -> None:
+    def _respond(self, connection: socket.socket) -> None:
         stream = connection.makefile("rb")
         try:
             while len(size := stream.read(4)) == 4:
@@ -90,7 +90,7 @@ class Client:
             got += part
         return got
 
-    def answer(self) -> tuple[int, bytes]:
+    def respond(self) -> tuple[int, bytes]:
         size, correlation_id = struct.unpack(">ii", self.read(8))
         return correlation_id, self.read(size - 4)
 
@@ -143,7 +143,7 @@ def test_without_faults_every_byte_passes_unchanged(client: Client, upstream: Ec
     big = bytes(range(256)) * 4000
     for number, body in enumerate((b"", b"x", big)):
         client.send(METADATA, number, body)
-        assert client.answer() == (number, body)
+        assert client.respond() == (number, body)
     assert upstream.seen == [(METADATA, 0), (METADATA, 1), (METADATA, 2)]
     assert [(frame.direction, frame.api_key) for frame in proxy.frames][:2] == [
         (Direction.TO_BROKER, METADATA),
@@ -156,7 +156,7 @@ def test_latency_delays_each_way_and_keeps_the_order(client: Client, proxy: Faul
     began = time.monotonic()
     for number in range(5):
         client.send(METADATA, number)
-    assert [client.answer()[0] for _ in range(5)] == [0, 1, 2, 3, 4]
+    assert [client.respond()[0] for _ in range(5)] == [0, 1, 2, 3, 4]
     assert time.monotonic() - began >= 0.12
 
 
@@ -164,7 +164,7 @@ def test_bandwidth_holds_bytes_back(client: Client, proxy: FaultProxy) -> None:
     proxy.add(Bandwidth(100_000), direction=TO_CLIENT)
     began = time.monotonic()
     client.send(METADATA, 1, bytes(30_000))
-    assert client.answer() == (1, bytes(30_000))
+    assert client.respond() == (1, bytes(30_000))
     assert time.monotonic() - began >= 0.25
 
 
@@ -172,7 +172,7 @@ def test_slices_arrive_whole_in_the_end(client: Client, proxy: FaultProxy) -> No
     proxy.add(Slice(max_bytes=1, pause_ms=1))
     began = time.monotonic()
     client.send(METADATA, 1, b"0123456789")
-    assert client.answer() == (1, b"0123456789")
+    assert client.respond() == (1, b"0123456789")
     assert time.monotonic() - began >= 0.04  # 22 bytes there and 18 back, a millisecond each
 
 
@@ -205,7 +205,7 @@ def test_reset_towards_the_broker_means_it_never_saw_the_request(
 ) -> None:
     laid = proxy.add(Reset(), direction=TO_BROKER, api="Heartbeat")
     client.send(METADATA, 1)
-    assert client.answer()[0] == 1
+    assert client.respond()[0] == 1
     client.send(HEARTBEAT, 2)
     with pytest.raises(ConnectionResetError):
         client.read(1)
@@ -251,32 +251,32 @@ def test_black_hole_one_way_and_back(client: Client, upstream: EchoBroker, proxy
     assert upstream.seen == [(METADATA, 1)]
     hole.remove()
     client.send(METADATA, 2)
-    assert client.answer()[0] == 2
+    assert client.respond()[0] == 2
 
 
 def test_fault_with_a_count_wears_off(client: Client, proxy: FaultProxy) -> None:
     laid = proxy.add(BlackHole(), direction=TO_BROKER, api="Metadata", times=2)
     for number in range(4):
         client.send(METADATA, number)
-    assert [client.answer()[0], client.answer()[0]] == [2, 3]
+    assert [client.respond()[0], client.respond()[0]] == [2, 3]
     assert laid.hits == 2
 
 
 def test_refused_reset_and_accepted_again(client: Client, upstream: EchoBroker, proxy: FaultProxy) -> None:
     client.send(METADATA, 1)
-    assert client.answer()[0] == 1
+    assert client.respond()[0] == 1
     proxy.refuse()
     with pytest.raises(ConnectionRefusedError):
         Client(proxy.address)
     client.send(METADATA, 2)
-    assert client.answer()[0] == 2
+    assert client.respond()[0] == 2
     proxy.reset_connections()
     with pytest.raises(ConnectionResetError):
         client.read(1)
     proxy.accept()
     with Client(proxy.address) as again:
         again.send(METADATA, 3)
-        assert again.answer()[0] == 3
+        assert again.respond()[0] == 3
 
 
 def test_upstream_that_is_down_resets_the_client() -> None:
@@ -291,7 +291,7 @@ def test_upstream_that_is_down_resets_the_client() -> None:
 def test_end_of_either_side_reaches_the_other(upstream: EchoBroker, proxy: FaultProxy) -> None:
     with Client(proxy.address) as client:
         client.send(METADATA, 1)
-        client.answer()
+        client.respond()
     assert upstream.ended.acquire(timeout=120)
     wait_until(lambda: proxy.open_connections == 0)
 
@@ -343,12 +343,12 @@ def test_tracker_names_every_frame_however_the_bytes_are_cut(
 def test_real_cluster_sends_clients_back_through_the_proxies() -> None:
     with ProxiedCluster(1, version=wanted_version()) as proxied:
         create_topic(proxied.bootstrap, "through", partitions=2)
-        answer = ask(proxied.bootstrap, METADATA, 1, struct.pack(">i", 1) + string("through"), timeout_s=10)
-        assert string("127.0.0.1") + struct.pack(">i", proxied.proxies[0].port) in answer
+        response = send(proxied.bootstrap, METADATA, 1, struct.pack(">i", 1) + string("through"), timeout_s=10)
+        assert string("127.0.0.1") + struct.pack(">i", proxied.proxies[0].port) in response
         proxied.proxies[0].add(Reset(), direction=TO_CLIENT, api="Metadata", times=1)
         with pytest.raises(ConnectionResetError):
-            ask(proxied.bootstrap, METADATA, 1, struct.pack(">i", 0), timeout_s=10)
-        assert ask(proxied.bootstrap, METADATA, 1, struct.pack(">i", 0), timeout_s=10)
+            send(proxied.bootstrap, METADATA, 1, struct.pack(">i", 0), timeout_s=10)
+        assert send(proxied.bootstrap, METADATA, 1, struct.pack(">i", 0), timeout_s=10)
 
 
 @pytest.mark.skipif(not socket.has_ipv6, reason="needs IPv6")

@@ -34,10 +34,10 @@ def fetches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """An empty cache and a resolver that makes two small jars; lists what it was called for."""
     monkeypatch.setenv("KOHORT_CACHE", str(tmp_path / "cache"))
     monkeypatch.setattr(jars, "pins", lambda: PINS)
-    asked: list[str] = []
+    requested: list[str] = []
 
     def resolve(wanted: jars._Recipe, scratch: Path) -> Path:
-        asked.append(wanted.version)
+        requested.append(wanted.version)
         folder = scratch / "jars"
         folder.mkdir()
         (folder / wanted.proof).write_bytes(b"broker")
@@ -46,7 +46,7 @@ def fetches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     monkeypatch.setattr(jars, "_resolve", resolve)
     jars._verified.cache_clear()
-    return asked
+    return requested
 
 
 def test_second_use_fetches_nothing(fetches: list[str]) -> None:

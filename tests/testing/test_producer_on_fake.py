@@ -143,8 +143,8 @@ def test_a_forked_child_gets_an_error_and_waits_for_nothing() -> None:
     ("host", "port"), [("127.0.0.1", -1), ("::1", -1), ("a\0b", 9), ("", 9), ("a..b", 9), ("é", 9)]
 )
 def test_an_impossible_address_is_one_that_cannot_be_reached(host: str, port: int) -> None:
-    def elsewhere(answer: Any) -> Any:
-        return answer._replace(brokers=tuple(one._replace(host=host, port=port) for one in answer.brokers))
+    def elsewhere(response: Any) -> Any:
+        return response._replace(brokers=tuple(one._replace(host=host, port=port) for one in response.brokers))
 
     with (
         FakeBroker(topics={"topic": 1}) as fake,
@@ -217,10 +217,10 @@ def test_what_was_on_its_way_at_a_close_is_given_up() -> None:
             delivery.result()
 
 
-def refused(answer: Any) -> Any:
-    (topic,) = answer.responses
+def refused(response: Any) -> Any:
+    (topic,) = response.responses
     (one,) = topic.partition_responses
-    return answer._replace(responses=(topic._replace(partition_responses=(one._replace(error_code=87),)),))
+    return response._replace(responses=(topic._replace(partition_responses=(one._replace(error_code=87),)),))
 
 
 def failing(producer: Producer, fake: FakeBroker) -> None:
@@ -283,10 +283,10 @@ def test_a_broker_that_does_not_know_zstd_is_sent_none(highest: int) -> None:  #
 
 
 def test_a_transaction_that_fails_on_a_broker_before_2_5_is_reported_with_what_failed_it() -> None:
-    def refused(answer: Any) -> Any:
-        (topic,) = answer.responses
+    def refused(response: Any) -> Any:
+        (topic,) = response.responses
         (one,) = topic.partition_responses
-        return answer._replace(
+        return response._replace(
             responses=(topic._replace(partition_responses=(one._replace(error_code=29, base_offset=-1),)),)
         )
 

@@ -114,13 +114,13 @@ def test_broker_and_its_folder_are_gone_after_the_asker_was_killed() -> None:
         print(broker.node.pid, broker.log.parent.parent, flush=True)
         time.sleep(600)
     """
-    asker = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True)
-    assert asker.stdout is not None
-    pid, folder = asker.stdout.readline().split()
+    driver = subprocess.Popen([sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, text=True)
+    assert driver.stdout is not None
+    pid, folder = driver.stdout.readline().split()
     assert alive(int(pid))
-    asker.kill()
-    asker.wait()
-    asker.stdout.close()
+    driver.kill()
+    driver.wait()
+    driver.stdout.close()
     wait_until(lambda: not alive(int(pid)))
     wait_until(lambda: not os.path.exists(folder))
 

@@ -44,7 +44,7 @@ def server(brokers: Brokers) -> Iterator[RunServer]:
     server.close()
 
 
-def asked(server: RunServer) -> tuple[str, str]:
+def requested(server: RunServer) -> tuple[str, str]:
     with side_by_side.shared_broker(server.address) as broker:
         return broker.bootstrap, broker.version
 
@@ -52,7 +52,7 @@ def asked(server: RunServer) -> tuple[str, str]:
 def test_many_workers_get_one_broker_which_ends_with_the_server(server: RunServer, brokers: Brokers) -> None:
     assert brokers.started == 0
     found: list[tuple[str, str]] = []
-    threads = [threading.Thread(target=lambda: found.append(asked(server))) for _ in range(8)]
+    threads = [threading.Thread(target=lambda: found.append(requested(server))) for _ in range(8)]
     for thread in threads:
         thread.start()
     for thread in threads:
@@ -77,9 +77,9 @@ def test_why_no_broker_started_reaches_the_worker_and_the_next_request_tries_aga
 ) -> None:
     brokers.refusal = refusal
     with pytest.raises(BrokerStartError, match=f"{type(refusal).__name__}: .*no Java here"):
-        asked(server)
+        requested(server)
     brokers.refusal = None
-    assert asked(server) == ("h:1", "9.9.9")
+    assert requested(server) == ("h:1", "9.9.9")
 
 
 def test_a_worker_that_dies_before_its_response_stops_nothing(server: RunServer) -> None:
@@ -87,7 +87,7 @@ def test_a_worker_that_dies_before_its_response_stops_nothing(server: RunServer)
         Client(server.address, "AF_UNIX").close()
         with Client(server.address, "AF_UNIX") as worker:
             worker.send((BROKER, None))
-    assert asked(server) == ("h:1", "9.9.9")
+    assert requested(server) == ("h:1", "9.9.9")
 
 
 def test_groups_of_all_workers_reach_the_scheduler(server: RunServer) -> None:

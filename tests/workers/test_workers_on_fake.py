@@ -224,11 +224,11 @@ def test_a_handler_of_sigterm_that_python_did_not_set_ends_no_run(
 @pytest.mark.proves("W-08")
 def test_bad_arguments_are_refused(fake: FakeBroker) -> None:
     def own_dead_letters(_call: object) -> Alter:
-        def change(answer: Any) -> Any:
-            (one,) = answer.results
+        def change(response: Any) -> Any:
+            (one,) = response.results
             name = "errors.deadletterqueue.topic.name"
             added = DescribeConfigsResourceResult(name=name, value="dlq.work", config_source=8)
-            return answer._replace(results=(one._replace(configs=(*one.configs, added)),))
+            return response._replace(results=(one._replace(configs=(*one.configs, added)),))
 
         return Alter(change)
 

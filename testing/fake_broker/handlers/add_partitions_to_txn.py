@@ -21,15 +21,15 @@ async def handle(work: Work, request: AddPartitionsToTxnRequest) -> AddPartition
     name = request.v3_and_below_transactional_id
     topics = request.v3_and_below_topics
     error = work.transaction_error(name, request.v3_and_below_producer_id, request.v3_and_below_producer_epoch)
-    asked = {TopicPartition(topic.name, number) for topic in topics for number in topic.partitions}
+    requested = {TopicPartition(topic.name, number) for topic in topics for number in topic.partitions}
     missing = {
-        one for one in asked if work.cluster.partition(work.cluster.topics.get(one.topic), one.partition) is None
+        one for one in requested if work.cluster.partition(work.cluster.topics.get(one.topic), one.partition) is None
     }
     if not error and not missing:
-        work.cluster.transactions.add(name, work.now, partitions=asked)
+        work.cluster.transactions.add(name, work.now, partitions=requested)
         work.tick()
 
-    def told(one: TopicPartition) -> int:
+    def reported(one: TopicPartition) -> int:
         if error:
             return error
         if one in missing:
@@ -42,7 +42,7 @@ async def handle(work: Work, request: AddPartitionsToTxnRequest) -> AddPartition
                 name=topic.name,
                 results_by_partition=tuple(
                     AddPartitionsToTxnPartitionResult(
-                        partition_index=number, partition_error_code=told(TopicPartition(topic.name, number))
+                        partition_index=number, partition_error_code=reported(TopicPartition(topic.name, number))
                     )
                     for number in topic.partitions
                 ),

@@ -37,11 +37,11 @@ async def handle(work: Work, request: AlterShareGroupOffsetsRequest) -> AlterSha
 
 
 def _altered(
-    work: Work, group_id: str, asked: AlterShareGroupOffsetsRequestTopic
+    work: Work, group_id: str, requested: AlterShareGroupOffsetsRequestTopic
 ) -> AlterShareGroupOffsetsResponseTopic:
-    topic = work.cluster.topics.get(asked.topic_name)
+    topic = work.cluster.topics.get(requested.topic_name)
     found = []
-    for one in asked.partitions:
+    for one in requested.partitions:
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         if topic is not None and work.cluster.partition(topic, one.partition_index) is not None:
             place = Place(topic.topic_id, one.partition_index)
@@ -49,7 +49,7 @@ def _altered(
             error = ErrorCode.NONE
         found.append(AlterShareGroupOffsetsResponsePartition(partition_index=one.partition_index, error_code=error))
     return AlterShareGroupOffsetsResponseTopic(
-        topic_name=asked.topic_name,
+        topic_name=requested.topic_name,
         partitions=tuple(found),
         topic_id=topic.topic_id if topic is not None else ZERO_UUID,
     )

@@ -16,8 +16,8 @@ async def handle(work: Work, request: ConsumerGroupHeartbeatRequest) -> Consumer
         message = f"Group {request.group_id} is not a consumer group."
         return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message)
     topics = {name: GroupTopic(topic.topic_id, len(topic.partitions)) for name, topic in work.cluster.topics.items()}
-    answer = work.groups.consumer.heartbeat(
+    response = work.groups.consumer.heartbeat(
         request, version=work.call.version, client_id=work.call.client_id, topics=topics, now=work.now
     )
     work.tick()
-    return answer
+    return response

@@ -23,28 +23,28 @@ async def handle(work: Work, request: CreateTopicsRequest) -> CreateTopicsRespon
     return CreateTopicsResponse(topics=tuple(_create(work, topic, request.validate_only) for topic in request.topics))
 
 
-def _create(work: Work, asked: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
-    error, message = _refusal(work, asked)
+def _create(work: Work, requested: CreatableTopic, validate_only: bool) -> CreatableTopicResult:
+    error, message = _refusal(work, requested)
     if error:
-        return CreatableTopicResult(name=asked.name, error_code=error, error_message=message, configs=())
-    count = 1 if asked.num_partitions == _DEFAULT else asked.num_partitions
-    made = None if validate_only else work.cluster.create_topic(asked.name, count)
+        return CreatableTopicResult(name=requested.name, error_code=error, error_message=message, configs=())
+    count = 1 if requested.num_partitions == _DEFAULT else requested.num_partitions
+    made = None if validate_only else work.cluster.create_topic(requested.name, count)
     result = CreatableTopicResult(
-        name=asked.name, error_message=None, num_partitions=count, replication_factor=1, configs=()
+        name=requested.name, error_message=None, num_partitions=count, replication_factor=1, configs=()
     )
     return result if made is None else result._replace(topic_id=made.topic_id)
 
 
-def _refusal(work: Work, asked: CreatableTopic) -> tuple[int, str]:
-    if not names_a_topic(asked.name):
-        return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{asked.name!r} is no name for a topic"
-    if asked.name in work.cluster.topics:
-        return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {asked.name!r} already exists."
-    if asked.assignments:
+def _refusal(work: Work, requested: CreatableTopic) -> tuple[int, str]:
+    if not names_a_topic(requested.name):
+        return ErrorCode.INVALID_TOPIC_EXCEPTION, f"{requested.name!r} is no name for a topic"
+    if requested.name in work.cluster.topics:
+        return ErrorCode.TOPIC_ALREADY_EXISTS, f"Topic {requested.name!r} already exists."
+    if requested.assignments:
         return ErrorCode.INVALID_REQUEST, "replica assignments are not done by this fake"
-    if asked.num_partitions != _DEFAULT and asked.num_partitions < 1:
+    if requested.num_partitions != _DEFAULT and requested.num_partitions < 1:
         return ErrorCode.INVALID_PARTITIONS, "Number of partitions was set to an invalid non-positive value."
-    factor = asked.replication_factor
+    factor = requested.replication_factor
     if factor != _DEFAULT and not 0 < factor <= len(work.cluster.addresses):
         return ErrorCode.INVALID_REPLICATION_FACTOR, f"replication factor {factor} is out of reach"
     return ErrorCode.NONE, ""

@@ -20,20 +20,22 @@ _NO_ID = UUID(int=0)
 
 
 async def handle(work: Work, request: DeleteTopicsRequest) -> DeleteTopicsResponse:
-    asked = request.topics or tuple(DeleteTopicState(name=name, topic_id=_NO_ID) for name in request.topic_names)
-    return DeleteTopicsResponse(responses=tuple(_delete(work, topic) for topic in asked))
+    requested = request.topics or tuple(DeleteTopicState(name=name, topic_id=_NO_ID) for name in request.topic_names)
+    return DeleteTopicsResponse(responses=tuple(_delete(work, topic) for topic in requested))
 
 
-def _delete(work: Work, asked: DeleteTopicState) -> DeletableTopicResult:
-    if (asked.name is None) == (asked.topic_id == _NO_ID):
-        return DeletableTopicResult(name=asked.name, topic_id=asked.topic_id, error_code=ErrorCode.INVALID_REQUEST)
-    if asked.name is not None:
-        found = work.cluster.topics.get(asked.name)
+def _delete(work: Work, requested: DeleteTopicState) -> DeletableTopicResult:
+    if (requested.name is None) == (requested.topic_id == _NO_ID):
+        return DeletableTopicResult(
+            name=requested.name, topic_id=requested.topic_id, error_code=ErrorCode.INVALID_REQUEST
+        )
+    if requested.name is not None:
+        found = work.cluster.topics.get(requested.name)
         missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     else:
-        found = work.cluster.topic_by_id(asked.topic_id)
+        found = work.cluster.topic_by_id(requested.topic_id)
         missing = ErrorCode.UNKNOWN_TOPIC_ID
     if found is None:
-        return DeletableTopicResult(name=asked.name, topic_id=asked.topic_id, error_code=missing)
+        return DeletableTopicResult(name=requested.name, topic_id=requested.topic_id, error_code=missing)
     del work.cluster.topics[found.name]
     return DeletableTopicResult(name=found.name, topic_id=found.topic_id)

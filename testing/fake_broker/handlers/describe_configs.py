@@ -24,24 +24,26 @@ async def handle(work: Work, request: DescribeConfigsRequest) -> DescribeConfigs
     return DescribeConfigsResponse(results=tuple(_described(work, one) for one in request.resources))
 
 
-def _described(work: Work, asked: DescribeConfigsResource) -> DescribeConfigsResult:
-    if asked.resource_type != GROUP:
+def _described(work: Work, requested: DescribeConfigsResource) -> DescribeConfigsResult:
+    if requested.resource_type != GROUP:
         return DescribeConfigsResult(
-            error_code=ErrorCode.INVALID_REQUEST, resource_type=asked.resource_type, resource_name=asked.resource_name
+            error_code=ErrorCode.INVALID_REQUEST,
+            resource_type=requested.resource_type,
+            resource_name=requested.resource_name,
         )
     shares = work.cluster.shares
-    own = shares.configs.get(asked.resource_name, {})
+    own = shares.configs.get(requested.resource_name, {})
     names = [*GROUP_CONFIGS, *OTHER_CONFIGS]
     return DescribeConfigsResult(
         resource_type=GROUP,
-        resource_name=asked.resource_name,
+        resource_name=requested.resource_name,
         configs=tuple(
             DescribeConfigsResourceResult(
                 name=name,
-                value=shares.config(asked.resource_name, name),
+                value=shares.config(requested.resource_name, name),
                 config_source=OF_GROUP if name in own else DEFAULT,
             )
             for name in sorted(names)
-            if asked.configuration_keys is None or name in asked.configuration_keys
+            if requested.configuration_keys is None or name in requested.configuration_keys
         ),
     )

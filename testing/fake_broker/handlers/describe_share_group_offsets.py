@@ -22,29 +22,29 @@ VERSIONS = (0, 1)
 
 
 async def handle(work: Work, request: DescribeShareGroupOffsetsRequest) -> DescribeShareGroupOffsetsResponse:
-    return DescribeShareGroupOffsetsResponse(groups=tuple(_described(work, asked) for asked in request.groups))
+    return DescribeShareGroupOffsetsResponse(groups=tuple(_described(work, requested) for requested in request.groups))
 
 
-def _described(work: Work, asked: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
-    if error := work.group_error(asked.group_id):
-        return DescribeShareGroupOffsetsResponseGroup(group_id=asked.group_id, error_code=error)
-    group = work.groups.of(asked.group_id)
+def _described(work: Work, requested: DescribeShareGroupOffsetsRequestGroup) -> DescribeShareGroupOffsetsResponseGroup:
+    if error := work.group_error(requested.group_id):
+        return DescribeShareGroupOffsetsResponseGroup(group_id=requested.group_id, error_code=error)
+    group = work.groups.of(requested.group_id)
     if group is not None and group.kind != "share":
         return DescribeShareGroupOffsetsResponseGroup(
-            group_id=asked.group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message="not a share group"
+            group_id=requested.group_id, error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message="not a share group"
         )
-    if asked.topics is None:
-        places = sorted(work.cluster.shares.of_group(asked.group_id))
+    if requested.topics is None:
+        places = sorted(work.cluster.shares.of_group(requested.group_id))
         named: dict[str, list[int]] = {}
         for place in places:
             topic = work.cluster.topic_by_id(place.topic_id)
             if topic is not None:
                 named.setdefault(topic.name, []).append(place.partition)
     else:
-        named = {one.topic_name: list(one.partitions) for one in asked.topics}
+        named = {one.topic_name: list(one.partitions) for one in requested.topics}
     return DescribeShareGroupOffsetsResponseGroup(
-        group_id=asked.group_id,
-        topics=tuple(_topic(work, asked.group_id, name, numbers) for name, numbers in named.items()),
+        group_id=requested.group_id,
+        topics=tuple(_topic(work, requested.group_id, name, numbers) for name, numbers in named.items()),
     )
 
 

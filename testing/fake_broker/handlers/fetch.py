@@ -68,51 +68,53 @@ def _read(
     room = request.max_bytes
     size, failed = 0, False
     topics = []
-    for asked in wanted:
-        topic = _topic(work, asked)
+    for requested in wanted:
+        topic = _topic(work, requested)
         partitions = []
-        for each in asked.partitions:
+        for each in requested.partitions:
             data = _partition(work, each, topic, room, isolation_level=request.isolation_level, is_first=size == 0)
             taken = len(data.records or b"")
             size, room, failed = size + taken, room - taken, failed or bool(data.error_code)
             partitions.append(data)
-        topics.append(FetchableTopicResponse(topic=asked.topic, topic_id=asked.topic_id, partitions=tuple(partitions)))
+        topics.append(
+            FetchableTopicResponse(topic=requested.topic, topic_id=requested.topic_id, partitions=tuple(partitions))
+        )
     return tuple(topics), size, failed
 
 
-def _topic(work: Work, asked: FetchTopic) -> FakeTopic | None:
+def _topic(work: Work, requested: FetchTopic) -> FakeTopic | None:
     if work.call.version >= 13:
-        return work.cluster.topic_by_id(asked.topic_id)
-    return work.cluster.topics.get(asked.topic)
+        return work.cluster.topic_by_id(requested.topic_id)
+    return work.cluster.topics.get(requested.topic)
 
 
 def _partition(
-    work: Work, asked: FetchPartition, topic: FakeTopic | None, room: int, *, isolation_level: int, is_first: bool
+    work: Work, requested: FetchPartition, topic: FakeTopic | None, room: int, *, isolation_level: int, is_first: bool
 ) -> PartitionData:
-    partition = work.cluster.partition(topic, asked.partition)
-    error = leader_error(work, partition, asked.current_leader_epoch)
+    partition = work.cluster.partition(topic, requested.partition)
+    error = leader_error(work, partition, requested.current_leader_epoch)
     if topic is None and work.call.version >= 13:
         error = ErrorCode.UNKNOWN_TOPIC_ID
     if error or partition is None:
-        return _failed(asked, error, None)
+        return _failed(requested, error, None)
     log = partition.log
     isolated = bool(isolation_level)
-    if not log.start <= asked.fetch_offset <= log.end:
-        return _failed(asked, ErrorCode.OFFSET_OUT_OF_RANGE, partition)
+    if not log.start <= requested.fetch_offset <= log.end:
+        return _failed(requested, ErrorCode.OFFSET_OUT_OF_RANGE, partition)
     records = b""
     if room > 0 or is_first:
         stop = partition.stable_offset if isolated else None
-        records = log.read(asked.fetch_offset, min(asked.partition_max_bytes, max(room, 0)), stop)
+        records = log.read(requested.fetch_offset, min(requested.partition_max_bytes, max(room, 0)), stop)
         if len(records) > room and not is_first:
             records = b""
     return PartitionData(
-        partition_index=asked.partition,
+        partition_index=requested.partition,
         high_watermark=log.end,
         last_stable_offset=partition.stable_offset,
         log_start_offset=log.start,
         aborted_transactions=tuple(
             AbortedTransaction(producer_id=one.producer_id, first_offset=one.first_offset)
-            for one in partition.transactions.aborted_within(asked.fetch_offset, partition.stable_offset)
+            for one in partition.transactions.aborted_within(requested.fetch_offset, partition.stable_offset)
         )
         if isolated
         else None,
@@ -120,10 +122,10 @@ def _partition(
     )
 
 
-def _failed(asked: FetchPartition, error: int, partition: FakePartition | None) -> PartitionData:
+def _failed(requested: FetchPartition, error: int, partition: FakePartition | None) -> PartitionData:
     known = partition.log if partition is not None else None
     return PartitionData(
-        partition_index=asked.partition,
+        partition_index=requested.partition,
         error_code=error,
         high_watermark=known.end if known else -1,
         last_stable_offset=partition.stable_offset if partition else -1,

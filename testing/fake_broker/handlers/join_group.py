@@ -15,15 +15,15 @@ VERSIONS = (0, 9)
 async def handle(work: Work, request: JoinGroupRequest) -> JoinGroupResponse:
     version = work.call.version
     if error := work.group_error(request.group_id):
-        answer = JoinGroupResponse(error_code=error, member_id=request.member_id, protocol_name="")
+        response = JoinGroupResponse(error_code=error, member_id=request.member_id, protocol_name="")
     elif not work.groups.become_classic(request.group_id):
         error = ErrorCode.INCONSISTENT_GROUP_PROTOCOL
-        answer = JoinGroupResponse(error_code=error, member_id=request.member_id, protocol_name="", generation_id=-1)
+        response = JoinGroupResponse(error_code=error, member_id=request.member_id, protocol_name="", generation_id=-1)
     else:
-        answer = await work.parked(
+        response = await work.parked(
             lambda reply: work.coordinator.join(
                 request, version=version, client_id=work.call.client_id, now=work.now, reply=reply
             )
         )
     # "No protocol" is written as an empty name before it could be null.
-    return answer._replace(protocol_name=None) if version >= 7 and not answer.protocol_name else answer
+    return response._replace(protocol_name=None) if version >= 7 and not response.protocol_name else response

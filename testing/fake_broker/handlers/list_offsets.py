@@ -24,27 +24,27 @@ _NOTHING = (-1, -1)
 
 async def handle(work: Work, request: ListOffsetsRequest) -> ListOffsetsResponse:
     topics = []
-    for asked in request.topics:
-        topic = work.cluster.topics.get(asked.name)
-        answers = tuple(
+    for requested in request.topics:
+        topic = work.cluster.topics.get(requested.name)
+        responses = tuple(
             _one(
                 work, each, work.cluster.partition(topic, each.partition_index), isolated=bool(request.isolation_level)
             )
-            for each in asked.partitions
+            for each in requested.partitions
         )
-        topics.append(ListOffsetsTopicResponse(name=asked.name, partitions=answers))
+        topics.append(ListOffsetsTopicResponse(name=requested.name, partitions=responses))
     return ListOffsetsResponse(topics=tuple(topics))
 
 
 def _one(
-    work: Work, asked: ListOffsetsPartition, partition: FakePartition | None, *, isolated: bool
+    work: Work, requested: ListOffsetsPartition, partition: FakePartition | None, *, isolated: bool
 ) -> ListOffsetsPartitionResponse:
-    number = asked.partition_index
-    if error := leader_error(work, partition, asked.current_leader_epoch):
+    number = requested.partition_index
+    if error := leader_error(work, partition, requested.current_leader_epoch):
         return ListOffsetsPartitionResponse(partition_index=number, error_code=error)
     assert partition is not None
-    offset, timestamp_ms = _offset(partition.log, asked.timestamp)
-    if isolated and asked.timestamp == _LATEST:
+    offset, timestamp_ms = _offset(partition.log, requested.timestamp)
+    if isolated and requested.timestamp == _LATEST:
         offset = partition.stable_offset
     epoch = partition.epoch if work.call.version >= 4 else -1
     return ListOffsetsPartitionResponse(

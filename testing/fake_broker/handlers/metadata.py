@@ -23,8 +23,10 @@ VERSIONS = (0, 13)
 async def handle(work: Work, request: MetadataRequest) -> MetadataResponse:
     cluster = work.cluster
     wants_all = request.topics is None or (work.call.version == 0 and not request.topics)
-    asked = request.topics or ()
-    topics = [_known(topic) for topic in cluster.topics.values()] if wants_all else [_one(work, each) for each in asked]
+    requested = request.topics or ()
+    topics = (
+        [_known(topic) for topic in cluster.topics.values()] if wants_all else [_one(work, each) for each in requested]
+    )
     if request.allow_auto_topic_creation and work.groups.settings.auto_create_topics_enable:
         for topic in topics:  # the response is of the time before, as a real broker's
             if topic.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION and topic.name is not None:
@@ -38,17 +40,17 @@ async def handle(work: Work, request: MetadataRequest) -> MetadataResponse:
     )
 
 
-def _one(work: Work, asked: MetadataRequestTopic) -> MetadataResponseTopic:
-    if asked.name is None:
-        by_id = work.cluster.topic_by_id(asked.topic_id)
+def _one(work: Work, requested: MetadataRequestTopic) -> MetadataResponseTopic:
+    if requested.name is None:
+        by_id = work.cluster.topic_by_id(requested.topic_id)
         if by_id is None:
-            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=asked.topic_id, name=None)
+            return MetadataResponseTopic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, topic_id=requested.topic_id, name=None)
         return _known(by_id)
-    topic = work.cluster.topics.get(asked.name)
+    topic = work.cluster.topics.get(requested.name)
     if topic is None:
-        is_name = names_a_topic(asked.name)
+        is_name = names_a_topic(requested.name)
         error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if is_name else ErrorCode.INVALID_TOPIC_EXCEPTION
-        return MetadataResponseTopic(error_code=error, name=asked.name)
+        return MetadataResponseTopic(error_code=error, name=requested.name)
     return _known(topic)
 
 

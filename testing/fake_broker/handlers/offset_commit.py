@@ -37,21 +37,21 @@ async def handle(work: Work, request: OffsetCommitRequest) -> OffsetCommitRespon
     return OffsetCommitResponse(topics=tuple(_topic(work, request.group_id, topic, error) for topic in request.topics))
 
 
-def _topic(work: Work, group_id: str, asked: OffsetCommitRequestTopic, error: int) -> OffsetCommitResponseTopic:
-    name: str | None = asked.name
+def _topic(work: Work, group_id: str, requested: OffsetCommitRequestTopic, error: int) -> OffsetCommitResponseTopic:
+    name: str | None = requested.name
     missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if work.call.version >= 10:
-        known = work.cluster.topic_by_id(asked.topic_id)
+        known = work.cluster.topic_by_id(requested.topic_id)
         name, missing = (known.name if known else None), ErrorCode.UNKNOWN_TOPIC_ID
     return OffsetCommitResponseTopic(
-        name=asked.name,
-        topic_id=asked.topic_id,
+        name=requested.name,
+        topic_id=requested.topic_id,
         partitions=tuple(
             OffsetCommitResponsePartition(
                 partition_index=partition.partition_index,
                 error_code=error or (missing if name is None else keep(work, group_id, name, partition)),
             )
-            for partition in asked.partitions
+            for partition in requested.partitions
         ),
     )
 
@@ -60,14 +60,14 @@ def keep(
     work: Work,
     group_id: str,
     topic: str,
-    asked: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
+    requested: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
     *,
     producer_id: int | None = None,
 ) -> int:
     """Keep one partition's offset, until the end of a producer's transaction if one is named; returns its error
     code."""
-    number = asked.partition_index
+    number = requested.partition_index
     if work.cluster.partition(work.cluster.topics.get(topic), number) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    committed = Committed(asked.committed_offset, asked.committed_metadata, asked.committed_leader_epoch)
+    committed = Committed(requested.committed_offset, requested.committed_metadata, requested.committed_leader_epoch)
     return work.groups.commit(group_id, TopicPartition(topic, number), committed, producer_id=producer_id)

@@ -35,9 +35,9 @@ async def handle(work: Work, request: OffsetFetchRequest) -> OffsetFetchResponse
     # Version 1 has no place for the group's error but its partitions.
     offsets = {} if error else work.groups.offsets(request.group_id)
     if request.topics is None:
-        asked = [(name, numbers) for name, numbers in _by_topic(offsets).items()]
+        requested = [(name, numbers) for name, numbers in _by_topic(offsets).items()]
     else:
-        asked = [(topic.name, list(topic.partition_indexes)) for topic in request.topics]
+        requested = [(topic.name, list(topic.partition_indexes)) for topic in request.topics]
     return OffsetFetchResponse(
         topics=tuple(
             OffsetFetchResponseTopic(
@@ -54,33 +54,33 @@ async def handle(work: Work, request: OffsetFetchRequest) -> OffsetFetchResponse
                     for found in [offsets.get(TopicPartition(name, number), _NOTHING)]
                 ),
             )
-            for name, numbers in asked
+            for name, numbers in requested
         )
     )
 
 
-def _group(work: Work, asked: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
-    error = work.group_error(asked.group_id)
-    if not error and asked.group_id in work.groups.consumer.groups:
-        error = work.groups.consumer.fetch_error(asked.group_id, asked.member_epoch, asked.member_id)
+def _group(work: Work, requested: OffsetFetchRequestGroup) -> OffsetFetchResponseGroup:
+    error = work.group_error(requested.group_id)
+    if not error and requested.group_id in work.groups.consumer.groups:
+        error = work.groups.consumer.fetch_error(requested.group_id, requested.member_epoch, requested.member_id)
     if error:
-        return OffsetFetchResponseGroup(group_id=asked.group_id, error_code=error)
-    offsets = work.groups.offsets(asked.group_id)
-    topics = asked.topics if asked.topics is not None else _all(work, offsets)
+        return OffsetFetchResponseGroup(group_id=requested.group_id, error_code=error)
+    offsets = work.groups.offsets(requested.group_id)
+    topics = requested.topics if requested.topics is not None else _all(work, offsets)
     return OffsetFetchResponseGroup(
-        group_id=asked.group_id, topics=tuple(_topic(work, asked.group_id, offsets, topic) for topic in topics)
+        group_id=requested.group_id, topics=tuple(_topic(work, requested.group_id, offsets, topic) for topic in topics)
     )
 
 
 def _topic(
-    work: Work, group_id: str, offsets: dict[TopicPartition, Committed], asked: OffsetFetchRequestTopics
+    work: Work, group_id: str, offsets: dict[TopicPartition, Committed], requested: OffsetFetchRequestTopics
 ) -> OffsetFetchResponseTopics:
-    name: str | None = asked.name
+    name: str | None = requested.name
     if work.call.version >= 10:
-        known = work.cluster.topic_by_id(asked.topic_id)
+        known = work.cluster.topic_by_id(requested.topic_id)
         name = known.name if known else None
     partitions = []
-    for number in asked.partition_indexes:
+    for number in requested.partition_indexes:
         found, error = _NOTHING, int(ErrorCode.UNKNOWN_TOPIC_ID)
         if name is not None:
             partition = TopicPartition(name, number)
@@ -94,7 +94,7 @@ def _topic(
                 error_code=error,
             )
         )
-    return OffsetFetchResponseTopics(name=asked.name, topic_id=asked.topic_id, partitions=tuple(partitions))
+    return OffsetFetchResponseTopics(name=requested.name, topic_id=requested.topic_id, partitions=tuple(partitions))
 
 
 def _unstable(work: Work, group_id: str, partition: TopicPartition) -> int:

@@ -20,16 +20,18 @@ VERSIONS = (0, 4)
 
 async def handle(work: Work, request: OffsetForLeaderEpochRequest) -> OffsetForLeaderEpochResponse:
     topics = []
-    for asked in request.topics:
-        topic = work.cluster.topics.get(asked.topic)
-        answers = tuple(_one(work, each, work.cluster.partition(topic, each.partition)) for each in asked.partitions)
-        topics.append(OffsetForLeaderTopicResult(topic=asked.topic, partitions=answers))
+    for requested in request.topics:
+        topic = work.cluster.topics.get(requested.topic)
+        responses = tuple(
+            _one(work, each, work.cluster.partition(topic, each.partition)) for each in requested.partitions
+        )
+        topics.append(OffsetForLeaderTopicResult(topic=requested.topic, partitions=responses))
     return OffsetForLeaderEpochResponse(topics=tuple(topics))
 
 
-def _one(work: Work, asked: OffsetForLeaderPartition, partition: FakePartition | None) -> EpochEndOffset:
-    if error := leader_error(work, partition, asked.current_leader_epoch):
-        return EpochEndOffset(partition=asked.partition, error_code=error)
+def _one(work: Work, requested: OffsetForLeaderPartition, partition: FakePartition | None) -> EpochEndOffset:
+    if error := leader_error(work, partition, requested.current_leader_epoch):
+        return EpochEndOffset(partition=requested.partition, error_code=error)
     assert partition is not None
-    epoch, end = partition.log.epoch_end(asked.leader_epoch, newest=partition.epoch)
-    return EpochEndOffset(partition=asked.partition, leader_epoch=epoch, end_offset=end)
+    epoch, end = partition.log.epoch_end(requested.leader_epoch, newest=partition.epoch)
+    return EpochEndOffset(partition=requested.partition, leader_epoch=epoch, end_offset=end)

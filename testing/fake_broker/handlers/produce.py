@@ -32,8 +32,8 @@ async def handle(work: Work, request: ProduceRequest) -> ProduceResponse | None:
         by_id = work.call.version >= 13
         topic = work.cluster.topic_by_id(sent.topic_id) if by_id else work.cluster.topics.get(sent.name)
         refused = ErrorCode.UNKNOWN_TOPIC_ID if topic is None and by_id else ErrorCode.NONE
-        answers = tuple(_append(work, request, topic, each, refused) for each in sent.partition_data)
-        topics.append(TopicProduceResponse(name=sent.name, topic_id=sent.topic_id, partition_responses=answers))
+        responses = tuple(_append(work, request, topic, each, refused) for each in sent.partition_data)
+        topics.append(TopicProduceResponse(name=sent.name, topic_id=sent.topic_id, partition_responses=responses))
     work.tick()
     work.wake_fetches()
     return None if request.acks == 0 else ProduceResponse(responses=tuple(topics))

@@ -17,6 +17,6 @@ async def handle(work: Work, request: ShareGroupHeartbeatRequest) -> ShareGroupH
         message = f"Group {request.group_id} is not a share group."
         return ShareGroupHeartbeatResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message)
     topics = {name: GroupTopic(topic.topic_id, len(topic.partitions)) for name, topic in work.cluster.topics.items()}
-    answer = work.groups.share.heartbeat(request, client_id=work.call.client_id or "", topics=topics, now=work.now)
+    response = work.groups.share.heartbeat(request, client_id=work.call.client_id or "", topics=topics, now=work.now)
     work.tick()
-    return answer
+    return response

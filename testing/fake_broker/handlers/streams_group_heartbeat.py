@@ -16,7 +16,7 @@ async def handle(work: Work, request: StreamsGroupHeartbeatRequest) -> StreamsGr
     if group is not None and group.kind != "streams":
         message = f"Group {request.group_id} is not a streams group."
         return StreamsGroupHeartbeatResponse(error_code=ErrorCode.GROUP_ID_NOT_FOUND, error_message=message, status=())
-    answer = work.groups.streams.heartbeat(
+    response = work.groups.streams.heartbeat(
         request,
         client_id=work.call.client_id or "",
         topics={name: len(topic.partitions) for name, topic in work.cluster.topics.items()},
@@ -25,4 +25,4 @@ async def handle(work: Work, request: StreamsGroupHeartbeatRequest) -> StreamsGr
         now=work.now,
     )
     work.tick()
-    return answer
+    return response

@@ -44,14 +44,14 @@ def observed(reader: InMemoryMetricReader) -> dict[str, list[tuple[dict[str, Any
     """The result of a reader's collection: instrument's name -> (attributes, value, unit)."""
     data = reader.get_metrics_data()
     return {
-        metric.name: [_told(point, metric.unit or "") for point in metric.data.data_points]
+        metric.name: [_reported(point, metric.unit or "") for point in metric.data.data_points]
         for resource in (data.resource_metrics if data is not None else ())
         for scope in resource.scope_metrics
         for metric in scope.metrics
     }
 
 
-def _told(point: Any, unit: str) -> tuple[dict[str, Any], float, str]:
+def _reported(point: Any, unit: str) -> tuple[dict[str, Any], float, str]:
     return dict(point.attributes), point.value, unit
 
 
@@ -107,15 +107,15 @@ def test_a_scrape_and_a_reader_have_the_values_of_metrics(
         assert lines["kohort_consumer_rebalance_latency_max_seconds"][who] == pytest.approx(
             seen.rebalance_latency_max_ms / 1000
         )
-        (told,) = points["kohort.consumer.records_consumed"]
+        (reported,) = points["kohort.consumer.records_consumed"]
         attributes = {
             "messaging.system": "kafka",
             "messaging.client.id": "app",
             "messaging.consumer.group.name": group,
             "kohort.consumer": 1,
         }
-        assert told[0] == attributes
-        assert told[1:] == (60.0, "1")
+        assert reported[0] == attributes
+        assert reported[1:] == (60.0, "1")
         lag = {
             point[0]["messaging.destination.partition.id"]: point[1] for point in points["kohort.consumer.records_lag"]
         }
@@ -153,12 +153,12 @@ def test_what_is_not_known_is_not_told_and_what_is_comes_in_base_units(nothing_y
         last_poll_ago_s=3.5,
         records_lag={one: 7, two: 0},
     )
-    told = [(reading.figure.name, reading.value, reading.partition) for reading in samples(metrics)]
-    assert ("fetch_latency_avg_ms", 0.25, None) in told
-    assert ("throttled_ms_total", 1.5, None) in told
-    assert ("last_poll_ago_s", 3.5, None) in told
-    assert [tell for tell in told if tell[0] == "records_lag"] == [("records_lag", 7, one), ("records_lag", 0, two)]
-    assert not any(name in ("fetch_latency_max_ms", "records_lag_max") for name, _, _ in told)
+    reported = [(reading.figure.name, reading.value, reading.partition) for reading in samples(metrics)]
+    assert ("fetch_latency_avg_ms", 0.25, None) in reported
+    assert ("throttled_ms_total", 1.5, None) in reported
+    assert ("last_poll_ago_s", 3.5, None) in reported
+    assert [tell for tell in reported if tell[0] == "records_lag"] == [("records_lag", 7, one), ("records_lag", 0, two)]
+    assert not any(name in ("fetch_latency_max_ms", "records_lag_max") for name, _, _ in reported)
 
 
 def test_several_consumers_of_one_name_are_several_series(nothing_yet: ConsumerMetrics) -> None:

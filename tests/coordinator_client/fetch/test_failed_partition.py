@@ -15,12 +15,12 @@ P0 = TopicPartition("topic", 0)
 NOT_ALLOWED = 29
 
 
-def refused(topic_id: UUID, answer: FetchResponse) -> FetchResponse:
+def refused(topic_id: UUID, response: FetchResponse) -> FetchResponse:
     """The response with an error of the partition, which a session's response lacks while nothing is new."""
     data = PartitionData(
         partition_index=0, error_code=NOT_ALLOWED, high_watermark=-1, aborted_transactions=None, records=None
     )
-    return answer._replace(responses=(FetchableTopicResponse(topic_id=topic_id, partitions=(data,)),))
+    return response._replace(responses=(FetchableTopicResponse(topic_id=topic_id, partitions=(data,)),))
 
 
 @pytest.mark.proves("B-31", "S-05")

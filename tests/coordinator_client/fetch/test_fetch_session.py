@@ -11,7 +11,7 @@ from kohort.coordinator_client.fetch.fetch_session import INT32_MAX, FetchSessio
 from kohort.network.request_versions import fit
 from kohort.protocol.apis.fetch import FetchRequest
 from kohort.protocol.codec import Message
-from tests.coordinator_client.fetch.test_fetcher import ID, P0, P1, P2, Rig, asked, batch, data
+from tests.coordinator_client.fetch.test_fetcher import ID, P0, P1, P2, Rig, batch, data, requested
 
 
 def want(offset: int, topic_id: uuid.UUID = ID) -> Wanted:
@@ -22,10 +22,10 @@ def test_a_session_says_everything_once_and_then_what_changed() -> None:
     session = FetchSession()
     first = session.next_request({P0: want(1), P1: want(1)})
     assert (first.session_id, first.epoch, set(first.changed)) == (0, 0, {P0, P1})
-    session.answered(77)
+    session.responded(77)
     second = session.next_request({P0: want(5), P1: want(1)})
     assert (second.session_id, second.epoch, set(second.changed), second.forgotten) == (77, 1, {P0}, {})
-    session.answered(77)
+    session.responded(77)
     third = session.next_request({P1: want(1)})
     assert (third.epoch, third.changed, third.forgotten) == (2, {}, {P0: ID})
 
@@ -33,7 +33,7 @@ def test_a_session_says_everything_once_and_then_what_changed() -> None:
 def test_a_topic_created_again_is_forgotten_under_its_old_id() -> None:
     session = FetchSession()
     session.next_request({P0: want(1)})
-    session.answered(77)
+    session.responded(77)
     new = uuid.UUID(int=2)
     request = session.next_request({P0: want(1, new)})
     assert request.forgotten == {P0: ID}
@@ -55,7 +55,7 @@ def test_a_topic_created_again_is_not_forgotten_with_the_old_one_where_only_name
     version 12."""
     rig = Rig()
     rig.owed()
-    rig.answer(1)
+    rig.respond(1)
     new, before = uuid.UUID(int=2), rig.view.topics["t"]
     rig.view = rig.view._replace(topics=MappingProxyType({"t": before._replace(id=new)}))
     order = rig.owed()[1]
@@ -70,14 +70,14 @@ def test_a_topic_created_again_is_not_forgotten_with_the_old_one_where_only_name
 def test_doubt_opens_a_new_session_and_a_broker_without_sessions_hears_everything() -> None:
     session = FetchSession()
     session.next_request({P0: want(1)})
-    session.answered(77)
+    session.responded(77)
     session.reset()
     again = session.next_request({P0: want(1)})
     assert (again.session_id, again.epoch, set(again.changed)) == (77, 0, {P0})  # the old one does not linger (KIP-227)
-    session.answered(78)
+    session.responded(78)
     later = session.next_request({P0: want(2), P1: want(1)})
     assert (later.session_id, later.epoch, set(later.changed)) == (78, 1, {P0, P1})
-    session.answered(0)
+    session.responded(0)
     bare = session.next_request({P0: want(2)})
     assert (bare.session_id, bare.epoch, set(bare.changed), bare.forgotten) == (0, 0, {P0}, {})
 
@@ -90,10 +90,10 @@ def test_a_read_that_is_soon_over_takes_none_of_the_sessions_that_a_broker_has(
     rig.fetcher.until = dict.fromkeys(until, 1000)
     request = rig.owed()[1].request
     assert (request.session_id, request.session_epoch) == (0, epoch)
-    rig.answer(1, data(0, batch(100)), session=0 if epoch < 0 else 77)
+    rig.respond(1, data(0, batch(100)), session=0 if epoch < 0 else 77)
     order = rig.owed()[1]
     assert order.request.session_epoch == (-1 if epoch < 0 else 1)
-    assert asked(order) == ({P0: 103, P1: 100} if epoch < 0 else {P0: 103})
+    assert requested(order) == ({P0: 103, P1: 100} if epoch < 0 else {P0: 103})
 
 
 def test_a_read_of_many_partitions_has_a_session_wherever_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,15 +107,15 @@ def test_a_read_of_many_partitions_has_a_session_wherever_it_ends(monkeypatch: p
 def test_a_session_in_doubt_is_closed_once_none_is_needed() -> None:
     session = FetchSession()
     session.next_request({P0: want(1)})
-    session.answered(77)
+    session.responded(77)
     session.reset()
     last = session.next_request({P0: want(1)}, kept=False)
     assert (last.session_id, last.epoch) == (77, -1)
-    session.answered(0)
+    session.responded(0)
     assert session.next_request({P0: want(1)}, kept=False).session_id == 0
 
 
 def test_the_epoch_wraps_to_one() -> None:
     session = FetchSession(77, INT32_MAX)
-    session.answered(77)
+    session.responded(77)
     assert session.epoch == 1

@@ -32,14 +32,14 @@ def reader(fake: FakeBroker, *, on_reset: object = None, **settings: object) -> 
 
 @pytest.mark.proves("E-07")
 def test_a_leader_named_in_the_response_is_fetched_from_before_any_metadata_says_so() -> None:
-    told: list[int] = []
+    reported: list[int] = []
 
-    def lagging(answer: Any) -> Any:
-        (topic,) = answer.topics
+    def lagging(response: Any) -> Any:
+        (topic,) = response.topics
         (partition,) = topic.partitions
-        told.append(partition.leader_id)
+        reported.append(partition.leader_id)
         old = partition._replace(leader_id=1, leader_epoch=0)
-        return answer._replace(topics=(topic._replace(partitions=(old,)),))
+        return response._replace(topics=(topic._replace(partitions=(old,)),))
 
     with FakeBroker(topics={"topic": 1}, nodes=2) as fake:
         fill(fake, 0, 5)
@@ -52,13 +52,13 @@ def test_a_leader_named_in_the_response_is_fetched_from_before_any_metadata_says
                 if call.node == 2:
                     return None
 
-                def change(answer: Any) -> Any:
-                    (topic,) = answer.responses
+                def change(response: Any) -> Any:
+                    (topic,) = response.responses
                     (data,) = topic.partitions
                     if data.error_code != NOT_LEADER:
-                        return answer
+                        return response
                     named = topic._replace(partitions=(data._replace(current_leader=hint),))
-                    return answer._replace(responses=(named,), node_endpoints=(endpoint,))
+                    return response._replace(responses=(named,), node_endpoints=(endpoint,))
 
                 return Alter(change)
 
@@ -70,7 +70,7 @@ def test_a_leader_named_in_the_response_is_fetched_from_before_any_metadata_says
             fill(fake, 5, 5)
             assert [record.value for record in read(consumer, 5)] == [b"%d" % number for number in range(5, 10)]
             assert 2 in {call.node for call in fake.calls_of("Fetch")}
-            poll_until(consumer, lambda: 2 in told)  # metadata is requested too; that it lags takes nothing back
+            poll_until(consumer, lambda: 2 in reported)  # metadata is requested too; that it lags takes nothing back
             fill(fake, 10, 5)
             assert [record.value for record in read(consumer, 5)] == [b"%d" % number for number in range(10, 15)]
 
@@ -231,9 +231,9 @@ def test_brokers_before_2_3_are_not_asked_where_an_epoch_ends(newest: int) -> No
 def test_epochs_of_brokers_before_2_4_are_not_believed() -> None:
     """While such a cluster moves replicas its Metadata may name an old epoch; a fetch under it is fenced."""
 
-    def lagging(answer: Any) -> Any:
-        topics = [one._replace(partitions=(one.partitions[0]._replace(leader_epoch=0),)) for one in answer.topics]
-        return answer._replace(topics=tuple(topics))
+    def lagging(response: Any) -> Any:
+        topics = [one._replace(partitions=(one.partitions[0]._replace(leader_epoch=0),)) for one in response.topics]
+        return response._replace(topics=tuple(topics))
 
     with FakeBroker(topics={"topic": 1}, versions={"Metadata": (0, 8)}) as fake:
         fake.set_leader("topic", 0, 1)  # epoch 1 begins
@@ -248,9 +248,9 @@ def test_epochs_of_brokers_before_2_4_are_not_believed() -> None:
 @pytest.mark.parametrize("api", ["ListOffsets", "OffsetForLeaderEpoch"])
 @pytest.mark.parametrize(("code", "raised"), [(42, True), (29, True), (6, False), (-1, False), (78, False)])
 def test_a_leader_that_does_not_say_is_asked_again_where_that_may_help(api: str, code: int, raised: bool) -> None:
-    def refused(answer: Any) -> Any:
-        (topic,) = answer.topics
-        return answer._replace(topics=(topic._replace(partitions=(topic.partitions[0]._replace(error_code=code),)),))
+    def refused(response: Any) -> Any:
+        (topic,) = response.topics
+        return response._replace(topics=(topic._replace(partitions=(topic.partitions[0]._replace(error_code=code),)),))
 
     with FakeBroker(topics={"topic": 1}, nodes=2) as fake, reader(fake) as consumer:
         fill(fake, 0, 5)

@@ -39,9 +39,9 @@ def leader_of(cluster: RealCluster, topic: str) -> tuple[KafkaNode, list[KafkaNo
     from confluent_kafka.admin import AdminClient
 
     alive = ",".join(node.bootstrap for node in cluster.nodes if node.running)
-    told = AdminClient({"bootstrap.servers": alive}).list_topics(topic, timeout=20).topics[topic].partitions[0]
+    reported = AdminClient({"bootstrap.servers": alive}).list_topics(topic, timeout=20).topics[topic].partitions[0]
     nodes = {node.node_id: node for node in cluster.nodes}
-    return nodes[told.leader], [nodes[one] for one in told.replicas if one != told.leader]
+    return nodes[reported.leader], [nodes[one] for one in reported.replicas if one != reported.leader]
 
 
 def in_sync(cluster: RealCluster, topic: str) -> set[int]:
@@ -66,8 +66,8 @@ def start(node: KafkaNode, brokers: int) -> None:
 
 def fetched_from(path: Path, node: KafkaNode) -> list[Any]:
     """The Fetch responses on the tape that came from `node`."""
-    answers = [each for each in tape.read(path.read_text().splitlines()) if each.direction == "response"]
-    return [tape.value(each) for each in answers if each.api == "Fetch" and each.node in addresses(node)]
+    responses = [each for each in tape.read(path.read_text().splitlines()) if each.direction == "response"]
+    return [tape.value(each) for each in responses if each.api == "Fetch" and each.node in addresses(node)]
 
 
 @pytest.mark.broker
@@ -90,8 +90,8 @@ def test_the_nearest_replica_is_read_and_the_leader_when_that_one_dies(
         assert [record.value for record in read(consumer, 20)] == numbers(20, 20)
         with_records = [
             data
-            for answer in fetched_from(path, near)
-            for response in answer.responses
+            for fetched in fetched_from(path, near)
+            for response in fetched.responses
             for data in response.partitions
             if data.records
         ]
@@ -127,9 +127,9 @@ def test_a_leader_that_moves_says_where_to(cluster: RealCluster, unique: Name, t
         produce(cluster.bootstrap, topic, numbers(10, 10))
         assert [record.value for record in read(consumer, 10)] == numbers(10, 10)
     refusals = [
-        (data, answer.node_endpoints)
-        for answer in fetched_from(path, interim)
-        for response in answer.responses
+        (data, fetched.node_endpoints)
+        for fetched in fetched_from(path, interim)
+        for response in fetched.responses
         for data in response.partitions
         if data.error_code in (NOT_LEADER, FENCED_EPOCH)
     ]

@@ -14,7 +14,7 @@ from kohort.fastpath import RecordColumns, decode
 from kohort.protocol import tape
 from kohort.testing.fake_broker import Call, FakeBroker
 from tests.coordinator_client.consumer_helpers import read
-from tests.coordinator_client.fetch.test_fetcher import P0, P1, Rig, asked, batch, data
+from tests.coordinator_client.fetch.test_fetcher import P0, P1, Rig, batch, data, requested
 from tests.coordinator_client.fetch.test_partial_decode import produce_in_batches
 from tests.support.broker_selection import SelectedBroker
 
@@ -28,13 +28,13 @@ def offsets(consumer: Consumer, count: int) -> list[int]:
 def test_no_fetch_is_requested_behind_the_end() -> None:
     rig = Rig()
     rig.fetcher.until = {P0: 105, P1: 100}
-    assert asked(rig.owed()[1]) == {P0: 100}
-    rig.answer(1, data(0, batch(100)))
-    assert asked(rig.owed()[1]) == {P0: 103}
-    rig.answer(1, data(0, batch(103)))
+    assert requested(rig.owed()[1]) == {P0: 100}
+    rig.respond(1, data(0, batch(100)))
+    assert requested(rig.owed()[1]) == {P0: 103}
+    rig.respond(1, data(0, batch(103)))
     assert 1 not in rig.owed()
     rig.fetcher.forget(P1)
-    assert asked(rig.owed()[1]) == {P1: 100}
+    assert requested(rig.owed()[1]) == {P1: 100}
 
 
 @pytest.mark.proves("I12")
@@ -46,8 +46,8 @@ def test_a_session_in_its_steady_state_ends_at_the_ends_too() -> None:
 
     def watch(call: Call) -> None:
         request: Any = call.request
-        asked = (one.fetch_offset for topic in request.topics for one in topic.partitions)
-        behind.extend(offset for offset in asked if offset >= end)
+        requested = (one.fetch_offset for topic in request.topics for one in topic.partitions)
+        behind.extend(offset for offset in requested if offset >= end)
 
     with FakeBroker(topics={"topic": parts}) as fake:
         for number in range(parts):
@@ -126,6 +126,6 @@ def test_a_bounded_read_takes_no_session_of_a_broker(
         assert offsets(consumer, 100) == list(range(100))
     with path.open() as lines:
         fetches = [each for each in tape.read(lines) if each.api == "Fetch"]
-    asked_with = {tape.value(each).session_epoch for each in fetches if each.direction == "request"}
-    assert asked_with == {-1}
+    requested_with = {tape.value(each).session_epoch for each in fetches if each.direction == "request"}
+    assert requested_with == {-1}
     assert {tape.value(each).session_id for each in fetches if each.direction == "response"} == {0}

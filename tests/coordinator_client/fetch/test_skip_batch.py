@@ -14,7 +14,7 @@ P = TopicPartition("t", 0)
 RECORDS = 20
 
 
-def answering(records: bytes) -> Any:
+def responding(records: bytes) -> Any:
     """The response to the first Fetch from offset 0 carries `records`; the broker is honest otherwise."""
     done: list[bool] = []
 
@@ -25,10 +25,10 @@ def answering(records: bytes) -> Any:
         done.append(True)
         return Alter(lying)
 
-    def lying(answer: Any) -> Any:
-        (topic,) = answer.responses
+    def lying(response: Any) -> Any:
+        (topic,) = response.responses
         (found,) = topic.partitions
-        return answer._replace(responses=(topic._replace(partitions=(found._replace(records=records),)),))
+        return response._replace(responses=(topic._replace(partitions=(found._replace(records=records),)),))
 
     return first
 
@@ -51,20 +51,20 @@ def corrupt(base_offset: int, count: int = 10) -> bytes:
 def test_a_corrupt_batch_with_a_lying_base_offset_costs_one_offset(
     broker: FakeBroker, base_offset: int, policy: str
 ) -> None:
-    broker.control("Fetch", answering(corrupt(base_offset)))
+    broker.control("Fetch", responding(corrupt(base_offset)))
     with Consumer(broker.bootstrap, on_corrupt="skip_batch", auto_offset_reset=policy) as consumer:
         consumer.assign({P: 0})
         offsets, until = list[int](), time.monotonic() + 120
         while consumer.position(P) < RECORDS and time.monotonic() < until:
             offsets += [record.offset for columns in consumer.poll(0.2) for record in columns]
         assert offsets == list(range(1, RECORDS))
-        (told,) = [notice for notice in consumer.notices() if notice.kind == "batch_skipped"]
-        assert "continues at offset 1" in told.text
-        assert "partition=0" in told.text
+        (reported,) = [notice for notice in consumer.notices() if notice.kind == "batch_skipped"]
+        assert "continues at offset 1" in reported.text
+        assert "partition=0" in reported.text
 
 
 def test_a_corrupt_batch_within_the_log_is_passed_as_a_whole(broker: FakeBroker) -> None:
-    broker.control("Fetch", answering(corrupt(0)))
+    broker.control("Fetch", responding(corrupt(0)))
     with Consumer(broker.bootstrap, on_corrupt="skip_batch", auto_offset_reset="none") as consumer:
         consumer.assign({P: 0})
         offsets, until = list[int](), time.monotonic() + 120

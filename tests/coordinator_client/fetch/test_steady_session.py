@@ -67,7 +67,7 @@ class Reader:
             self.steady[order.node] = SteadySession(self.fetcher, self.positions, order)
             self.sent[order.node] = API["Fetch"].request.build(order.request, self.version)
 
-    def answer(self, node: int, response: FetchResponse) -> None:
+    def respond(self, node: int, response: FetchResponse) -> None:
         del self.sent[node]
         frame = memoryview(HEAD + API["Fetch"].response.build(response, self.version))
         if self.follows:
@@ -91,7 +91,7 @@ class Reader:
                 self.fetcher.parked.remove(taken, None)
                 self.positions.consumed(partition, taken.serial, taken.end, 1, taken.leader_epoch_at_fetch)
 
-    def asked(self, node: int) -> dict[TopicPartition, int]:
+    def requested(self, node: int) -> dict[TopicPartition, int]:
         """The offsets that the session of a broker has."""
         session = self.fetcher.sessions[node]
         return {partition: want.offset for partition, want in session.session_partitions.items()}
@@ -115,12 +115,12 @@ class Reader:
         )
 
 
-def response(asked: dict[TopicPartition, int], chance: random.Random, code: int) -> FetchResponse:
+def response(requested: dict[TopicPartition, int], chance: random.Random, code: int) -> FetchResponse:
     """Records of some of the partitions; with `code`, the first of them has an error."""
-    chosen = [partition for partition in asked if chance.random() < 0.5]
+    chosen = [partition for partition in requested if chance.random() < 0.5]
     topics: dict[str, list[PartitionData]] = {}
     for place, partition in enumerate(chosen):
-        offset, count = asked[partition], chance.randrange(4)
+        offset, count = requested[partition], chance.randrange(4)
         records = encode([(None, b"v" * 40)] * count, base_offset=offset, partition_leader_epoch=1) if count else b""
         error = code if place == 0 else 0
         data = PartitionData(
@@ -177,9 +177,9 @@ def test_a_session_that_follows_up_is_where_full_turns_would_bring_it(version: i
         elif plain.sent:
             node = chance.choice(sorted(plain.sent))
             code = chance.choice([NOT_LEADER, OFFSET_NOT_AVAILABLE]) if kind == 39 else 0
-            answer = response(plain.asked(node), chance, code)
+            reply = response(plain.requested(node), chance, code)
             for reader in readers:
-                reader.answer(node, answer)
+                reader.respond(node, reply)
         for reader in readers:
             reader.turn()
         assert follower.state == plain.state
@@ -193,10 +193,10 @@ def steady() -> Reader:
     reader = Reader(follows=True, max_buffered_bytes=1_000_000)
     reader.turn()
     for node in (1, 2):
-        reader.answer(node, FetchResponse(session_id=SESSION))
+        reader.respond(node, FetchResponse(session_id=SESSION))
     reader.turn()
     assert reader.followed == 0
-    reader.answer(1, FetchResponse(session_id=SESSION))
+    reader.respond(1, FetchResponse(session_id=SESSION))
     assert reader.followed == 1
     return reader
 
@@ -204,17 +204,17 @@ def steady() -> Reader:
 def test_a_partition_that_waits_for_its_backoff_is_fetched_again() -> None:
     """Its broker has another request in flight when the time is over. No full turn may find it idle after that."""
     reader = steady()
-    partition = next(iter(reader.asked(1)))
+    partition = next(iter(reader.requested(1)))
     refusal = PartitionData(partition_index=partition.partition, error_code=OFFSET_NOT_AVAILABLE, high_watermark=-1)
     topic = FetchableTopicResponse(topic_id=IDS[partition.topic], partitions=(refusal,))
-    reader.answer(1, FetchResponse(session_id=SESSION, responses=(topic,)))
+    reader.respond(1, FetchResponse(session_id=SESSION, responses=(topic,)))
     reader.turn()
-    assert partition not in reader.asked(1)
+    assert partition not in reader.requested(1)
     reader.now += 5.0
     reader.turn()
-    reader.answer(1, FetchResponse(session_id=SESSION))
+    reader.respond(1, FetchResponse(session_id=SESSION))
     reader.turn()
-    assert partition in reader.asked(1)
+    assert partition in reader.requested(1)
 
 
 def test_a_broker_that_is_held_back_gets_its_turn() -> None:
@@ -224,7 +224,7 @@ def test_a_broker_that_is_held_back_gets_its_turn() -> None:
     (node,) = reader.sent
     for _ in range(4):
         (node,) = reader.sent
-        reader.answer(node, FetchResponse(session_id=SESSION))
+        reader.respond(node, FetchResponse(session_id=SESSION))
         reader.turn()
         assert reader.sent.keys() == {3 - node}
     assert reader.followed == 0
@@ -232,7 +232,7 @@ def test_a_broker_that_is_held_back_gets_its_turn() -> None:
 
 def test_a_response_that_names_a_partition_twice_is_left_to_the_full_turn() -> None:
     reader = steady()
-    partition = next(iter(reader.asked(1)))
+    partition = next(iter(reader.requested(1)))
     twice = PartitionData(
         partition_index=partition.partition,
         high_watermark=9,
@@ -241,6 +241,6 @@ def test_a_response_that_names_a_partition_twice_is_left_to_the_full_turn() -> N
     )
     topic = FetchableTopicResponse(topic_id=IDS[partition.topic], partitions=(twice, twice))
     followed = reader.followed
-    reader.answer(1, FetchResponse(session_id=SESSION, responses=(topic,)))
+    reader.respond(1, FetchResponse(session_id=SESSION, responses=(topic,)))
     assert reader.followed == followed
     assert reader.fetcher.parked.total_bytes == len(twice.records or b"")

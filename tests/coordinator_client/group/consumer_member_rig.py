@@ -45,7 +45,7 @@ class EpochRig(Rig):
         self.member = ConsumerMember(self.settings)  # type: ignore[assignment]
         self.ready = self._take()
 
-    def told_us(
+    def coordinator_responds(
         self,
         code: int = 0,
         *,
@@ -54,7 +54,7 @@ class EpochRig(Rig):
         lives: Mapping[str, int] | None = None,
     ) -> Ready:
         """The coordinator responds to the heartbeat in flight."""
-        answer = ConsumerGroupHeartbeatResponse(
+        response = ConsumerGroupHeartbeatResponse(
             error_code=code,
             error_message="no" if code else None,
             member_id=None,
@@ -62,19 +62,19 @@ class EpochRig(Rig):
             heartbeat_interval_ms=0 if code else int(INTERVAL_S * 1000),
             assignment=None if assigned is None else Assignment(topic_partitions=by_id(assigned, lives)),
         )
-        return self.tell(ev.ConsumerGroupHeartbeatResponded(self.waiting(API).serial, answer))
+        return self.post(ev.ConsumerGroupHeartbeatResponded(self.waiting(API).serial, response))
 
     def next_report(self) -> ConsumerGroupHeartbeatRequest:
         """Wait until the next heartbeat goes out, and see what it says."""
-        before = len(self.asked(API))
+        before = len(self.requested(API))
         self.after(INTERVAL_S)
-        assert len(self.asked(API)) == before + 1, f"no heartbeat in {self.state}"
+        assert len(self.requested(API)) == before + 1, f"no heartbeat in {self.state}"
         return self.report
 
     def assign(self, partitions: Iterable[TopicPartition], *, epoch: int) -> Ready:
         """The next heartbeat brings an assignment."""
         self.next_report()
-        return self.told_us(epoch=epoch, assigned=partitions)
+        return self.coordinator_responds(epoch=epoch, assigned=partitions)
 
     @property
     def report(self) -> ConsumerGroupHeartbeatRequest:
@@ -91,10 +91,10 @@ class EpochRig(Rig):
             for topic, count in counts.items()
             if count
         }
-        return self.tell(TopicsChanged(infos, complete, frozenset(counts)))
+        return self.post(TopicsChanged(infos, complete, frozenset(counts)))
 
     def subscribe_on_broker(self, pattern: str) -> Ready:
-        return self.tell(ev.Subscribed(Subscription(broker_pattern=pattern)))
+        return self.post(ev.Subscribed(Subscription(broker_pattern=pattern)))
 
     def reach_joining(self, *topics: str) -> Ready:
         names = topics or ("t",)
@@ -106,8 +106,8 @@ class EpochRig(Rig):
         self, assigned: Iterable[TopicPartition], *topics: str, generation: int = 1, protocol: str = ""
     ) -> Ready:
         self.reach_joining(*topics)
-        self.told_us(epoch=generation, assigned=assigned)
+        self.coordinator_responds(epoch=generation, assigned=assigned)
         self.run_hook()
-        self.told_us(epoch=generation)  # the acknowledgement
+        self.coordinator_responds(epoch=generation)  # the acknowledgement
         assert self.state == "STABLE"
         return self.ready

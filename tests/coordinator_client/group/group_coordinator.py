@@ -130,8 +130,8 @@ class GroupCoordinator:
         if self.state == "STABLE" and unchanged:
             owners = self.owners[self.generation]
             self.owners[self.generation] = {tp: new if who == old else who for tp, who in owners.items()}
-            answer = self._joined(member)
-            return reply(answer._replace(skip_assignment=leads))
+            response = self._joined(member)
+            return reply(response._replace(skip_assignment=leads))
         member.join = reply
         if self.state != "PREPARING":
             self._prepare(now)

@@ -74,9 +74,9 @@ class Actor:
         self.taken: HookCall | None = None
         self.commit_on_revoke = True
         self.visible: frozenset[TopicPartition] = frozenset()
-        self.told: list[Assigned | Revoked | Lost] = []
+        self.reported: list[Assigned | Revoked | Lost] = []
         self.requests = Lane(world)
-        self.answers = Lane(world)
+        self.responses = Lane(world)
         self.waiting: dict[int, Send] = {}
         self.link = 0
         self.known: dict[str, int] = {}
@@ -95,7 +95,7 @@ class Actor:
     def turn(self) -> None:
         self.ready = ready = self.member.ready(self.world.now)
         for notice in ready.notices:
-            self.world.tell(f"{self.name}: {notice.kind}: {notice.text}")
+            self.world.post(f"{self.name}: {notice.kind}: {notice.text}")
         if ready.commit is not None:
             self.requests.put(ready.commit)
         for send in ready.sends:
@@ -110,18 +110,18 @@ class Actor:
         if ready.wanted.names and counts != self.known:
             self.known = counts
             infos = {topic: TopicInfo(count) for topic, count in counts.items() if count}
-            self.step(TopicsChanged(infos, asked=ready.wanted.names))
+            self.step(TopicsChanged(infos, requested=ready.wanted.names))
 
     def measure(self, order: BacklogOrder) -> None:
         """The lag as the world has it; an unreachable broker leaves out its partitions."""
         total = sum(order.topics.values())
         if self.world.backlog is None:
-            self.world.tell(f"{self.name} requests the lag of {total} partitions, without a response")
+            self.world.post(f"{self.name} requests the lag of {total} partitions, without a response")
             return
-        told = {tp: lag for tp, lag in self.world.backlog.items() if tp.partition < order.topics.get(tp.topic, 0)}
-        self.world.tell(f"{self.name} requests the lag: {shown_lag(told)}")
-        unknown = total - len(told)
-        self.step(ev.LagKnown(order.serial, told, unknown, "no leader" if unknown else ""))
+        reported = {tp: lag for tp, lag in self.world.backlog.items() if tp.partition < order.topics.get(tp.topic, 0)}
+        self.world.post(f"{self.name} requests the lag: {shown_lag(reported)}")
+        unknown = total - len(reported)
+        self.step(ev.LagKnown(order.serial, reported, unknown, "no leader" if unknown else ""))
 
     def due(self) -> bool:
         return self.ready.wake_at is not None and self.ready.wake_at <= self.world.now
@@ -134,39 +134,39 @@ class Actor:
         if isinstance(request, CommitOrder):
             offsets = {tp: each.offset for tp, each in request.offsets.items()}
             code = self.world.coordinator.commit(request.identity, offsets)
-            self.world.tell(f"{self.name} -> OffsetCommit {shown(offsets)} of generation {request.identity.generation}")
+            self.world.post(f"{self.name} -> OffsetCommit {shown(offsets)} of generation {request.identity.generation}")
             if code != NONE:
-                self.answers.put(ev.CommitRefused(code, request.identity, frozenset(offsets)))
-            self.answers.put(ev.CommitSettled(request.serial, dict.fromkeys(offsets, code) if code else {}))
+                self.responses.put(ev.CommitRefused(code, request.identity, frozenset(offsets)))
+            self.responses.put(ev.CommitSettled(request.serial, dict.fromkeys(offsets, code) if code else {}))
             return
         link = self.link
 
-        def reply(answer: Any) -> None:
+        def reply(response: Any) -> None:
             if link == self.link:
-                self.answers.put(ev.RESPONSE_EVENTS[request.api](request.serial, answer))
+                self.responses.put(ev.RESPONSE_EVENTS[request.api](request.serial, response))
 
         self.world.route(self, request, reply)
 
     def receive_next(self) -> None:
         """One response reaches the member."""
-        answer = self.answers.take()
-        serial = getattr(answer, "serial", 0)
+        response = self.responses.take()
+        serial = getattr(response, "serial", 0)
         send = self.waiting.pop(serial, None)
-        if send is not None and not isinstance(answer, ev.Disconnected):
-            self.world.tell(f"{self.name} <- {send.api} {described(answer)}")
-        self.step(answer)
+        if send is not None and not isinstance(response, ev.Disconnected):
+            self.world.post(f"{self.name} <- {send.api} {described(response)}")
+        self.step(response)
 
     def disconnect(self) -> None:
         """Every link breaks: what was on it is gone, in both directions."""
         self.link += 1
         self.requests.keep(CommitOrder)
-        self.answers.keep(ev.CommitSettled, ev.CommitRefused, ev.Disconnected)
+        self.responses.keep(ev.CommitSettled, ev.CommitRefused, ev.Disconnected)
         lost, self.waiting = list(self.waiting), {}
         for serial in lost:
-            self.answers.put(ev.Disconnected(serial, None, "connection lost"))
+            self.responses.put(ev.Disconnected(serial, None, "connection lost"))
         known = self.ready.view.coordinator
         if known is not None:
-            self.answers.put(ev.Disconnected(None, known.node_id, "connection lost"))
+            self.responses.put(ev.Disconnected(None, known.node_id, "connection lost"))
 
     # -- the user
 
@@ -191,8 +191,8 @@ class Actor:
         assert call is not None
         self.step(ev.HookStarted(call.serial, self.world.now))
         self.visible = call.before
-        self.told.append(call.event)
-        self.world.tell(f"{self.name}: {described(call.event)}")
+        self.reported.append(call.event)
+        self.world.post(f"{self.name}: {described(call.event)}")
 
     def end_hook(self) -> None:
         call, self.taken = self.taken, None
@@ -226,7 +226,7 @@ class World:
     backlog: dict[TopicPartition, int] | None = None
     """Records waiting, for members whose assignor needs them. None: requests for them get no response."""
 
-    def tell(self, line: str) -> None:
+    def post(self, line: str) -> None:
         self.log.append(line)
 
     def start(
@@ -238,17 +238,17 @@ class World:
     def route(self, actor: Actor, send: Send, reply: Reply) -> None:
         """A request arrives: at any broker, at the coordinator, at a broker that no longer is it, or at none."""
         if send.to is None:
-            self.tell(f"{actor.name} -> {described(send)}")
+            self.post(f"{actor.name} -> {described(send)}")
             node = Coordinator(key=GROUP, node_id=self.home, host=f"node{self.home}", port=9092)
             reply(FindCoordinatorResponse(coordinators=(node,)))
         elif send.to.node_id in self.down:
             actor.waiting.pop(send.serial, None)
-            actor.answers.put(ev.Disconnected(send.serial, send.to.node_id, "connection refused"))
+            actor.responses.put(ev.Disconnected(send.serial, send.to.node_id, "connection refused"))
         elif send.to.node_id != self.home:
-            self.tell(f"{actor.name} -> {described(send)}")
+            self.post(f"{actor.name} -> {described(send)}")
             reply(_refusal(send.api, NOT_COORDINATOR))
         else:
-            self.tell(f"{actor.name} -> {described(send)}")
+            self.post(f"{actor.name} -> {described(send)}")
             self.coordinator.handle(send.request, actor.name, reply, self.now)
 
     # -- running
@@ -266,7 +266,7 @@ class World:
                     actor.send_next()
                     moved = True
             for actor in self.alive():
-                while actor.answers:
+                while actor.responses:
                     actor.receive_next()
                     moved = True
                 if polling and actor.ready.hook is not None and actor.taken is None:
@@ -358,23 +358,23 @@ def described(what: object) -> str:
             return f"LeaveGroup as {leave.members[0].member_id}, because {leave.members[0].reason}"
         case Send(api=api):
             return api
-        case ev.JoinGroupResponded(response=answer) if not answer.error_code:
-            leads = f", leads {len(answer.members)}" if answer.leader == answer.member_id else ""
-            skip = ", need not assign" if answer.skip_assignment else ""
-            return f"generation {answer.generation_id} as {answer.member_id}, {answer.protocol_name}{leads}{skip}"
-        case ev.JoinGroupResponded(response=answer):
-            given = f" {answer.member_id}" if answer.error_code == ID_REQUIRED else ""
-            return f"{error_name(answer.error_code)}{given}"
-        case ev.SyncGroupResponded(response=answer) if not answer.error_code:
-            return shown(read_assignment(bytes(answer.assignment)))
-        case ev.FindCoordinatorResponded(response=answer):
-            return f"node {answer.coordinators[0].node_id}"
+        case ev.JoinGroupResponded(response=response) if not response.error_code:
+            leads = f", leads {len(response.members)}" if response.leader == response.member_id else ""
+            skip = ", need not assign" if response.skip_assignment else ""
+            return f"generation {response.generation_id} as {response.member_id}, {response.protocol_name}{leads}{skip}"
+        case ev.JoinGroupResponded(response=response):
+            given = f" {response.member_id}" if response.error_code == ID_REQUIRED else ""
+            return f"{error_name(response.error_code)}{given}"
+        case ev.SyncGroupResponded(response=response) if not response.error_code:
+            return shown(read_assignment(bytes(response.assignment)))
+        case ev.FindCoordinatorResponded(response=response):
+            return f"node {response.coordinators[0].node_id}"
         case (
-            ev.SyncGroupResponded(response=answer)
-            | ev.HeartbeatResponded(response=answer)
-            | ev.LeaveGroupResponded(response=answer)
+            ev.SyncGroupResponded(response=response)
+            | ev.HeartbeatResponded(response=response)
+            | ev.LeaveGroupResponded(response=response)
         ):
-            return error_name(answer.error_code) if answer.error_code else "ok"
+            return error_name(response.error_code) if response.error_code else "ok"
         case Revoked():
             return f"on_revoked {shown(what.partitions)}: {what.cause}"
         case Assigned():

@@ -91,7 +91,7 @@ class Rig:
 
     # -- the two verbs
 
-    def tell(self, *happened: ev.Event) -> Ready:
+    def post(self, *happened: ev.Event) -> Ready:
         for event in happened:
             self.member.step(event, self.now)
         return self._take()
@@ -136,14 +136,14 @@ class Rig:
         """The newest request of this API; there must be one."""
         return next(send for send in reversed(self.sends) if send.api == api)
 
-    def asked(self, api: str) -> list[Any]:
+    def requested(self, api: str) -> list[Any]:
         """All requests of this API so far, oldest first."""
         return [send.request for send in self.sends if send.api == api]
 
     def last(self, api: str) -> Any:
         return self.waiting(api).request
 
-    def told(self, assignor: str = "range") -> WireSubscription:
+    def reported(self, assignor: str = "range") -> WireSubscription:
         """The subscription in the newest JoinGroup under an assignor's name."""
         protocols = {each.name: each.metadata for each in self.last("JoinGroup").protocols}
         return parse_subscription(protocols[assignor])
@@ -162,10 +162,10 @@ class Rig:
     # -- playing coordinator
 
     def found(self, code: int = 0, *, node: int = 1, host: str = "one", port: int = 9092) -> Ready:
-        answer = FindCoordinatorResponse(
+        response = FindCoordinatorResponse(
             coordinators=(Coordinator(key=GROUP, node_id=node, host=host, port=port, error_code=code),)
         )
-        return self.tell(ev.FindCoordinatorResponded(self.waiting("FindCoordinator").serial, answer))
+        return self.post(ev.FindCoordinatorResponded(self.waiting("FindCoordinator").serial, response))
 
     def joined(
         self,
@@ -179,7 +179,7 @@ class Rig:
         skip: bool = False,
         protocol_type: str | None = "consumer",
     ) -> Ready:
-        answer = JoinGroupResponse(
+        response = JoinGroupResponse(
             error_code=code,
             generation_id=-1 if code else generation,
             protocol_type=protocol_type,
@@ -189,7 +189,7 @@ class Rig:
             members=tuple(members),
             skip_assignment=skip,
         )
-        return self.tell(ev.JoinGroupResponded(self.waiting("JoinGroup").serial, answer))
+        return self.post(ev.JoinGroupResponded(self.waiting("JoinGroup").serial, response))
 
     def synced(
         self,
@@ -201,58 +201,58 @@ class Rig:
         protocol_type: str | None = "consumer",
     ) -> Ready:
         data = build_assignment(Assignment(assigned_partitions=wire(assigned))) if raw is None else raw
-        answer = SyncGroupResponse(
+        response = SyncGroupResponse(
             error_code=code,
             assignment=b"" if code else data,
             protocol_name=protocol,
             protocol_type=protocol_type,
         )
-        return self.tell(ev.SyncGroupResponded(self.waiting("SyncGroup").serial, answer))
+        return self.post(ev.SyncGroupResponded(self.waiting("SyncGroup").serial, response))
 
     def beat(self, code: int = 0, serial: int | None = None) -> Ready:
-        asked = self.waiting("Heartbeat").serial if serial is None else serial
-        return self.tell(ev.HeartbeatResponded(asked, HeartbeatResponse(error_code=code)))
+        requested = self.waiting("Heartbeat").serial if serial is None else serial
+        return self.post(ev.HeartbeatResponded(requested, HeartbeatResponse(error_code=code)))
 
     def left(self, code: int = 0, member_code: int = 0) -> Ready:
         members = (MemberResponse(member_id="m1", group_instance_id=None, error_code=member_code),)
-        answer = LeaveGroupResponse(error_code=code, members=members)
-        return self.tell(ev.LeaveGroupResponded(self.waiting("LeaveGroup").serial, answer))
+        response = LeaveGroupResponse(error_code=code, members=members)
+        return self.post(ev.LeaveGroupResponded(self.waiting("LeaveGroup").serial, response))
 
     def heartbeat(self, code: int = 0) -> Ready:
         """Wait for the next heartbeat and respond to it."""
-        before = len(self.asked("Heartbeat"))
+        before = len(self.requested("Heartbeat"))
         self.after(self.settings.heartbeat_interval_ms / 1000)
-        assert len(self.asked("Heartbeat")) == before + 1, f"no heartbeat in {self.state}"
+        assert len(self.requested("Heartbeat")) == before + 1, f"no heartbeat in {self.state}"
         return self.beat(code)
 
     def cut(self, api: str, reason: str = "connection closed") -> Ready:
         """The connection breaks while a request of this API waits."""
-        return self.tell(ev.Disconnected(self.waiting(api).serial, 1, reason))
+        return self.post(ev.Disconnected(self.waiting(api).serial, 1, reason))
 
     def planned(self) -> Ready:
         """The assignor has run."""
         assert self.plan_order is not None
-        return self.tell(self.plan_order.run())
+        return self.post(self.plan_order.run())
 
     def measured(self, *, unknown: int = 0, why: str = "", **lag: int) -> Ready:
         """The lag by partition, `t_0=5` for t-0."""
         assert self.measure is not None
         found = {tp: waiting for name, waiting in lag.items() for tp in tps(name.replace("_", "-"))}
-        return self.tell(ev.LagKnown(self.measure.serial, found, unknown, why))
+        return self.post(ev.LagKnown(self.measure.serial, found, unknown, why))
 
     # -- playing user and metadata
 
     def subscribe(self, *topics: str) -> Ready:
-        return self.tell(ev.Subscribed(Subscription.of(topics)))
+        return self.post(ev.Subscribed(Subscription.of(topics)))
 
     def topics(self, complete: bool = False, **counts: int) -> Ready:
         """A Metadata response; a count of 0 means that the topic does not exist."""
         infos = {topic: TopicInfo(count) for topic, count in counts.items() if count}
-        return self.tell(TopicsChanged(infos, complete, frozenset(counts)))
+        return self.post(TopicsChanged(infos, complete, frozenset(counts)))
 
     def start_hook(self) -> HookCall:
         call = self.hook
-        self.tell(ev.Polled(self.now), ev.HookStarted(call.serial, self.now))
+        self.post(ev.Polled(self.now), ev.HookStarted(call.serial, self.now))
         return call
 
     def end_hook(
@@ -264,17 +264,17 @@ class Rig:
     ) -> Ready:
         offsets = {tp: OffsetAndMetadata(offset) for tp, offset in (commit or {}).items()}
         starts = {tp: Start(offset) for tp, offset in (start or {}).items()}
-        return self.tell(ev.HookDone(call.serial, self.now, offsets, starts, error), ev.PollEnded(self.now))
+        return self.post(ev.HookDone(call.serial, self.now, offsets, starts, error), ev.PollEnded(self.now))
 
-    def run_hook(self, **answer: Any) -> HookCall:
+    def run_hook(self, **response: Any) -> HookCall:
         call = self.start_hook()
-        self.end_hook(call, **answer)
+        self.end_hook(call, **response)
         return call
 
     def settle(self, **refused: int) -> Ready:
         assert self.order is not None
         codes = {tp: code for name, code in refused.items() for tp in tps(name.replace("_", "-"))}
-        return self.tell(ev.CommitSettled(self.order.serial, codes))
+        return self.post(ev.CommitSettled(self.order.serial, codes))
 
     # -- whole walks
 

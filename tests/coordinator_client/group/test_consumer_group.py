@@ -81,7 +81,7 @@ def test_subscribe_read_commit_and_go_on_where_it_ended(
         assert consumer.lag() == dict.fromkeys(sorted(tps), 0)
         assert consumer.group_metadata().generation >= 1
     assert first.kinds() == ["Assigned", "Revoked"]
-    assert first.told[1].partitions == tps
+    assert first.reported[1].partitions == tps
     with join(broker, group) as consumer:
         consumer.subscribe([topic])
         again = read(consumer, 15)
@@ -97,8 +97,8 @@ def test_what_hooks_return_is_committed_and_read_from(
     tp = TopicPartition(topic, 1)
     produce(broker.bootstrap, topic, numbers(0, 10), partition=1)
     hooks = Witness()
-    hooks.on_assigned_answer = {tp: 7}
-    hooks.on_revoked_answer = {tp: 9}
+    hooks.on_assigned_result = {tp: 7}
+    hooks.on_revoked_result = {tp: 9}
     with join(broker, group) as consumer:
         consumer.subscribe([topic], hooks=hooks)
         assert [record.offset for record in read(consumer, 3)] == [7, 8, 9]
@@ -165,7 +165,7 @@ def test_members_go_on_reading_what_they_keep(
             assert not one.assignment & two.assignment
             assert one.paused() == dict.fromkeys(one.assignment, PauseReason.PARTITION)
             assert two.paused() == {}
-        revoked = [event for event in hooks.told if isinstance(event, Revoked)]
+        revoked = [event for event in hooks.reported if isinstance(event, Revoked)]
         assert [len(event.partitions) for event in revoked] == [2]  # only what moved
         poll_until(one, lambda: len(one.assignment) == 4)
         assert len(one.paused()) == 2  # K-04: what was away comes back unpaused
@@ -225,11 +225,11 @@ def test_async_commits_call_back_in_order_and_before_a_later_sync_commit_returns
     with join(broker, unique("group")) as consumer:
         consumer.subscribe([topic])
         poll_until(consumer, lambda: tp in consumer.assignment)
-        heard: list[tuple[int, Exception | None]] = []
+        received: list[tuple[int, Exception | None]] = []
         for offset in (1, 2, 3):
-            consumer.commit_async({tp: offset}, lambda offsets, error: heard.append((offsets[tp].offset, error)))
+            consumer.commit_async({tp: offset}, lambda offsets, error: received.append((offsets[tp].offset, error)))
         consumer.commit({tp: 4})
-        assert heard == [(1, None), (2, None), (3, None)]
+        assert received == [(1, None), (2, None), (3, None)]
         stored = consumer.committed([tp])[tp]
         assert stored is not None
         assert stored.offset == 4
@@ -267,7 +267,7 @@ def test_a_handler_that_takes_too_long_loses_its_partitions_and_its_commit(
             with pytest.raises(CommitFailed):
                 slow.commit({tp: 3})
             slow.poll(0)
-            lost = [event for event in hooks.told if isinstance(event, Lost)]
+            lost = [event for event in hooks.reported if isinstance(event, Lost)]
             assert [event.partitions for event in lost] == [frozenset({tp})]
             assert "max_poll_interval_ms" in str(lost[0].cause)
 
@@ -360,12 +360,12 @@ def test_a_static_member_comes_back_to_its_partitions_without_a_rebalance(
             poll_all_until([witness, static], lambda: {len(witness.assignment), len(static.assignment)} == {1, 2})
             before = static.assignment
             generation = witness.group_metadata().generation
-        told = len(hooks.told)
+        reported = len(hooks.reported)
         with join(broker, group, group_instance_id="i-1") as back:
             back.subscribe([topic])
             poll_all_until([witness, back], lambda: back.assignment == before)
             assert witness.group_metadata().generation == generation
-            assert len(hooks.told) == told
+            assert len(hooks.reported) == reported
 
 
 @pytest.mark.broker

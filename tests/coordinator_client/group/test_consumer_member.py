@@ -43,9 +43,9 @@ def test_a_join_says_everything_and_a_beat_only_what_changed() -> None:
     assert (join.rack_id, join.server_assignor, join.rebalance_timeout_ms) == ("r1", "range", 90_000)
     assert join.subscribed_topic_names == ("t", "u")
     assert join.topic_partitions == ()
-    rig.told_us(epoch=3, assigned=())
+    rig.coordinator_responds(epoch=3, assigned=())
     rig.run_hook()
-    rig.told_us(epoch=3)
+    rig.coordinator_responds(epoch=3)
     beat = rig.next_report()
     assert (beat.member_id, beat.member_epoch) == (MEMBER_ID, 3)
     unchanged = (beat.rack_id, beat.server_assignor, beat.subscribed_topic_names, beat.topic_partitions)
@@ -55,18 +55,18 @@ def test_a_join_says_everything_and_a_beat_only_what_changed() -> None:
 
 def test_the_coordinator_says_how_often_it_wants_to_hear_from_us() -> None:
     rig = stable()
-    before = len(rig.asked(API))
+    before = len(rig.requested(API))
     rig.after(4.9)
-    assert len(rig.asked(API)) == before
+    assert len(rig.requested(API)) == before
     rig.after(0.2)
-    assert len(rig.asked(API)) == before + 1
+    assert len(rig.requested(API)) == before + 1
 
 
 @pytest.mark.proves("G-08")
 def test_what_is_assigned_is_taken_and_acknowledged_at_once() -> None:
     rig = EpochRig()
     rig.reach_joining()
-    rig.told_us(epoch=2, assigned=T)
+    rig.coordinator_responds(epoch=2, assigned=T)
     assert (rig.state, rig.hook.event.partitions) == ("ASSIGNING", T)
     assert rig.ready.view.fetchable == frozenset()  # on_assigned may say where to start
     rig.run_hook()
@@ -92,11 +92,11 @@ def test_only_what_moves_is_let_go_and_acknowledged_when_it_is_committed() -> No
     assert (call.event.partitions, call.before, call.after) == (tps("t-2..3"), T, tps("t-0..1"))
     assert rig.ready.view.fetchable == tps("t-0..1")  # what stays is read all along
     assert rig.next_report().topic_partitions is None  # nothing is acknowledged while the hook runs
-    rig.told_us(epoch=2)
+    rig.coordinator_responds(epoch=2)
     rig.end_hook(call, commit={next(iter(tps("t-2"))): 7})
     assert rig.order is not None
     assert (rig.order.identity.generation, rig.order.identity.member_id) == (2, MEMBER_ID)
-    assert rig.asked(API)[-1].topic_partitions is None
+    assert rig.requested(API)[-1].topic_partitions is None
     rig.settle()
     assert rig.report.topic_partitions == by_id(tps("t-0..1"))
     taken = rig.run_hook()
@@ -120,7 +120,7 @@ def test_an_assignment_that_comes_while_a_hook_runs_is_the_next_one() -> None:
     rig.assign(tps("t-0..2"), epoch=2)
     call = rig.start_hook()
     rig.next_report()
-    rig.told_us(epoch=3, assigned=tps("t-0..1"))
+    rig.coordinator_responds(epoch=3, assigned=tps("t-0..1"))
     rig.end_hook(call)
     rig.run_hook()  # on_assigned of the first
     assert (rig.state, rig.hook.event.partitions) == ("REVOKING", tps("t-2"))
@@ -131,7 +131,7 @@ def test_an_assignment_that_comes_while_a_hook_runs_is_the_next_one() -> None:
 
 def reports(rig: EpochRig) -> list[tuple[object, ...]]:
     """The owned partitions in each heartbeat; null if the heartbeat left them out."""
-    return [one.topic_partitions for one in rig.asked(API)]
+    return [one.topic_partitions for one in rig.requested(API)]
 
 
 @pytest.mark.proves("G-13", "G-15")
@@ -140,16 +140,16 @@ def test_an_assignment_that_a_new_subscription_leaves_nothing_of_is_acknowledged
     rig.reach_joining()
     rig.topics(u=8)
     rig.subscribe("u")  # the first assignment is on its way
-    rig.told_us(epoch=1, assigned=T)
+    rig.coordinator_responds(epoch=1, assigned=T)
     assert rig.report.subscribed_topic_names == ("u",)
     assert rig.report.topic_partitions == ()
     rig.run_hook()
-    rig.told_us(epoch=1, assigned=())  # the coordinator takes back what was never taken
+    rig.coordinator_responds(epoch=1, assigned=())  # the coordinator takes back what was never taken
     assert rig.report.topic_partitions == ()
-    rig.told_us(epoch=2, assigned=tps("u-0"))
+    rig.coordinator_responds(epoch=2, assigned=tps("u-0"))
     rig.run_hook()
     assert rig.report.topic_partitions == by_id(tps("u-0"))
-    rig.told_us(epoch=2)
+    rig.coordinator_responds(epoch=2)
     assert rig.next_report().topic_partitions is None
 
 
@@ -160,11 +160,11 @@ def test_what_was_let_go_before_the_coordinator_asked_for_it_is_reported_again_w
     assert rig.run_hook().event.partitions == T
     rig.run_hook()
     assert rig.report.topic_partitions == by_id(tps("k-0"))
-    rig.told_us(epoch=1)
+    rig.coordinator_responds(epoch=1)
     rig.next_report()
-    rig.told_us(epoch=1, assigned=tps("k-0"))
+    rig.coordinator_responds(epoch=1, assigned=tps("k-0"))
     assert rig.report.topic_partitions == by_id(tps("k-0"))
-    rig.told_us(epoch=2, assigned=T | tps("k-0"), lives={"t": 1})
+    rig.coordinator_responds(epoch=2, assigned=T | tps("k-0"), lives={"t": 1})
     rig.run_hook()
     assert rig.report.topic_partitions == by_id(T | tps("k-0"), {"t": 1})
     assert rig.owned == T | tps("k-0")
@@ -176,7 +176,7 @@ def test_an_assignment_that_changes_nothing_is_acknowledged_at_once_and_once(aga
     rig.topics(x=1)
     before = len(reports(rig))
     rig.assign(again, epoch=2)  # type: ignore[arg-type]
-    rig.told_us(epoch=2)
+    rig.coordinator_responds(epoch=2)
     rig.next_report()
     assert reports(rig)[before:] == [None, by_id(T), None]
     assert rig.state == "STABLE"
@@ -186,10 +186,10 @@ def test_partitions_of_a_topic_without_a_name_do_not_hold_the_acknowledgement_of
     rig = stable()
     rig.assign(T | tps("new-0"), epoch=2)
     assert rig.report.topic_partitions == by_id(T)
-    rig.told_us(epoch=2)
+    rig.coordinator_responds(epoch=2)
     rig.topics(new=1)  # not subscribed to: left where it is
     assert rig.next_report().topic_partitions is None
-    rig.told_us(epoch=2)
+    rig.coordinator_responds(epoch=2)
     rig.assign(tps("t-0..1"), epoch=2)
     rig.run_hook()
     assert rig.report.topic_partitions == by_id(tps("t-0..1"))
@@ -201,14 +201,14 @@ def test_an_assignment_that_comes_while_a_hook_runs_is_acknowledged_when_it_is_s
     rig.run_hook()  # on_revoked of t-3
     assert rig.report.topic_partitions == by_id(tps("t-0..2"))
     call = rig.start_hook()  # on_assigned, which takes its time
-    rig.told_us(epoch=2, assigned=tps("t-0"))
+    rig.coordinator_responds(epoch=2, assigned=tps("t-0"))
     before = len(reports(rig))
     rig.next_report()
-    rig.told_us(epoch=2)
+    rig.coordinator_responds(epoch=2)
     rig.end_hook(call)
     rig.run_hook()
     assert reports(rig)[before:] == [None, by_id(tps("t-0"))]
-    rig.told_us(epoch=3)
+    rig.coordinator_responds(epoch=3)
     rig.run_hook()
     assert rig.next_report().topic_partitions is None
 
@@ -223,15 +223,15 @@ def test_an_acknowledgement_without_a_good_response_is_sent_again(code: int | No
     if code is None:
         rig.cut(API)
     else:
-        rig.told_us(code)
+        rig.coordinator_responds(code)
     if code != 14:
         rig.found()
     rig.after(0.2)
     assert rig.report.topic_partitions == by_id(tps("t-0..1"))
     before = len(reports(rig))
-    rig.told_us(epoch=2, assigned=tps("t-0..1"))  # a full report makes the coordinator repeat itself
+    rig.coordinator_responds(epoch=2, assigned=tps("t-0..1"))  # a full report makes the coordinator repeat itself
     rig.run_hook()
-    rig.told_us(epoch=2)
+    rig.coordinator_responds(epoch=2)
     rig.next_report()
     assert reports(rig)[before:] == [by_id(tps("t-0..1")), None]
 
@@ -244,7 +244,7 @@ def test_a_full_report_that_goes_out_while_a_hook_runs_does_not_settle_what_is_o
     rig.cut(API)
     rig.found()
     assert rig.report.topic_partitions == by_id(T)  # on_revoked still runs: nothing is let go yet
-    rig.told_us(epoch=2, assigned=tps("t-0..1"))
+    rig.coordinator_responds(epoch=2, assigned=tps("t-0..1"))
     rig.end_hook(call)
     assert rig.report.topic_partitions == by_id(tps("t-0..1"))
 
@@ -254,12 +254,12 @@ def test_a_member_that_is_fenced_owes_nothing_of_its_old_epoch() -> None:
     rig = stable()
     rig.assign(tps("t-0..1"), epoch=2)
     rig.next_report()
-    rig.told_us(110)
+    rig.coordinator_responds(110)
     rig.run_hook()
     assert (rig.report.member_epoch, rig.report.topic_partitions) == (0, ())
-    rig.told_us(epoch=5, assigned=())
+    rig.coordinator_responds(epoch=5, assigned=())
     assert rig.report.topic_partitions == ()  # of the new one
-    rig.told_us(epoch=5)
+    rig.coordinator_responds(epoch=5)
     rig.run_hook()
     assert rig.next_report().topic_partitions is None
 
@@ -275,7 +275,7 @@ def test_after_any_events_the_last_assignment_is_followed_by_a_report_of_what_is
         happened_to(rig, chance)
     rig.subscribe("t", "u")
     assert_settles(rig)
-    beats = rig.asked(API)
+    beats = rig.requested(API)
     said = [number for number, one in enumerate(beats) if one.topic_partitions is not None]
     assert beats[said[-1]].topic_partitions == by_id(rig.owned)
     # Everything is settled now, and an assignment for which nothing has to move comes.
@@ -283,10 +283,10 @@ def test_after_any_events_the_last_assignment_is_followed_by_a_report_of_what_is
     for _ in range(2):
         before = len(reports(rig))
         rig.assign(owned, epoch=rig.ready.view.identity.generation + 1)
-        rig.told_us(epoch=rig.ready.view.identity.generation)
+        rig.coordinator_responds(epoch=rig.ready.view.identity.generation)
         rig.next_report()
         assert reports(rig)[before:] == [None, by_id(owned), None]
-        rig.told_us(epoch=rig.ready.view.identity.generation)
+        rig.coordinator_responds(epoch=rig.ready.view.identity.generation)
 
 
 def assert_settles(rig: EpochRig) -> None:
@@ -295,7 +295,7 @@ def assert_settles(rig: EpochRig) -> None:
     for _ in range(120):
         if rig.state == "FAILED":
             rig.subscribe("t", "u")
-        rig.tell(ev.Polled(rig.now))
+        rig.post(ev.Polled(rig.now))
         if rig.ready.hook is not None and not rig.member._owned.callback_running:
             rig.run_hook()
         if rig.member._membership.commit_order is not None:
@@ -305,7 +305,7 @@ def assert_settles(rig: EpochRig) -> None:
         if rig.member._in_flight.is_in_flight(API):
             epoch, null = max(rig.ready.view.identity.generation, 1), rig.report.topic_partitions is None
             releases, joins = rig.report.member_epoch < 0, rig.report.member_epoch == 0
-            rig.told_us(epoch=-2 if releases else epoch, assigned=tps("t-0..2") if joins else None)
+            rig.coordinator_responds(epoch=-2 if releases else epoch, assigned=tps("t-0..2") if joins else None)
             quiet = quiet + 1 if null and rig.state == "STABLE" and rig.ready.hook is None else 0
         if quiet > 2 and not rig.member._in_flight.is_in_flight(API):
             return
@@ -321,15 +321,15 @@ def test_a_topic_whose_name_is_not_known_is_looked_up_and_the_rest_does_not_wait
     rig.subscribe("t", "u")
     rig.topics(t=4)
     rig.found()
-    rig.told_us(epoch=1, assigned=tps("t-0", "u-0"))
+    rig.coordinator_responds(epoch=1, assigned=tps("t-0", "u-0"))
     assert rig.state == "JOINING"
     assert rig.ready.wanted.all_topics
-    asked = rig.ready.wanted.attempt
+    requested = rig.ready.wanted.attempt
     rig.after(5.1)
     assert (rig.state, rig.hook.event.partitions) == ("ASSIGNING", tps("t-0"))
-    assert rig.ready.wanted.attempt > asked  # metadata that cannot name it is requested again
+    assert rig.ready.wanted.attempt > requested  # metadata that cannot name it is requested again
     rig.run_hook()
-    rig.told_us(epoch=1)
+    rig.coordinator_responds(epoch=1)
     rig.topics(u=1)
     assert (rig.state, rig.hook.event.partitions) == ("ASSIGNING", tps("u-0"))
     rig.run_hook()
@@ -344,10 +344,10 @@ def test_a_topic_that_metadata_lacks_for_a_while_stays_until_the_coordinator_tak
     assert (rig.state, rig.owned, rig.ready.view.fetchable) == ("STABLE", T, T)
     rig.after(6.0)
     assert (rig.state, rig.owned) == ("STABLE", T)
-    rig.told_us(epoch=2, assigned=T | tps("t-4"))
+    rig.coordinator_responds(epoch=2, assigned=T | tps("t-4"))
     rig.run_hook()
     assert rig.report.topic_partitions == by_id(T | tps("t-4"))
-    rig.told_us(epoch=2)
+    rig.coordinator_responds(epoch=2)
     rig.assign((), epoch=3)
     call = rig.run_hook()
     assert isinstance(call.event, Revoked)
@@ -359,12 +359,12 @@ def test_a_topic_created_again_is_let_go_under_its_old_id_before_it_is_taken_und
     rig = stable(tps("t-0..1"))
     rig.topics(t=2, lives={"t": 1})
     rig.next_report()
-    rig.told_us(epoch=2, assigned=tps("t-0..1"), lives={"t": 1})
+    rig.coordinator_responds(epoch=2, assigned=tps("t-0..1"), lives={"t": 1})
     call = rig.run_hook()
     assert isinstance(call.event, Revoked)
     assert call.event.partitions == tps("t-0..1")
     rig.run_hook()
-    rig.told_us(epoch=2)
+    rig.coordinator_responds(epoch=2)
     assert (rig.state, rig.hook.event.partitions) == ("ASSIGNING", tps("t-0..1"))
     rig.run_hook()
     assert rig.report.topic_partitions == by_id(tps("t-0..1"), {"t": 1})
@@ -384,10 +384,10 @@ def test_another_subscription_is_sent_at_once_and_what_it_drops_is_let_go_at_onc
 @pytest.mark.proves("F-16")
 def test_a_pattern_of_ours_is_sent_as_names() -> None:
     rig = EpochRig()
-    rig.tell(ev.Subscribed(Subscription.matching("t.*", "tx")))
+    rig.post(ev.Subscribed(Subscription.matching("t.*", "tx")))
     assert rig.ready.wanted.all_topics
     rig.found()
-    assert rig.asked(API) == []  # a join that names nothing would be refused
+    assert rig.requested(API) == []  # a join that names nothing would be refused
     rig.topics(complete=True, t1=1, tx=1, u=1)
     assert rig.report.subscribed_topic_names == ("t1",)
     assert rig.report.subscribed_topic_regex is None
@@ -398,10 +398,10 @@ def test_a_pattern_of_the_brokers_is_sent_as_it_is_and_taken_back_by_name() -> N
     rig.subscribe_on_broker("t.*")
     rig.found()
     assert (rig.report.subscribed_topic_regex, rig.report.subscribed_topic_names) == ("t.*", ())
-    rig.told_us(epoch=1, assigned=tps("t1-0"))
+    rig.coordinator_responds(epoch=1, assigned=tps("t1-0"))
     rig.topics(complete=True, t1=1)
     rig.run_hook()
-    rig.told_us(epoch=1)
+    rig.coordinator_responds(epoch=1)
     assert rig.owned == tps("t1-0")
     rig.subscribe("t1")
     assert (rig.report.subscribed_topic_regex, rig.report.subscribed_topic_names) == ("", ("t1",))
@@ -413,26 +413,26 @@ def test_a_pattern_of_the_brokers_is_taken_back_also_if_the_first_response_is_an
     rig = EpochRig()
     rig.subscribe_on_broker("t.*")
     rig.found()
-    rig.told_us(epoch=1, assigned=())
+    rig.coordinator_responds(epoch=1, assigned=())
     rig.run_hook()
-    rig.told_us(epoch=1)
+    rig.coordinator_responds(epoch=1)
     rig.subscribe("t1")
     if code is None:
         rig.cut(API)
     else:
-        rig.told_us(code)
+        rig.coordinator_responds(code)
     if code != 14:
         rig.found()
     rig.after(0.2)
     assert (rig.report.subscribed_topic_regex, rig.report.subscribed_topic_names) == ("", ("t1",))
-    rig.told_us(epoch=1)
+    rig.coordinator_responds(epoch=1)
     assert rig.next_report().subscribed_topic_regex is None  # said once and acknowledged, it need not be said again
 
 
 @pytest.mark.proves("G-17", "F-16")
 def test_a_static_member_with_names_removes_the_pattern_of_its_predecessor_in_each_full_report() -> None:
     rig = stable(instance_id="i-1")
-    join, acknowledgement = rig.asked(API)
+    join, acknowledgement = rig.requested(API)
     assert (join.subscribed_topic_regex, join.subscribed_topic_names) == ("", ("t",))
     assert acknowledgement.subscribed_topic_regex is None
     rig.next_report()
@@ -452,7 +452,7 @@ def test_a_pattern_is_never_left_out_for_a_version_that_has_none() -> None:
 
 def test_a_dynamic_member_that_never_had_a_pattern_says_nothing_of_one() -> None:
     rig = stable()
-    assert {one.subscribed_topic_regex for one in rig.asked(API)} == {None}
+    assert {one.subscribed_topic_regex for one in rig.requested(API)} == {None}
 
 
 @pytest.mark.proves("F-16", "G-16")
@@ -461,7 +461,7 @@ def test_a_fenced_member_that_had_a_pattern_removes_it_when_it_joins_again_with_
     rig = EpochRig()
     rig.subscribe_on_broker("t.*")
     rig.found()
-    rig.told_us(code)  # fenced by 110 it is still a member, with its pattern
+    rig.coordinator_responds(code)  # fenced by 110 it is still a member, with its pattern
     rig.subscribe("t1")
     rig.after(0.2)
     assert (rig.report.member_epoch, rig.report.subscribed_topic_regex) == (0, "")
@@ -475,7 +475,7 @@ def test_a_fenced_member_that_had_a_pattern_removes_it_when_it_joins_again_with_
 def test_a_fenced_member_loses_all_and_joins_again_with_the_same_id(code: int) -> None:
     rig = stable()
     rig.next_report()
-    rig.told_us(code)
+    rig.coordinator_responds(code)
     assert rig.state == "LOSING"
     assert isinstance(rig.hook.event, Lost)
     assert rig.ready.view.fetchable == frozenset()
@@ -490,7 +490,7 @@ def test_a_fenced_member_loses_all_and_joins_again_with_the_same_id(code: int) -
 def test_what_no_retry_cures_is_raised_and_reported_as_a_loss(code: int) -> None:
     rig = stable()
     rig.next_report()
-    rig.told_us(code)
+    rig.coordinator_responds(code)
     assert isinstance(rig.hook.event, Lost)
     rig.run_hook()
     error = fatal(rig)
@@ -504,7 +504,7 @@ def test_what_no_retry_cures_is_raised_and_reported_as_a_loss(code: int) -> None
 def test_a_coordinator_that_loads_gets_another_request_and_takes_nothing() -> None:
     rig = stable()
     rig.next_report()
-    rig.told_us(14)
+    rig.coordinator_responds(14)
     assert (rig.state, rig.owned) == ("STABLE", T)
     rig.after(0.2)
     again = rig.report
@@ -516,7 +516,7 @@ def test_a_coordinator_that_loads_gets_another_request_and_takes_nothing() -> No
 def test_another_coordinator_is_looked_for_and_gets_everything(code: int) -> None:
     rig = stable()
     rig.next_report()
-    rig.told_us(code)
+    rig.coordinator_responds(code)
     assert rig.ready.view.coordinator is None
     assert (rig.state, rig.owned, rig.ready.view.fetchable) == ("STABLE", T, T)
     rig.found(node=2, host="two")
@@ -537,16 +537,16 @@ def test_after_a_lost_response_everything_is_said_again() -> None:
 def test_a_refused_join_is_not_tried_again_at_once() -> None:
     rig = EpochRig()
     rig.reach_joining()
-    rig.told_us(25)
-    assert len(rig.asked(API)) == 1
+    rig.coordinator_responds(25)
+    assert len(rig.requested(API)) == 1
     rig.after(0.2)
-    assert len(rig.asked(API)) == 2
+    assert len(rig.requested(API)) == 2
 
 
 def test_an_epoch_that_cannot_be_is_a_protocol_error() -> None:
     rig = EpochRig()
     rig.reach_joining()
-    rig.told_us(epoch=0, assigned=())
+    rig.coordinator_responds(epoch=0, assigned=())
     assert isinstance(fatal(rig), GroupProtocolError)
     assert rig.report.member_epoch == -1, "a group that has not refused us is left"
 
@@ -555,10 +555,10 @@ def test_a_response_about_an_epoch_that_we_have_left_changes_nothing() -> None:
     rig = stable()
     rig.next_report()
     stale = rig.waiting(API).serial
-    rig.tell(ev.Unsubscribed())
+    rig.post(ev.Unsubscribed())
     rig.run_hook()
     assert rig.state == "LEAVING"
-    rig.tell(ev.ConsumerGroupHeartbeatResponded(stale, rig.sends[-1].request))  # type: ignore[arg-type]  # not even looked at
+    rig.post(ev.ConsumerGroupHeartbeatResponded(stale, rig.sends[-1].request))  # type: ignore[arg-type]  # not even looked at
     assert rig.state == "LEAVING"
 
 
@@ -569,7 +569,7 @@ def refused_111(**settings: object) -> EpochRig:
     """A static member whose join is refused, since its instance id is not released."""
     rig = EpochRig(instance_id="i-1", **settings)  # type: ignore[arg-type]
     rig.reach_joining()
-    rig.told_us(111)
+    rig.coordinator_responds(111)
     return rig
 
 
@@ -580,18 +580,18 @@ def test_a_static_member_releases_its_own_earlier_join_and_joins_again(why: str)
     if why == "it was fenced":
         rig.reach_stable(T)
         rig.next_report()
-        rig.told_us(110)
+        rig.coordinator_responds(110)
         rig.run_hook()
     else:
         rig.reach_joining()
         rig.cut(API)
         rig.found()
     assert rig.report.member_epoch == 0
-    rig.told_us(111)
+    rig.coordinator_responds(111)
     assert (rig.report.member_epoch, rig.report.member_id, rig.report.instance_id) == (-2, MEMBER_ID, "i-1")
-    rig.told_us(epoch=-2)
+    rig.coordinator_responds(epoch=-2)
     assert (rig.state, rig.report.member_epoch, rig.report.topic_partitions) == ("JOINING", 0, ())
-    rig.told_us(epoch=4, assigned=T)
+    rig.coordinator_responds(epoch=4, assigned=T)
     rig.run_hook()
     assert (rig.state, rig.owned, rig.ready.view.fatal) == ("STABLE", T, None)
     assert "instance_held" not in rig.kinds
@@ -601,19 +601,19 @@ def test_a_static_member_releases_its_own_earlier_join_and_joins_again(why: str)
 @pytest.mark.parametrize("code", [82, 25, 69])
 def test_while_another_member_holds_the_instance_id_joins_go_on_with_backoff(code: int) -> None:
     rig = refused_111(session_timeout_ms=10_000)
-    rig.told_us(code)
+    rig.coordinator_responds(code)
     (notice,) = (one for one in rig.notices if one.kind == "instance_held")
     assert "'i-1'" in notice.text
     assert "'billing'" in notice.text
-    before = len(rig.asked(API))
+    before = len(rig.requested(API))
     for _ in range(5):
         rig.after(1.3)
         assert rig.report.member_epoch == 0, "it is known by now that the hold is another member's"
-        rig.told_us(111)
+        rig.coordinator_responds(111)
         assert (rig.state, rig.ready.view.fatal) == ("JOINING", None)
-    assert len(rig.asked(API)) == before + 5
+    assert len(rig.requested(API)) == before + 5
     rig.after(1.3)
-    rig.told_us(epoch=1, assigned=T)  # the other member's session is over
+    rig.coordinator_responds(epoch=1, assigned=T)  # the other member's session is over
     rig.run_hook()
     assert (rig.state, rig.owned) == ("STABLE", T)
     assert rig.kinds.count("instance_held") == 1
@@ -622,38 +622,38 @@ def test_while_another_member_holds_the_instance_id_joins_go_on_with_backoff(cod
 @pytest.mark.proves("G-17", "E-09")
 def test_an_instance_id_that_is_held_for_longer_than_a_session_is_an_error_that_names_it() -> None:
     rig = refused_111(session_timeout_ms=10_000)
-    rig.told_us(82)
+    rig.coordinator_responds(82)
     rig.after(9.9)
-    rig.told_us(111)
+    rig.coordinator_responds(111)
     assert rig.ready.view.fatal is None
     rig.after(1.3)
-    rig.told_us(111)
+    rig.coordinator_responds(111)
     error = fatal(rig)
     assert isinstance(error, UnreleasedInstance)
     assert (error.code, error.place["instance_id"], error.place["group"]) == (111, "i-1", "billing")
     assert rig.state == "FAILED"
     assert_silent(rig)
     rig.subscribe("u")  # the caller tries once more, and has a session's time again
-    rig.told_us(111)
-    rig.told_us(82)
+    rig.coordinator_responds(111)
+    rig.coordinator_responds(82)
     assert (rig.state, rig.ready.view.fatal) == ("JOINING", None)
 
 
 @pytest.mark.proves("G-17")
 def test_a_member_that_waited_for_its_instance_id_releases_it_when_it_is_its_own() -> None:
     rig = refused_111(session_timeout_ms=10_000)
-    rig.told_us(82)
+    rig.coordinator_responds(82)
     rig.after(1.3)
-    rig.told_us(epoch=1, assigned=T)
+    rig.coordinator_responds(epoch=1, assigned=T)
     rig.run_hook()
-    rig.told_us(epoch=1)
+    rig.coordinator_responds(epoch=1)
     for _ in range(3):  # longer than a session
         rig.next_report()
-        rig.told_us(epoch=1)
+        rig.coordinator_responds(epoch=1)
     rig.next_report()
-    rig.told_us(110)
+    rig.coordinator_responds(110)
     rig.run_hook()
-    rig.told_us(111)
+    rig.coordinator_responds(111)
     assert (rig.state, rig.report.member_epoch) == ("JOINING", -2)
 
 
@@ -663,40 +663,40 @@ def test_a_release_without_a_good_response_is_sent_again(code: int | None) -> No
     if code is None:
         rig.cut(API)
     else:
-        rig.told_us(code)
+        rig.coordinator_responds(code)
     if code != 14:
         rig.found()
     rig.after(0.2)
     assert rig.report.member_epoch == -2
-    rig.told_us(epoch=-2)
+    rig.coordinator_responds(epoch=-2)
     assert rig.report.member_epoch == 0
 
 
 def test_a_join_that_is_lost_while_another_member_held_the_instance_id_is_released_too() -> None:
     rig = refused_111(session_timeout_ms=10_000)
-    rig.told_us(82)
+    rig.coordinator_responds(82)
     rig.after(0.2)
     rig.cut(API)  # this one may have worked
     rig.found()
     rig.after(1.3)
-    rig.told_us(111)
+    rig.coordinator_responds(111)
     assert rig.report.member_epoch == -2
-    rig.told_us(epoch=-2)
+    rig.coordinator_responds(epoch=-2)
     assert rig.report.member_epoch == 0
 
 
 def test_a_member_that_closes_while_it_releases_leaves_and_nothing_else() -> None:
     rig = refused_111()
-    rig.tell(ev.CloseRequested(rig.now + 30))
+    rig.post(ev.CloseRequested(rig.now + 30))
     assert rig.report.member_epoch == -2
-    rig.told_us(82)
+    rig.coordinator_responds(82)
     assert (rig.state, rig.ready.view.fatal) == ("CLOSED", None)
 
 
 def test_another_subscription_after_a_release_begins_without_one() -> None:
     rig = refused_111()
-    rig.tell(ev.Unsubscribed())
-    rig.told_us(epoch=-2)
+    rig.post(ev.Unsubscribed())
+    rig.coordinator_responds(epoch=-2)
     assert rig.state == "OUT"
     rig.subscribe("t")
     assert rig.report.member_epoch == 0
@@ -708,12 +708,12 @@ def test_another_subscription_after_a_release_begins_without_one() -> None:
 @pytest.mark.proves("E-05")
 def test_a_commit_of_an_old_epoch_is_sent_again_under_the_new_one_which_is_requested_at_once() -> None:
     rig = stable()
-    before = len(rig.asked(API))
+    before = len(rig.requested(API))
     sent = rig.ready.view.identity
-    rig.tell(ev.CommitRefused(113, sent, T))
-    assert len(rig.asked(API)) == before + 1
+    rig.post(ev.CommitRefused(113, sent, T))
+    assert len(rig.requested(API)) == before + 1
     assert commit_verdict(113, sent, rig.ready.view) is CommitVerdict.RETRY
-    rig.told_us(epoch=9)
+    rig.coordinator_responds(epoch=9)
     assert rig.ready.view.identity.generation == 9
 
 
@@ -722,7 +722,7 @@ def test_a_commit_of_an_old_epoch_is_sent_again_under_the_new_one_which_is_reque
 def test_a_commit_of_a_member_that_is_fenced_fails(code: int) -> None:
     rig = stable()
     sent = rig.ready.view.identity
-    rig.tell(ev.CommitRefused(25, sent, T))
+    rig.post(ev.CommitRefused(25, sent, T))
     assert rig.state == "LOSING"
     assert commit_verdict(code, sent, rig.ready.view) is CommitVerdict.FAIL
 
@@ -741,7 +741,7 @@ def test_pause_marks_stay_on_what_is_kept_and_go_with_what_moves() -> None:
     marks = marks.settled(rig.hook)
     rig.run_hook()
     assert marks.partitions == tps("t-0..1")
-    rig.told_us(epoch=2)
+    rig.coordinator_responds(epoch=2)
     rig.assign(T, epoch=3)
     marks = marks.settled(rig.hook)
     assert marks.paused(T).keys() == tps("t-0..1")  # what comes back is not paused
@@ -753,12 +753,12 @@ def test_pause_marks_stay_on_what_is_kept_and_go_with_what_moves() -> None:
 @pytest.mark.proves("G-15")
 def test_leaving_lets_go_commits_and_says_minus_one() -> None:
     rig = stable()
-    rig.tell(ev.CloseRequested(rig.now + 30))
+    rig.post(ev.CloseRequested(rig.now + 30))
     rig.run_hook(commit=dict.fromkeys(T, 5))
     assert rig.state == "COMMITTING"
     rig.settle()
     assert (rig.report.member_epoch, rig.report.member_id) == (-1, MEMBER_ID)
-    rig.told_us(epoch=-1)
+    rig.coordinator_responds(epoch=-1)
     assert rig.state == "CLOSED"
 
 
@@ -766,8 +766,8 @@ def test_leaving_lets_go_commits_and_says_minus_one() -> None:
 @pytest.mark.parametrize(("leave_on_close", "epoch"), [(None, -2), (False, -2), (True, -1)])
 def test_a_static_member_leaves_for_a_while_by_default(leave_on_close: bool | None, epoch: int) -> None:
     rig = stable(instance_id="i-1", leave_on_close=leave_on_close)
-    assert all(request.instance_id == "i-1" for request in rig.asked(API))
-    rig.tell(ev.CloseRequested(rig.now + 30))
+    assert all(request.instance_id == "i-1" for request in rig.requested(API))
+    rig.post(ev.CloseRequested(rig.now + 30))
     rig.run_hook()
     assert (rig.report.member_epoch, rig.report.instance_id) == (epoch, "i-1")
 
@@ -775,12 +775,12 @@ def test_a_static_member_leaves_for_a_while_by_default(leave_on_close: bool | No
 @pytest.mark.proves("S-13")
 def test_a_handler_that_takes_too_long_leaves_and_finds_its_partitions_lost() -> None:
     rig = stable(max_poll_interval_ms=10_000)
-    rig.tell(ev.PollEnded(rig.now))
+    rig.post(ev.PollEnded(rig.now))
     rig.next_report()
-    rig.told_us()
+    rig.coordinator_responds()
     rig.after(5.1)
     assert (rig.state, rig.report.member_epoch) == ("STALLED", -1)
-    rig.tell(ev.Polled(rig.now))
+    rig.post(ev.Polled(rig.now))
     assert isinstance(rig.hook.event, Lost)
     rig.run_hook()
     assert (rig.report.member_epoch, rig.report.member_id) == (0, MEMBER_ID)
@@ -788,9 +788,9 @@ def test_a_handler_that_takes_too_long_leaves_and_finds_its_partitions_lost() ->
 
 def test_unsubscribing_and_subscribing_again_is_a_join_like_the_first() -> None:
     rig = stable()
-    rig.tell(ev.Unsubscribed())
+    rig.post(ev.Unsubscribed())
     rig.run_hook()
-    rig.told_us(epoch=-1)
+    rig.coordinator_responds(epoch=-1)
     assert rig.state == "OUT"
     rig.subscribe("t")
     assert (rig.report.member_epoch, rig.report.member_id) == (0, MEMBER_ID)
@@ -798,7 +798,7 @@ def test_unsubscribing_and_subscribing_again_is_a_join_like_the_first() -> None:
 
 def test_a_rebalance_cannot_be_enforced_where_the_coordinator_assigns() -> None:
     rig = stable()
-    rig.tell(ev.RebalanceEnforced("because"))
+    rig.post(ev.RebalanceEnforced("because"))
     assert rig.state == "STABLE"
     assert "rebalance_not_enforced" in rig.kinds
 
@@ -819,10 +819,10 @@ def test_every_request_can_be_built_in_every_version_that_can_say_it() -> None:
     rig.assign(tps("t-0"), epoch=2)
     rig.run_hook()
     rig.run_hook()
-    rig.tell(ev.CloseRequested(rig.now + 30))
+    rig.post(ev.CloseRequested(rig.now + 30))
     rig.run_hook()
     message = CATALOGUE[API].request
-    for request in rig.asked(API):
+    for request in rig.requested(API):
         for version in (0, 1):
             said = fit(request, version)
             assert message.parse(message.build(said, version), version) == said
@@ -850,7 +850,7 @@ def test_under_any_events_no_walk_leaves_the_table(seed: int, monkeypatch: pytes
         assert view.identity.generation >= 0 or not view.fetchable
         if rig.state == "STABLE" and rig.report.topic_partitions is not None and not rig.ready.hook:
             assert set(view.assignment.partitions) <= tps("t-0..7", "u-0..7")
-    rig.tell(ev.CloseRequested(rig.now + 5))
+    rig.post(ev.CloseRequested(rig.now + 5))
     rig.after(10)
     assert rig.state == "CLOSED"
     assert len(taken) > 8
@@ -866,19 +866,23 @@ def happened_to(rig: EpochRig, chance: random.Random) -> None:
     moves: list[tuple[float, bool, Callable[[], object]]] = [
         (3, True, lambda: rig.after(chance.choice([0.05, 0.5, 3.0, 6.0]))),
         (1, True, lambda: rig.subscribe(*chance.sample(["t", "u"], chance.randrange(1, 3)))),
-        (0.2, True, lambda: rig.tell(ev.Unsubscribed())),
-        (2, True, lambda: rig.tell(ev.Polled(rig.now))),
-        (1, True, lambda: rig.tell(ev.PollEnded(rig.now))),
+        (0.2, True, lambda: rig.post(ev.Unsubscribed())),
+        (2, True, lambda: rig.post(ev.Polled(rig.now))),
+        (1, True, lambda: rig.post(ev.PollEnded(rig.now))),
         (6, finds, lambda: rig.found(chance.choice([0, 0, 0, 15]))),
-        (6, beats, lambda: rig.told_us(epoch=epoch, assigned=anything)),
-        (4, beats, lambda: rig.told_us(epoch=epoch)),
-        (1, beats, lambda: rig.told_us(chance.choice([14, 15, 16, 25, 110]))),
-        (0.5, beats and rig.report.member_epoch <= 0, lambda: rig.told_us(111 if rig.report.member_epoch else 82)),
-        (0.05, beats, lambda: rig.told_us(112)),
+        (6, beats, lambda: rig.coordinator_responds(epoch=epoch, assigned=anything)),
+        (4, beats, lambda: rig.coordinator_responds(epoch=epoch)),
+        (1, beats, lambda: rig.coordinator_responds(chance.choice([14, 15, 16, 25, 110]))),
+        (
+            0.5,
+            beats and rig.report.member_epoch <= 0,
+            lambda: rig.coordinator_responds(111 if rig.report.member_epoch else 82),
+        ),
+        (0.05, beats, lambda: rig.coordinator_responds(112)),
         (0.5, beats, lambda: rig.cut(API)),
         (6, calls, lambda: rig.run_hook(commit=dict.fromkeys(rig.owned, 1) if chance.random() < 0.5 else None)),
         (2, rig.member._membership.commit_order is not None, lambda: rig.settle()),
-        (0.5, True, lambda: rig.tell(ev.CommitRefused(chance.choice([25, 113]), rig.ready.view.identity, T))),
+        (0.5, True, lambda: rig.post(ev.CommitRefused(chance.choice([25, 113]), rig.ready.view.identity, T))),
     ]
     possible = [(weight, move) for weight, can, move in moves if can]
     chance.choices([move for _, move in possible], [weight for weight, _ in possible])[0]()

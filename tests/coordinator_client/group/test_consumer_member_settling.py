@@ -106,7 +106,7 @@ def test_a_topic_that_is_deleted_and_created_again_costs_nothing_else(fake: Fake
             fake.produce("a", partition, [(None, b"new")])
         poll_past_recreation(consumer, lambda records: partitions_of("a", records) == {0, 1, 2})
         poll_until(consumer, lambda: fake.consumer_group("g").state is ConsumerGroupState.STABLE, patience_s=PATIENCE_S)
-        revoked = [event.partitions for event in hooks.told if isinstance(event, Revoked)]
+        revoked = [event.partitions for event in hooks.reported if isinstance(event, Revoked)]
         assert revoked == [all_of("a", 6)], "the other topic is never touched"
         assert "Lost" not in hooks.kinds()
 
@@ -198,7 +198,7 @@ def test_the_second_of_two_living_holders_is_refused_after_a_session_and_the_fir
     with member(fake.bootstrap, group_instance_id="i") as first:
         first.subscribe(["a"], hooks=hooks)
         poll_until(first, lambda: len(first.assignment) == 6)
-        told = len(hooks.told)
+        reported = len(hooks.reported)
         with member(
             fake.bootstrap, group_instance_id="i", session_timeout_ms=1_000, heartbeat_interval_ms=300
         ) as second:
@@ -207,7 +207,7 @@ def test_the_second_of_two_living_holders_is_refused_after_a_session_and_the_fir
                 poll_until(second, lambda: bool(first.poll(0)), patience_s=PATIENCE_S)
         assert caught.value.place["group"] == "g"
         first.poll(0.1)
-        assert len(hooks.told) == told
+        assert len(hooks.reported) == reported
         assert first.assignment == all_of("a", 6)
 
 

@@ -179,7 +179,7 @@ def test_a_static_member_comes_back_to_what_it_had_and_a_second_holder_is_refuse
         with Consumer(broker.bootstrap, group_instance_id="i-1", **settings) as static:
             static.subscribe([topic])
             poll_all_until([witness, static], lambda: len(witness.assignment) == len(static.assignment) == 2)
-            before, told = static.assignment, len(hooks.told)
+            before, reported = static.assignment, len(hooks.reported)
             patience: dict[str, Any] = {"session_timeout_ms": 1_500, "heartbeat_interval_ms": 500}
             with Consumer(broker.bootstrap, group_instance_id="i-1", **settings, **patience) as second:
                 second.subscribe([topic])
@@ -189,7 +189,7 @@ def test_a_static_member_comes_back_to_what_it_had_and_a_second_holder_is_refuse
         with Consumer(broker.bootstrap, group_instance_id="i-1", **settings) as back:
             back.subscribe([topic])
             poll_all_until([witness, back], lambda: back.assignment == before)
-        assert len(hooks.told) == told
+        assert len(hooks.reported) == reported
 
 
 @pytest.mark.proves("F-16")

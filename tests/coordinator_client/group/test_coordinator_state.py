@@ -15,7 +15,7 @@ from kohort.network.requests import Endpoint
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kohort.protocol.catalogue import API
 from kohort.testing import RealCluster
-from kohort.testing.plain_wire import ask
+from kohort.testing.plain_wire import send
 from tests.coordinator_client.consumer_helpers import node_at, poll_until
 
 ONE = CoordinatorNode(1, Endpoint("one", 9092))
@@ -76,28 +76,28 @@ def _offsets_topic(cluster: RealCluster) -> MetadataResponse:
         include_topic_authorized_operations=False,
     )
     body = API["Metadata"].request.build(request, 8)
-    answer = API["Metadata"].response.parse(ask(cluster.nodes[0].bootstrap, 3, 8, body, timeout_s=10), 8)
-    assert isinstance(answer, MetadataResponse)
-    return answer
+    response = API["Metadata"].response.parse(send(cluster.nodes[0].bootstrap, 3, 8, body, timeout_s=10), 8)
+    assert isinstance(response, MetadataResponse)
+    return response
 
 
 @pytest.mark.proves("F-05", "B-27")
 def test_the_first_search_after_good_times_starts_at_once_and_only_a_response_from_it_ends_bad_ones() -> None:
     search = CoordinatorSearch(MemberSettings(group_id="g", retry_backoff_ms=100, retry_backoff_ms_max=1_000))
-    search.asked()
+    search.requested()
     search.found(ONE)
     search.gone(10.0)
     assert search.due(10.0)
     waits = []
     for _ in range(6):
-        search.asked()
+        search.requested()
         search.found(ONE)
         search.gone(10.0)
         waits.append(search.retry_at - 10.0)
     assert waits == sorted(waits)
     assert waits[0] == pytest.approx(0.1)
     assert waits[-1] == pytest.approx(1.0)
-    search.asked()
+    search.requested()
     search.found(ONE)
     search.proved()
     search.gone(20.0)

@@ -14,8 +14,8 @@ T = tps("t-0..2")
 def test_a_closed_connection_is_a_dead_coordinator_and_nothing_else() -> None:
     rig = Rig()
     rig.reach_stable(T)
-    rig.tell(ev.Disconnected(None, 1, "closed by peer"))
-    assert len(rig.asked("FindCoordinator")) == 2, "the first search starts at once"
+    rig.post(ev.Disconnected(None, 1, "closed by peer"))
+    assert len(rig.requested("FindCoordinator")) == 2, "the first search starts at once"
     assert rig.state == "STABLE"
     assert rig.ready.view.fetchable == T
 
@@ -24,7 +24,7 @@ def test_a_closed_connection_is_a_dead_coordinator_and_nothing_else() -> None:
 def test_another_nodes_connection_changes_nothing() -> None:
     rig = Rig()
     rig.reach_stable(T)
-    rig.tell(ev.Disconnected(None, 7, "closed by peer"))
+    rig.post(ev.Disconnected(None, 7, "closed by peer"))
     assert rig.ready.view.coordinator_state is CoordinatorState.KNOWN
 
 
@@ -35,9 +35,9 @@ def test_no_response_for_a_session_is_a_dead_coordinator() -> None:
     rig.after(3)
     assert rig.waiting("Heartbeat").timeout_ms <= 10_000
     rig.after(6.9)
-    assert len(rig.asked("FindCoordinator")) == 1
+    assert len(rig.requested("FindCoordinator")) == 1
     rig.after(0.2)
-    assert len(rig.asked("FindCoordinator")) == 2
+    assert len(rig.requested("FindCoordinator")) == 2
     assert rig.state == "STABLE"
 
 
@@ -48,13 +48,13 @@ def test_a_coordinator_that_is_named_again_and_again_but_dead_is_not_hammered() 
     started = rig.now
     while rig.now < started + 60:
         if rig.ready.view.coordinator is not None:
-            rig.tell(ev.Disconnected(None, 1, "connection refused"))
+            rig.post(ev.Disconnected(None, 1, "connection refused"))
         elif rig.sends[-1].api == "FindCoordinator":
             rig.found()
         wake = rig.ready.wake_at
         assert wake is not None
         rig.after(max(wake - rig.now, 0.001))
-    assert len(rig.asked("FindCoordinator")) < 90
+    assert len(rig.requested("FindCoordinator")) < 90
     assert rig.state == "STABLE"
 
 
@@ -62,7 +62,7 @@ def test_a_coordinator_that_is_named_again_and_again_but_dead_is_not_hammered() 
 def test_a_coordinator_found_too_late_makes_a_new_member_of_us() -> None:
     rig = Rig()
     rig.reach_stable(T)
-    rig.tell(ev.Disconnected(None, 1, "down"))
+    rig.post(ev.Disconnected(None, 1, "down"))
     rig.after(25)
     rig.found(node=2)
     rig.after(3)
@@ -87,7 +87,7 @@ def test_an_outcome_that_never_comes_is_not_waited_for_for_ever(api: str) -> Non
         rig.joined()
         rig.synced()
         rig.run_hook()
-        rig.tell(ev.Unsubscribed())
+        rig.post(ev.Unsubscribed())
     before, waiting = len(rig.sends), rig.waiting(api)
     rig.after(waiting.timeout_ms / 1000 + 3)
     assert rig.state == ("OUT" if api == "LeaveGroup" else "JOINING")

@@ -62,7 +62,7 @@ def test_commit_verdicts_that_do_not_depend_on_the_member(code: int, verdict: Co
     rig = Rig()
     rig.reach_stable(T)
     sent = rig.ready.view.identity
-    rig.tell(ev.CommitRefused(code, sent, T))
+    rig.post(ev.CommitRefused(code, sent, T))
     assert commit_verdict(code, sent, rig.ready.view) is verdict
 
 
@@ -72,7 +72,7 @@ def test_a_commit_fails_when_the_group_went_on_without_us(code: int) -> None:
     rig = Rig()
     rig.reach_stable(T)
     sent = rig.ready.view.identity
-    rig.tell(ev.CommitRefused(code, sent, T))
+    rig.post(ev.CommitRefused(code, sent, T))
     assert commit_verdict(code, sent, rig.ready.view) is CommitVerdict.FAIL
     rig.run_hook()
     rig.joined(generation=2, me="m2")
@@ -85,8 +85,8 @@ def test_a_commit_is_held_when_we_went_on_with_the_group(code: int) -> None:
     rig = Rig()
     rig.reach_stable(())
     sent = rig.ready.view.identity
-    rig.tell(ev.RebalanceEnforced())
-    rig.tell(ev.CommitRefused(code, sent, T))
+    rig.post(ev.RebalanceEnforced())
+    rig.post(ev.CommitRefused(code, sent, T))
     assert commit_verdict(code, sent, rig.ready.view) is CommitVerdict.HOLD, "our join is under way"
     rig.joined(generation=2)
     assert commit_verdict(code, sent, rig.ready.view) is CommitVerdict.HOLD, "it had a response"
@@ -126,7 +126,7 @@ def test_every_request_can_be_built_in_every_version_that_can_say_it(api: str, i
     rig = Rig(instance_id=instance_id, leave_on_close=True)
     rig.reach_stable(())
     rig.heartbeat()
-    rig.tell(ev.CloseRequested(rig.now + 5))
+    rig.post(ev.CloseRequested(rig.now + 5))
     request = rig.last(api)
     codec = Message.of(type(request))
     static_since = {"JoinGroup": 5, "SyncGroup": 3, "Heartbeat": 3, "LeaveGroup": 3}

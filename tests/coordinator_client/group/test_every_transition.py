@@ -75,7 +75,7 @@ def cooperative(state: str) -> Rig:
 
 
 def close(rig: Rig) -> Rig:
-    rig.tell(ev.CloseRequested(rig.now + 5))
+    rig.post(ev.CloseRequested(rig.now + 5))
     return rig
 
 
@@ -92,7 +92,7 @@ def stalled(rig: Rig) -> Rig:
 def refuse(rig: Rig) -> Rig:
     """A fatal error, by way of the next heartbeat."""
     rig.after(3)
-    rig.tell(ev.RequestFailed(rig.waiting("Heartbeat").serial, KohortError("no")))
+    rig.post(ev.RequestFailed(rig.waiting("Heartbeat").serial, KohortError("no")))
     return rig
 
 
@@ -125,7 +125,7 @@ def searching_and_stalled() -> Rig:
 
 WALKS: dict[str, Callable[[], object]] = {
     "OUT SUBSCRIBED": lambda: eager("OUT").subscribe("t"),
-    "OUT GAVE_UP": lambda: (rig := eager("OUT"), rig.tell(ev.CoordinatorWanted()), rig.found(30)),
+    "OUT GAVE_UP": lambda: (rig := eager("OUT"), rig.post(ev.CoordinatorWanted()), rig.found(30)),
     "OUT CLOSED": lambda: close(eager("OUT")),
     "LOSING FREE_TO_JOIN": lambda: eager("LOSING").run_hook(),
     "LOSING FREE_TO_LEAVE": lambda: (rig := eager("LOSING"), close(rig), rig.run_hook()),
@@ -187,9 +187,9 @@ WALKS: dict[str, Callable[[], object]] = {
     "STABLE LOST_NOTHING": lambda: eager("IDLE").heartbeat(25),
     "STABLE STALLED": lambda: stall(eager("STABLE")),
     "STABLE GAVE_UP": lambda: eager("IDLE").heartbeat(30),
-    "STALLED LOST": lambda: (rig := stalled(eager("STABLE")), rig.tell(ev.Polled(rig.now))),
-    "STALLED POLLED_AGAIN": lambda: (rig := stalled(eager("IDLE")), rig.tell(ev.Polled(rig.now))),
-    "STALLED GAVE_UP": lambda: (rig := searching_and_stalled(), rig.tell(ev.Polled(rig.now))),
+    "STALLED LOST": lambda: (rig := stalled(eager("STABLE")), rig.post(ev.Polled(rig.now))),
+    "STALLED POLLED_AGAIN": lambda: (rig := stalled(eager("IDLE")), rig.post(ev.Polled(rig.now))),
+    "STALLED GAVE_UP": lambda: (rig := searching_and_stalled(), rig.post(ev.Polled(rig.now))),
     "STALLED MUST_LEAVE": lambda: close(stalled(eager("IDLE"))),
     "STALLED CLOSED": lambda: (
         rig := eager("REVOKING"),
@@ -198,8 +198,8 @@ WALKS: dict[str, Callable[[], object]] = {
         close(rig),
         rig.after(6),
     ),
-    "LEAVING LEFT": lambda: (rig := eager("IDLE"), rig.tell(ev.Unsubscribed()), rig.left()),
-    "LEAVING SUBSCRIBED": lambda: (rig := eager("IDLE"), rig.tell(ev.Unsubscribed()), rig.subscribe("t")),
+    "LEAVING LEFT": lambda: (rig := eager("IDLE"), rig.post(ev.Unsubscribed()), rig.left()),
+    "LEAVING SUBSCRIBED": lambda: (rig := eager("IDLE"), rig.post(ev.Unsubscribed()), rig.subscribe("t")),
     "LEAVING CLOSED": lambda: (rig := eager("IDLE"), close(rig), rig.after(5)),
     "FAILED SUBSCRIBED": lambda: failed(eager("JOINING")).subscribe("u"),
     "FAILED MUST_LEAVE": lambda: close(failed(eager("JOINING"))),

@@ -12,11 +12,11 @@ from kohort.testing import RealBroker
 from tests.coordinator_client.consumer_helpers import poll_until
 
 
-class ForAnybody(RangeAssignor):
+class ForAnyMember(RangeAssignor):
     name = "mine"
 
 
-class ForOne(ForAnybody):
+class ForOne(ForAnyMember):
     def assign(self, group: GroupView) -> Plan:
         if len(group.members) > 1:
             raise ValueError("for one only")
@@ -30,7 +30,7 @@ def test_a_group_goes_on_without_the_leader_whose_plan_failed(broker: RealBroker
     patient: dict[str, Any] = {"group": topic, "session_timeout_ms": 600_000, "heartbeat_interval_ms": 300}
     with (
         Consumer(broker.bootstrap, assignors=[ForOne()], **patient) as first,
-        Consumer(broker.bootstrap, assignors=[ForAnybody()], **patient) as second,
+        Consumer(broker.bootstrap, assignors=[ForAnyMember()], **patient) as second,
     ):
         first.subscribe([topic])
         poll_until(first, lambda: len(first.assignment) == 3)

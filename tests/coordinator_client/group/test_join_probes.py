@@ -28,7 +28,7 @@ def joining(**settings: int) -> Rig:
     rig.heartbeat(27)
     assert rig.state == "JOINING"
     rig.sends = rig.sends[-1:]
-    assert len(rig.asked("JoinGroup")) == 1
+    assert len(rig.requested("JoinGroup")) == 1
     return rig
 
 
@@ -45,7 +45,7 @@ def test_the_lease_moves_while_a_join_waits_and_the_coordinator_says_so() -> Non
         probe(rig, 27)
         assert rig.ready.view.ownership_deadline > rig.now
     assert rig.state == "JOINING"
-    assert len(rig.asked("JoinGroup")) == 1, "the same join waits all along"
+    assert len(rig.requested("JoinGroup")) == 1, "the same join waits all along"
 
 
 @pytest.mark.proves("B-25", "B-26", "B-33")
@@ -55,14 +55,14 @@ def test_the_lease_ends_where_no_response_says_so() -> None:
     for _ in range(3):
         rig.after(3)
     assert rig.ready.view.ownership_deadline == lease
-    assert len(rig.asked("Heartbeat")) == 1, "one at a time"
+    assert len(rig.requested("Heartbeat")) == 1, "one at a time"
 
 
 @pytest.mark.proves("F-14")
 def test_a_member_that_holds_nothing_sends_no_request() -> None:
     rig = Rig(**PATIENT)
     rig.reach_stable(())
-    rig.tell(ev.RebalanceEnforced())
+    rig.post(ev.RebalanceEnforced())
     assert rig.state == "JOINING"
     rig.sends.clear()
     for _ in range(5):
@@ -78,7 +78,7 @@ def test_a_response_that_was_given_and_lost_is_requested_by_another_connection()
     probe(rig, 22)
     probe(rig, 22)
     assert rig.ready.view.ownership_deadline < rig.now + 10, "what the group has gone on from confirms nothing"
-    assert len(rig.asked("JoinGroup")) == 1
+    assert len(rig.requested("JoinGroup")) == 1
     probe(rig, 22)
     rig.found()
     again = rig.waiting("JoinGroup")
@@ -106,7 +106,7 @@ def test_the_other_connection_may_come_and_go() -> None:
     rig = joining()
     rig.after(3)
     rig.cut("Heartbeat")
-    assert rig.asked("FindCoordinator") == []
+    assert rig.requested("FindCoordinator") == []
     probe(rig, 27)
     assert rig.ready.view.ownership_deadline > rig.now
 

@@ -97,10 +97,10 @@ def test_an_unreadable_member_gets_nothing_and_the_others_read_on(
             )
             assert strange.owned == frozenset()
             assert leader.health().healthy
-            told = warnings(caplog)
-            assert {one.levelno for one in told} == {logging.WARNING}
-            assert all(repr(strange._client.member_id) in one.getMessage() for one in told)
-            generations = [vars(one)["generation"] for one in told]
+            reported = warnings(caplog)
+            assert {one.levelno for one in reported} == {logging.WARNING}
+            assert all(repr(strange._client.member_id) in one.getMessage() for one in reported)
+            generations = [vars(one)["generation"] for one in reported]
             assert len(generations) == len(set(generations)), "once in each generation"
         poll_until(leader, lambda: leader.assignment == ALL)
 

@@ -54,9 +54,9 @@ def test_a_join_claims_what_is_held_and_since_when() -> None:
     rig = cooperative(rack_id="r")
     stable(rig, "t-0..3", generation=5)
     rig.heartbeat(27)
-    told = rig.told("gentle")
-    assert [(each.topic, each.partitions) for each in told.owned_partitions] == [("t", (0, 1, 2, 3))]
-    assert (told.generation_id, told.rack_id) == (5, "r")
+    reported = rig.reported("gentle")
+    assert [(each.topic, each.partitions) for each in reported.owned_partitions] == [("t", (0, 1, 2, 3))]
+    assert (reported.generation_id, reported.rack_id) == (5, "r")
 
 
 @pytest.mark.proves("G-08")
@@ -114,8 +114,8 @@ def test_topics_no_longer_subscribed_are_let_go_before_the_join() -> None:
     assert rig.hook.event.cause.reason is RebalanceReason.SUBSCRIPTION_CHANGED
     assert rig.ready.view.fetchable == tps("t-0")
     rig.run_hook()
-    assert rig.told("gentle").topics == ("t",)
-    assert rig.told("gentle").owned_partitions[0].topic == "t"
+    assert rig.reported("gentle").topics == ("t",)
+    assert rig.reported("gentle").owned_partitions[0].topic == "t"
 
 
 @pytest.mark.proves("G-08")
@@ -140,8 +140,8 @@ def test_a_sync_that_fails_keeps_everything_and_claims_it_again() -> None:
     rig.synced(27)
     assert rig.state == "JOINING"
     assert rig.ready.view.fetchable == tps("t-0..1")
-    assert rig.told("gentle").owned_partitions[0].partitions == (0, 1)
-    assert rig.told("gentle").generation_id == 2
+    assert rig.reported("gentle").owned_partitions[0].partitions == (0, 1)
+    assert rig.reported("gentle").generation_id == 2
 
 
 @pytest.mark.proves("G-08", "B-26", "E-02")
@@ -156,8 +156,8 @@ def test_an_expelled_member_loses_all_of_it() -> None:
     assert (event.partitions, event.generation) == (tps("t-0..1"), 4)
     assert rig.ready.view.fetchable == frozenset()
     rig.run_hook()
-    assert rig.told("gentle").owned_partitions == ()
-    assert rig.told("gentle").generation_id == -1
+    assert rig.reported("gentle").owned_partitions == ()
+    assert rig.reported("gentle").generation_id == -1
     assert rig.last("JoinGroup").member_id == ""
 
 
@@ -191,7 +191,7 @@ def test_a_commit_that_loses_the_race_against_our_own_join_is_no_loss() -> None:
     rig = cooperative()
     stable(rig, "t-0..1")
     rig.heartbeat(27)
-    rig.tell(ev.CommitRefused(22, rig.ready.view.identity, tps("t-0")))
+    rig.post(ev.CommitRefused(22, rig.ready.view.identity, tps("t-0")))
     assert rig.state == "JOINING"
     assert rig.ready.view.fetchable == tps("t-0..1")
 
@@ -252,7 +252,7 @@ def test_a_mixed_list_walks_eagerly_and_offers_both() -> None:
     rig.heartbeat(27)
     assert rig.hook.event.partitions == T
     rig.run_hook()
-    assert rig.told("gentle").owned_partitions == (), "it has let go: to claim it would withhold it from all others"
+    assert rig.reported("gentle").owned_partitions == (), "it has let go: to claim it would withhold it from all others"
     rig.again(T, generation=2, protocol="gentle")
     assert rig.hook.event.partitions == T
     rig.run_hook()
@@ -274,7 +274,7 @@ def test_second_restart_makes_the_member_cooperative_in_a_group_that_is_still_mi
     rig.run_hook()
     rig.heartbeat(27)
     assert rig.ready.hook is None
-    assert rig.told("gentle").owned_partitions[0].partitions == (0, 1)
+    assert rig.reported("gentle").owned_partitions[0].partitions == (0, 1)
 
 
 @pytest.mark.proves("G-07", "G-16")

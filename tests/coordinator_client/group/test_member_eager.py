@@ -43,8 +43,8 @@ def test_the_join_goes_to_the_coordinator_with_timeouts_and_subscription() -> No
     assert send.timeout_ms >= 65_000, "the coordinator sits on a join for the whole rebalance timeout"
     assert send.request.protocol_type == "consumer"
     assert [each.name for each in send.request.protocols] == ["range"]
-    assert rig.told().topics == ("t", "u")
-    assert rig.told().rack_id == "r1"
+    assert rig.reported().topics == ("t", "u")
+    assert rig.reported().rack_id == "r1"
 
 
 @pytest.mark.proves("F-09", "F-12", "G-04")
@@ -132,13 +132,13 @@ def test_eager_order_is_revoke_all_commit_join_sync_assign() -> None:
     assert isinstance(event, Revoked)
     assert (event.partitions, event.assignment, event.cause.reason) == (T, T, RebalanceReason.REBALANCE_IN_PROGRESS)
     assert rig.ready.view.fetchable == frozenset(), "nothing is fetched or returned from the moment it must go"
-    assert len(rig.asked("JoinGroup")) == 1, "no join before the hook"
+    assert len(rig.requested("JoinGroup")) == 1, "no join before the hook"
     rig.run_hook(commit=dict.fromkeys(T, 5))
     assert rig.state == "COMMITTING"
     assert rig.order is not None
     assert rig.order.identity.generation == 1
     assert {tp: each.offset for tp, each in rig.order.offsets.items()} == dict.fromkeys(T, 5)
-    assert len(rig.asked("JoinGroup")) == 1, "no join before the commit"
+    assert len(rig.requested("JoinGroup")) == 1, "no join before the commit"
     rig.settle()
     assert rig.state == "JOINING"
     assert rig.owned == frozenset()
@@ -155,7 +155,7 @@ def test_an_eager_join_claims_nothing() -> None:
     rig.reach_stable(T)
     rig.heartbeat(27)
     rig.run_hook()
-    assert rig.told().owned_partitions == ()
+    assert rig.reported().owned_partitions == ()
 
 
 @pytest.mark.proves("G-10")
@@ -205,7 +205,7 @@ def test_heartbeats_need_no_poll_and_come_at_their_interval() -> None:
         assert rig.ready.wake_at is not None
         rig.now = rig.ready.wake_at
         rig.after(0)
-        assert len(rig.asked("Heartbeat")) == beats
+        assert len(rig.requested("Heartbeat")) == beats
         rig.beat()
     assert rig.now == pytest.approx(110.0)
 
@@ -226,7 +226,7 @@ def test_the_member_id_is_learnt_once_and_sent_in_everything() -> None:
     rig.run_hook()
     rig.after(3)
     assert rig.last("Heartbeat").member_id == "m1"
-    rig.tell(ev.CloseRequested(rig.now + 5))
+    rig.post(ev.CloseRequested(rig.now + 5))
     rig.run_hook()
     assert rig.last("LeaveGroup").members[0].member_id == "m1"
 
@@ -240,12 +240,12 @@ def test_no_member_is_declared_dead_while_a_join_is_under_way() -> None:
     rig.beat(27)
     rig.run_hook()
     assert rig.state == "JOINING"
-    before = len(rig.asked("Heartbeat"))
+    before = len(rig.requested("Heartbeat"))
     for _ in range(40):
         rig.after(3)
     rig.beat(25, serial=stale)
     assert rig.state == "JOINING"
-    assert len(rig.asked("Heartbeat")) == before, "a joining member does not beat"
+    assert len(rig.requested("Heartbeat")) == before, "a joining member does not beat"
     assert rig.ready.view.coordinator_state is CoordinatorState.KNOWN
     rig.joined(generation=2)
     assert rig.state == "SYNCING"

@@ -33,12 +33,12 @@ def test_find_coordinator_not_ready_backs_off_and_retries(code: int) -> None:
         assert rig.ready.wake_at is not None
         waits.append(rig.ready.wake_at - rig.now)
         rig.after(waits[-1])
-    assert len(rig.asked("FindCoordinator")) == 7
+    assert len(rig.requested("FindCoordinator")) == 7
     assert waits == sorted(waits), "each wait is as long as the one before, or longer"
     assert waits[-1] == pytest.approx(1.0)
     assert "coordinator_missing" in rig.kinds
     rig.found()
-    assert rig.asked("JoinGroup")
+    assert rig.requested("JoinGroup")
 
 
 def test_a_search_that_goes_on_is_reported_ever_less_often() -> None:
@@ -48,8 +48,8 @@ def test_a_search_that_goes_on_is_reported_ever_less_often() -> None:
         rig.found(15)
         assert rig.ready.wake_at is not None
         rig.after(rig.ready.wake_at - rig.now)
-    told = [notice.text for notice in rig.notices if notice.kind == "coordinator_missing"]
-    assert [text.split(" attempts")[0] for text in told] == [f"no coordinator after {n}" for n in (1, 2, 4, 8)]
+    reported = [notice.text for notice in rig.notices if notice.kind == "coordinator_missing"]
+    assert [text.split(" attempts")[0] for text in reported] == [f"no coordinator after {n}" for n in (1, 2, 4, 8)]
 
 
 @pytest.mark.proves("E-01")
@@ -71,8 +71,8 @@ def test_find_coordinator_must_name_exactly_one(count: int) -> None:
     rig = Rig()
     rig.subscribe("t")
     one = Coordinator(key=GROUP, node_id=1, host="one", port=9092)
-    answer = FindCoordinatorResponse(coordinators=(one,) * count)
-    rig.tell(ev.FindCoordinatorResponded(rig.waiting("FindCoordinator").serial, answer))
+    response = FindCoordinatorResponse(coordinators=(one,) * count)
+    rig.post(ev.FindCoordinatorResponded(rig.waiting("FindCoordinator").serial, response))
     assert isinstance(fatal(rig), GroupProtocolError)
     assert rig.state == "FAILED"
 
@@ -81,7 +81,7 @@ def test_find_coordinator_must_name_exactly_one(count: int) -> None:
 def test_find_coordinator_in_its_old_form_is_understood() -> None:
     rig = Rig()
     rig.subscribe("t")
-    rig.tell(
+    rig.post(
         ev.FindCoordinatorResponded(
             rig.waiting("FindCoordinator").serial, FindCoordinatorResponse(node_id=4, host="four", port=9094)
         )
@@ -93,16 +93,16 @@ def test_find_coordinator_in_its_old_form_is_understood() -> None:
 def test_a_search_whose_connection_breaks_goes_on_elsewhere() -> None:
     rig = Rig()
     rig.subscribe("t")
-    rig.tell(ev.Disconnected(rig.waiting("FindCoordinator").serial, None, "connection refused"))
+    rig.post(ev.Disconnected(rig.waiting("FindCoordinator").serial, None, "connection refused"))
     rig.after(1)
-    assert len(rig.asked("FindCoordinator")) == 2
+    assert len(rig.requested("FindCoordinator")) == 2
     assert rig.waiting("FindCoordinator").to is None
 
 
 @pytest.mark.proves("E-01")
 def test_no_permission_on_a_manual_assignments_group_is_reported_too() -> None:
     rig = Rig()
-    rig.tell(ev.CoordinatorWanted())
+    rig.post(ev.CoordinatorWanted())
     rig.found(30)
     assert isinstance(fatal(rig), AuthorizationFailed)
 
@@ -116,11 +116,11 @@ def test_join_not_now_retries_the_same_node(code: int) -> None:
     rig = Rig()
     rig.reach_joining()
     rig.joined(code)
-    assert len(rig.asked("JoinGroup")) == 1, "not at once"
+    assert len(rig.requested("JoinGroup")) == 1, "not at once"
     rig.after(1)
-    assert len(rig.asked("JoinGroup")) == 2
+    assert len(rig.requested("JoinGroup")) == 2
     assert rig.waiting("JoinGroup").to.node_id == 1
-    assert len(rig.asked("FindCoordinator")) == 1
+    assert len(rig.requested("FindCoordinator")) == 1
 
 
 @pytest.mark.proves("E-02", "F-06")
@@ -155,7 +155,7 @@ def test_join_takes_the_id_it_is_given_and_joins_at_once_without_callbacks() -> 
     rig = Rig()
     rig.reach_joining()
     rig.joined(79, me="given")
-    assert [each.member_id for each in rig.asked("JoinGroup")] == ["", "given"]
+    assert [each.member_id for each in rig.requested("JoinGroup")] == ["", "given"]
     assert rig.ready.hook is None
     assert rig.state == "JOINING"
     rig.joined(me="given", generation=1)
@@ -220,13 +220,13 @@ def test_a_join_that_loses_its_connection_keeps_the_member_id() -> None:
 
 
 @pytest.mark.proves("E-02")
-@pytest.mark.parametrize("answer", [{"protocol": "unheard-of"}, {"protocol_type": "connect"}, {"protocol": None}])
-def test_join_to_another_kind_of_group_is_fatal(answer: dict[str, str]) -> None:
+@pytest.mark.parametrize("response", [{"protocol": "unheard-of"}, {"protocol_type": "connect"}, {"protocol": None}])
+def test_join_to_another_kind_of_group_is_fatal(response: dict[str, str]) -> None:
     rig = Rig()
     rig.reach_joining()
-    rig.joined(**answer)  # type: ignore[arg-type]
+    rig.joined(**response)  # type: ignore[arg-type]
     assert isinstance(fatal(rig), InconsistentGroup)
-    assert not rig.asked("SyncGroup")
+    assert not rig.requested("SyncGroup")
 
 
 @pytest.mark.proves("E-02")
@@ -340,17 +340,17 @@ def test_an_assignment_outside_the_subscription_is_not_taken() -> None:
     rig.synced(assigned=tps("stranger-0"))
     assert rig.state == "JOINING"
     assert rig.owned == frozenset()
-    assert len(rig.asked("JoinGroup")) == 1, "a leader that errs must not be hammered"
+    assert len(rig.requested("JoinGroup")) == 1, "a leader that errs must not be hammered"
     rig.after(1)
     assert "stranger" in rig.last("JoinGroup").reason
 
 
 @pytest.mark.proves("E-03")
-@pytest.mark.parametrize("answer", [{"protocol": "roundrobin"}, {"protocol_type": "connect"}])
-def test_sync_under_another_protocol_is_fatal(answer: dict[str, str]) -> None:
+@pytest.mark.parametrize("response", [{"protocol": "roundrobin"}, {"protocol_type": "connect"}])
+def test_sync_under_another_protocol_is_fatal(response: dict[str, str]) -> None:
     rig = Rig()
     rig.reach_syncing()
-    rig.synced(assigned=T, **answer)  # type: ignore[arg-type]
+    rig.synced(assigned=T, **response)  # type: ignore[arg-type]
     assert isinstance(fatal(rig), InconsistentGroup)
 
 
@@ -362,7 +362,7 @@ def test_sync_under_another_protocol_is_fatal(answer: dict[str, str]) -> None:
 def test_any_response_to_a_leave_ends_it(code: int, member_code: int) -> None:
     rig = Rig()
     rig.reach_stable(())
-    rig.tell(ev.CloseRequested(rig.now + 5))
+    rig.post(ev.CloseRequested(rig.now + 5))
     assert rig.state == "LEAVING"
     rig.left(code, member_code)
     assert rig.state == "CLOSED"
@@ -373,8 +373,8 @@ def test_any_response_to_a_leave_ends_it(code: int, member_code: int) -> None:
 def test_a_leave_that_cannot_be_sent_ends_too() -> None:
     rig = Rig()
     rig.reach_stable(())
-    rig.tell(ev.CloseRequested(rig.now + 5))
-    rig.tell(ev.RequestFailed(rig.waiting("LeaveGroup").serial, KohortError("no common version")))
+    rig.post(ev.CloseRequested(rig.now + 5))
+    rig.post(ev.RequestFailed(rig.waiting("LeaveGroup").serial, KohortError("no common version")))
     assert rig.state == "CLOSED"
 
 
@@ -399,8 +399,8 @@ def test_a_leader_that_keeps_giving_what_was_not_asked_for_is_asked_ever_more_sl
 def test_a_leave_that_cannot_be_sent_is_reported_and_the_member_is_out() -> None:
     rig = Rig()
     rig.reach_stable(tps("t-0"))
-    rig.tell(ev.CloseRequested(rig.now + 30))
+    rig.post(ev.CloseRequested(rig.now + 30))
     rig.run_hook()
-    rig.tell(ev.RequestFailed(rig.waiting("LeaveGroup").serial, KohortError("too old")))
+    rig.post(ev.RequestFailed(rig.waiting("LeaveGroup").serial, KohortError("too old")))
     assert rig.state == "CLOSED"
     assert [(one.kind, one.text) for one in rig.notices if one.kind == "leave_failed"] == [("leave_failed", "too old")]

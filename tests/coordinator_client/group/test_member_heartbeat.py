@@ -47,7 +47,7 @@ def test_heartbeat_of_an_expelled_member_loses_and_rejoins(code: int, member_id:
     event = rig.hook.event
     assert isinstance(event, Lost)
     assert (event.partitions, event.generation, event.cause.reason) == (T, 6, why)
-    assert len(rig.asked("JoinGroup")) == 1, "not before the user knows"
+    assert len(rig.requested("JoinGroup")) == 1, "not before the user knows"
     rig.run_hook()
     assert rig.last("JoinGroup").member_id == member_id
     assert rig.owned == frozenset()
@@ -60,7 +60,7 @@ def test_heartbeat_about_an_identity_we_no_longer_have_is_ignored(code: int) -> 
     rig.reach_stable((), generation=1)
     rig.after(3)
     stale = rig.waiting("Heartbeat").serial
-    rig.tell(ev.RebalanceEnforced("test"))
+    rig.post(ev.RebalanceEnforced("test"))
     rig.again((), generation=2)
     rig.run_hook()
     rig.beat(code, serial=stale)
@@ -81,7 +81,7 @@ def test_heartbeat_at_the_wrong_node_rediscovers_without_a_rebalance(code: int) 
     rig.heartbeat()
     assert rig.waiting("Heartbeat").to.node_id == 2
     assert rig.last("Heartbeat").generation_id == 1
-    assert len(rig.asked("JoinGroup")) == 1
+    assert len(rig.requested("JoinGroup")) == 1
 
 
 @pytest.mark.proves("E-04")
@@ -114,7 +114,7 @@ def test_a_request_that_cannot_be_sent_at_all_is_fatal_with_its_own_error() -> N
     rig.reach_stable(T)
     rig.after(3)
     error = KohortError("authentication failed")
-    rig.tell(ev.RequestFailed(rig.waiting("Heartbeat").serial, error))
+    rig.post(ev.RequestFailed(rig.waiting("Heartbeat").serial, error))
     rig.run_hook()
     assert fatal(rig) is error
     assert rig.state == "FAILED"
@@ -125,7 +125,7 @@ def test_a_search_that_cannot_be_sent_is_fatal() -> None:
     rig = Rig()
     rig.subscribe("t")
     error = KohortError("no common version")
-    rig.tell(ev.RequestFailed(rig.waiting("FindCoordinator").serial, error))
+    rig.post(ev.RequestFailed(rig.waiting("FindCoordinator").serial, error))
     assert fatal(rig) is error
     assert rig.state == "FAILED"
 
@@ -138,7 +138,7 @@ def test_a_new_subscription_revives_a_failed_member() -> None:
     rig.subscribe("t")
     assert rig.ready.view.fatal is None
     assert rig.state == "JOINING"
-    assert len(rig.asked("JoinGroup")) == 2
+    assert len(rig.requested("JoinGroup")) == 2
 
 
 # --------------------------------------------------------------------------------------------- E-05, as it touches us
@@ -148,7 +148,7 @@ def test_a_new_subscription_revives_a_failed_member() -> None:
 def test_commit_27_requests_a_rejoin_and_keeps_the_generation() -> None:
     rig = Rig()
     rig.reach_stable(T, generation=3)
-    rig.tell(ev.CommitRefused(27, rig.ready.view.identity, T))
+    rig.post(ev.CommitRefused(27, rig.ready.view.identity, T))
     assert rig.state == "REVOKING"
     assert rig.hook.event.cause.reason is RebalanceReason.COMMIT_REFUSED
     assert rig.ready.view.identity.generation == 3
@@ -159,7 +159,7 @@ def test_commit_27_requests_a_rejoin_and_keeps_the_generation() -> None:
 def test_commit_of_a_lost_member_loses(code: int) -> None:
     rig = Rig()
     rig.reach_stable(T)
-    rig.tell(ev.CommitRefused(code, rig.ready.view.identity, T))
+    rig.post(ev.CommitRefused(code, rig.ready.view.identity, T))
     assert rig.state == "LOSING"
     assert isinstance(rig.hook.event, Lost)
 
@@ -170,11 +170,11 @@ def test_commit_of_an_old_generation_says_nothing_of_the_new_one(code: int) -> N
     rig = Rig()
     rig.reach_stable(T, generation=3)
     old = rig.ready.view.identity
-    rig.tell(ev.RebalanceEnforced())
+    rig.post(ev.RebalanceEnforced())
     rig.run_hook()
     rig.again(T, generation=4)
     rig.run_hook()
-    rig.tell(ev.CommitRefused(code, old, T))
+    rig.post(ev.CommitRefused(code, old, T))
     assert rig.state == "STABLE"
 
 
@@ -183,16 +183,16 @@ def test_commit_of_an_old_generation_says_nothing_of_the_new_one(code: int) -> N
 def test_commit_at_the_wrong_node_rediscovers(code: int) -> None:
     rig = Rig()
     rig.reach_stable(T)
-    rig.tell(ev.CommitRefused(code, rig.ready.view.identity, T))
+    rig.post(ev.CommitRefused(code, rig.ready.view.identity, T))
     assert rig.state == "STABLE"
-    assert len(rig.asked("FindCoordinator")) == 2
+    assert len(rig.requested("FindCoordinator")) == 2
 
 
 @pytest.mark.proves("E-05", "B-42")
 def test_commit_of_a_fenced_member_is_fatal() -> None:
     rig = Rig(instance_id="i")
     rig.reach_stable(T)
-    rig.tell(ev.CommitRefused(82, rig.ready.view.identity, T))
+    rig.post(ev.CommitRefused(82, rig.ready.view.identity, T))
     rig.run_hook()
     assert isinstance(fatal(rig), FencedInstance)
 
@@ -202,6 +202,6 @@ def test_commit_of_a_fenced_member_is_fatal() -> None:
 def test_other_errors_of_a_commit_leave_membership_alone(code: int) -> None:
     rig = Rig()
     rig.reach_stable(T)
-    rig.tell(ev.CommitRefused(code, rig.ready.view.identity, T))
+    rig.post(ev.CommitRefused(code, rig.ready.view.identity, T))
     assert rig.state == "STABLE"
     assert rig.member.timeline.rebalances[-1].commits_refused == tuple((tp, code) for tp in sorted(T))

@@ -55,8 +55,8 @@ def test_a_rogue_assignor_stops_its_leader_and_no_other(plan: object) -> None:
     rig.joined(**as_leader(said("m1", "t"), said("m2", "u")))
     assert isinstance(fatal(rig), AssignorFailed)
     assert fatal(rig).place["assignor"] == "range"
-    assert not rig.asked("SyncGroup"), "no plan at all, rather than a wrong one"
-    (goodbye,) = rig.asked("LeaveGroup")
+    assert not rig.requested("SyncGroup"), "no plan at all, rather than a wrong one"
+    (goodbye,) = rig.requested("LeaveGroup")
     assert (goodbye.members[0].member_id, goodbye.members[0].reason) == ("m1", "it failed: AssignorFailed")
     assert rig.state == "FAILED", "without waiting for its response"
     assert_silent(rig)
@@ -68,7 +68,7 @@ def test_a_static_leader_whose_plan_fails_keeps_its_place_for_the_next_with_its_
     rig.reach_joining("t")
     rig.joined(**as_leader(said("m1", "t")))
     assert isinstance(fatal(rig), AssignorFailed)
-    assert not rig.asked("LeaveGroup")
+    assert not rig.requested("LeaveGroup")
 
 
 class Speechless(Rogue):
@@ -102,7 +102,7 @@ def test_an_assignor_that_has_nothing_to_say_stops_its_member_and_not_its_driver
     rig.reach_joining("t")
     assert isinstance(fatal(rig), AssignorFailed)
     assert fatal(rig).place["assignor"] == "range"
-    assert not rig.asked("JoinGroup")
+    assert not rig.requested("JoinGroup")
 
 
 GARBAGE = {
@@ -118,7 +118,7 @@ GARBAGE = {
 ASSIGNORS = ("range", "roundrobin", "sticky", "cooperative-sticky")
 
 
-def hears(rig: Rig, generation: int, assignor: str, *members: JoinGroupResponseMember) -> None:
+def sees(rig: Rig, generation: int, assignor: str, *members: JoinGroupResponseMember) -> None:
     rig.joined(generation=generation, protocol=assignor, leader=None, members=members)
 
 
@@ -132,7 +132,7 @@ def test_a_member_whose_subscription_is_unreadable_gets_nothing_and_the_others_g
     rig.topics(t=4)
     rig.reach_joining()
     alien = JoinGroupResponseMember(member_id="rdkafka-1a2b", group_instance_id="pod-9", metadata=garbage)
-    hears(rig, 7, assignor, said("m1", "t"), said("m2", "t"), alien)
+    sees(rig, 7, assignor, said("m1", "t"), said("m2", "t"), alien)
     assert rig.ready.view.fatal is None
     assert rig.state == "SYNCING"
     plan = rig.plan()
@@ -154,16 +154,16 @@ def test_an_unreadable_member_is_noticed_once_in_each_generation() -> None:
     rig.reach_joining()
     alien = JoinGroupResponseMember(member_id="alien", metadata=b"")
     for generation in (1, 2):
-        hears(rig, generation, "range", said("m1", "t"), alien)
+        sees(rig, generation, "range", said("m1", "t"), alien)
         rig.synced(assigned=tps("t-0..1"))
         rig.run_hook()
         assert rig.kinds.count("bad_subscription") == generation
         rig.heartbeat()
-        rig.tell(TopicsChanged({"t": TopicInfo(2)}, False, frozenset({"t"})))
+        rig.post(TopicsChanged({"t": TopicInfo(2)}, False, frozenset({"t"})))
         assert rig.kinds.count("bad_subscription") == generation
         rig.heartbeat(27)
         rig.run_hook()
-    hears(rig, 3, "range", said("m1", "t"), said("m2", "t"))
+    sees(rig, 3, "range", said("m1", "t"), said("m2", "t"))
     assert rig.plan() == {"m1": tps("t-0"), "m2": tps("t-1")}
     assert rig.kinds.count("bad_subscription") == 2
 
@@ -192,7 +192,7 @@ def test_what_a_member_claims_as_of_a_generation_that_has_not_ended_is_not_belie
     rig.topics(t=4)
     rig.reach_joining()
     liar = said("liar", "t", owned=tps("t-0..3"), generation=claimed)
-    hears(rig, 5, assignor, said("m1", "t", owned=tps("t-0..3"), generation=4), liar)
+    sees(rig, 5, assignor, said("m1", "t", owned=tps("t-0..3"), generation=4), liar)
     if assignor == "lag":
         rig.measured()
     kept = rig.plan()["m1"]
@@ -202,7 +202,7 @@ def test_what_a_member_claims_as_of_a_generation_that_has_not_ended_is_not_belie
     rig.synced(assigned=tps("t-0..3"))
     rig.run_hook()
     rig.heartbeat(27)
-    hears(rig, 6, assignor, said("m1", "t", owned=kept, generation=5), liar)
+    sees(rig, 6, assignor, said("m1", "t", owned=kept, generation=5), liar)
     assert rig.plan() == {"m1": kept, "liar": tps("t-0..3") - kept}
 
 

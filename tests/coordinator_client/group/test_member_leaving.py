@@ -30,7 +30,7 @@ def walk_to(state: str) -> Rig:
         ),
         "LOSING": lambda: (rig.reach_stable(T), rig.heartbeat(25)),
         "STALLED": lambda: (rig.reach_stable(T), rig.after(21)),
-        "LEAVING": lambda: (rig.reach_stable(()), rig.tell(ev.Unsubscribed())),
+        "LEAVING": lambda: (rig.reach_stable(()), rig.post(ev.Unsubscribed())),
         "FAILED": lambda: (rig.reach_joining(), rig.joined(30)),
     }
     walks[state]()
@@ -64,7 +64,7 @@ def play_out(rig: Rig, commit: bool = False) -> list[object]:
 @pytest.mark.parametrize("state", STATES)
 def test_close_ends_from_every_state(state: str) -> None:
     rig = walk_to(state)
-    rig.tell(ev.CloseRequested(rig.now + 10))
+    rig.post(ev.CloseRequested(rig.now + 10))
     play_out(rig)
     assert rig.state == "CLOSED"
     assert rig.owned == frozenset()
@@ -76,14 +76,14 @@ def test_close_ends_from_every_state(state: str) -> None:
 @pytest.mark.parametrize("state", STATES)
 def test_close_ends_at_its_deadline_without_a_response(state: str) -> None:
     rig = walk_to(state)
-    rig.tell(ev.CloseRequested(rig.now + 2))
+    rig.post(ev.CloseRequested(rig.now + 2))
     if rig.state != "CLOSED":
         assert rig.ready.wake_at is not None
         assert rig.ready.wake_at <= rig.now + 2
         rig.after(2)
     assert rig.state == "CLOSED"
     assert rig.ready.wake_at is None
-    rig.tell(ev.Polled(rig.now))
+    rig.post(ev.Polled(rig.now))
     rig.subscribe("t")
     assert rig.state == "CLOSED"
 
@@ -92,7 +92,7 @@ def test_close_ends_at_its_deadline_without_a_response(state: str) -> None:
 @pytest.mark.parametrize("state", [state for state in STATES if state != "OUT"])
 def test_unsubscribe_ends_out_of_the_group_from_every_state_and_a_subscription_begins_again(state: str) -> None:
     rig = walk_to(state)
-    rig.tell(ev.Unsubscribed())
+    rig.post(ev.Unsubscribed())
     play_out(rig)
     assert rig.state == "OUT"
     assert rig.owned == frozenset()
@@ -106,33 +106,33 @@ def test_unsubscribe_ends_out_of_the_group_from_every_state_and_a_subscription_b
 def test_a_dynamic_member_says_goodbye_with_a_reason(state: str) -> None:
     """KIP-800."""
     rig = walk_to(state)
-    rig.tell(ev.CloseRequested(rig.now + 10, reason="scaled in"))
+    rig.post(ev.CloseRequested(rig.now + 10, reason="scaled in"))
     play_out(rig)
-    (leave,) = rig.asked("LeaveGroup")
+    (leave,) = rig.requested("LeaveGroup")
     assert (leave.members[0].member_id, leave.members[0].reason) == ("m1", "scaled in")
 
 
 @pytest.mark.proves("S-04")
 def test_close_revokes_commits_leaves_in_this_order() -> None:
     rig = walk_to("STABLE")
-    rig.tell(ev.CloseRequested(rig.now + 10))
+    rig.post(ev.CloseRequested(rig.now + 10))
     assert isinstance(rig.hook.event, Revoked)
     assert rig.hook.event.cause.reason is RebalanceReason.CLOSED
-    assert not rig.asked("LeaveGroup")
+    assert not rig.requested("LeaveGroup")
     rig.run_hook(commit=dict.fromkeys(T, 8))
     assert rig.state == "COMMITTING"
     assert rig.order is not None
     assert rig.order.deadline <= rig.now + 10
-    assert not rig.asked("LeaveGroup")
+    assert not rig.requested("LeaveGroup")
     rig.settle()
-    assert rig.asked("LeaveGroup")
+    assert rig.requested("LeaveGroup")
     assert rig.state == "LEAVING"
 
 
 @pytest.mark.proves("B-36")
 def test_close_while_lost_says_so_and_does_not_commit() -> None:
     rig = walk_to("LOSING")
-    rig.tell(ev.CloseRequested(rig.now + 10))
+    rig.post(ev.CloseRequested(rig.now + 10))
     (event,) = play_out(rig, commit=True)
     assert isinstance(event, Lost)
     assert rig.order is None
@@ -141,7 +141,7 @@ def test_close_while_lost_says_so_and_does_not_commit() -> None:
 @pytest.mark.proves("B-36")
 def test_close_after_a_stall_reports_the_loss() -> None:
     rig = walk_to("STALLED")
-    rig.tell(ev.CloseRequested(rig.now + 10))
+    rig.post(ev.CloseRequested(rig.now + 10))
     (event,) = play_out(rig)
     assert isinstance(event, Lost)
     assert event.cause.reason is RebalanceReason.POLL_STALLED
@@ -150,7 +150,7 @@ def test_close_after_a_stall_reports_the_loss() -> None:
 @pytest.mark.proves("B-36")
 def test_close_before_anybody_heard_of_the_arrival_does_not_revoke_it() -> None:
     rig = walk_to("ASSIGNING")
-    rig.tell(ev.CloseRequested(rig.now + 10))
+    rig.post(ev.CloseRequested(rig.now + 10))
     assert play_out(rig) == []
 
 
@@ -158,7 +158,7 @@ def test_close_before_anybody_heard_of_the_arrival_does_not_revoke_it() -> None:
 def test_close_in_the_middle_of_on_assigned_revokes_afterwards() -> None:
     rig = walk_to("ASSIGNING")
     call = rig.start_hook()
-    rig.tell(ev.CloseRequested(rig.now + 10))
+    rig.post(ev.CloseRequested(rig.now + 10))
     rig.end_hook(call)
     (event,) = play_out(rig)
     assert isinstance(event, Revoked)
@@ -170,18 +170,18 @@ def test_close_in_the_middle_of_on_assigned_revokes_afterwards() -> None:
 def test_close_in_the_middle_of_on_revoked_does_not_join_again() -> None:
     rig = walk_to("REVOKING")
     call = rig.start_hook()
-    rig.tell(ev.CloseRequested(rig.now + 10))
+    rig.post(ev.CloseRequested(rig.now + 10))
     rig.end_hook(call)
     assert rig.state == "LEAVING"
-    assert len(rig.asked("JoinGroup")) == 1
+    assert len(rig.requested("JoinGroup")) == 1
 
 
 @pytest.mark.proves("E-06")
 @pytest.mark.parametrize("state", ["STABLE", "JOINING"])
 def test_close_without_a_coordinator_does_not_wait_for_one(state: str) -> None:
     rig = walk_to(state)
-    rig.tell(ev.Disconnected(None, 1, "down"))
-    rig.tell(ev.CloseRequested(rig.now + 10))
+    rig.post(ev.Disconnected(None, 1, "down"))
+    rig.post(ev.CloseRequested(rig.now + 10))
     play_out(rig)
     assert rig.state == "CLOSED"
 
@@ -215,18 +215,18 @@ def test_subscribing_again_while_the_leave_is_under_way_joins_as_a_new_member() 
 def test_unsubscribe_and_subscribe_while_a_hook_runs_stays_in_the_group() -> None:
     rig = walk_to("REVOKING")
     call = rig.start_hook()
-    rig.tell(ev.Unsubscribed())
+    rig.post(ev.Unsubscribed())
     rig.subscribe("u")
     rig.end_hook(call)
     assert rig.state == "JOINING"
-    assert rig.told().topics == ("u",)
-    assert not rig.asked("LeaveGroup")
+    assert rig.reported().topics == ("u",)
+    assert not rig.requested("LeaveGroup")
 
 
 @pytest.mark.proves("E-06")
 def test_an_unsubscription_before_the_groups_response_leaves_nothing_behind() -> None:
     rig = walk_to("JOINING")
-    stale: Ready = rig.tell(ev.Unsubscribed())
+    stale: Ready = rig.post(ev.Unsubscribed())
     assert stale.view.state.name == "OUT"
     rig.joined(generation=3)
     assert rig.state == "OUT"
@@ -241,7 +241,7 @@ def test_a_goodbye_does_not_queue_behind_a_join_that_waits_for_the_others() -> N
     rig.heartbeat(27)
     rig.run_hook()
     assert rig.state == "JOINING"
-    rig.tell(ev.CloseRequested(rig.now + 10))
+    rig.post(ev.CloseRequested(rig.now + 10))
     assert rig.state == "LEAVING"
     assert rig.waiting("LeaveGroup").use_other_connection
     assert not rig.waiting("JoinGroup").use_other_connection
@@ -251,13 +251,13 @@ def test_a_goodbye_does_not_queue_behind_a_join_that_waits_for_the_others() -> N
 @pytest.mark.parametrize("end", ["answered", "cut"])
 def test_once_the_join_is_off_the_wire_a_goodbye_goes_the_usual_way(end: str) -> None:
     rig = walk_to("JOINING")
-    rig.tell(ev.Unsubscribed())
+    rig.post(ev.Unsubscribed())
     if end == "answered":
         rig.joined(generation=2)
     else:
         rig.cut("JoinGroup")
     rig.reach_stable(())
-    rig.tell(ev.CloseRequested(rig.now + 10))
+    rig.post(ev.CloseRequested(rig.now + 10))
     assert not rig.waiting("LeaveGroup").use_other_connection
 
 
@@ -266,7 +266,7 @@ def test_the_response_to_a_join_that_was_given_up_changes_nothing() -> None:
     rig.reach_stable(T, protocol="cooperative-sticky")
     rig.heartbeat(27)
     assert rig.state == "JOINING"
-    rig.tell(ev.Unsubscribed())
+    rig.post(ev.Unsubscribed())
     sent = len(rig.sends)
     rig.joined(generation=2, protocol="cooperative-sticky")
     assert (rig.state, rig.owned, len(rig.sends)) == ("REVOKING", T, sent)

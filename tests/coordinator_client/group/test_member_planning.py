@@ -46,7 +46,7 @@ def test_the_plan_waits_for_the_backlog_and_goes_by_it() -> None:
     assert rig.state == "PLANNING"
     assert rig.measure is not None
     assert rig.measure.topics == {"t": 4}
-    assert not rig.asked("SyncGroup")
+    assert not rig.requested("SyncGroup")
     rig.measured(t_0=3, t_1=3, t_2=200, t_3=3)
     assert rig.state == "SYNCING"
     assert rig.plan() == {"m1": tps("t-2"), "m2": tps("t-0", "t-1", "t-3")}
@@ -68,7 +68,7 @@ def test_a_backlog_that_never_comes_is_planned_without_and_said_so() -> None:
     assert rig.ready.wake_at == rig.now + 3.0, "the heartbeat comes first"
     rig.after(3.0)
     assert rig.state == "PLANNING"
-    assert len(rig.asked("Heartbeat")) == 1
+    assert len(rig.requested("Heartbeat")) == 1
     rig.beat()
     rig.after(1.0)  # a quarter of the session, and a second of grace
     assert rig.state == "SYNCING"
@@ -125,7 +125,7 @@ def test_a_backlog_of_an_earlier_generation_is_not_taken_for_this_one() -> None:
     assert old is not None
     rig.heartbeat(25)
     leads(rig, "m2", generation=2)
-    rig.tell(ev.LagKnown(old.serial, {TopicPartition("t", 0): 9}))
+    rig.post(ev.LagKnown(old.serial, {TopicPartition("t", 0): 9}))
     assert rig.state == "PLANNING"
 
 
@@ -152,7 +152,7 @@ def test_heartbeats_go_on_while_the_assignor_runs() -> None:
     assert rig.state == "PLANNING"
     for _ in range(5):
         rig.heartbeat()
-    assert not rig.asked("SyncGroup")
+    assert not rig.requested("SyncGroup")
     rig.planned()
     assert rig.state == "SYNCING"
     assert rig.plan() == {"m1": tps("t-0..1"), "m2": tps("t-2..3")}
@@ -166,7 +166,7 @@ def test_a_plan_for_an_earlier_generation_is_dropped() -> None:
     assert old is not None
     rig.heartbeat(25)
     leads(rig, generation=2)
-    rig.tell(old.run())
+    rig.post(old.run())
     assert rig.state == "PLANNING"
     rig.planned()
     assert rig.plan() == {"m1": tps("t-0..3")}
@@ -189,7 +189,7 @@ def test_an_assignor_that_never_ends_is_an_error_in_the_end() -> None:
     rig = Rig(max_poll_interval_ms=20_000)
     rig.plans_by_itself = False
     leads(rig)
-    rig.tell(ev.Polled(rig.now))
+    rig.post(ev.Polled(rig.now))
     for _ in range(6):
         rig.heartbeat()
     rig.after(3)
@@ -209,7 +209,7 @@ def test_close_does_not_wait_for_the_assignor() -> None:
     rig = Rig()
     rig.plans_by_itself = False
     leads(rig)
-    rig.tell(ev.CloseRequested(rig.now + 5))
+    rig.post(ev.CloseRequested(rig.now + 5))
     assert rig.state == "LEAVING"
     rig.planned()
     rig.left()

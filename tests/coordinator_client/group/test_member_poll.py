@@ -26,7 +26,7 @@ def test_a_handler_that_takes_too_long_leaves_and_learns_of_the_loss_at_its_next
     sent = len(rig.sends)
     rig.after(100)
     assert len(rig.sends) == sent, "nothing is sent until the caller is back"
-    rig.tell(ev.Polled(rig.now))
+    rig.post(ev.Polled(rig.now))
     event = rig.hook.event
     assert isinstance(event, Lost)
     assert (event.partitions, event.generation, event.cause.reason) == (T, 5, RebalanceReason.POLL_STALLED)
@@ -41,7 +41,7 @@ def test_a_stalled_idle_member_just_joins_again() -> None:
     rig.reach_stable(())
     rig.after(11)
     assert rig.state == "STALLED"
-    rig.tell(ev.Polled(rig.now))
+    rig.post(ev.Polled(rig.now))
     assert rig.state == "JOINING"
     assert rig.ready.hook is None
 
@@ -52,7 +52,7 @@ def test_a_short_stall_is_nothing() -> None:
     rig.reach_stable(T)
     for _ in range(5):
         rig.after(7)
-        rig.tell(ev.Polled(rig.now), ev.PollEnded(rig.now))
+        rig.post(ev.Polled(rig.now), ev.PollEnded(rig.now))
     assert rig.state == "STABLE"
     assert rig.kinds.count("poll_stalling") == 0
 
@@ -61,10 +61,10 @@ def test_a_short_stall_is_nothing() -> None:
 def test_a_caller_that_waits_inside_poll_is_never_late() -> None:
     rig = Rig(max_poll_interval_ms=10_000, session_timeout_ms=1_000_000)
     rig.reach_stable(T)
-    rig.tell(ev.Polled(rig.now))
+    rig.post(ev.Polled(rig.now))
     rig.after(500)
     assert rig.state == "STABLE"
-    rig.tell(ev.PollEnded(rig.now))
+    rig.post(ev.PollEnded(rig.now))
     rig.after(9)
     assert rig.state == "STABLE"
     rig.after(2)
@@ -81,7 +81,7 @@ def test_the_warning_comes_once_and_before_it_strikes() -> None:
     rig.after(1)
     assert rig.kinds.count("poll_stalling") == 1
     assert rig.state == "STABLE"
-    rig.tell(ev.Polled(rig.now), ev.PollEnded(rig.now))
+    rig.post(ev.Polled(rig.now), ev.PollEnded(rig.now))
     rig.after(6)
     assert rig.kinds.count("poll_stalling") == 2
 
@@ -103,7 +103,7 @@ def test_a_rebalance_does_not_wait_for_ever_for_a_user_that_does_not_poll(wait_i
     assert rig.state == "STALLED"
     owned = wait_in == "REVOKING"
     assert rig.owned == (T if owned else frozenset()), "what was never announced was never ours"
-    rig.tell(ev.Polled(rig.now))
+    rig.post(ev.Polled(rig.now))
     assert rig.state == ("LOSING" if owned else "JOINING")
 
 
@@ -236,7 +236,7 @@ def test_the_end_of_a_call_that_is_not_due_changes_nothing() -> None:
     rig = Rig()
     rig.reach_stable(T)
     rig.heartbeat(27)
-    rig.tell(ev.HookDone(99_999, rig.now))
+    rig.post(ev.HookDone(99_999, rig.now))
     assert isinstance(rig.hook.event, Revoked)
 
 
@@ -297,7 +297,7 @@ def test_a_pause_before_the_join_loses_and_one_after_it_does_not() -> None:
 
     counted = Rig(session_timeout_ms=10_000, rebalance_timeout_ms=60_000)
     counted.reach_stable(())
-    counted.tell(ev.RebalanceEnforced())
+    counted.post(ev.RebalanceEnforced())
     counted.now += 30  # asleep, but its join was in
     counted.joined(generation=2)
     counted.synced(assigned=T)
@@ -327,6 +327,6 @@ def test_a_poll_that_goes_on_after_a_callback_is_never_late() -> None:
     rig.reach_syncing()
     rig.synced(assigned=T)
     call = rig.start_hook()
-    rig.tell(ev.HookDone(call.serial, rig.now, {}, {}, None))
+    rig.post(ev.HookDone(call.serial, rig.now, {}, {}, None))
     rig.after(500)
     assert rig.state == "STABLE"

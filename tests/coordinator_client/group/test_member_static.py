@@ -22,10 +22,10 @@ def test_the_instance_id_is_in_every_request() -> None:
     rig.again(T, generation=2)
     rig.run_hook()
     rig.heartbeat()
-    rig.tell(ev.CloseRequested(rig.now + 5))
+    rig.post(ev.CloseRequested(rig.now + 5))
     rig.run_hook()
     for api in ("JoinGroup", "SyncGroup", "Heartbeat"):
-        assert {request.group_instance_id for request in rig.asked(api)} == {"pod-1"}
+        assert {request.group_instance_id for request in rig.requested(api)} == {"pod-1"}
     assert rig.last("LeaveGroup").members[0].group_instance_id == "pod-1"
 
 
@@ -33,20 +33,20 @@ def test_the_instance_id_is_in_every_request() -> None:
 def test_close_of_a_static_member_does_not_leave() -> None:
     rig = Rig(instance_id="pod-1")
     rig.reach_stable(T)
-    rig.tell(ev.CloseRequested(rig.now + 5))
+    rig.post(ev.CloseRequested(rig.now + 5))
     rig.run_hook()
     assert rig.state == "CLOSED"
-    assert not rig.asked("LeaveGroup")
+    assert not rig.requested("LeaveGroup")
 
 
 @pytest.mark.proves("G-17")
 def test_unsubscribe_of_a_static_member_does_not_leave() -> None:
     rig = Rig(instance_id="pod-1")
     rig.reach_stable(T)
-    rig.tell(ev.Unsubscribed())
+    rig.post(ev.Unsubscribed())
     rig.run_hook()
     assert rig.state == "OUT"
-    assert not rig.asked("LeaveGroup")
+    assert not rig.requested("LeaveGroup")
 
 
 @pytest.mark.proves("G-17")
@@ -55,10 +55,10 @@ def test_a_stalled_static_member_goes_silent_without_leaving() -> None:
     rig.reach_stable(T)
     rig.after(11)
     assert rig.state == "STALLED"
-    assert not rig.asked("LeaveGroup")
-    beats = len(rig.asked("Heartbeat"))
+    assert not rig.requested("LeaveGroup")
+    beats = len(rig.requested("Heartbeat"))
     rig.after(30)
-    assert len(rig.asked("Heartbeat")) == beats
+    assert len(rig.requested("Heartbeat")) == beats
 
 
 @pytest.mark.proves("G-17", "B-42")
@@ -70,7 +70,7 @@ def test_the_older_holder_of_an_instance_id_is_fenced_and_stays_so() -> None:
     assert isinstance(call.event, Lost)
     assert rig.state == "FAILED"
     assert isinstance(rig.ready.view.fatal, FencedInstance)
-    assert len(rig.asked("JoinGroup")) == 1, "it does not fight for the name"
+    assert len(rig.requested("JoinGroup")) == 1, "it does not fight for the name"
 
 
 @pytest.mark.proves("G-17")

@@ -13,7 +13,7 @@ from tests.coordinator_client.group.member_rig import Rig, as_leader, said, tps
 
 def by_pattern(include: str, exclude: str | None = None, **settings: Any) -> Rig:
     rig = Rig(**settings)
-    rig.tell(ev.Subscribed(Subscription.matching(include, exclude)))
+    rig.post(ev.Subscribed(Subscription.matching(include, exclude)))
     rig.found()
     return rig
 
@@ -22,11 +22,11 @@ def by_pattern(include: str, exclude: str | None = None, **settings: Any) -> Rig
 def test_a_pattern_waits_for_all_topics_before_it_joins() -> None:
     rig = by_pattern("pay.*", ".*_test")
     assert rig.ready.wanted.all_topics
-    assert not rig.asked("JoinGroup")
+    assert not rig.requested("JoinGroup")
     rig.topics(pays=1)
-    assert not rig.asked("JoinGroup"), "one topic's metadata is not all topics"
+    assert not rig.requested("JoinGroup"), "one topic's metadata is not all topics"
     rig.topics(True, pays=1, payments=2, pay_test=1, other=1)
-    assert rig.told().topics == ("payments", "pays")
+    assert rig.reported().topics == ("payments", "pays")
 
 
 @pytest.mark.proves("F-16")
@@ -35,10 +35,10 @@ def test_internal_topics_are_left_out_unless_requested() -> None:
     both = ("__consumer_offsets", "a")
     for setting, allowed, expected in ((True, False, ("a",)), (True, True, both), (False, False, both)):
         rig = Rig(exclude_internal_topics=setting)
-        rig.tell(ev.Subscribed(Subscription.matching(".*", internal=allowed)))
+        rig.post(ev.Subscribed(Subscription.matching(".*", internal=allowed)))
         rig.found()
-        rig.tell(TopicsChanged(topics, complete=True))
-        assert rig.told().topics == expected
+        rig.post(TopicsChanged(topics, complete=True))
+        assert rig.reported().topics == expected
 
 
 @pytest.mark.proves("F-16", "G-13", "B-41")
@@ -55,7 +55,7 @@ def test_a_new_topic_that_matches_makes_the_member_rejoin() -> None:
     assert rig.hook.event.cause.reason is RebalanceReason.TOPICS_CHANGED
     assert rig.hook.event.cause.detail == "payments"
     rig.run_hook()
-    assert rig.told().topics == ("payments", "pays")
+    assert rig.reported().topics == ("payments", "pays")
 
 
 @pytest.mark.proves("F-16")
@@ -67,14 +67,14 @@ def test_a_deleted_topic_leaves_the_subscription() -> None:
     rig.run_hook()
     rig.topics(True, pays=1)
     rig.run_hook()
-    assert rig.told().topics == ("pays",)
+    assert rig.reported().topics == ("pays",)
 
 
 @pytest.mark.proves("F-16")
 def test_a_pattern_that_matches_nothing_is_a_member_all_the_same() -> None:
     rig = by_pattern("nothing.*")
     rig.topics(True, pays=1)
-    assert rig.told().topics == ()
+    assert rig.reported().topics == ()
     rig.joined()
     rig.synced()
     rig.run_hook()
@@ -98,7 +98,7 @@ def test_a_topic_of_our_pattern_that_the_leader_knew_first_is_no_stranger() -> N
 def test_a_new_pattern_is_not_joined_with_before_it_is_resolved() -> None:
     rig = Rig()
     rig.reach_stable(tps("t-0"))
-    rig.tell(ev.Subscribed(Subscription.matching("u.*")))
+    rig.post(ev.Subscribed(Subscription.matching("u.*")))
     assert rig.state == "STABLE"
     assert rig.ready.view.fetchable == tps("t-0")
     rig.heartbeat(27)
@@ -195,16 +195,16 @@ def test_a_leader_that_no_longer_leads_no_longer_watches() -> None:
 def test_a_leader_with_a_rack_watches_where_replicas_are() -> None:
     def metadata(rack: str) -> TopicsChanged:
         info = TopicInfo(1, racks={0: frozenset({rack})})
-        return TopicsChanged({"t": info}, asked=frozenset({"t"}))
+        return TopicsChanged({"t": info}, requested=frozenset({"t"}))
 
     for rack_id, outcome in ((None, "STABLE"), ("r1", "REVOKING")):
         rig = Rig(rack_id=rack_id)
-        rig.tell(metadata("r1"))
+        rig.post(metadata("r1"))
         rig.reach_joining()
         rig.joined(**as_leader(said("m1", "t", rack=rack_id)))
         rig.synced(assigned=tps("t-0"))
         rig.run_hook()
-        rig.tell(metadata("r2"))
+        rig.post(metadata("r2"))
         assert rig.state == outcome
 
 
@@ -216,7 +216,7 @@ def test_partition_counts_below_zero_are_no_metadata() -> None:
     rig.joined(**as_leader(said("m1", "t")))
     rig.synced(assigned=tps("t-0..1"))
     rig.run_hook()
-    rig.tell(TopicsChanged({"t": TopicInfo(-1)}))
+    rig.post(TopicsChanged({"t": TopicInfo(-1)}))
     assert rig.state == "STABLE"
 
 
@@ -226,7 +226,7 @@ def test_enforced_rebalance_joins_with_the_users_reason(reason: str) -> None:
     """KIP-568, and KIP-800 for the reason."""
     rig = Rig()
     rig.reach_stable(tps("t-0"))
-    rig.tell(ev.RebalanceEnforced(reason))
+    rig.post(ev.RebalanceEnforced(reason))
     assert rig.hook.event.cause.reason is RebalanceReason.ENFORCED
     rig.run_hook()
     assert reason in rig.last("JoinGroup").reason
@@ -237,7 +237,7 @@ def test_enforced_rebalance_joins_with_the_users_reason(reason: str) -> None:
 def test_a_reason_longer_than_the_protocol_allows_is_cut() -> None:
     rig = Rig()
     rig.reach_stable(())
-    rig.tell(ev.RebalanceEnforced("x" * 1_000))
+    rig.post(ev.RebalanceEnforced("x" * 1_000))
     assert len(rig.last("JoinGroup").reason) == 255
 
 
@@ -245,7 +245,7 @@ def test_a_reason_longer_than_the_protocol_allows_is_cut() -> None:
 def test_enforcing_during_a_rebalance_is_a_no_op() -> None:
     rig = Rig()
     rig.reach_syncing()
-    rig.tell(ev.RebalanceEnforced("now!"))
+    rig.post(ev.RebalanceEnforced("now!"))
     assert "rebalance_not_enforced" in rig.kinds
     rig.synced(assigned=tps("t-0"))
     rig.run_hook()
@@ -269,7 +269,7 @@ def test_a_subscription_that_changes_during_a_rebalance_is_joined_with_after_it(
     rig.run_hook()
     assert rig.state == "REVOKING"
     rig.run_hook()
-    assert rig.told().topics == ("t", "u")
+    assert rig.reported().topics == ("t", "u")
 
 
 def test_a_cause_names_the_first_five_topics_that_changed() -> None:

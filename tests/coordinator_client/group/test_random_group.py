@@ -86,7 +86,7 @@ class Schedule:
 
     def receive(self) -> None:
         actor = self.one()
-        if actor is not None and actor.answers:
+        if actor is not None and actor.responses:
             actor.receive_next()
 
     def use(self) -> None:
@@ -110,7 +110,7 @@ class Schedule:
         for actor in self.world.actors.values():
             while actor.alive and actor.requests.age_s >= 1:
                 actor.send_next()
-            while actor.alive and actor.awake and actor.answers.age_s >= 1:
+            while actor.alive and actor.awake and actor.responses.age_s >= 1:
                 actor.receive_next()
             if actor.alive and actor.awake:
                 actor.turn()
@@ -226,10 +226,10 @@ class Schedule:
             assert actor.visible == actor.shows, "the notifications to the user are true"
 
 
-def assert_told_consistently(actor: Actor) -> None:
+def assert_reported_consistently(actor: Actor) -> None:
     """Hooks alone suffice to follow the owned partitions: assigned adds, revoked and lost take away owned ones."""
     owned: frozenset[TopicPartition] = frozenset()
-    for event in actor.told:
+    for event in actor.reported:
         match event:
             case Assigned():
                 assert not event.partitions & owned, f"{actor.name}: a second notification of {event}"
@@ -256,7 +256,7 @@ def test_any_schedule_ends_with_one_owner_each(mode: str) -> None:
             schedule.heal()
             schedule.outcome()
             for actor in schedule.world.actors.values():
-                assert_told_consistently(actor)
+                assert_reported_consistently(actor)
         except Exception as error:
             story = "\n".join(schedule.world.log[-60:])
             raise AssertionError(f"seed {seed}, mode {mode!r}, trouble {schedule.trouble}: {error}\n{story}") from error

@@ -28,19 +28,19 @@ def test_a_rebalance_is_reported_from_cause_to_outcome_with_durations() -> None:
     rig.after(1)
     rig.synced(assigned=tps("t-0"))
     rig.run_hook()
-    told = rig.member.timeline.rebalances[-1]
-    assert told.cause.reason is RebalanceReason.REBALANCE_IN_PROGRESS
-    assert (told.started_at, told.ended_at, told.outcome) == (started, rig.now, MemberState.STABLE)
-    assert [(phase.state.name, phase.lasted_s(rig.now)) for phase in told.phases] == [
+    reported = rig.member.timeline.rebalances[-1]
+    assert reported.cause.reason is RebalanceReason.REBALANCE_IN_PROGRESS
+    assert (reported.started_at, reported.ended_at, reported.outcome) == (started, rig.now, MemberState.STABLE)
+    assert [(phase.state.name, phase.lasted_s(rig.now)) for phase in reported.phases] == [
         ("REVOKING", 0.75),
         ("COMMITTING", 0.125),
         ("JOINING", 2),
         ("SYNCING", 1),
         ("ASSIGNING", 0),
     ]
-    assert told.seconds_in(MemberState.JOINING, rig.now) == 2
-    assert (told.revoked, told.added, told.kept, told.lost) == (T, tps("t-0"), frozenset(), frozenset())
-    assert (told.generation, told.protocol, told.leader, told.attempts) == (5, "range", False, 1)
+    assert reported.seconds_in(MemberState.JOINING, rig.now) == 2
+    assert (reported.revoked, reported.added, reported.kept, reported.lost) == (T, tps("t-0"), frozenset(), frozenset())
+    assert (reported.generation, reported.protocol, reported.leader, reported.attempts) == (5, "range", False, 1)
     assert "rebalance_ended" in rig.kinds
 
 
@@ -55,9 +55,9 @@ def test_a_leader_reports_members_that_came_and_left() -> None:
     rig.heartbeat(27)
     rig.run_hook()
     rig.joined(generation=2, **as_leader(said("m1", "t"), said("m3", "t")))
-    told = rig.member.timeline.rebalances[-1]
-    assert told.members_joined == {"m3"}
-    assert told.members_left == {"m2"}
+    reported = rig.member.timeline.rebalances[-1]
+    assert reported.members_joined == {"m3"}
+    assert reported.members_left == {"m2"}
 
 
 def test_a_cooperative_rebalance_is_two_stories_of_which_the_second_says_it_follows_up() -> None:
@@ -79,9 +79,9 @@ def test_a_loss_is_reported_with_what_was_lost() -> None:
     rig.reach_stable(T)
     rig.heartbeat(25)
     rig.run_hook()
-    told = rig.member.timeline.rebalances[-1]
-    assert (told.cause.reason, told.lost) == (RebalanceReason.UNKNOWN_MEMBER, T)
-    assert told.ended_at is None, "it goes on until the member stands again"
+    reported = rig.member.timeline.rebalances[-1]
+    assert (reported.cause.reason, reported.lost) == (RebalanceReason.UNKNOWN_MEMBER, T)
+    assert reported.ended_at is None, "it goes on until the member stands again"
 
 
 def test_a_loss_in_the_middle_is_a_trouble_of_the_same_story() -> None:
@@ -91,16 +91,16 @@ def test_a_loss_in_the_middle_is_a_trouble_of_the_same_story() -> None:
     count = len(rig.member.timeline.rebalances)
     rig.joined(25)
     assert len(rig.member.timeline.rebalances) == count
-    told = rig.member.timeline.rebalances[-1]
-    assert told.cause.reason is RebalanceReason.REBALANCE_IN_PROGRESS
-    assert any(RebalanceReason.UNKNOWN_MEMBER.value in line for line in told.troubles)
+    reported = rig.member.timeline.rebalances[-1]
+    assert reported.cause.reason is RebalanceReason.REBALANCE_IN_PROGRESS
+    assert any(RebalanceReason.UNKNOWN_MEMBER.value in line for line in reported.troubles)
 
 
 @pytest.mark.proves("E-05")
 def test_refused_commits_are_reported_with_their_codes() -> None:
     rig = Rig()
     rig.reach_stable(T)
-    rig.tell(ev.CommitRefused(27, rig.ready.view.identity, T))
+    rig.post(ev.CommitRefused(27, rig.ready.view.identity, T))
     assert rig.member.timeline.rebalances[-2].commits_refused == tuple((tp, 27) for tp in sorted(T))
 
 
@@ -126,11 +126,11 @@ def test_a_rebalance_without_end_is_a_bounded_story() -> None:
         rig.synced(27)
         rig.after(0.1)
         rig.joined(generation=generation)
-    told = rig.member.timeline.rebalances[-1]
-    assert told.ended_at is None
-    assert told.attempts == 3 * KEPT_STEPS - 1
-    assert len(told.phases) == len(told.troubles) == KEPT_STEPS
-    assert told.phases[-1].state is MemberState.SYNCING, "the newest are kept"
+    reported = rig.member.timeline.rebalances[-1]
+    assert reported.ended_at is None
+    assert reported.attempts == 3 * KEPT_STEPS - 1
+    assert len(reported.phases) == len(reported.troubles) == KEPT_STEPS
+    assert reported.phases[-1].state is MemberState.SYNCING, "the newest are kept"
 
 
 def test_facts_without_a_rebalance_are_nobodys() -> None:

@@ -30,7 +30,7 @@ def owning(partitions: frozenset[TopicPartition], **lives: int) -> TargetAssignm
 @pytest.mark.proves("B-39")
 def test_the_new_topic_of_a_name_is_not_taken_while_partitions_of_the_old_one_are_owned() -> None:
     target = owning(T, t=0)
-    target.tell(by_id(T, {"t": 1}))
+    target.post(by_id(T, {"t": 1}))
     assert target.named(metadata(t=1), T, any_topic) == (frozenset(), frozenset())
     assert target.named(metadata(t=1), frozenset(), any_topic) == (T, frozenset())  # all of the old one is let go
     target.came(T, metadata(t=1))
@@ -40,7 +40,7 @@ def test_the_new_topic_of_a_name_is_not_taken_while_partitions_of_the_old_one_ar
 @pytest.mark.proves("B-39")
 def test_the_old_topic_of_a_name_is_not_kept_once_metadata_has_the_new_one() -> None:
     target = owning(T | tps("k-0"), t=0, k=0)
-    target.tell(by_id(T | tps("k-0")))
+    target.post(by_id(T | tps("k-0")))
     assert target.named(metadata(t=0, k=0), T | tps("k-0"), any_topic).partitions == T | tps("k-0")
     wanted, unknown = target.named(metadata(t=1, k=0), T | tps("k-0"), any_topic)
     assert (wanted, unknown) == (tps("k-0"), frozenset({topic_id("t")}))
@@ -49,14 +49,14 @@ def test_the_old_topic_of_a_name_is_not_kept_once_metadata_has_the_new_one() -> 
 @pytest.mark.proves("B-39", "G-08")
 def test_what_is_owned_keeps_its_name_while_metadata_has_no_topic_of_that_name() -> None:
     target = owning(T, t=0)
-    target.tell(by_id(T | tps("t-2")))
+    target.post(by_id(T | tps("t-2")))
     assert target.named({}, T, any_topic) == (T | tps("t-2"), frozenset())
     assert target.named({}, frozenset(), any_topic) == (frozenset(), frozenset({topic_id("t")}))
 
 
 def test_both_lives_of_a_topic_in_one_target_are_never_mixed() -> None:
     target = owning(T, t=0)
-    target.tell((*by_id(tps("t-0")), *by_id(tps("t-1"), {"t": 1})))
+    target.post((*by_id(tps("t-0")), *by_id(tps("t-1"), {"t": 1})))
     wanted, unknown = target.named(metadata(t=1), T, any_topic)
     assert wanted == frozenset()
     assert unknown == {topic_id("t")}
@@ -64,5 +64,5 @@ def test_both_lives_of_a_topic_in_one_target_are_never_mixed() -> None:
 
 def test_what_is_not_subscribed_to_is_left_out_and_is_no_unknown_topic() -> None:
     target = TargetAssignment()
-    target.tell(by_id(T | tps("u-0")))
+    target.post(by_id(T | tps("u-0")))
     assert target.named(metadata(t=0, u=0), frozenset(), "u".__eq__) == (tps("u-0"), frozenset())

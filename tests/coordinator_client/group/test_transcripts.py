@@ -78,7 +78,7 @@ class Story:
         for name in names:
             actor = self.world.actors[name]
             actor.awake = True
-            self.world.tell(f"{name} shows {shown(actor.shows)} before any response")
+            self.world.post(f"{name} shows {shown(actor.shows)} before any response")
 
     def coordinator(self, names: list[str], given: dict[str, str]) -> None:
         """`coordinator moves to=2` or `coordinator crashes to=2`."""
@@ -118,7 +118,7 @@ class Story:
         sent = actor.ready.view.identity
         offsets: dict[TopicPartition, int] = dict.fromkeys(actor.ready.view.assignment, 1)
         code = self.world.coordinator.commit(sent, offsets)
-        self.world.tell(f"commit of generation {sent.generation}: error {code}")
+        self.world.post(f"commit of generation {sent.generation}: error {code}")
         if code:
             actor.step(ev.CommitRefused(code, sent, frozenset(offsets)))
 
@@ -128,7 +128,7 @@ class Story:
             state = view.state.name if actor.alive else "killed"
             state = state if actor.awake else "asleep"
             fatal = f" ({view.fatal.message})" if view.fatal else ""
-            self.world.tell(
+            self.world.post(
                 f"{actor.name:6} {state:8} generation {view.identity.generation:2} shows {shown(actor.shows)}{fatal}"
             )
 
@@ -136,12 +136,12 @@ class Story:
         for each in self.world.actors[names[0]].member.timeline.rebalances:
             phases = ", ".join(f"{phase.state.name} {phase.lasted_s(self.world.now):.1f} s" for phase in each.phases)
             outcome = each.outcome.name if each.outcome else "under way"
-            self.world.tell(f"{each.cause} -> {outcome} in generation {each.generation} ({phases})")
+            self.world.post(f"{each.cause} -> {outcome} in generation {each.generation} ({phases})")
             for label in ("revoked", "lost", "kept", "added"):
                 if partitions := getattr(each, label):
-                    self.world.tell(f"  {label} {shown(partitions)}")
+                    self.world.post(f"  {label} {shown(partitions)}")
             for trouble in each.troubles:
-                self.world.tell(f"  trouble: {trouble}")
+                self.world.post(f"  trouble: {trouble}")
 
 
 VERBS: dict[str, Callable[[Story, list[str], dict[str, str]], None]] = {
@@ -184,12 +184,12 @@ def replay(text: str) -> str:
     "path", [pytest.param(path, id=path.stem, marks=pytest.mark.proves(*PROVES[path.stem])) for path in STORIES]
 )
 def test_story(path: Path, request: pytest.FixtureRequest) -> None:
-    told = path.read_text()
-    happened = replay(told)
+    reported = path.read_text()
+    happened = replay(reported)
     if request.config.getoption("--rewrite"):
         path.write_text(happened)
     else:
-        assert happened == told
+        assert happened == reported
 
 
 def test_there_is_a_story_of_every_kind() -> None:
@@ -197,6 +197,6 @@ def test_there_is_a_story_of_every_kind() -> None:
 
 
 def test_a_story_that_went_otherwise_is_noticed() -> None:
-    told = "start a\n----\na -> FindCoordinator\n"
-    assert replay(told) != told
-    assert replay(replay(told)) == replay(told)
+    reported = "start a\n----\na -> FindCoordinator\n"
+    assert replay(reported) != reported
+    assert replay(replay(reported)) == replay(reported)

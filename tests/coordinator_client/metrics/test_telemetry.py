@@ -62,11 +62,11 @@ def subscription(
     )
 
 
-def subscribed(*wanted: str, chance: float = 0.5, **told: Any) -> Telemetry:
+def subscribed(*wanted: str, chance: float = 0.5, **reported: Any) -> Telemetry:
     """A machine that received this subscription at 100.0."""
     machine = Telemetry(lambda: chance)
     assert machine.next_request(100.0) == TelemetryRequest(NO_CLIENT_INSTANCE_ID)
-    machine.subscription(subscription(*wanted, **told), 100.0)
+    machine.subscription(subscription(*wanted, **reported), 100.0)
     return machine
 
 
@@ -97,11 +97,11 @@ def test_who_is_asked_for_nothing_asks_again_under_its_id() -> None:
     assert push_of(machine.next_request(130.0)).client == ME
 
 
-def told_codes() -> list[str]:
+def reported_codes() -> list[str]:
     return ["UNKNOWN_SUBSCRIPTION_ID", "UNSUPPORTED_COMPRESSION_TYPE"]
 
 
-@pytest.mark.parametrize("name", told_codes())
+@pytest.mark.parametrize("name", reported_codes())
 def test_a_changed_subscription_is_requested_at_once_and_pushed_at_its_interval(name: str) -> None:
     machine = subscribed("*")
     assert machine.next_request(110.0) is not None
@@ -134,7 +134,7 @@ def test_an_error_that_would_come_again_ends_it(name: str) -> None:
     assert refused.stopped == f"GetTelemetrySubscriptions: {name}"
 
 
-@pytest.mark.parametrize("name", ["THROTTLING_QUOTA_EXCEEDED", *told_codes()])
+@pytest.mark.parametrize("name", ["THROTTLING_QUOTA_EXCEEDED", *reported_codes()])
 def test_a_broker_without_a_result_gets_no_requests_in_a_spin(name: str) -> None:
     machine = Telemetry(lambda: 0.0)
     assert machine.next_request(100.0) == TelemetryRequest(NO_CLIENT_INSTANCE_ID)
@@ -177,16 +177,16 @@ def test_a_close_of_who_pushes_nothing_is_quiet() -> None:
 
 
 def test_nonsense_of_a_broker_is_taken_as_the_usual() -> None:
-    told = TelemetrySubscription.told(subscription("*", interval_ms=-1, most_bytes=0, codecs=(99, -3)))
-    assert (told.interval_s, told.most_bytes, told.codec) == (DEFAULT_INTERVAL_S, 1 << 20, 0)
-    assert TelemetrySubscription.told(subscription("*", interval_ms=1)).interval_s == SHORTEST_S
+    reported = TelemetrySubscription.reported(subscription("*", interval_ms=-1, most_bytes=0, codecs=(99, -3)))
+    assert (reported.interval_s, reported.most_bytes, reported.codec) == (DEFAULT_INTERVAL_S, 1 << 20, 0)
+    assert TelemetrySubscription.reported(subscription("*", interval_ms=1)).interval_s == SHORTEST_S
     machine = subscribed("*", client=NO_CLIENT_INSTANCE_ID)
     assert machine.stopped == "the broker gives no id"
 
 
 def test_the_first_codec_that_we_have_is_the_brokers_first() -> None:
-    assert TelemetrySubscription.told(subscription("*", codecs=(9, 3, 4))).codec == 3
-    assert TelemetrySubscription.told(subscription("*", codecs=(0, 4))).codec == 4
+    assert TelemetrySubscription.reported(subscription("*", codecs=(9, 3, 4))).codec == 3
+    assert TelemetrySubscription.reported(subscription("*", codecs=(0, 4))).codec == 4
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_the_first_codec_that_we_have_is_the_brokers_first() -> None:
     ],
 )
 def test_names_are_wanted_by_prefix(wanted: tuple[str, ...], name: str, wants: bool) -> None:
-    assert TelemetrySubscription.told(subscription(*wanted)).wants(name) is wants
+    assert TelemetrySubscription.reported(subscription(*wanted)).wants(name) is wants
 
 
 def test_a_million_requested_metrics_are_looked_up_and_not_gone_through() -> None:
@@ -214,13 +214,13 @@ def test_a_million_requested_metrics_are_looked_up_and_not_gone_through() -> Non
 
         __hash__ = str.__hash__
 
-    told = TelemetrySubscription.told(
+    reported = TelemetrySubscription.reported(
         subscription(*[Counted(f"org.apache.kafka.{number}") for number in range(10_000)], "", "é")
     )
-    told = told._replace(wanted=told.wanted - {""})
+    reported = reported._replace(wanted=reported.wanted - {""})
     Counted.compared = 0
-    assert not told.wants("org.apache.kafka.consumer.fetch.manager.records.lag.max")
-    assert told.wants("org.apache.kafka.77.more")
+    assert not reported.wants("org.apache.kafka.consumer.fetch.manager.records.lag.max")
+    assert reported.wants("org.apache.kafka.77.more")
     assert Counted.compared < 100
 
 
@@ -313,7 +313,7 @@ def test_what_is_too_much_loses_its_partitions_first(seen: ConsumerMetrics) -> N
 
 
 def test_only_what_is_wanted_is_in_it(seen: ConsumerMetrics) -> None:
-    wants = TelemetrySubscription.told(subscription("org.apache.kafka.consumer.coordinator.")).wants
+    wants = TelemetrySubscription.reported(subscription("org.apache.kafka.consumer.coordinator.")).wants
     names = set(unpacked(packed(seen, wants=wants)))
     assert names
     assert all(name.startswith("org.apache.kafka.consumer.coordinator.") for name in names)
@@ -322,9 +322,9 @@ def test_only_what_is_wanted_is_in_it(seen: ConsumerMetrics) -> None:
 # --- on a scripted broker
 
 
-def wanting(*wanted: str, interval_ms: int = 50, **told: Any) -> Callable[[Call], Alter]:
-    changed = {"requested_metrics": wanted, "push_interval_ms": interval_ms, **told}
-    return lambda _call: Alter(lambda answer: answer._replace(**changed))
+def wanting(*wanted: str, interval_ms: int = 50, **reported: Any) -> Callable[[Call], Alter]:
+    changed = {"requested_metrics": wanted, "push_interval_ms": interval_ms, **reported}
+    return lambda _call: Alter(lambda response: response._replace(**changed))
 
 
 def pushes(fake: FakeBroker) -> list[PushTelemetryRequest]:
@@ -344,10 +344,10 @@ def test_a_subscription_is_followed_through_changes_to_the_close() -> None:
         fake.control("GetTelemetrySubscriptions", wanting("*"))
         with watched(fake) as consumer:
             poll_until(consumer, lambda: len(pushes(fake)) >= 2)
-            asked = len(fake.calls_of("GetTelemetrySubscriptions"))
+            requested = len(fake.calls_of("GetTelemetrySubscriptions"))
             unknown = PushTelemetryResponse(error_code=ErrorCode.UNKNOWN_SUBSCRIPTION_ID)
             fake.control("PushTelemetry", lambda _call: Answer(unknown), times=1)
-            poll_until(consumer, lambda: len(fake.calls_of("GetTelemetrySubscriptions")) > asked)
+            poll_until(consumer, lambda: len(fake.calls_of("GetTelemetrySubscriptions")) > requested)
             pushed = len(pushes(fake))
             poll_until(consumer, lambda: len(pushes(fake)) > pushed)
             assert consumer.assignment == {TopicPartition("topic", 0)}

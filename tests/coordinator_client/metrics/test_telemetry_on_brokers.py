@@ -61,10 +61,10 @@ def taking(received: Path) -> Iterator[RealBroker]:
     ) as broker:
         moved = tuple(map(int, version.split("."))) >= (4, 4)
         command = "org.apache.kafka.tools.ConfigCommand" if moved else "kafka.admin.ConfigCommand"
-        told = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", classpath, command]
-        told += ["--bootstrap-server", broker.bootstrap, "--alter", "--entity-type", "client-metrics"]
-        told += ["--entity-name", "all", "--add-config", "interval.ms=200,metrics=[org.apache.kafka.consumer.]"]
-        subprocess.run(told, check=True, timeout=120, capture_output=True)
+        reported = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", classpath, command]
+        reported += ["--bootstrap-server", broker.bootstrap, "--alter", "--entity-type", "client-metrics"]
+        reported += ["--entity-name", "all", "--add-config", "interval.ms=200,metrics=[org.apache.kafka.consumer.]"]
+        subprocess.run(reported, check=True, timeout=120, capture_output=True)
         yield broker
 
 
@@ -106,10 +106,10 @@ def test_a_broker_that_requests_metrics_gets_them(taking: RealBroker, received: 
         poll_until(consumer, lambda: len(pushes(received, "watched-client")) >= before + 3)
         assert consumer.metrics().records_consumed_total == 10
         member = consumer.group_metadata().member_id
-    told = pushes(received, "watched-client")
-    assert [last for _, last, _ in told] == [False] * (len(told) - 1) + [True]
-    assert len({client for client, _, _ in told}) == 1
-    names = {name for _, _, data in told for name in values(data)}
+    reported = pushes(received, "watched-client")
+    assert [last for _, last, _ in reported] == [False] * (len(reported) - 1) + [True]
+    assert len({client for client, _, _ in reported}) == 1
+    names = {name for _, _, data in reported for name in values(data)}
     assert {
         "org.apache.kafka.consumer.coordinator.rebalance.latency.avg",
         "org.apache.kafka.consumer.coordinator.assigned.partitions",
@@ -121,13 +121,13 @@ def test_a_broker_that_requests_metrics_gets_them(taking: RealBroker, received: 
     assert all(name.startswith("org.apache.kafka.consumer.") for name in names)  # that was requested, and no more
     # The broker requests differences: all of them together are the whole.
     consumed = "org.apache.kafka.consumer.fetch.manager.records.consumed.total"
-    assert sum(values(data)[consumed] for _, _, data in told) == 10
-    assert values(told[-1][2])["org.apache.kafka.consumer.coordinator.assigned.partitions"] in (0, 2)
-    labels = {one.key: one.value.string_value for one in told[-2][2].resource_metrics[0].resource.attributes}
+    assert sum(values(data)[consumed] for _, _, data in reported) == 10
+    assert values(reported[-1][2])["org.apache.kafka.consumer.coordinator.assigned.partitions"] in (0, 2)
+    labels = {one.key: one.value.string_value for one in reported[-2][2].resource_metrics[0].resource.attributes}
     assert labels == {"client_rack": "r1", "group_id": "watched", "group_member_id": member}
     spans = [
         (point.start_time_unix_nano, point.time_unix_nano)
-        for _, _, data in told
+        for _, _, data in reported
         for metric in data.resource_metrics[0].scope_metrics[0].metrics
         if metric.name == consumed
         for point in metric.sum.data_points
@@ -135,7 +135,7 @@ def test_a_broker_that_requests_metrics_gets_them(taking: RealBroker, received: 
     assert [start for start, _ in spans[1:]] == [end for _, end in spans[:-1]]
     assert all(
         metric.sum.aggregation_temporality == AggregationTemporality.AGGREGATION_TEMPORALITY_DELTA
-        for metric in told[0][2].resource_metrics[0].scope_metrics[0].metrics
+        for metric in reported[0][2].resource_metrics[0].scope_metrics[0].metrics
         if metric.HasField("sum")
     )
 

@@ -26,11 +26,11 @@ def test_iteration_ends_when_a_callback_closes_the_consumer() -> None:
 
 @pytest.mark.proves("G-11")
 def test_a_reset_is_reported_though_the_function_raised_for_another() -> None:
-    told: list[TopicPartition] = []
+    reported: list[TopicPartition] = []
 
     def on_reset(gap: OffsetReset) -> None:
-        told.append(gap.partition)
-        if len(told) == 1:
+        reported.append(gap.partition)
+        if len(reported) == 1:
             raise ZeroDivisionError("the user's own")
 
     wanted = {TopicPartition("topic", number) for number in range(3)}
@@ -40,5 +40,5 @@ def test_a_reset_is_reported_though_the_function_raised_for_another() -> None:
             consumer.position(partition, PATIENCE_S)  # all are found before the first callback
         with pytest.raises(ZeroDivisionError):
             consumer.poll(0)
-        poll_until(consumer, lambda: len(told) == 3)
-        assert set(told) == wanted
+        poll_until(consumer, lambda: len(reported) == 3)
+        assert set(reported) == wanted

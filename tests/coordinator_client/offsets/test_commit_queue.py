@@ -77,7 +77,7 @@ class Rig:
     def settled(self, commit: Commit, error: KohortError | None) -> None:
         self.ended.append((self.names.get(commit, ""), error))
 
-    def ask_metadata(self) -> frozenset[str]:
+    def request_metadata(self) -> frozenset[str]:
         """Have Metadata requested; the topics that it names."""
         request = self.metadata.next_request(self.now)
         assert request is not None, "no metadata is wanted"
@@ -101,7 +101,7 @@ class Rig:
     def know(self, number: int = 1, count: int = 2) -> None:
         """Topic t is read, and known."""
         self.metadata.set_topics(WantedTopics(frozenset({"t"})))
-        self.ask_metadata()
+        self.request_metadata()
         self.metadata_came({"t": (number, count)})
 
     def owed(self) -> Any:
@@ -116,7 +116,7 @@ class Rig:
             for one in topic.partitions
         }
 
-    def answer(self, codes: dict[TopicPartition, int]) -> dict[int, frozenset[TopicPartition]]:
+    def respond(self, codes: dict[TopicPartition, int]) -> dict[int, frozenset[TopicPartition]]:
         topics = tuple(
             OffsetCommitResponseTopic(
                 name=one.topic,
@@ -124,9 +124,9 @@ class Rig:
             )
             for one, code in codes.items()
         )
-        told = self.committer.on_response(OffsetCommitResponse(topics=topics))
+        reported = self.committer.on_response(OffsetCommitResponse(topics=topics))
         self.committer.complete(self.view, self.now, 0.5)
-        return told
+        return reported
 
 
 def test_a_commit_carries_its_member_and_ends_well() -> None:
@@ -135,7 +135,7 @@ def test_a_commit_carries_its_member_and_ends_well() -> None:
     request = rig.owed()
     assert (request.group_id, request.generation_id_or_member_epoch, request.member_id) == ("g", 5, "m")
     assert rig.owed() is None  # one at a time
-    rig.answer({P0: 0})
+    rig.respond({P0: 0})
     assert rig.ended == [("one", None)]
     assert rig.committer.ledger[-1].offsets == {P0: OffsetAndMetadata(7)}
     assert rig.committer.ledger[-1].generation == 5
@@ -146,7 +146,7 @@ def test_what_is_retried_goes_out_as_the_member_that_it_is_then() -> None:
     rig = Rig()
     rig.put("one", {P0: 1})
     rig.sent()
-    rig.answer({P0: 14})
+    rig.respond({P0: 14})
     rig.view, rig.now = VIEW._replace(identity=ME._replace(generation=6)), 0.2
     assert rig.owed().generation_id_or_member_epoch == 6
 
@@ -157,7 +157,7 @@ def test_what_the_member_ordered_is_retried_though_it_has_gone_meanwhile() -> No
     rig.put("ordered", {P0: 1}, identity=ME, order=1)
     assert rig.sent() == {P0: 1}
     rig.view = None
-    rig.answer({P0: 14})
+    rig.respond({P0: 14})
     rig.now = 0.2
     assert rig.owed().generation_id_or_member_epoch == ME.generation
 
@@ -170,7 +170,7 @@ def test_a_fenced_commit_ends_with_what_ended_the_member(code: int, fatal: Kohor
     rig.put("one", {P0: 7})
     rig.sent()
     rig.view = VIEW._replace(fatal=fatal)
-    rig.answer({P0: code})
+    rig.respond({P0: code})
     ((_, error),) = rig.ended
     if code == 82 and fatal is not None:
         assert error is fatal
@@ -185,13 +185,13 @@ def test_commits_end_in_the_order_in_which_they_were_made() -> None:
     rig.put("one", {P0: 1})
     assert rig.sent() == {P0: 1}
     rig.put("two", {P0: 2})
-    rig.answer({P0: 14})  # the first has to be tried again; the second may not overtake it
+    rig.respond({P0: 14})  # the first has to be tried again; the second may not overtake it
     assert rig.owed() is None
     rig.now = 0.2
     assert rig.sent() == {P0: 1}
-    rig.answer({P0: 0})
+    rig.respond({P0: 0})
     assert rig.sent() == {P0: 2}
-    rig.answer({P0: 0})
+    rig.respond({P0: 0})
     assert rig.ended == [("one", None), ("two", None)]
 
 
@@ -201,7 +201,7 @@ def test_what_a_retry_cures_is_retried(code: int) -> None:
     rig = Rig()
     rig.put("one", {P0: 1})
     rig.sent()
-    assert rig.answer({P0: code}) == {code: {P0}}
+    assert rig.respond({P0: code}) == {code: {P0}}
     rig.now = 0.2
     assert rig.sent() == {P0: 1}
     assert rig.ended == []
@@ -230,7 +230,7 @@ def test_what_no_retry_cures_is_raised_with_its_partition(code: int, kind: type[
     rig = Rig()
     rig.put("one", {P0: 1, P1: 2})
     rig.sent()
-    rig.answer({P0: 0, P1: code})
+    rig.respond({P0: 0, P1: code})
     ((_, error),) = rig.ended
     assert type(error) is kind
     assert error.place["partition"] == 1
@@ -244,7 +244,7 @@ def test_a_group_that_went_on_without_us_fails_the_commit_for_good(code: int) ->
     rig.put("one", {P0: 1})
     rig.sent()
     rig.view = VIEW._replace(identity=OUTSIDE, state=MemberState.LOSING)
-    rig.answer({P0: code})
+    rig.respond({P0: code})
     ((_, error),) = rig.ended
     assert isinstance(error, CommitFailed)
     assert not isinstance(error, RebalanceInProgress)
@@ -256,7 +256,7 @@ def test_a_commit_that_a_rebalance_overtook_is_held_and_sent_again_for_what_is_k
     rig.put("one", {P0: 1, P1: 2})
     rig.sent()
     rig.view = VIEW._replace(state=MemberState.JOINING)
-    rig.answer({P0: 27, P1: 27})
+    rig.respond({P0: 27, P1: 27})
     assert rig.owed() is None
     assert rig.ended == []
     moved = AssignedPartitions(2, {P0: Owned(1)})  # P1 went to another member
@@ -264,7 +264,7 @@ def test_a_commit_that_a_rebalance_overtook_is_held_and_sent_again_for_what_is_k
     request = rig.owed()
     assert request.generation_id_or_member_epoch == 6
     assert [(topic.name, [one.partition_index for one in topic.partitions]) for topic in request.topics] == [("t", [0])]
-    rig.answer({P0: 0})
+    rig.respond({P0: 0})
     ((_, error),) = rig.ended
     assert isinstance(error, CommitFailed)
     assert error.place["partition"] == 1
@@ -276,15 +276,15 @@ def test_what_a_rebalance_overtook_is_sent_again_in_the_order_in_which_it_was_ma
     rig.put("one", {P0: 1})
     rig.sent()
     rig.view = VIEW._replace(state=MemberState.JOINING)
-    rig.answer({P0: 22})
+    rig.respond({P0: 22})
     rig.put("two", {P0: 2})
     while rig.owed() is not None:
-        rig.answer({P0: 22})
+        rig.respond({P0: 22})
     rig.view = VIEW._replace(identity=ME._replace(generation=6))
     assert rig.sent() == {P0: 1}
-    rig.answer({P0: 0})
+    rig.respond({P0: 0})
     assert rig.sent() == {P0: 2}  # and not the older one for the last word
-    rig.answer({P0: 0})
+    rig.respond({P0: 0})
     assert rig.ended == [("one", None), ("two", None)]
 
 
@@ -303,14 +303,14 @@ def test_a_commit_that_passed_a_held_one_does_not_stay_before_it() -> None:
     rig.put("one", {P0: 1})
     rig.sent()
     rig.view = VIEW._replace(state=MemberState.JOINING)
-    rig.answer({P0: 22})
+    rig.respond({P0: 22})
     rig.put("two", {P0: 2}, blocking=True)  # a wait for it holds up the rebalance that the held one waits for
     assert rig.sent() == {P0: 2}
-    rig.answer({P0: 14})
+    rig.respond({P0: 14})
     rig.now = 0.2
     rig.view = VIEW._replace(identity=ME._replace(generation=6))
     assert rig.sent() == {P0: 1}
-    rig.answer({P0: 0})
+    rig.respond({P0: 0})
     assert rig.sent() == {P0: 2}
 
 
@@ -320,7 +320,7 @@ def test_a_wait_for_a_commit_is_not_held_up_by_a_rebalance() -> None:
     rig.put("one", {P0: 1}, blocking=True)
     rig.sent()
     rig.view = VIEW._replace(state=MemberState.JOINING)
-    rig.answer({P0: 27})
+    rig.respond({P0: 27})
     ((_, error),) = rig.ended
     assert isinstance(error, RebalanceInProgress)
 
@@ -352,7 +352,7 @@ def test_a_commit_whose_answer_was_lost_with_its_partition_is_not_said_to_have_f
     rig.now = 1.0
     rig.view = VIEW._replace(assignment=AssignedPartitions(1, {P1: Owned(1)}))
     assert rig.sent() == {P1: 1}
-    rig.answer({P1: 0})
+    rig.respond({P1: 0})
     ((_, error),) = rig.ended
     assert isinstance(error, CommitFailed)
     assert "before it was known whether its offset was committed" in str(error)
@@ -377,7 +377,7 @@ def test_a_held_commit_of_a_membership_that_is_gone_ends_at_once() -> None:
     rig.put("one", {P0: 1})
     rig.sent()
     rig.view = VIEW._replace(state=MemberState.JOINING)
-    rig.answer({P0: 27})
+    rig.respond({P0: 27})
     assert rig.owed() is None
     assert rig.ended == []
     rig.view = VIEW._replace(identity=OUTSIDE, state=MemberState.LOSING)
@@ -393,7 +393,7 @@ def test_a_commit_that_was_sent_as_a_member_is_not_sent_by_one_that_has_left(cod
     rig = Rig()
     rig.put("one", {P0: 1})
     rig.sent()
-    rig.answer({P0: code})
+    rig.respond({P0: code})
     rig.view = None
     rig.now = 1.0
     rig.put("by hand", {P0: 5})
@@ -428,7 +428,7 @@ def test_an_order_is_not_sent_again_by_a_member_that_owns_nothing_of_it(
     rig.put("order", {P0: 1}, order=3, identity=ME)
     rig.sent()
     rig.view = VIEW._replace(identity=now, state=state, assignment=AssignedPartitions())
-    rig.answer({P0: code})
+    rig.respond({P0: code})
     rig.now = 0.2
     assert rig.owed() is None
     ((_, error),) = rig.ended
@@ -450,7 +450,7 @@ def test_without_membership_the_group_alone_is_named() -> None:
     rig.put("one", {P0: 1})
     request = rig.owed()
     assert (request.generation_id_or_member_epoch, request.member_id) == (-1, "")
-    rig.answer({P0: 25})
+    rig.respond({P0: 25})
     ((_, error),) = rig.ended
     assert isinstance(error, CommitFailed)
     assert "the group has members" in str(error)
@@ -476,10 +476,10 @@ def test_a_commit_ends_once_metadata_requested_after_the_refusal_lacks_the_topic
     rig.know()
     rig.put("one", {P0: 7, U0: 8})
     rig.sent()
-    rig.answer({P0: 3, U0: 0})
+    rig.respond({P0: 3, U0: 0})
     assert rig.owed() is None
     rig.now = 0.1
-    assert "t" in rig.ask_metadata()
+    assert "t" in rig.request_metadata()
     rig.metadata_came({}, t=3)
     assert rig.owed() is None
     ((_, error),) = rig.ended
@@ -498,8 +498,8 @@ def test_metadata_that_was_requested_before_the_refusal_may_be_older_than_the_to
     rig.sent()
     rig.metadata.request_update()
     rig.now = 0.2
-    rig.ask_metadata()
-    rig.answer({P0: 3})
+    rig.request_metadata()
+    rig.respond({P0: 3})
     rig.metadata_came({}, t=3)  # its response comes after the refusal
     rig.now = 0.5
     assert rig.sent() == {P0: 7}
@@ -512,13 +512,13 @@ def test_a_broker_with_old_metadata_makes_no_commit_fail() -> None:
     rig.put("one", {P0: 7})
     for _ in range(3):
         rig.sent()
-        rig.answer({P0: 3})
+        rig.respond({P0: 3})
         rig.now += 0.1
-        rig.ask_metadata()
+        rig.request_metadata()
         rig.metadata_came({"t": (1, 2)})
         rig.now += 1.0
     assert rig.sent() == {P0: 7}
-    rig.answer({P0: 0})
+    rig.respond({P0: 0})
     assert rig.ended == [("one", None)]
     assert rig.committer.drain_dropped() == []
 
@@ -529,9 +529,9 @@ def test_a_topic_that_metadata_refuses_for_another_reason_is_not_taken_for_delet
     rig.know()
     rig.put("one", {P0: 7})
     rig.sent()
-    rig.answer({P0: 3})
+    rig.respond({P0: 3})
     rig.now = 0.1
-    rig.ask_metadata()
+    rig.request_metadata()
     rig.metadata_came({}, t=code)
     rig.now = 1.0
     assert rig.sent() == {P0: 7}
@@ -543,10 +543,10 @@ def test_an_offset_is_not_committed_for_another_topic_of_the_same_name(refused: 
     rig.know(number=1)
     rig.put("one", {P0: 7})
     rig.sent()
-    rig.answer({P0: 3 if refused else 14})
+    rig.respond({P0: 3 if refused else 14})
     rig.metadata.request_update()
     rig.now = 0.2
-    rig.ask_metadata()
+    rig.request_metadata()
     rig.metadata_came({"t": (2, 2)})
     assert rig.owed() is None
     ((_, error),) = rig.ended
@@ -562,8 +562,8 @@ def test_a_topic_that_was_never_seen_may_have_been_created_a_moment_ago() -> Non
     for at in (0.0, 2.0, 4.9):
         rig.now = at
         rig.sent()
-        rig.answer({P0: 3})
-        rig.ask_metadata()
+        rig.respond({P0: 3})
+        rig.request_metadata()
         rig.metadata_came({}, t=3)
         assert rig.owed() is None
         assert rig.ended == []
@@ -577,10 +577,10 @@ def test_metadata_of_a_topic_is_wanted_no_longer_than_its_commit_waits_for_it() 
     rig = Rig()
     rig.put("one", {P0: 7, P1: 7})
     rig.sent()
-    rig.answer({P0: 3, P1: 3})
+    rig.respond({P0: 3, P1: 3})
     rig.now = 1.0
     rig.sent()
-    rig.answer({P0: 3, P1: 0})
+    rig.respond({P0: 3, P1: 0})
     assert rig.metadata.names == {"t"}
     rig.committer.expire(60.0)
     assert rig.metadata.names == set()
@@ -593,9 +593,9 @@ def test_a_commit_before_a_join_ends_with_its_topic_and_says_so() -> None:
     rig.view = VIEW._replace(state=MemberState.COMMITTING)
     order = rig.put("order", {P0: 7, U0: 2}, order=9, identity=ME)
     rig.sent()
-    rig.answer({P0: 3, U0: 0})
+    rig.respond({P0: 3, U0: 0})
     rig.now = 0.1
-    rig.ask_metadata()
+    rig.request_metadata()
     rig.metadata_came({}, t=3)
     assert rig.owed() is None
     assert [name for name, _ in rig.ended] == ["order"]
@@ -612,16 +612,16 @@ def test_a_commit_that_is_retried_holds_up_only_later_ones_of_its_partition() ->
     rig.sent()
     rig.put("two", {P1: 2})
     rig.put("three", {P0: 3, P1: 4})
-    rig.answer({P0: 14})
+    rig.respond({P0: 14})
     assert rig.sent() == {P1: 4}
-    rig.answer({P1: 0})
+    rig.respond({P1: 0})
     assert rig.owed() is None
     assert rig.ended == [("two", None)]
     rig.now = 0.2
     assert rig.sent() == {P0: 1}
-    rig.answer({P0: 0})
+    rig.respond({P0: 0})
     assert rig.sent() == {P0: 3}
-    rig.answer({P0: 0})
+    rig.respond({P0: 0})
     assert rig.ended == [("two", None), ("one", None), ("three", None)]
 
 
@@ -631,9 +631,9 @@ def test_what_the_machine_ordered_holds_up_what_users_queued_of_its_partitions_a
     rig.put("order", {P0: 2}, order=9, identity=ME)
     rig.sent()
     rig.put("one", {P0: 1, P1: 1})
-    rig.answer({P0: 14})
+    rig.respond({P0: 14})
     assert rig.sent() == {P1: 1}
-    rig.answer({P1: 0})
+    rig.respond({P1: 0})
     rig.now = 0.2
     assert rig.sent() == {P0: 2}
 
@@ -645,9 +645,9 @@ def test_commits_that_wait_are_settled_together_by_the_last_in_order() -> None:
     rig.sent()
     for number in range(1, 5):
         rig.put(str(number), {P0: number} | ({P1: number} if number % 2 else {}))
-    rig.answer({P0: 0})
+    rig.respond({P0: 0})
     assert rig.sent() == {P0: 4, P1: 3}
-    rig.answer({P0: 0, P1: 0})
+    rig.respond({P0: 0, P1: 0})
     assert rig.ended == [(str(number), None) for number in range(5)]
     assert [entry.offsets.get(P0) for entry in rig.committer.ledger][1:] == [OffsetAndMetadata(n) for n in range(1, 5)]
     assert {entry.generation for entry in rig.committer.ledger} == {5}
@@ -658,7 +658,7 @@ def test_commits_that_store_other_metadata_are_sent_one_by_one() -> None:
     for number, text in enumerate("aab"):
         rig.committer.put(Commit({P0: OffsetAndMetadata(number, metadata=text)}, {P0: 1}, 60.0))
     assert rig.sent() == {P0: 1}
-    rig.answer({P0: 12})
+    rig.respond({P0: 12})
     assert rig.sent() == {P0: 2}
 
 
@@ -670,7 +670,7 @@ def test_a_commit_of_one_ownership_is_not_settled_with_one_of_the_next() -> None
     assert rig.sent() == {P0: 1}
     ((_, error),) = rig.ended
     assert isinstance(error, CommitFailed)
-    rig.answer({P0: 0})
+    rig.respond({P0: 0})
     assert rig.ended[1:] == [("", None)]
 
 
@@ -680,7 +680,7 @@ def test_a_refusal_is_of_all_that_were_settled_together() -> None:
     rig.put("two", {P0: 2})
     rig.sent()
     rig.put("three", {P0: 3})
-    rig.answer({P0: 29})
+    rig.respond({P0: 29})
     assert [(name, type(error)) for name, error in rig.ended] == [
         ("one", AuthorizationFailed),
         ("two", AuthorizationFailed),
@@ -696,7 +696,7 @@ def test_one_of_those_settled_together_may_end_at_its_deadline() -> None:
     rig.committer.expire(0.5)
     assert [name for name, _ in rig.ended] == ["two"]
     assert rig.sent() == {P0: 1}
-    rig.answer({P0: 0})
+    rig.respond({P0: 0})
     assert rig.ended[1:] == [("one", None)]
 
 
@@ -706,10 +706,10 @@ def test_a_held_commit_is_superseded_by_a_later_one_that_passed_it() -> None:
     rig.put("one", {P0: 1})
     rig.sent()
     rig.view = VIEW._replace(state=MemberState.JOINING)
-    rig.answer({P0: 22})
+    rig.respond({P0: 22})
     rig.put("two", {P0: 2}, blocking=True)
     assert rig.sent() == {P0: 2}
-    rig.answer({P0: 0})
+    rig.respond({P0: 0})
     assert rig.ended == [("one", None), ("two", None)]
     rig.view = VIEW._replace(identity=ME._replace(generation=6))
     assert rig.owed() is None
@@ -722,7 +722,7 @@ def test_what_was_put_after_the_log_was_replaced_is_not_settled_with_what_was_pu
     new = rig.put("new", {P0: 3})
     assert (old.adrift, new.adrift) == ({P0}, set())
     assert rig.sent() == {P0: 50}
-    rig.answer({P0: 0})
+    rig.respond({P0: 0})
     assert rig.sent() == {P0: 3}
 
 
@@ -743,12 +743,12 @@ def lines_run(commits: int) -> int:
         for number in range(commits):
             rig.put(str(number), {(P0, P1)[number % 2]: number})
             if number % 50 == 0 and rig.owed() is not None:
-                rig.answer({P0: 0, P1: 0})
+                rig.respond({P0: 0, P1: 0})
             rig.committer.expire(rig.now)
             rig.committer.next_poll_at()
         while len(rig.committer):
             if rig.owed() is not None:
-                rig.answer({P0: 0, P1: 0})
+                rig.respond({P0: 0, P1: 0})
     finally:
         sys.settrace(before)
     assert rig.ended == [(str(number), None) for number in range(commits)]
@@ -766,7 +766,7 @@ def test_a_commit_that_is_under_way_is_not_ended_for_a_hook() -> None:
     rig.put("waits", {P0: 1}, blocking=True)
     rig.sent()
     rig.committer.release_blocked(RebalanceInProgress("poll"), 0.0)
-    rig.answer({P0: 0})
+    rig.respond({P0: 0})
     assert rig.ended == [("waits", None)]
 
 
@@ -774,11 +774,11 @@ def test_deadlines_of_settled_commits_are_forgotten() -> None:
     rig = Rig()
     rig.put("stays", {P1: 1})
     rig.sent()
-    rig.answer({P1: 27})
+    rig.respond({P1: 27})
     for number in range(2_000):
         rig.put(str(number), {P0: number})
         rig.sent()
-        rig.answer({P0: 0})
+        rig.respond({P0: 0})
         rig.committer.expire(0.0)
     assert len(rig.committer) == 1
     assert len(rig.committer._deadlines) < 200
@@ -789,7 +789,7 @@ def test_what_is_retried_says_when_to_look_again() -> None:
     rig = Rig()
     rig.put("one", {P0: 1})
     rig.sent()
-    rig.answer({P0: 14})
+    rig.respond({P0: 14})
     assert rig.committer.next_poll_at() == [60.0, 0.1]
     rig.now = 0.1
     rig.sent()
@@ -811,8 +811,8 @@ def test_a_commit_of_what_was_read_ends_though_metadata_lost_the_topic_before_it
     known = {"t": UUID(int=1)}
     rig.committer.put(Commit({P0: OffsetAndMetadata(7)}, {}, 60.0, topic_ids=known))
     rig.sent()
-    rig.answer({P0: 3})
-    rig.ask_metadata()
+    rig.respond({P0: 3})
+    rig.request_metadata()
     rig.metadata_came({}, t=3)
     assert rig.owed() is None
     ((_, error),) = rig.ended

@@ -49,11 +49,11 @@ def committed(rig: Rig, now: float = 0.0) -> dict[TopicPartition, tuple[int, int
     found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
     rig.settle("FindCoordinator", ResponseReceived(found, 3), now)
     rig.turn(now)
-    (ask,) = [one for _endpoint, one in rig.open if one.api == "OffsetCommit"]
-    assert callable(ask.request)
+    (lookup,) = [one for _endpoint, one in rig.open if one.api == "OffsetCommit"]
+    assert callable(lookup.request)
     return {
         TopicPartition(topic.name, one.partition_index): (one.committed_offset, one.committed_leader_epoch)
-        for topic in ask.request(VERSION).topics
+        for topic in lookup.request(VERSION).topics
         for one in topic.partitions
     }
 
@@ -129,7 +129,7 @@ def test_the_batch_in_hand_is_not_committed_by_the_end(ends: Callable[[str], Non
 # --- what is reported of auto-commit
 
 
-def answered(rig: Rig, since: float, *, p0: int = 0, p1: int = 0) -> bool:
+def responded(rig: Rig, since: float, *, p0: int = 0, p1: int = 0) -> bool:
     """Respond to the OffsetCommit that is sent, if one is, so many seconds after the first commit."""
     now = 1.0 + since
     rig.turn(now)
@@ -157,17 +157,17 @@ def kinds(rig: Rig) -> list[str]:
 def test_an_auto_commit_that_is_retried_is_reported_when_a_requests_time_has_passed() -> None:
     rig = reading(request_timeout_ms=30_000, default_api_timeout_ms=60_000)
     for tenth in range(299):
-        answered(rig, tenth / 10, p0=14)
+        responded(rig, tenth / 10, p0=14)
     assert kinds(rig) == []
     wake_at = rig.turn(30.95).next_poll_at
     assert wake_at is not None
     assert wake_at <= 31.0
-    answered(rig, 30.0, p0=14)
+    responded(rig, 30.0, p0=14)
     assert kinds(rig) == ["auto_commit_late"]
     assert "COORDINATOR_LOAD_IN_PROGRESS" in rig.core.notices[0].text
     assert "t-0=10" in rig.core.notices[0].text
     for tenth in range(301, 590):
-        answered(rig, tenth / 10, p0=14)
+        responded(rig, tenth / 10, p0=14)
     assert kinds(rig) == ["auto_commit_late"]
 
 
@@ -175,9 +175,9 @@ def test_it_is_reported_again_after_it_was_stored() -> None:
     rig = reading(request_timeout_ms=2_000, default_api_timeout_ms=60_000)
     for begins in (0, 100):
         for tenth in range(30):
-            answered(rig, begins + tenth / 10, p0=14)
-        assert answered(rig, begins + 10.0)
-        while answered(rig, begins + 20.0):
+            responded(rig, begins + tenth / 10, p0=14)
+        assert responded(rig, begins + 10.0)
+        while responded(rig, begins + 20.0):
             pass
         assert not len(rig.core.commits.queue)
         state = rig.core.positions.state(P0)
@@ -192,7 +192,7 @@ def test_each_partition_and_code_is_reported_once_until_it_is_stored() -> None:
 
     def next_commit(**codes: int) -> None:
         nonlocal now
-        assert answered(rig, now, **codes)
+        assert responded(rig, now, **codes)
         now += 1.0
 
     next_commit(p0=12)
@@ -215,13 +215,13 @@ def test_each_partition_and_code_is_reported_once_until_it_is_stored() -> None:
 def test_the_next_poll_raises_that_a_commit_is_not_allowed(code: int) -> None:
     rig = reading()
     assert rig.core.take_error() is None
-    answered(rig, 0.0, p0=code)
+    responded(rig, 0.0, p0=code)
     assert rig.core.has_updates
     error = rig.core.take_error()
     assert isinstance(error, AuthorizationFailed)
     assert error.place["group"] == "g"
     assert error.place.get("topic") == ("t" if code == 29 else None)
-    answered(rig, 1.0, p0=code)
+    responded(rig, 1.0, p0=code)
     assert rig.core.take_error() is None
 
 
@@ -261,14 +261,14 @@ def test_an_offset_that_is_dropped_with_its_topic_is_reported_once() -> None:
 @pytest.mark.proves("S-08")
 def test_a_commit_whose_connection_ends_is_sent_again_once_the_coordinator_is_found() -> None:
     rig = ready()
-    asked = rig.core.commits.put({P0: 7}, deadline=60.0)
+    requested = rig.core.commits.put({P0: 7}, deadline=60.0)
     assert committed(rig) == {P0: (7, -1)}
     rig.settle("OffsetCommit", NoResponse(ConnectionFailed("the broker closed the connection")), 1.0)
     rig.turn(1.0)
-    assert not asked.done()
+    assert not requested.done()
     assert committed(rig, 2.0) == {P0: (7, -1)}
-    assert answered(rig, 1.1)
-    assert asked.result(0) is None
+    assert responded(rig, 1.1)
+    assert requested.result(0) is None
 
 
 def test_a_commit_is_measured_from_its_request_to_its_response() -> None:
@@ -276,7 +276,7 @@ def test_a_commit_is_measured_from_its_request_to_its_response() -> None:
     rig.core.commits.put({P0: 7}, deadline=60.0)
     committed(rig, 1.0)
     assert rig.core.sensors.commit_ms.mean(1.0) is None
-    assert answered(rig, 0.25)
+    assert responded(rig, 0.25)
     assert rig.core.sensors.commit_ms.mean(1.25) == 250.0
 
 
@@ -299,16 +299,16 @@ def test_callbacks_of_commits_that_share_a_partition_are_called_in_the_order_of_
 
     commit("both", P0, P1)
     committed(rig)
-    answered(rig, -1.0, p0=14)
+    responded(rig, -1.0, p0=14)
     commit("other", P1)
     rig.turn(0.01)
-    assert answered(rig, -0.99)  # it is stored, and overtakes the one that is retried
+    assert responded(rig, -0.99)  # it is stored, and overtakes the one that is retried
     commit("none")
     assert call_back() == ["none"]
-    assert answered(rig, 1.0)
+    assert responded(rig, 1.0)
     assert call_back() == ["none", "both", "other"]
     commit("again", P1)
-    assert answered(rig, 1.0)
+    assert responded(rig, 1.0)
     assert call_back()[3:] == ["again"]
 
 
@@ -324,13 +324,13 @@ def test_callbacks_that_waited_for_one_commit_are_called_in_the_order_of_the_cal
 
     commit("all", P0, P1, p2)
     committed(rig)
-    answered(rig, -1.0, p0=14)
+    responded(rig, -1.0, p0=14)
     for name, partition in (("first", p2), ("second", P1)):
         commit(name, partition)
         rig.turn(0.01)
-        assert answered(rig, -0.99)
+        assert responded(rig, -0.99)
     assert not rig.core.commits.callbacks  # all are stored, and wait for the one that is retried
-    assert answered(rig, 1.0)
+    assert responded(rig, 1.0)
     while rig.core.commits.callbacks:
         rig.core.commits.callbacks.popleft()()
     assert called == ["all", "first", "second"]
@@ -340,13 +340,13 @@ def test_callbacks_that_waited_for_one_commit_are_called_in_the_order_of_the_cal
 def test_no_auto_commit_is_put_between_a_close_and_the_next_poll() -> None:
     """A close waits until no commit is under way; of a topic that is refused there would always be one."""
     rig = reading()
-    assert answered(rig, 0.0, p0=12)
+    assert responded(rig, 0.0, p0=12)
     rig.core.before_leave(60.0)
-    assert answered(rig, 1.0, p0=12)  # what is handled of a manual assignment
-    assert not any(answered(rig, float(second)) for second in range(2, 10))
+    assert responded(rig, 1.0, p0=12)  # what is handled of a manual assignment
+    assert not any(responded(rig, float(second)) for second in range(2, 10))
     assert not rig.core.commits.owed
     rig.core.polled(11.0, handled=True)
-    assert answered(rig, 11.0)
+    assert responded(rig, 11.0)
 
 
 @pytest.mark.proves("E-05")

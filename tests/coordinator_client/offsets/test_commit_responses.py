@@ -51,7 +51,7 @@ def test_the_late_response_of_a_commit_that_was_given_up_is_not_that_of_the_next
 def test_a_partition_that_a_response_leaves_out_was_not_committed() -> None:
     with FakeBroker(topics={"topic": 2}) as fake, Consumer(fake.bootstrap, group="group") as consumer:
         consumer.assign([P0, P1])
-        fake.control("OffsetCommit", lambda call: Alter(lambda answer: answer._replace(topics=())), times=1)
+        fake.control("OffsetCommit", lambda call: Alter(lambda response: response._replace(topics=())), times=1)
         with pytest.raises(BrokerError, match="topic"):
             consumer.commit({P0: 1, P1: 1})
         consumer.commit({P0: 1, P1: 1})
@@ -61,16 +61,16 @@ def test_a_partition_that_a_response_leaves_out_was_not_committed() -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_what_was_committed_without_waiting_is_stored_before_the_goodbye(protocol: GroupProtocol) -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
-        told: list[Exception | None] = []
+        reported: list[Exception | None] = []
         with Consumer(fake.bootstrap, group="group", protocol=protocol) as consumer:
             consumer.subscribe(["topic"])
             poll_until(consumer, lambda: consumer.assignment == {P0})
             fake.control("OffsetCommit", lambda call: Delay(0.1))
             for offset in (20, 21, 22):
-                consumer.commit_async({P0: offset}, lambda _offsets, error: told.append(error))
+                consumer.commit_async({P0: offset}, lambda _offsets, error: reported.append(error))
         snapshot = fake.group("group") if protocol == "classic" else fake.consumer_group("group")
         assert snapshot.offsets[P0].offset == 22
-        assert told == [None] * 3
+        assert reported == [None] * 3
 
 
 def subscribes(consumer: Consumer) -> None:

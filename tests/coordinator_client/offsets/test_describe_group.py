@@ -13,11 +13,11 @@ from kohort.testing.fake_broker import Alter, FakeBroker
 from tests.coordinator_client.core_rig import Rig, metadata
 
 
-@pytest.mark.parametrize("told", ["nothing", "of another group"])
-def test_a_response_without_the_group_is_none(told: str) -> None:
-    def bend(answer: Any) -> Any:
-        others = tuple(one._replace(group_id="another") for one in answer.groups)
-        return answer._replace(groups=() if told == "nothing" else others)
+@pytest.mark.parametrize("reported", ["nothing", "of another group"])
+def test_a_response_without_the_group_is_none(reported: str) -> None:
+    def bend(response: Any) -> Any:
+        others = tuple(one._replace(group_id="another") for one in response.groups)
+        return response._replace(groups=() if reported == "nothing" else others)
 
     with FakeBroker(topics={"topic": 1}) as fake, Consumer(fake.bootstrap, group="group") as consumer:
         odd = fake.control("DescribeGroups", lambda _call: Alter(bend))
@@ -48,7 +48,7 @@ def test_a_broker_that_does_not_coordinate_the_group_has_its_coordinator_looked_
     rig = Rig(group="g")
     rig.turn(0.0)
     rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
-    asked = rig.core.lookups.describe_group(60.0)
+    requested = rig.core.lookups.describe_group(60.0)
     rig.turn(0.0)
     found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
     rig.settle("FindCoordinator", ResponseReceived(found, 3), 0.0)
@@ -57,8 +57,8 @@ def test_a_broker_that_does_not_coordinate_the_group_has_its_coordinator_looked_
     rig.settle("DescribeGroups", ResponseReceived(DescribeGroupsResponse(groups=(refusal,)), 5), 0.0)
     rig.turn(1.0)
     assert searches(rig) == 1
-    assert not asked.done()
+    assert not requested.done()
 
 
 def searches(rig: Rig) -> int:
-    return sum(ask.api == "FindCoordinator" for _endpoint, ask in rig.open)
+    return sum(lookup.api == "FindCoordinator" for _endpoint, lookup in rig.open)

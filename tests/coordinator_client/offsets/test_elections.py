@@ -12,10 +12,10 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client.offset_reset import ResetPolicy
-from kohort.coordinator_client.offsets.positions import FetchState, ListAsk, Positions
+from kohort.coordinator_client.offsets.positions import FetchState, ListOffsetsLookup, Positions
 from kohort.network.backoff import FRESH
 from kohort.network.metadata import BrokerNode, ClusterView, PartitionView, TopicView
-from kohort.network.offset_requests import EARLIEST, LATEST, EpochAsk, ListedOffset
+from kohort.network.offset_requests import EARLIEST, LATEST, EpochLookup, ListedOffset
 
 P = TopicPartition("t", 0)
 STEPS, MOST_CUT = 200, 6
@@ -35,12 +35,12 @@ STEP_WEIGHTS = {
 }
 
 
-def epoch_end(log: Log, newest: int, asked: int) -> tuple[int, int]:
+def epoch_end(log: Log, newest: int, requested: int) -> tuple[int, int]:
     """As a leader of the epoch `newest` responds to OffsetForLeaderEpoch."""
-    if asked >= newest:
-        return (newest, len(log)) if asked == newest else (-1, -1)
-    end = next((offset for offset, (epoch, _) in enumerate(log) if epoch > asked), len(log))
-    return (log[end - 1][0], end) if end else (asked, 0)
+    if requested >= newest:
+        return (newest, len(log)) if requested == newest else (-1, -1)
+    end = next((offset for offset, (epoch, _) in enumerate(log) if epoch > requested), len(log))
+    return (log[end - 1][0], end) if end else (requested, 0)
 
 
 class Model:
@@ -56,8 +56,8 @@ class Model:
         self.written = self.fetches = self.resets = 0
         self.expected: Log | None = None
         self.parked: list[tuple[int, int, Log, int]] = []  # serial, first offset, records, fetched under
-        self.lists: list[ListAsk] = []
-        self.validations: list[EpochAsk] = []
+        self.lists: list[ListOffsetsLookup] = []
+        self.validations: list[EpochLookup] = []
 
     @property
     def view(self) -> ClusterView:
@@ -69,9 +69,9 @@ class Model:
         names, weights = list(STEP_WEIGHTS), list(STEP_WEIGHTS.values())
         for name in self.random.choices(names, weights, k=STEPS):
             getattr(self, "_" + name.replace(" ", "_"))()
-            self._told()
+            self._reported()
 
-    def _told(self) -> None:
+    def _reported(self) -> None:
         assert self.positions.take_error() is None
         if self.positions.take_gaps():
             self.resets += 1
@@ -94,32 +94,34 @@ class Model:
         self.known_epoch = self.epoch
 
     def _turn(self) -> None:
-        self.lists += [ask for asks in self.positions.owed_lists(self.view, 0.0).values() for ask in asks]
-        self.validations += [ask for asks in self.positions.owed_validations(self.view, 0.0).values() for ask in asks]
+        self.lists += [lookup for lookups in self.positions.owed_lists(self.view, 0.0).values() for lookup in lookups]
+        self.validations += [
+            lookup for lookups in self.positions.owed_validations(self.view, 0.0).values() for lookup in lookups
+        ]
 
-    def _fenced(self, ask: ListAsk | EpochAsk) -> bool:
-        if ask.leader_epoch == self.epoch:
+    def _fenced(self, lookup: ListOffsetsLookup | EpochLookup) -> bool:
+        if lookup.leader_epoch == self.epoch:
             return False
-        if self.positions.is_current(P, ask.serial):
-            self.positions.ask_failed([P], FRESH)
+        if self.positions.is_current(P, lookup.serial):
+            self.positions.lookup_failed([P], FRESH)
         return True
 
     def _list(self) -> None:
-        if not self.lists or self._fenced(ask := self.lists.pop(self.random.randrange(len(self.lists)))):
+        if not self.lists or self._fenced(lookup := self.lists.pop(self.random.randrange(len(self.lists)))):
             return
-        offset = len(self.log) if ask.timestamp == LATEST else 0
+        offset = len(self.log) if lookup.timestamp == LATEST else 0
         epoch = self.log[offset][0] if offset < len(self.log) else self.epoch
         before = self.positions.state(P)
-        self.positions.listed(ask, ListedOffset(offset, -1, epoch), 0)
+        self.positions.listed(lookup, ListedOffset(offset, -1, epoch), 0)
         if before.phase is FetchState.NEEDS_RESET and self.positions.point(P) is not None:
             self.expected = self.log[:offset]
 
     def _validate(self) -> None:
         if self.validations:
-            ask = self.validations.pop(self.random.randrange(len(self.validations)))
-            if not self._fenced(ask):
-                epoch, end = epoch_end(self.log, self.epoch, ask.epoch)
-                self.positions.validated(ask, end, epoch, 0)
+            lookup = self.validations.pop(self.random.randrange(len(self.validations)))
+            if not self._fenced(lookup):
+                epoch, end = epoch_end(self.log, self.epoch, lookup.epoch)
+                self.positions.validated(lookup, end, epoch, 0)
 
     def _fetch(self) -> None:
         self._turn()

@@ -27,7 +27,7 @@ class Core:
         self.reads_old = policy != "latest"
         self.committed: Promise[Mapping[TopicPartition, OffsetAndMetadata | None]] = Promise()
         self.lookups: dict[tuple[str, int], Lookup] = {}
-        self.told: list[LagKnown] = []
+        self.reported: list[LagKnown] = []
 
     def look_up_committed(self, partitions: list[TopicPartition], deadline: float, *, stable: bool) -> Promise[Any]:
         assert (sorted(partitions), deadline, stable) == ([T0, T1, U0], 5.0, False)
@@ -39,7 +39,7 @@ class Core:
         self.lookups[topic, timestamp] = lookup
 
     def measure(self) -> None:
-        lag = GroupLag(self, self.told.append, reads_old=self.reads_old)  # type: ignore[arg-type]
+        lag = GroupLag(self, self.reported.append, reads_old=self.reads_old)  # type: ignore[arg-type]
         lag.measure(BacklogOrder(7, {"t": 2, "u": 1}, 5.0))
 
     def list_ends(self, place: tuple[str, int], error: KohortError | None = None) -> None:
@@ -51,27 +51,27 @@ class Core:
 
 
 @pytest.mark.parametrize(
-    ("policy", "asked", "lag"),
+    ("policy", "requested", "lag"),
     [
         ("earliest", {LATEST, EARLIEST}, {T0: 60, T1: 20, U0: 4}),  # below the log's start nothing is left
         ("latest", {LATEST}, {T0: 60, T1: 0, U0: 7}),  # where nothing is committed nothing waits
     ],
 )
 def test_the_member_gets_one_event_when_the_last_response_has_come(
-    policy: str, asked: set[int], lag: dict[TopicPartition, int]
+    policy: str, requested: set[int], lag: dict[TopicPartition, int]
 ) -> None:
-    places: list[tuple[str, int] | None] = [None, *((topic, time) for topic in "tu" for time in asked)]
+    places: list[tuple[str, int] | None] = [None, *((topic, time) for topic in "tu" for time in requested)]
     for order in permutations(places):
         core = Core(policy)
         core.measure()
         assert core.lookups.keys() == {place for place in places if place is not None}
         for place in order:
-            assert core.told == []
+            assert core.reported == []
             if place is None:
                 core.committed.set_result(COMMITTED)
             else:
                 core.list_ends(place)
-        assert core.told == [LagKnown(7, lag, 0, "")]
+        assert core.reported == [LagKnown(7, lag, 0, "")]
 
 
 def test_the_first_reason_is_reported_and_how_many_partitions_it_leaves_unknown() -> None:
@@ -82,4 +82,4 @@ def test_the_first_reason_is_reported_and_how_many_partitions_it_leaves_unknown(
     for place in (("t", EARLIEST), ("u", LATEST)):
         core.list_ends(place)
     core.list_ends(("u", EARLIEST), KohortError("too late"))
-    assert core.told == [LagKnown(7, {}, 3, "no leader")]
+    assert core.reported == [LagKnown(7, {}, 3, "no leader")]

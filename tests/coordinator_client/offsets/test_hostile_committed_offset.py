@@ -29,7 +29,7 @@ def broker() -> Iterator[FakeBroker]:
 def committed(broker: FakeBroker, offset: int, metadata: str = "") -> None:
     """Every response to OffsetFetch has these."""
 
-    def lying(answer: Any) -> Any:
+    def lying(response: Any) -> Any:
         topics = [
             topic._replace(
                 partitions=tuple(
@@ -37,9 +37,9 @@ def committed(broker: FakeBroker, offset: int, metadata: str = "") -> None:
                     for one in topic.partitions
                 )
             )
-            for topic in answer.groups[0].topics
+            for topic in response.groups[0].topics
         ]
-        return answer._replace(groups=(answer.groups[0]._replace(topics=tuple(topics)),))
+        return response._replace(groups=(response.groups[0]._replace(topics=tuple(topics)),))
 
     def control(call: Call) -> Alter:
         assert call.version >= 8

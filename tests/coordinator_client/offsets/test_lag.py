@@ -34,11 +34,11 @@ def test_an_end_that_a_response_leaves_out_is_requested_again(others: int) -> No
     """And an end that was not requested does not stand in for it."""
     ends = [TopicPartition("topic", number) for number in range(2)]
 
-    def first_only(answer: Any) -> Any:
-        (topic,) = answer.topics
+    def first_only(response: Any) -> Any:
+        (topic,) = response.topics
         first = next(one for one in topic.partitions if one.partition_index == 0)
-        told = (first, *(first._replace(partition_index=7 + number) for number in range(others)))
-        return answer._replace(topics=(topic._replace(partitions=told),))
+        reported = (first, *(first._replace(partition_index=7 + number) for number in range(others)))
+        return response._replace(topics=(topic._replace(partitions=reported),))
 
     with FakeBroker(topics={"topic": 2}) as fake, Consumer(fake.bootstrap, retry_backoff_ms=10) as consumer:
         fake.produce("topic", 1, [(None, b"1")])

@@ -27,15 +27,15 @@ def filled() -> FakeBroker:
 def refuse(fake: FakeBroker, code: int, times: int) -> Any:
     """OffsetFetch returns `code` for partition 0, so often; the rest of each response is as it was."""
 
-    def change(answer: Any) -> Any:
+    def change(response: Any) -> Any:
         def row(one: Any) -> Any:
             return one._replace(error_code=code, committed_offset=-1) if one.partition_index == 0 else one
 
         def rows(topics: Any) -> Any:
             return tuple(topic._replace(partitions=tuple(map(row, topic.partitions))) for topic in topics)
 
-        groups = tuple(group._replace(topics=rows(group.topics)) for group in answer.groups)
-        return answer._replace(topics=rows(answer.topics), groups=groups)
+        groups = tuple(group._replace(topics=rows(group.topics)) for group in response.groups)
+        return response._replace(topics=rows(response.topics), groups=groups)
 
     def altered(_call: Call) -> Alter:
         return Alter(change)
@@ -83,9 +83,9 @@ def test_what_was_committed_is_asked_anew_for_a_partition_that_went_and_came_bac
 @pytest.mark.proves("E-06")
 @pytest.mark.parametrize("code", [-1, 2, 89])
 def test_what_may_pass_does_not_end_a_question_for_offsets(code: int) -> None:
-    def refused(answer: Any) -> Any:
-        rows = (one._replace(error_code=code, offset=-1) for topic in answer.topics for one in topic.partitions)
-        return answer._replace(topics=(answer.topics[0]._replace(partitions=tuple(rows)),))
+    def refused(response: Any) -> Any:
+        rows = (one._replace(error_code=code, offset=-1) for topic in response.topics for one in topic.partitions)
+        return response._replace(topics=(response.topics[0]._replace(partitions=tuple(rows)),))
 
     with FakeBroker(topics={"topic": 1}) as fake, Consumer(fake.bootstrap) as consumer:
         fake.produce("topic", 0, [(None, b"v")] * 3)
@@ -95,9 +95,9 @@ def test_what_may_pass_does_not_end_a_question_for_offsets(code: int) -> None:
 
 @pytest.mark.proves("G-11")
 def test_a_log_without_a_beginning_is_asked_again_and_nothing_is_made_of_it() -> None:
-    def nowhere(answer: Any) -> Any:
-        rows = (one._replace(offset=-1) for topic in answer.topics for one in topic.partitions)
-        return answer._replace(topics=(answer.topics[0]._replace(partitions=tuple(rows)),))
+    def nowhere(response: Any) -> Any:
+        rows = (one._replace(offset=-1) for topic in response.topics for one in topic.partitions)
+        return response._replace(topics=(response.topics[0]._replace(partitions=tuple(rows)),))
 
     gaps: list[OffsetReset] = []
     with FakeBroker(topics={"topic": 1}) as fake:

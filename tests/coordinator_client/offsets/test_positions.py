@@ -9,12 +9,12 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client.errors import NoOffset, OffsetOutOfRange, Truncation
 from kohort.coordinator_client.offset_reset import ResetPolicy
 from kohort.coordinator_client.offsets.auto_commit import AutoCommitState
-from kohort.coordinator_client.offsets.positions import OUTSIDE, FetchState, ListAsk, Positions
+from kohort.coordinator_client.offsets.positions import OUTSIDE, FetchState, ListOffsetsLookup, Positions
 from kohort.network.backoff import FRESH, Backoff
 from kohort.network.errors import IllegalState
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.metadata import BrokerNode, ClusterView, PartitionView, TopicView
-from kohort.network.offset_requests import EARLIEST, LATEST, EpochAsk, ListedOffset, list_offsets_request
+from kohort.network.offset_requests import EARLIEST, LATEST, EpochLookup, ListedOffset, list_offsets_request
 from kohort.protocol.errors import UnsupportedVersion
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
@@ -42,11 +42,11 @@ def fetching(policy: str = "earliest", offset: int = 10, epoch: int = 3) -> Posi
     return one
 
 
-def only_list(one: Positions, now: float = 0.0) -> ListAsk:
-    ((node, asks),) = one.owed_lists(cluster(), now).items()
+def only_list(one: Positions, now: float = 0.0) -> ListOffsetsLookup:
+    ((node, lookups),) = one.owed_lists(cluster(), now).items()
     assert node == 1
-    (ask,) = asks
-    return ask
+    (lookup,) = lookups
+    return lookup
 
 
 @pytest.mark.proves("S-01", "G-11")
@@ -72,9 +72,9 @@ def test_nothing_committed_goes_by_policy_and_is_reported(policy: str, timestamp
     one.assign(P0, start=None, has_group=True, wall_ms=WALL)
     one.owed_committed(0.0)
     one.committed(P0, None, WALL)
-    ask = only_list(one)
-    assert ask.timestamp == timestamp
-    one.listed(ask, ListedOffset(7, -1, 3), WALL)
+    lookup = only_list(one)
+    assert lookup.timestamp == timestamp
+    one.listed(lookup, ListedOffset(7, -1, 3), WALL)
     assert one.known_position(P0) == 7
     (gap,) = one.take_gaps()
     assert (gap.partition, gap.wanted, gap.start) == (P0, None, 7)
@@ -99,8 +99,8 @@ def test_policy_none_raises_and_rests_until_a_seek() -> None:
 def test_no_record_as_late_as_a_time_means_the_end() -> None:
     one = positions("by_duration:PT1S")
     one.assign(P0, start=None, has_group=False, wall_ms=WALL)
-    ask = only_list(one)
-    one.listed(ask, ListedOffset(-1, -1, -1), WALL)
+    lookup = only_list(one)
+    one.listed(lookup, ListedOffset(-1, -1, -1), WALL)
     assert only_list(one).timestamp == LATEST
 
 
@@ -108,9 +108,9 @@ def test_no_record_as_late_as_a_time_means_the_end() -> None:
 def test_out_of_range_resets_by_policy_and_says_what_was_skipped() -> None:
     one = fetching("nearest", offset=10)
     one.out_of_range(P0, one.state(P0).serial, 10, 100, WALL)
-    ask = only_list(one)
-    assert ask.timestamp == EARLIEST
-    one.listed(ask, ListedOffset(100, -1, 3), WALL)
+    lookup = only_list(one)
+    assert lookup.timestamp == EARLIEST
+    one.listed(lookup, ListedOffset(100, -1, 3), WALL)
     (gap,) = one.take_gaps()
     assert gap.skipped == 90
     assert "below" in gap.reason
@@ -123,14 +123,14 @@ def test_nearest_finds_the_side_by_itself_where_the_broker_does_not_say(log: tup
     one.out_of_range(P0, one.state(P0).serial, 10, None, WALL)
     for _ in range(2):
         if one.known_position(P0) is None:
-            ask = only_list(one)
-            one.listed(ask, ListedOffset(log[0] if ask.timestamp == EARLIEST else log[1], -1, 3), WALL)
+            lookup = only_list(one)
+            one.listed(lookup, ListedOffset(log[0] if lookup.timestamp == EARLIEST else log[1], -1, 3), WALL)
     assert one.known_position(P0) == start
 
 
 @pytest.mark.proves("E-07")
 @pytest.mark.parametrize(
-    ("log_start", "asked", "reason"),
+    ("log_start", "requested", "reason"),
     [
         (None, EARLIEST, OUTSIDE),
         (-1, EARLIEST, OUTSIDE),
@@ -139,11 +139,11 @@ def test_nearest_finds_the_side_by_itself_where_the_broker_does_not_say(log: tup
         (11, EARLIEST, "the position is below the log's start"),
     ],
 )
-def test_the_logs_start_says_on_which_side_a_position_lies(log_start: int | None, asked: int, reason: str) -> None:
+def test_the_logs_start_says_on_which_side_a_position_lies(log_start: int | None, requested: int, reason: str) -> None:
     one = fetching("nearest", offset=10)
     one.out_of_range(P0, one.state(P0).serial, 10, log_start, WALL)
-    ask = only_list(one)
-    assert (ask.timestamp, one.state(P0).reason) == (asked, reason)
+    lookup = only_list(one)
+    assert (lookup.timestamp, one.state(P0).reason) == (requested, reason)
 
 
 @pytest.mark.parametrize(
@@ -182,9 +182,9 @@ def test_out_of_range_without_policy_is_an_error_with_its_offset() -> None:
 def test_what_was_requested_before_a_seek_is_void() -> None:
     one = positions("earliest")
     one.assign(P0, start=None, has_group=False, wall_ms=WALL)
-    ask = only_list(one)
+    lookup = only_list(one)
     one.seek(P0, 99)
-    one.listed(ask, ListedOffset(0, -1, 3), WALL)
+    one.listed(lookup, ListedOffset(0, -1, 3), WALL)
     assert one.known_position(P0) == 99
     one.assign(P1, start=None, has_group=True, wall_ms=WALL)
     one.owed_committed(0.0)
@@ -211,7 +211,7 @@ def test_a_retry_waits_for_its_backoff() -> None:
     one = positions("earliest")
     one.assign(P0, start=None, has_group=False, wall_ms=WALL)
     only_list(one)
-    one.ask_failed([P0], FRESH.failed(1.0, Backoff(100, 100, 0), 0.5))
+    one.lookup_failed([P0], FRESH.failed(1.0, Backoff(100, 100, 0), 0.5))
     assert one.owed_lists(cluster(), 1.05) == {}
     assert one.next_poll_at() == [1.1]
     assert only_list(one, 1.1).partition == P0
@@ -234,20 +234,20 @@ def test_only_assigned_partitions_have_a_state() -> None:
 # --- KIP-320
 
 
-def only_epoch(one: Positions, view: ClusterView) -> EpochAsk:
-    ((_node, asks),) = one.owed_validations(view, 0.0).items()
-    (ask,) = asks
-    return ask
+def only_epoch(one: Positions, view: ClusterView) -> EpochLookup:
+    ((_node, lookups),) = one.owed_validations(view, 0.0).items()
+    (lookup,) = lookups
+    return lookup
 
 
 @pytest.mark.proves("B-38", "E-08")
 def test_a_new_leader_gets_the_request_and_agreement_reads_on() -> None:
     one = fetching(offset=10, epoch=3)
     assert one.owed_validations(cluster(epoch=3), 0.0) == {}
-    ask = only_epoch(one, cluster(epoch=4, leader=2))
-    assert (ask.epoch, ask.leader_epoch) == (3, 4)
+    lookup = only_epoch(one, cluster(epoch=4, leader=2))
+    assert (lookup.epoch, lookup.leader_epoch) == (3, 4)
     assert one.point(P0) is None  # nothing is fetched meanwhile
-    one.validated(ask, 10, 3, WALL)
+    one.validated(lookup, 10, 3, WALL)
     assert one.known_position(P0) == 10
     assert one.point(P0) is not None
     assert one.owed_validations(cluster(epoch=4, leader=2), 0.0) == {}
@@ -282,14 +282,14 @@ def test_what_was_committed_behind_a_truncation_counts_no_more(policy: str) -> N
 
 
 @pytest.mark.proves("B-38", "E-08")
-@pytest.mark.parametrize("answer", [(12, 3), (-1, -1)])
-def test_a_response_about_an_epoch_that_was_left_meanwhile_is_no_truncation(answer: tuple[int, int]) -> None:
+@pytest.mark.parametrize("response", [(12, 3), (-1, -1)])
+def test_a_response_about_an_epoch_that_was_left_meanwhile_is_no_truncation(response: tuple[int, int]) -> None:
     one = fetching("none", offset=10, epoch=3)
     first = only_epoch(one, cluster(epoch=5))
     assert first.epoch == 3
     # 12 to 15 are of epoch 4, and had been fetched before the leader of epoch 5 was known.
     assert one.consumed(P0, one.state(P0).serial, 16, 4)
-    one.validated(first, *answer, WALL)
+    one.validated(first, *response, WALL)
     assert one.take_error() is None
     assert one.known_position(P0) == 16
     assert one.point(P0) is None  # epoch 4 has not been requested yet
@@ -302,43 +302,43 @@ def test_a_response_about_an_epoch_that_was_left_meanwhile_is_no_truncation(answ
 @pytest.mark.proves("B-38", "E-08")
 def test_what_is_read_on_into_the_new_leaders_epoch_needs_no_response() -> None:
     one = fetching("none", offset=10, epoch=3)
-    ask = only_epoch(one, cluster(epoch=5))
+    lookup = only_epoch(one, cluster(epoch=5))
     assert one.consumed(P0, one.state(P0).serial, 16, 5)
-    one.validated(ask, 12, 3, WALL)
+    one.validated(lookup, 12, 3, WALL)
     assert one.owed_validations(cluster(epoch=5), 0.0) == {}
     assert one.point(P0) is not None
     assert one.take_error() is None
 
 
 @pytest.mark.proves("B-38")
-@pytest.mark.parametrize("answer", [(9, 3), (10, 3)], ids=["one record less", "as many records"])
-def test_a_log_that_is_shorter_by_exactly_one_record_is_truncation(answer: tuple[int, int]) -> None:
+@pytest.mark.parametrize("response", [(9, 3), (10, 3)], ids=["one record less", "as many records"])
+def test_a_log_that_is_shorter_by_exactly_one_record_is_truncation(response: tuple[int, int]) -> None:
     one = fetching("earliest", offset=10)
-    one.validated(only_epoch(one, cluster(epoch=4)), *answer, WALL)
-    assert one.known_position(P0) == answer[0]
-    assert len(one.take_gaps()) == 10 - answer[0]
+    one.validated(only_epoch(one, cluster(epoch=4)), *response, WALL)
+    assert one.known_position(P0) == response[0]
+    assert len(one.take_gaps()) == 10 - response[0]
 
 
 @pytest.mark.proves("B-38", "G-11")
-@pytest.mark.parametrize("answer", [(-1, -1), (-1, 3), (7, -1)])
+@pytest.mark.parametrize("response", [(-1, -1), (-1, 3), (7, -1)])
 @pytest.mark.parametrize(
     ("policy", "timestamp"),
     [("earliest", EARLIEST), ("latest", LATEST), ("nearest", EARLIEST), ("by_duration:PT1S", WALL - 1000)],
 )
 def test_an_epoch_that_the_leader_does_not_know_is_reset_by_policy(
-    policy: str, timestamp: int, answer: tuple[int, int]
+    policy: str, timestamp: int, response: tuple[int, int]
 ) -> None:
     gone: list[TopicPartition] = []
     one = Positions(ResetPolicy.of(policy), gone=gone.append)
     one.assign(P0, start=None, has_group=True, wall_ms=WALL)
     one.owed_committed(0.0)
     one.committed(P0, OffsetAndMetadata(10, 7), WALL)
-    one.validated(only_epoch(one, cluster(epoch=3)), *answer, WALL)
+    one.validated(only_epoch(one, cluster(epoch=3)), *response, WALL)
     assert one.take_error() is None
     assert gone == [P0], "what was committed in the other log may be committed over"
-    ask = only_list(one)
-    assert ask.timestamp == timestamp
-    one.listed(ask, ListedOffset(2, -1, 3), WALL)
+    lookup = only_list(one)
+    assert lookup.timestamp == timestamp
+    one.listed(lookup, ListedOffset(2, -1, 3), WALL)
     assert one.known_position(P0) == 2, "nothing is skipped where nothing is known"
     (gap,) = one.take_gaps()
     assert (gap.wanted, gap.start) == (10, 2)
@@ -362,14 +362,14 @@ def test_an_epoch_that_the_leader_does_not_know_is_truncation_without_a_policy()
 # --- epochs that brokers name beside an offset are kept, so that the next truncation is found
 
 
-def truncated_again(one: Positions, *, from_epoch: int, asked: int) -> None:
-    """A leader of `from_epoch + 1` has a log that is cut further: the request to it is for the epoch `asked`."""
+def truncated_again(one: Positions, *, from_epoch: int, requested: int) -> None:
+    """A leader of `from_epoch + 1` has a log that is cut further: the request to it is for the epoch `requested`."""
     before = one.known_position(P0)
     assert before is not None
-    ask = only_epoch(one, cluster(epoch=from_epoch + 1))
-    assert (ask.epoch, ask.leader_epoch) == (asked, from_epoch + 1)
+    lookup = only_epoch(one, cluster(epoch=from_epoch + 1))
+    assert (lookup.epoch, lookup.leader_epoch) == (requested, from_epoch + 1)
     assert one.point(P0) is None, "nothing is fetched before the leader has responded"
-    one.validated(ask, before - 1, asked, WALL)
+    one.validated(lookup, before - 1, requested, WALL)
     assert one.known_position(P0) == before - 1
     assert one.take_gaps()[-1][1:3] == (before, before - 1)
 
@@ -380,8 +380,8 @@ def test_a_truncation_that_follows_a_truncation_is_found() -> None:
     one.validated(only_epoch(one, cluster(epoch=6)), 110, 4, WALL)
     assert one.position_with_epoch(P0, cluster(epoch=6))[:2] == (110, 4)  # type: ignore[index]
     assert one.owed_validations(cluster(epoch=6), 0.0) == {}, "this leader has said already"
-    truncated_again(one, from_epoch=6, asked=4)
-    truncated_again(one, from_epoch=7, asked=4)
+    truncated_again(one, from_epoch=6, requested=4)
+    truncated_again(one, from_epoch=7, requested=4)
 
 
 @pytest.mark.proves("B-38", "E-08")
@@ -390,7 +390,7 @@ def test_a_truncation_that_follows_a_diverging_epoch_is_found() -> None:
     one.owed_validations(cluster(epoch=5), 0.0)
     one.diverged(P0, one.state(P0).serial, 110, 4, 5, WALL)
     assert one.known_position(P0) == 110
-    truncated_again(one, from_epoch=5, asked=4)
+    truncated_again(one, from_epoch=5, requested=4)
 
 
 @pytest.mark.proves("B-38", "E-08")
@@ -406,11 +406,11 @@ def test_a_truncation_that_follows_a_reset_is_found(how: str, timestamp: int) ->
     else:
         one.drop(P0)
         one.assign(P0, start=None, has_group=False, wall_ms=WALL)
-    ask = only_list(one)
-    assert ask.timestamp == timestamp
-    one.listed(ask, ListedOffset(50, -1, 2), WALL)
+    lookup = only_list(one)
+    assert lookup.timestamp == timestamp
+    one.listed(lookup, ListedOffset(50, -1, 2), WALL)
     assert one.snapshot() == {P0: OffsetAndMetadata(50, 2)}, "and the next owner finds it by the commit"
-    truncated_again(one, from_epoch=3, asked=2)
+    truncated_again(one, from_epoch=3, requested=2)
 
 
 def test_an_offset_that_a_leader_named_is_not_validated_by_that_leader() -> None:
@@ -438,7 +438,7 @@ def test_a_truncation_that_follows_a_committed_offset_is_found() -> None:
     one.committed(P0, OffsetAndMetadata(42, 2), WALL)
     one.validated(only_epoch(one, cluster(epoch=3)), 42, 2, WALL)
     assert one.point(P0) is not None
-    truncated_again(one, from_epoch=3, asked=2)
+    truncated_again(one, from_epoch=3, requested=2)
 
 
 @pytest.mark.parametrize("end_offset", [10, 12])
@@ -464,9 +464,9 @@ def test_a_list_offsets_response_for_an_earlier_seek_is_void(order: str) -> None
     first = only_list(one)
     one.seek_by_time(P0, EARLIEST)
     second = only_list(one)
-    answers = [(first, ListedOffset(500, -1, 3)), (second, ListedOffset(0, -1, 3))]
-    for ask, found in answers if order == "old first" else reversed(answers):
-        one.listed(ask, found, WALL)
+    responses = [(first, ListedOffset(500, -1, 3)), (second, ListedOffset(0, -1, 3))]
+    for lookup, found in responses if order == "old first" else reversed(responses):
+        one.listed(lookup, found, WALL)
     assert one.known_position(P0) == 0
 
 
@@ -484,10 +484,10 @@ def test_a_list_offsets_response_for_an_earlier_seek_leaves_the_later_one_in_fli
 @pytest.mark.proves("B-38", "I11")
 def test_a_validation_whose_response_comes_while_a_reset_is_in_flight_changes_nothing() -> None:
     one = fetching("earliest", offset=10)
-    ask = only_epoch(one, cluster(epoch=4))
+    lookup = only_epoch(one, cluster(epoch=4))
     one.seek_by_time(P0, LATEST)
     listing = only_list(one)
-    one.validated(ask, 6, 3, WALL)
+    one.validated(lookup, 6, 3, WALL)
     assert one.take_gaps() == []
     one.listed(listing, ListedOffset(80, -1, 4), WALL)
     assert one.known_position(P0) == 80

@@ -120,10 +120,10 @@ def test_an_offset_of_the_topic_that_is_gone_is_no_place_to_begin_in_the_new_one
     place = TopicPartition("t", 0)
     rig.core.seek_by_time(place, LATEST)
     rig.turn(0.0)
-    rig.core.endpoints.ever_answered = True
+    rig.core.endpoints.ever_responded = True
     rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 1}), 12), 0.0)
     rig.turn(0.1)
-    old = next(ask for _endpoint, ask in rig.open if ask.api == "ListOffsets")
+    old = next(lookup for _endpoint, lookup in rig.open if lookup.api == "ListOffsets")
     again = metadata({0: 1, 1: 1})
     again = again._replace(topics=(again.topics[0]._replace(topic_id=uuid.UUID(int=99)),))
     rig.core.metadata.request_update()
@@ -134,6 +134,6 @@ def test_an_offset_of_the_topic_that_is_gone_is_no_place_to_begin_in_the_new_one
     response = ListOffsetsResponse(topics=(ListOffsetsTopicResponse(name="t", partitions=(one,)),))
     old.done(ResponseReceived(response, 6), 2.0)
     assert rig.core.positions.known_position(place) is None
-    asks = [ask for _endpoint, ask in rig.open if ask.api == "ListOffsets" and ask is not old]
-    asks[-1].done(ResponseReceived(response, 6), 2.1)
+    lookups = [lookup for _endpoint, lookup in rig.open if lookup.api == "ListOffsets" and lookup is not old]
+    lookups[-1].done(ResponseReceived(response, 6), 2.1)
     assert rig.core.positions.known_position(place) == 500

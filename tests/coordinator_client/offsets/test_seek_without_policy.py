@@ -43,7 +43,7 @@ def test_a_mapping_given_to_assign_is_a_place_to_begin() -> None:
         assert {record.offset for record in read(consumer, 2)} == {4}
 
 
-class Answers(RebalanceHooks):
+class Responses(RebalanceHooks):
     """Says where to begin, once everything else has had the time to go wrong."""
 
     def __init__(self, consumer: Consumer, how: str) -> None:
@@ -64,5 +64,5 @@ class Answers(RebalanceHooks):
 @pytest.mark.parametrize("how", ["answer", "seek"])
 def test_what_on_assigned_says_is_a_place_to_begin(how: str) -> None:
     with filled() as fake, Consumer(fake.bootstrap, group="group", auto_offset_reset="none") as consumer:
-        consumer.subscribe(["topic"], hooks=Answers(consumer, how))
+        consumer.subscribe(["topic"], hooks=Responses(consumer, how))
         assert sorted(record.offset for record in read(consumer, 4)) == [3, 3, 4, 4]

@@ -23,7 +23,7 @@ def ready(**settings: object) -> Rig:
     return rig
 
 
-def asked(rig: Rig, api: str, version: int) -> list[Any]:
+def requested(rig: Rig, api: str, version: int) -> list[Any]:
     return [one.request(version) for _endpoint, one in rig.open if one.api == api]
 
 
@@ -37,7 +37,7 @@ def test_the_end_of_a_log_is_that_of_its_isolation_unless_another_is_requested(l
     rig.core.lookups.put(Lookup({P0: LATEST}, 60.0, lambda _found: None, **given))
     rig.turn(0.0)
     wanted = 1 if level == "read_committed" and stable is not False else 0
-    assert [request.isolation_level for request in asked(rig, "ListOffsets", 6)] == [wanted] * 2
+    assert [request.isolation_level for request in requested(rig, "ListOffsets", 6)] == [wanted] * 2
 
 
 @pytest.mark.proves("S-02")
@@ -50,7 +50,7 @@ def test_committed_offsets_are_stable_ones_unless_others_are_requested(stable: b
     found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
     rig.settle("FindCoordinator", ResponseReceived(found, 3), 0.0)
     rig.turn(0.0)
-    assert [request.require_stable for request in asked(rig, "OffsetFetch", 8)] == [stable is not False]
+    assert [request.require_stable for request in requested(rig, "OffsetFetch", 8)] == [stable is not False]
     assert offset_fetch_request("g", [P0], **given)(8).require_stable is (stable is not False)
 
 
@@ -66,4 +66,4 @@ def test_where_reading_starts_is_a_stable_offset() -> None:
     found = FindCoordinatorResponse(error_code=0, node_id=2, host="b2", port=9092)
     rig.settle("FindCoordinator", ResponseReceived(found, 3), 0.0)
     rig.turn(0.0)
-    assert [request.require_stable for request in asked(rig, "OffsetFetch", 8)] == [True]
+    assert [request.require_stable for request in requested(rig, "OffsetFetch", 8)] == [True]

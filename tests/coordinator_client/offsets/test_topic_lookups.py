@@ -44,11 +44,11 @@ def test_all_topics_are_those_that_are_there_now(broker: SelectedBroker, make_to
         assert "__consumer_offsets" in found
         assert consumer.partitions_for(first) == (TopicPartition(first, 0),)
 
-    async def ask() -> tuple[dict[str, tuple[TopicPartition, ...]], tuple[TopicPartition, ...]]:
+    async def send() -> tuple[dict[str, tuple[TopicPartition, ...]], tuple[TopicPartition, ...]]:
         async with AsyncConsumer(broker.bootstrap) as consumer:
             return await consumer.topics(), await consumer.partitions_for(second, fresh=True)
 
-    everything, one = asyncio.run(ask())
+    everything, one = asyncio.run(send())
     assert not [name for name in everything if name.startswith("__")]
     assert (everything[first], everything[second]) == (found[first], found[second])
     assert one == found[second]

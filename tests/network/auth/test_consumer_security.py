@@ -224,10 +224,10 @@ def test_nothing_is_proved_to_a_server_that_wants_it_weaker() -> None:
         nonce="n",
     )
     connection.opened(0.0)
-    (asked,) = connection.outgoing()
-    assert b"SCRAM-SHA-512" in asked
-    answer = API["SaslHandshake"].response.build({"error_code": 33, "mechanisms": ("PLAIN",)}, 1)
-    frame = bytes([0, 0, 0, 4 + len(answer)]) + asked[8:12] + answer
+    (requested,) = connection.outgoing()
+    assert b"SCRAM-SHA-512" in requested
+    response = API["SaslHandshake"].response.build({"error_code": 33, "mechanisms": ("PLAIN",)}, 1)
+    frame = bytes([0, 0, 0, 4 + len(response)]) + requested[8:12] + response
     with pytest.raises(AuthenticationFailed, match="does not offer SCRAM-SHA-512") as caught:
         connection.received(memoryview(frame), 0.0)
     assert caught.value.hint is not None
@@ -251,10 +251,10 @@ def test_a_port_with_a_login_and_one_without_are_distinguished(guarded: RealBrok
         sasl_password="s3cret",
     ) as consumer:
         consumer.assign([TopicPartition("open", 0)])
-        with pytest.raises(AuthenticationFailed, match="the listener does not use SASL") as told:
+        with pytest.raises(AuthenticationFailed, match="the listener does not use SASL") as reported:
             poll_until(consumer, lambda: False)
-        assert told.value.hint is not None
-        assert "without SASL" in told.value.hint
+        assert reported.value.hint is not None
+        assert "without SASL" in reported.value.hint
 
 
 @pytest.mark.broker
@@ -277,9 +277,9 @@ def test_a_producer_proves_itself_as_a_consumer_does(guarded: RealBroker, unique
         assert refused.value.place["transactional_id"] == name
     wrong = {**proof, "sasl_password": "wr0ng-password"}
     with Producer(guarded.bootstrap_sasl, **plain, **wrong, max_block_ms=2000) as producer:
-        with pytest.raises(AuthenticationFailed) as told:
+        with pytest.raises(AuthenticationFailed) as reported:
             producer.send(topic, b"3")
-        assert "wr0ng-password" not in str(told.value)
+        assert "wr0ng-password" not in str(reported.value)
 
 
 def test_scram_refuses_a_server_that_proves_nothing() -> None:

@@ -31,10 +31,10 @@ class Script:
         return not self._rounds
 
     def step(self, challenge: bytes) -> bytes:
-        awaited, answer = self._rounds.pop(0)
+        awaited, response = self._rounds.pop(0)
         if challenge != awaited:
             raise AuthenticationFailed("the server did not prove that it is kafka@host")
-        return answer
+        return response
 
     def wrap(self, message: bytes) -> bytes:
         return b"sealed:" + message
@@ -102,18 +102,18 @@ class Desk:
     """A `TicketCache` with a time-out of 5 s, and the requests to its source."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, bool]] = []
-        self.answer: KerberosTicket | KohortError = ticket()
+        self.requested: list[tuple[str, bool]] = []
+        self.response: KerberosTicket | KohortError = ticket()
         self.desk = TicketCache(self._source, 5.0, lambda: 0.5)
 
     def _source(self, host: str, forget: bool) -> KerberosTicket | KohortError:
-        self.asked.append((host, forget))
-        return self.answer
+        self.requested.append((host, forget))
+        return self.response
 
     def serve(self, now: float) -> None:
         """As the driver does, with a thread that takes no time."""
         while self.desk.next_request(now):
-            self.desk.came(self.desk.asked(now)(), now)
+            self.desk.came(self.desk.requested(now)(), now)
 
 
 def test_each_connection_gets_a_ticket_of_its_own_for_its_own_host_one_after_the_other() -> None:
@@ -122,23 +122,23 @@ def test_each_connection_gets_a_ticket_of_its_own_for_its_own_host_one_after_the
     assert not kit.desk.next_request(0)
     assert one.take(0, 0) is None
     assert two.take(0, 0) is None
-    errand = kit.desk.asked(0)
+    errand = kit.desk.requested(0)
     assert not kit.desk.next_request(0)  # the second waits for the first
     kit.desk.came(errand(), 1)
     assert two.take(1, 0) is None
     assert isinstance(one.take(1, 0), KerberosTicket)
     assert one.take(1, 0) is None  # it serves once
-    kit.answer = ticket()
+    kit.response = ticket()
     kit.serve(1)
-    assert two.take(1, 0) is kit.answer
-    assert kit.asked == [("one", False), ("two", False), ("one", False)]
+    assert two.take(1, 0) is kit.response
+    assert kit.requested == [("one", False), ("two", False), ("one", False)]
 
 
 def test_a_kdc_that_hangs_is_an_error_after_the_time_of_a_setup_and_its_late_word_is_heard() -> None:
     kit = Desk()
     window = kit.desk.window("host")
     assert window.take(0, 0) is None
-    errand = kit.desk.asked(0)
+    errand = kit.desk.requested(0)
     assert kit.desk.next_poll_at(1) == 5
     assert window.take(4.9, 0) is None
     late = window.take(5, 0)
@@ -155,48 +155,48 @@ def test_a_kdc_that_hangs_is_an_error_after_the_time_of_a_setup_and_its_late_wor
 
 def test_where_a_later_question_may_help_it_is_asked_ever_more_rarely() -> None:
     kit = Desk()
-    kit.answer = TicketUnavailable("no KDC can be reached")
+    kit.response = TicketUnavailable("no KDC can be reached")
     window, times, now = kit.desk.window("host"), [], 0.0
     while now < 60:
-        assert window.take(now, now) in (None, kit.answer)
+        assert window.take(now, now) in (None, kit.response)
         if kit.desk.next_request(now):
             times.append(now)
             kit.serve(now)
-            assert window.take(now, now) is kit.answer
+            assert window.take(now, now) is kit.response
         now += 0.25
     assert 5 <= len(times) <= 12
     assert times[-1] - times[-2] > 8
-    kit.answer = ticket()
+    kit.response = ticket()
     assert window.take(now + 20, now + 20) is None
     kit.serve(now + 20)
-    assert window.take(now + 20, now + 20) is kit.answer
+    assert window.take(now + 20, now + 20) is kit.response
 
 
 def test_a_client_that_the_kdc_refused_sends_no_second_request() -> None:
     kit = Desk()
-    kit.answer = AuthenticationFailed("the KDC refused the key")
+    kit.response = AuthenticationFailed("the KDC refused the key")
     window = kit.desk.window("host")
     assert window.take(0, 0) is None
     kit.serve(0)
-    assert window.take(0, 0) is kit.answer
-    assert kit.desk.window("other").take(1000, 1000) is kit.answer
+    assert window.take(0, 0) is kit.response
+    assert kit.desk.window("other").take(1000, 1000) is kit.response
     assert not kit.desk.next_request(1000)
     assert kit.desk.next_poll_at(1000) is None
-    assert len(kit.asked) == 1
+    assert len(kit.requested) == 1
 
 
 def test_a_session_that_is_renewed_waits_without_errors() -> None:
     kit = Desk()
-    kit.answer = TicketUnavailable("no KDC can be reached")
+    kit.response = TicketUnavailable("no KDC can be reached")
     window = kit.desk.window("host")
     for now in (0.0, 1.0, 10.0, 100.0):
         assert window.take(now, 0, session_s=60) is None
         kit.serve(now)
-    assert len(kit.asked) == 4
-    kit.answer = ticket()
+    assert len(kit.requested) == 4
+    kit.response = ticket()
     assert window.take(200, 0, session_s=60) is None
     kit.serve(200)
-    assert window.take(200, 0, session_s=60) is kit.answer
+    assert window.take(200, 0, session_s=60) is kit.response
 
 
 def test_a_ticket_that_is_refused_is_fetched_again_once_if_it_was_made_of_what_we_kept() -> None:
@@ -205,15 +205,15 @@ def test_a_ticket_that_is_refused_is_fetched_again_once_if_it_was_made_of_what_w
     for now in (0.0, 10.0):
         assert window.take(now, now) is None
         kit.serve(now)
-        assert window.take(now, now) is kit.answer
+        assert window.take(now, now) is kit.response
         assert window.refused(ticket(), now)  # the broker's key may have changed since
         assert window.take(now, now) is None
         kit.serve(now)
-        assert window.take(now, now) is kit.answer
+        assert window.take(now, now) is kit.response
         if not now:
             window.accepted(ticket())
     assert not window.refused(ticket(), 10)
-    assert kit.asked == [("host", False), ("host", True)] * 2
+    assert kit.requested == [("host", False), ("host", True)] * 2
 
 
 def test_connections_that_were_refused_together_are_forgiven_together_and_each_host_once() -> None:
@@ -222,14 +222,14 @@ def test_connections_that_were_refused_together_are_forgiven_together_and_each_h
     for window in (fetching, group, other):
         assert window.take(0, 0) is None
         kit.serve(0)
-        assert window.take(0, 0) is kit.answer
+        assert window.take(0, 0) is kit.response
     other.accepted(ticket())
     assert fetching.refused(ticket(), 1)
     assert group.refused(ticket(), 1)  # of before, too
     assert group.take(1, 1) is None
     assert other.take(1, 1) is None
     kit.serve(1)
-    assert [forget for _host, forget in kit.asked] == [False, False, False, True, False]
+    assert [forget for _host, forget in kit.requested] == [False, False, False, True, False]
     other.accepted(ticket())
     assert not group.refused(ticket(), 2)  # for as long as another broker takes
     assert other.refused(ticket(), 2)
@@ -263,24 +263,24 @@ def stage(made: BrokerConnection) -> Stage:
     return made.stage
 
 
-def answered(
-    made: BrokerConnection, asked: bytes | memoryview, api: str, version: int, now: float = 0.0, **values: Any
+def responded(
+    made: BrokerConnection, requested: bytes | memoryview, api: str, version: int, now: float = 0.0, **values: Any
 ) -> list[Any]:
     body = API[api].response.build(values, version)
-    frame = bytes(asked[8:12]) + (b"\0" if api == "SaslAuthenticate" and version >= 2 else b"") + body
+    frame = bytes(requested[8:12]) + (b"\0" if api == "SaslAuthenticate" and version >= 2 else b"") + body
     return made.received(memoryview(len(frame).to_bytes(4, "big") + frame), now)
 
 
 def logged_in(made: BrokerConnection, now: float = 0.0, **last: Any) -> None:
     (handshake,) = made.outgoing()
     assert b"GSSAPI" in handshake
-    answered(made, handshake, "SaslHandshake", 1, now, error_code=0, mechanisms=("GSSAPI",))
+    responded(made, handshake, "SaslHandshake", 1, now, error_code=0, mechanisms=("GSSAPI",))
     for challenge in (b"ap-rep", b"sealed:\x07\0\0\0"):
         (said,) = made.outgoing()
-        answered(made, said, "SaslAuthenticate", 2, now, error_code=0, auth_bytes=challenge)
+        responded(made, said, "SaslAuthenticate", 2, now, error_code=0, auth_bytes=challenge)
     (said,) = made.outgoing()
     assert b"sealed:\x01\0\0\0" in said
-    answered(made, said, "SaslAuthenticate", 2, now, error_code=0, auth_bytes=b"", **last)
+    responded(made, said, "SaslAuthenticate", 2, now, error_code=0, auth_bytes=b"", **last)
 
 
 def test_a_connection_waits_for_its_ticket_then_logs_in_and_renews_with_another() -> None:
@@ -293,26 +293,26 @@ def test_a_connection_waits_for_its_ticket_then_logs_in_and_renews_with_another(
     assert made.overdue(4.0) is None
     logged_in(made, 4.0, session_lifetime_ms=100_000)
     assert stage(made) is Stage.READY
-    kit.answer = ticket()
+    kit.response = ticket()
     assert made.overdue(89.0) is None
     assert stage(made) is Stage.READY  # requests go on until there is a ticket
     made.send(PendingRequest("ListGroups", {}, lambda _outcome, _now: None, 30), 89.0)
     (request,) = made.outgoing()
     kit.serve(89.0)
     assert made.overdue(89.0) is None
-    assert len(answered(made, request, "ListGroups", 2, error_code=0, groups=())) == 1
+    assert len(responded(made, request, "ListGroups", 2, error_code=0, groups=())) == 1
     assert stage(made) is Stage.AUTHENTICATING
     logged_in(made, 89.0)
     assert stage(made) is Stage.READY
-    assert kit.asked == [("host", False)] * 2
+    assert kit.requested == [("host", False)] * 2
 
 
 def refused_by(made: BrokerConnection) -> KohortError:
     (handshake,) = made.outgoing()
-    answered(made, handshake, "SaslHandshake", 1, error_code=0, mechanisms=("GSSAPI",))
+    responded(made, handshake, "SaslHandshake", 1, error_code=0, mechanisms=("GSSAPI",))
     (said,) = made.outgoing()
     with pytest.raises(KohortError) as caught:
-        answered(made, said, "SaslAuthenticate", 2, error_code=58, error_message="no", auth_bytes=b"")
+        responded(made, said, "SaslAuthenticate", 2, error_code=58, error_message="no", auth_bytes=b"")
     return caught.value
 
 
@@ -320,7 +320,7 @@ def test_a_broker_that_refuses_twice_is_the_end() -> None:
     kit = Desk()
     for last in (False, True):
         made = connection(kit)
-        kit.answer = ticket()
+        kit.response = ticket()
         kit.serve(0)
         made.overdue(0)
         error = refused_by(made)
@@ -329,7 +329,7 @@ def test_a_broker_that_refuses_twice_is_the_end() -> None:
     assert "refused the Kerberos ticket" in error.message
     assert error.hint is not None
     assert "five minutes" in error.hint
-    assert kit.asked == [("host", False), ("host", True)]
+    assert kit.requested == [("host", False), ("host", True)]
 
 
 def test_a_conversation_that_is_refused_says_what_the_broker_said() -> None:
@@ -457,8 +457,8 @@ def test_a_connection_that_was_given_an_error_waits_for_no_ticket_any_more() -> 
     one, two = kit.desk.window("one"), kit.desk.window("two")
     assert one.take(0, 0) is None
     assert two.take(0, 0) is None
-    kit.answer = TicketUnavailable("down")
-    kit.desk.came(kit.desk.asked(0)(), 0)
+    kit.response = TicketUnavailable("down")
+    kit.desk.came(kit.desk.requested(0)(), 0)
     assert isinstance(two.take(0, 0), TicketUnavailable)
     assert not kit.desk.next_request(100.0)
     assert kit.desk.next_poll_at(0) == 5.0  # of the first, which has not looked since

@@ -107,7 +107,7 @@ class Kdc(socketserver.ThreadingTCPServer):
     block_on_close = False
 
     def __init__(self, response: bytes | None) -> None:
-        self.response, self.asked, self.over = response, threading.Event(), threading.Event()
+        self.response, self.requested, self.over = response, threading.Event(), threading.Event()
         super().__init__(("127.0.0.1", 0), Answer)
 
 
@@ -117,7 +117,7 @@ class Answer(socketserver.BaseRequestHandler):
     def handle(self) -> None:
         head = self.request.recv(4, socket.MSG_WAITALL)
         self.request.recv(int.from_bytes(head, "big"), socket.MSG_WAITALL)
-        self.server.asked.set()
+        self.server.requested.set()
         if self.server.response is None:
             self.server.over.wait()
         else:
@@ -172,7 +172,7 @@ def test_no_response_of_a_kdc_is_more_than_one_error_of_one_line(response: str, 
         if way == "with a ticket":
             more = {**BY_GSSAPI, "sasl_kerberos_ccache": f"FILE:{keytab.parent / 'cache'}"}
         error = kerberos_tickets.fetch(ConsumerConfig.of(bootstrap="host:1", **more), "broker.example", False)
-        assert served.asked.is_set()
+        assert served.requested.is_set()
     assert isinstance(error, AuthenticationFailed | TicketUnavailable)
     assert error.__cause__ is None, "the library's exceptions are explained"
     assert str(error).isprintable()
@@ -183,8 +183,11 @@ def test_no_response_of_a_kdc_is_more_than_one_error_of_one_line(response: str, 
 def test_a_kdc_that_says_nothing_is_a_time_out_and_holds_up_no_close(kdc: Any) -> None:
     with kdc(None) as (served, keytab), server("Metadata", 100, honest_versions=True) as port:
         more = {"connection_setup_timeout_ms": 400, "bootstrap_timeout_ms": 1_500}
-        with Consumer(f"127.0.0.1:{port}", **settings(keytab, **more)) as consumer, pytest.raises(KohortError) as told:
+        with (
+            Consumer(f"127.0.0.1:{port}", **settings(keytab, **more)) as consumer,
+            pytest.raises(KohortError) as reported,
+        ):
             consumer.topics(timeout_s=5)
-        assert served.asked.is_set()
+        assert served.requested.is_set()
         assert not served.over.is_set(), "the consumer was closed while the KDC was still silent"
-    assert "no Kerberos ticket came within 0.4 s" in str(told.value)
+    assert "no Kerberos ticket came within 0.4 s" in str(reported.value)

@@ -13,7 +13,7 @@ SETTINGS: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechani
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
+def requested(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
     """The credentials that were requested."""
     calls: list[dict[str, Any]] = []
     library = SimpleNamespace(
@@ -36,10 +36,10 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
 )
 @pytest.mark.parametrize("principal", [None, "me@REALM"])
 def test_a_keytab_has_a_cache_of_its_own_and_else_the_environments_tickets_count(
-    given: dict[str, Any], store: dict[str, str] | None, principal: str | None, asked: list[dict[str, Any]]
+    given: dict[str, Any], store: dict[str, str] | None, principal: str | None, requested: list[dict[str, Any]]
 ) -> None:
     more: dict[str, Any] = {} if principal is None else {"sasl_kerberos_principal": principal}
     config = ConsumerConfig(bootstrap=("host:1",), **SETTINGS, **given, **more)
     kerberos_tickets._credentials(config, "MEMORY:ours")
     name = None if principal is None else (principal, "principal")
-    assert asked == [{"name": name, "usage": "initiate", "mechs": ["krb5"], "store": store}]
+    assert requested == [{"name": name, "usage": "initiate", "mechs": ["krb5"], "store": store}]

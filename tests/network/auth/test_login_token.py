@@ -24,7 +24,7 @@ def keeper() -> TokenRefresher:
     """One that has a token."""
     tokens = TokenRefresher(5.0, lambda: 0.5, lambda: Token("asked"))
     assert tokens.take(0.0, 0.0) is None
-    tokens.asked(0.0)
+    tokens.requested(0.0)
     tokens.came(Token("abc", None), 0.0)
     return tokens
 
@@ -44,17 +44,17 @@ def opened(tokens: TokenRefresher) -> BrokerConnection:
     return made
 
 
-def answered(made: BrokerConnection, api: str, version: int, **values: Any) -> None:
-    (asked,) = made.outgoing()
+def responded(made: BrokerConnection, api: str, version: int, **values: Any) -> None:
+    (requested,) = made.outgoing()
     body = API[api].response.build(values, version)
-    frame = bytes(asked[8:12]) + (b"\0" if api == "SaslAuthenticate" else b"") + body
+    frame = bytes(requested[8:12]) + (b"\0" if api == "SaslAuthenticate" else b"") + body
     made.received(memoryview(len(frame).to_bytes(4, "big") + frame), 0.0)
 
 
 def log_in(tokens: TokenRefresher, code: int = 0) -> BrokerConnection:
     made = opened(tokens)
-    answered(made, "SaslHandshake", 1, error_code=0, mechanisms=("OAUTHBEARER",))
-    answered(made, "SaslAuthenticate", 2, error_code=code, error_message="no" if code else None, auth_bytes=b"")
+    responded(made, "SaslHandshake", 1, error_code=0, mechanisms=("OAUTHBEARER",))
+    responded(made, "SaslAuthenticate", 2, error_code=code, error_message="no" if code else None, auth_bytes=b"")
     return made
 
 
@@ -132,10 +132,10 @@ def test_a_response_before_the_login_is_ended_has_a_small_limit() -> None:
     ranges = tuple(
         ApiVersion(api_key=key, min_version=0, max_version=most) for key, most in ((16, 2), (17, 1), (18, 3), (36, 2))
     )
-    answered(made, "ApiVersions", 3, error_code=0, api_keys=ranges)
+    responded(made, "ApiVersions", 3, error_code=0, api_keys=ranges)
     assert made.frame_limit == 1_048_576
-    answered(made, "SaslHandshake", 1, error_code=0, mechanisms=("PLAIN",))
+    responded(made, "SaslHandshake", 1, error_code=0, mechanisms=("PLAIN",))
     assert made.frame_limit == 1_048_576
-    answered(made, "SaslAuthenticate", 2, error_code=0, auth_bytes=b"")
+    responded(made, "SaslAuthenticate", 2, error_code=0, auth_bytes=b"")
     made.send(PendingRequest("ListGroups", {}, lambda _outcome, _now: None, 30), 0.0)
     assert made.frame_limit == 1 << 27

@@ -160,7 +160,7 @@ def test_sessions_are_renewed_with_new_tokens_on_the_connections_they_belong_to(
     topic, tokens = unique("topic"), Tokens()
     create_topic(house.broker.bootstrap, topic)
     more: dict[str, Any] = {"group": unique("group"), "auto_offset_reset": "earliest"}
-    asked = house.issuer.asked
+    requested = house.issuer.requested
     with Consumer(**by_function(house, tokens, **more) if kind == "function" else by_issuer(house, **more)) as consumer:
         consumer.subscribe([topic])
         produce(house.broker.bootstrap, topic, numbers(0, 1))
@@ -179,7 +179,7 @@ def test_sessions_are_renewed_with_new_tokens_on_the_connections_they_belong_to(
         consumer.commit()
         assert before.items() <= connections(consumer).items()
         assert len(consumer.timeline()) == 1
-    assert (tokens.calls if kind == "function" else house.issuer.asked - asked) == 2
+    assert (tokens.calls if kind == "function" else house.issuer.requested - requested) == 2
 
 
 @pytest.mark.broker
@@ -198,10 +198,10 @@ def test_when_tokens_run_out_it_is_said_once_and_reading_goes_on_when_there_are_
         assert isinstance(error, TokenUnavailable)
         assert "sasl_oauth_token raised LookupError" in str(error)
         assert error.__cause__ is tokens.problem
-        asked = tokens.calls
+        requested = tokens.calls
         for _ in range(15):
             assert consumer.poll(0.1) == []  # said once, not at every poll
-        assert tokens.calls <= asked + 2
+        assert tokens.calls <= requested + 2
         tokens.problem = None
         produce(house.broker.bootstrap, topic, numbers(1, 1))
         assert [record.value for record in read(consumer, 1)] == numbers(1, 1)
@@ -267,12 +267,12 @@ def test_a_function_that_hangs_holds_up_neither_heartbeats_nor_records(house: Ho
         driver = consumer._session.driver
         keeper = driver._tokens
         assert isinstance(keeper, TokenRefresher)
-        poll_until(consumer, lambda: keeper._asked_at is not None)  # the renewal has begun, and hangs
+        poll_until(consumer, lambda: keeper._requested_at is not None)  # the renewal has begun, and hangs
         began = driver.now()
         produce(house.broker.bootstrap, topic, numbers(1, 1))
         assert [record.value for record in read(consumer, 1)] == numbers(1, 1)
         poll_until(consumer, lambda: driver.now() - (consumer.health().last_heartbeat_s or 1e9) > began)
-        assert keeper._asked_at is not None
+        assert keeper._requested_at is not None
         released.set()
         poll_until(consumer, lambda: first.calls >= 2)
         assert len(consumer.timeline()) == 1
@@ -288,7 +288,7 @@ def test_an_issuer_makes_them_too(house: House, unique: Name) -> None:
 @pytest.mark.broker
 @pytest.mark.proves("B-30")
 def test_what_issuer_and_broker_refuse_is_refused_once(house: House) -> None:
-    asked = house.issuer.asked
+    requested = house.issuer.requested
     with Consumer(**by_issuer(house, sasl_oauth_client_secret="wrong-hush")) as consumer:
         consumer.assign([TopicPartition("topic", 0)])
         error = error_of(consumer)
@@ -296,7 +296,7 @@ def test_what_issuer_and_broker_refuse_is_refused_once(house: House) -> None:
         assert "401 (invalid_client)" in error.message
         assert "hush" not in str(error)
         assert knocks_no_more(consumer)
-    assert house.issuer.asked == asked + 1
+    assert house.issuer.requested == requested + 1
     house.issuer.audience = "another broker"
     try:
         with Consumer(**by_issuer(house)) as consumer:
@@ -307,7 +307,7 @@ def test_what_issuer_and_broker_refuse_is_refused_once(house: House) -> None:
             assert knocks_no_more(consumer)
     finally:
         house.issuer.audience = "kafka"
-    assert house.issuer.asked == asked + 2
+    assert house.issuer.requested == requested + 2
 
 
 @pytest.mark.broker
@@ -321,8 +321,8 @@ def test_an_issuer_that_is_down_is_waited_for(house: House) -> None:
             assert "responded with 503" in error.message
         with Consumer(**by_issuer(house, auto_offset_reset="earliest", bootstrap_timeout_ms=60_000)) as patient:
             patient.assign([TopicPartition("topic", 0)])
-            asked = house.issuer.asked
-            poll_until(patient, lambda: house.issuer.asked > asked + 1)
+            requested = house.issuer.requested
+            poll_until(patient, lambda: house.issuer.requested > requested + 1)
             house.issuer.up = True
             assert len(read(patient, 5)) == 5
     finally:

@@ -49,7 +49,7 @@ def test_a_token_is_requested_when_a_client_wants_one_and_once() -> None:
     assert tokens.next_poll_at(10) is None
     assert tokens.take(10, since=10) is None
     assert tokens.next_request(10)
-    tokens.asked(10)
+    tokens.requested(10)
     assert not tokens.next_request(10)
     assert tokens.take(11, since=11) is None
     tokens.came(made := Token("t", 100.0), 12)
@@ -60,7 +60,7 @@ def test_a_token_is_requested_when_a_client_wants_one_and_once() -> None:
 def test_a_session_is_renewed_with_a_token_that_lasts_as_long_again() -> None:
     tokens = keeper()
     tokens.take(0, since=0)
-    tokens.asked(0)
+    tokens.requested(0)
     tokens.came(long := Token("t", 100.0), 0)
     assert tokens.take(30, since=30, session_s=60) is long  # the broker's own limit ended it
     assert tokens.take(50, since=50, session_s=60) is None
@@ -71,25 +71,25 @@ def test_a_session_is_renewed_with_a_token_that_lasts_as_long_again() -> None:
 def test_it_is_renewed_before_it_expires_and_serves_new_connections_until_then() -> None:
     tokens = keeper()
     tokens.take(0, since=0)
-    tokens.asked(0)
+    tokens.requested(0)
     tokens.came(old := Token("old", 100.0), 0)
     assert tokens.next_poll_at(1) == 80
     assert not tokens.next_request(79.9)
     assert tokens.next_request(80)
     assert tokens.take(81, since=81) is old
     assert tokens.take(81, since=81, session_s=100) is None  # or it would renew itself with it again and again
-    tokens.asked(81)
+    tokens.requested(81)
     tokens.came(TokenUnavailable("down"), 82)
     assert tokens.take(82, since=82) is old
     assert not tokens.next_request(82.5)
     assert tokens.next_poll_at(82.5) == pytest.approx(83)
     assert tokens.take(100, since=100) is None
     assert tokens.next_request(100)
-    tokens.asked(100)
+    tokens.requested(100)
     tokens.came(TokenUnavailable("still down"), 101)
     assert isinstance(tokens.take(101, since=101), TokenUnavailable)
     assert tokens.take(101, since=101, session_s=100) is None
-    tokens.asked(110)
+    tokens.requested(110)
     tokens.came(new := Token("new", 100.0), 111)
     assert tokens.take(111, since=81, session_s=100) is new
 
@@ -97,7 +97,7 @@ def test_it_is_renewed_before_it_expires_and_serves_new_connections_until_then()
 def test_a_token_without_a_known_end_serves_the_waiting_callers() -> None:
     tokens = keeper()
     tokens.take(5, since=5)
-    tokens.asked(5)
+    tokens.requested(5)
     tokens.came(first := Token("first"), 6)
     assert tokens.take(6, since=5) is first
     assert tokens.next_poll_at(6) is None
@@ -110,7 +110,7 @@ def test_who_has_no_answer_is_asked_ever_more_rarely_and_who_refuses_never_again
     now, waits = 0.0, []
     for _ in range(9):
         tokens.take(now, since=now)
-        tokens.asked(now)
+        tokens.requested(now)
         tokens.came(TokenUnavailable("down"), now)
         assert isinstance(tokens.take(now, since=now), TokenUnavailable)
         wakes = tokens.next_poll_at(now)
@@ -119,7 +119,7 @@ def test_who_has_no_answer_is_asked_ever_more_rarely_and_who_refuses_never_again
         now = wakes
         assert tokens.next_request(now)
     assert waits == pytest.approx([1, 2, 4, 8, 16, 32, 60, 60, 60])
-    tokens.asked(now)
+    tokens.requested(now)
     tokens.came(AuthenticationFailed("invalid_client"), now)
     for later in (now, now + 1e6):
         assert isinstance(tokens.take(later, since=later), AuthenticationFailed)
@@ -130,7 +130,7 @@ def test_who_has_no_answer_is_asked_ever_more_rarely_and_who_refuses_never_again
 def test_who_hangs_is_waited_for_so_long_and_not_asked_twice() -> None:
     tokens = keeper(timeout_s=5)
     tokens.take(0, since=0)
-    tokens.asked(0)
+    tokens.requested(0)
     assert tokens.next_poll_at(1) == 5
     late = tokens.take(5, since=0)
     assert isinstance(late, TokenUnavailable)
@@ -144,7 +144,7 @@ def test_who_hangs_is_waited_for_so_long_and_not_asked_twice() -> None:
 def test_a_token_that_comes_too_late_for_itself_is_none() -> None:
     tokens = keeper()
     tokens.take(0, since=0)
-    tokens.asked(0)
+    tokens.requested(0)
     tokens.came(Token("t", 0.0), 0)
     error = tokens.take(0, since=0)
     assert isinstance(error, TokenUnavailable)
@@ -154,7 +154,7 @@ def test_a_token_that_comes_too_late_for_itself_is_none() -> None:
 def test_a_token_that_brokers_took_and_take_no_longer_is_replaced_once() -> None:
     tokens = keeper()
     tokens.take(0, since=0)
-    tokens.asked(0)
+    tokens.requested(0)
     tokens.came(first := Token("first", 100.0), 0)
     assert not tokens.refused(first, 1)  # it is not used yet: the next one would be refused as well
     tokens.accepted(first)
@@ -162,7 +162,7 @@ def test_a_token_that_brokers_took_and_take_no_longer_is_replaced_once() -> None
     assert tokens.take(2, since=2) is None
     assert not tokens.next_request(2)
     assert tokens.next_poll_at(2) == pytest.approx(3)
-    tokens.asked(3)
+    tokens.requested(3)
     tokens.came(second := Token("second", 100.0), 4)
     assert tokens.refused(first, 5)  # by a connection that began with the old one
     tokens.accepted(second)
@@ -243,18 +243,18 @@ Answer = tuple[int, object] | Callable[[BaseHTTPRequestHandler], None]
 
 
 @contextmanager
-def endpoint(answer: Answer) -> Iterator[tuple[str, list[tuple[str, dict[str, list[str]]]]]]:
+def endpoint(response: Answer) -> Iterator[tuple[str, list[tuple[str, dict[str, list[str]]]]]]:
     """A token endpoint, and the requests that it received."""
-    asked: list[tuple[str, dict[str, list[str]]]] = []
+    requested: list[tuple[str, dict[str, list[str]]]] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
             form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
-            asked.append((self.headers["Authorization"], form))
-            if callable(answer):
-                answer(self)
+            requested.append((self.headers["Authorization"], form))
+            if callable(response):
+                response(self)
                 return
-            status, body = answer
+            status, body = response
             data = body if isinstance(body, bytes) else json.dumps(body).encode()
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))
@@ -265,31 +265,31 @@ def endpoint(answer: Answer) -> Iterator[tuple[str, list[tuple[str, dict[str, li
             pass
 
     with served(Handler) as address:
-        yield f"{address}/token", asked
+        yield f"{address}/token", requested
 
 
-def ask(url: str, **more: object) -> Token | KohortError:
+def send(url: str, **more: object) -> Token | KohortError:
     at = {"sasl_oauth_token_endpoint_url": url, "sasl_oauth_allowed_urls": (url,)}
     return fetch(ConsumerConfig.of(**ISSUER | at | more), lambda: NOW_S * 1000)
 
 
 def test_an_issuer_gets_the_clients_credentials() -> None:
-    with endpoint((200, {"access_token": "abc", "expires_in": 300, "token_type": "bearer"})) as (url, asked):
-        assert ask(url, sasl_oauth_scope="kafka read", sasl_oauth_extensions=("pool=1",)) == Token(
+    with endpoint((200, {"access_token": "abc", "expires_in": 300, "token_type": "bearer"})) as (url, requested):
+        assert send(url, sasl_oauth_scope="kafka read", sasl_oauth_extensions=("pool=1",)) == Token(
             "abc", 300, {"pool": "1"}
         )
-        assert ask(url, sasl_oauth_client_secret="a+b", sasl_oauth_header_urlencode=True) == Token("abc", 300)
-    basic = [base64.b64decode(header.removeprefix("Basic ")).decode() for header, _form in asked]
+        assert send(url, sasl_oauth_client_secret="a+b", sasl_oauth_header_urlencode=True) == Token("abc", 300)
+    basic = [base64.b64decode(header.removeprefix("Basic ")).decode() for header, _form in requested]
     assert basic == ["me:hush", "me:a%2Bb"]
-    assert [form for _header, form in asked] == [
+    assert [form for _header, form in requested] == [
         {"grant_type": ["client_credentials"], "scope": ["kafka read"]},
         {"grant_type": ["client_credentials"]},
     ]
 
 
 def test_an_issuer_that_does_not_say_how_long_is_read_from_the_token() -> None:
-    with endpoint((200, {"access_token": unsecured(exp=NOW_S + 70)})) as (url, _asked):
-        token = ask(url)
+    with endpoint((200, {"access_token": unsecured(exp=NOW_S + 70)})) as (url, _requested):
+        token = send(url)
     assert isinstance(token, Token)
     assert token.lifetime_s == 70
 
@@ -299,12 +299,12 @@ def test_an_issuer_may_name_a_lifetime_that_no_clock_has(number: str) -> None:
     claimed = unsecured(exp=NOW_S).split(".")
     claimed[1] = base64.urlsafe_b64encode(f'{{"exp":{number}}}'.encode()).decode().rstrip("=")
     for said in (f'{{"access_token":"abc","expires_in":{number}}}', f'{{"access_token":"{".".join(claimed)}"}}'):
-        with endpoint((200, said.encode())) as (url, _asked):
-            token = ask(url)
+        with endpoint((200, said.encode())) as (url, _requested):
+            token = send(url)
         assert isinstance(token, Token)
         it = keeper()
         it.take(0.0, 0.0)
-        it.asked(0.0)
+        it.requested(0.0)
         it.came(token, 0.0)
         wakes = it.next_poll_at(1.0)
         assert wakes is None or wakes >= 1.0, "the driver would spin"
@@ -325,13 +325,13 @@ def test_an_issuer_may_name_a_lifetime_that_no_clock_has(number: str) -> None:
     ],
 )
 def test_what_an_issuer_may_say_instead(status: int, body: object, kind: type[KohortError], said: str) -> None:
-    with endpoint((status, body)) as (url, asked):
-        error = ask(url)
+    with endpoint((status, body)) as (url, requested):
+        error = send(url)
     assert type(error) is kind
     assert said in error.message
     assert "hush" not in str(error)
     assert error.place["url"] == url
-    assert len(asked) == 1
+    assert len(requested) == 1
 
 
 def test_a_redirection_is_not_followed() -> None:
@@ -342,17 +342,17 @@ def test_a_redirection_is_not_followed() -> None:
             handler.send_header("Location", elsewhere)
             handler.end_headers()
 
-        with endpoint(away) as (url, _asked):
-            error = ask(url)
+        with endpoint(away) as (url, _requested):
+            error = send(url)
     assert isinstance(error, AuthenticationFailed)
     assert "302" in error.message
     assert reached == []
 
 
 def test_an_issuer_that_is_down_or_slow_is_only_unavailable() -> None:
-    with endpoint((200, {})) as (url, _asked):
+    with endpoint((200, {})) as (url, _requested):
         pass
-    error = ask(url)
+    error = send(url)
     assert isinstance(error, TokenUnavailable)
     assert "cannot be reached" in error.message
     released = threading.Event()
@@ -360,8 +360,8 @@ def test_an_issuer_that_is_down_or_slow_is_only_unavailable() -> None:
     def hang(_handler: BaseHTTPRequestHandler) -> None:
         released.wait(120)
 
-    with endpoint(hang) as (slow, _asked):
-        error = ask(slow, sasl_oauth_timeout_ms=50)
+    with endpoint(hang) as (slow, _requested):
+        error = send(slow, sasl_oauth_timeout_ms=50)
         released.set()
     assert isinstance(error, TokenUnavailable)
 
@@ -408,8 +408,8 @@ def test_an_issuers_echo_of_the_credentials_shows_no_secret() -> None:
     basic = base64.b64encode(f"me:{secret}".encode()).decode()
     for said in (f"bad header: Basic {basic}", f"bad secret {secret}", "bad s3cr%20et%2Fx and s3cr+et%2Fx"):
         body = json.dumps({"error": "invalid_client", "error_description": said}).encode()
-        with endpoint((401, body)) as (url, _asked):
-            error = ask(url, sasl_oauth_client_secret=secret)
+        with endpoint((401, body)) as (url, _requested):
+            error = send(url, sasl_oauth_client_secret=secret)
         assert isinstance(error, AuthenticationFailed)
         assert "invalid_client" in str(error)
         assert "***" in str(error)
@@ -429,7 +429,7 @@ def test_a_status_line_that_echoes_the_credentials_shows_no_secret() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         thread = threading.Thread(target=serve)
         thread.start()
-        error = ask(f"http://127.0.0.1:{listener.getsockname()[1]}/", sasl_oauth_client_secret="s3cr et/x")
+        error = send(f"http://127.0.0.1:{listener.getsockname()[1]}/", sasl_oauth_client_secret="s3cr et/x")
         thread.join()
     assert isinstance(error, TokenUnavailable)
     assert "***" in str(error)

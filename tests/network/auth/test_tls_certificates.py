@@ -192,7 +192,7 @@ def cut(consumer: Consumer) -> None:
                 double.shutdown(socket.SHUT_RDWR)
 
 
-def heard(consumer: Consumer, kind: str) -> Callable[[], bool]:
+def received(consumer: Consumer, kind: str) -> Callable[[], bool]:
     before = len(consumer.notices())
 
     def is_there() -> bool:
@@ -213,7 +213,7 @@ def test_new_files_are_taken_up_by_the_next_connection_and_broken_ones_are_not(
         assert len(read(consumer, 3)) == 3
 
         # Broken: the certificate of before goes on.
-        unusable = heard(consumer, "tls_files_unusable")
+        unusable = received(consumer, "tls_files_unusable")
         files.certificate.write_bytes(b"-----BEGIN CERTIFICATE-----\nhalf")
         cut(consumer)
         poll_until(consumer, unusable)
@@ -223,7 +223,7 @@ def test_new_files_are_taken_up_by_the_next_connection_and_broken_ones_are_not(
 
         # Another one: the broker sees another principal.
         consumer.assign([])  # what is not allowed from then on must not be requested before we look
-        renewed = heard(consumer, "tls_files_renewed")
+        renewed = received(consumer, "tls_files_renewed")
         signed(OURS, "two").write(files.certificate, files.key)
         cut(consumer)
         consumer.assign([TopicPartition("two", 0)])
@@ -236,7 +236,7 @@ def test_new_files_are_taken_up_by_the_next_connection_and_broken_ones_are_not(
 
         # Authorities: with foreign ones no connection comes about, and then again.
         consumer.assign([])
-        failed = heard(consumer, "tls_files_renewed")
+        failed = received(consumer, "tls_files_renewed")
         files.trust(STRANGE.cert_pem.bytes())
         cut(consumer)
         consumer.assign([TopicPartition("two", 0)])

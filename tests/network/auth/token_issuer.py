@@ -44,7 +44,7 @@ class Issuer:
     audience: str = "kafka"
     lifetime_s: float = 300.0
     up: bool = True
-    asked: int = 0
+    requested: int = 0
     address: str = ""
     key: rsa.RSAPrivateKey = field(default_factory=lambda: rsa.generate_private_key(65537, 2048), repr=False)
 
@@ -71,8 +71,8 @@ class Issuer:
         public = jwt.algorithms.RSAAlgorithm.to_jwk(self.key.public_key(), as_dict=True)
         return {"keys": [public | {"kid": KEY_ID, "use": "sig", "alg": "RS256"}]}
 
-    def answer(self, authorization: str | None) -> tuple[int, dict[str, Any]]:
-        self.asked += 1
+    def respond(self, authorization: str | None) -> tuple[int, dict[str, Any]]:
+        self.requested += 1
         if not self.up:
             return 503, {}
         client, _, secret = base64.b64decode((authorization or "").removeprefix("Basic ")).decode().partition(":")
@@ -91,7 +91,7 @@ def issuing(issuer: Issuer) -> Iterator[Issuer]:
 
         def do_POST(self) -> None:
             self.rfile.read(int(self.headers["Content-Length"]))
-            self._say(*issuer.answer(self.headers["Authorization"]))
+            self._say(*issuer.respond(self.headers["Authorization"]))
 
         def _say(self, status: int, body: dict[str, Any]) -> None:
             data = json.dumps(body).encode()
