@@ -6,7 +6,6 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -247,8 +246,11 @@ def test_groups_of_a_broker_that_refuses_for_a_moment_are_removed(
         async def run() -> tuple[str, ...]:
             target = await BrokerUnderTest.reach(broker.bootstrap)
             selection = Selection.of("M4a", CHECKS)
-            after = partial(broker.control, api, control)
-            report = await conduct(target, CHECKS, selection=selection, timing=False, on_result=lambda _result: after())
+
+            def after(_result: object) -> None:
+                broker.control(api, control)
+
+            report = await conduct(target, CHECKS, selection=selection, timing=False, on_result=after)
             return report.left_behind
 
         assert asyncio.run(run()) == ()
