@@ -71,8 +71,11 @@ class Failover:
 
 @dataclass(slots=True)
 class Watched:
-    """The observations of the group's members, written by their threads. `refused`: commits that failed; `died`: the reason of
-    a member's end. `rebalanced_at`: `time.monotonic()` of the last hook."""
+    """The observations of the group's members, written by their threads.
+
+    `refused`: commits that failed. `died`: the reason of a member's end. `rebalanced_at`: `time.monotonic()` of the last
+    hook.
+    """
 
     started: int = 0
     rebalances: int = 0
