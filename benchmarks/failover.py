@@ -73,8 +73,8 @@ class Failover:
 class Watched:
     """The observations of the group's members, written by their threads.
 
-    `refused`: commits that failed. `died`: the reason of a member's end. `rebalanced_at`: `time.monotonic()` of the last
-    hook.
+    `refused`: commits that failed. `died`: the reason of a member's end. `rebalanced_at`: `time.monotonic()` of the
+    last hook.
     """
 
     started: int = 0
