@@ -10,6 +10,7 @@ import asyncio
 import secrets
 import ssl
 from collections import defaultdict
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import UUID
@@ -25,6 +26,8 @@ from kohort.protocol.errors import ErrorCode, error_name
 RESPONSE_TIMEOUT_S = 10.0
 COORDINATOR_TIMEOUT_S = 40.0
 TOPIC_TIMEOUT_S = 15.0
+GROUPS_GO_S = 15.0
+AWAY = ("COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR")
 _BROKER_RESOURCE = 4
 _FIELDS: dict[str, dict[str, object]] = {"StreamsGroupHeartbeat": {"endpoint_information_epoch": 0}}
 _NOT_YET = frozenset(
@@ -71,9 +74,9 @@ class BrokerUnderTest:
     streams_groups: bool = False
     made_topics: list[str] = field(default_factory=list)
     made_groups: dict[str, None] = field(default_factory=dict)
-    consumer_members: list[tuple[str, str]] = field(default_factory=list)
-    share_members: list[tuple[str, str]] = field(default_factory=list)
-    streams_members: list[tuple[str, str]] = field(default_factory=list)
+    consumer_members: set[tuple[str, str]] = field(default_factory=set)
+    share_members: set[tuple[str, str]] = field(default_factory=set)
+    streams_members: set[tuple[str, str]] = field(default_factory=set)
     expected: defaultdict[tuple[str, int], Expected] = field(default_factory=lambda: defaultdict(Expected))
     _idle: list[BrokerClient] = field(default_factory=list)
 
@@ -375,25 +378,16 @@ class BrokerUnderTest:
     # -- after the last check -------------------------------------------------------------------------------------
 
     async def clean_up(self) -> list[str]:
-        """Remove every group and topic of the run. Returns those that could not be removed, with the reason."""
-        left: list[str] = []
-        by_node: dict[int | None, list[str]] = {}
-        members = [("ConsumerGroupHeartbeat", *one) for one in self.consumer_members]
-        members += [("ShareGroupHeartbeat", *one) for one in self.share_members]
-        members += [("StreamsGroupHeartbeat", *one) for one in self.streams_members]
-        for api, group, member in members:
-            values = {"group_id": group, "member_id": member, "member_epoch": -1, **_FIELDS.get(api, {})}
-            try:
-                await self.request(api, values, node=await self.coordinator(group))
-            except (CheckEnd, WireError):
-                continue  # DeleteGroups returns the error
-        for group in self.made_groups:
-            try:
-                by_node.setdefault(await self.coordinator(group), []).append(group)
-            except (CheckEnd, WireError) as error:
-                left.append(f"group {group}: {error}")
-        for node, groups in by_node.items():
-            left += await self._remove_groups(node, groups)
+        """Remove every group and topic of the run. Returns those that could not be removed, with the reason.
+
+        A busy broker refuses some of these requests for a moment, so those for groups are repeated for `GROUPS_GO_S`.
+        """
+        deadline = asyncio.get_running_loop().time() + GROUPS_GO_S
+        kept = await self._remove_all(set(self.made_groups))
+        while (again := self._worth_another(kept)) and asyncio.get_running_loop().time() < deadline:
+            await asyncio.sleep(0.5)
+            kept = {group: why for group, why in kept.items() if group not in again} | await self._remove_all(again)
+        left = [f"group {group}: {reason}" for group, reason in kept.items()]
         if self.made_topics and self.version("DeleteTopics") >= 0:
             values = {"topic_names": tuple(self.made_topics), "timeout_ms": 10_000}
             if self.version("DeleteTopics", at_most=5) >= 0:
@@ -410,23 +404,53 @@ class BrokerUnderTest:
             left += [f"topic {name}: the broker does not support DeleteTopics" for name in self.made_topics]
         return left
 
-    async def _remove_groups(self, node: int | None, groups: list[str]) -> list[str]:
-        try:
-            described = await self.request(
-                "DescribeGroups", {"groups": tuple(groups), "include_authorized_operations": False}, node=node
-            )
-            for entry in described.groups:
-                for leave in self._leaves([member.member_id for member in entry.members]):
-                    await self.request("LeaveGroup", {"group_id": entry.group_id, **leave}, node=node)
-            response = await self.request("DeleteGroups", {"groups_names": tuple(groups)}, node=node)
-        except (CheckEnd, WireError) as error:
-            return [f"{len(groups)} groups {self.prefix}-*: {error}"]
+    def _worth_another(self, kept: Mapping[str, str]) -> set[str]:
+        """Groups whose coordinator was away for a moment, or whose members with an epoch could not leave then."""
+        members = {group for _, group, _ in self._members_with_epochs()}
+        return {group for group, why in kept.items() if why in AWAY or (why == "NON_EMPTY_GROUP" and group in members)}
+
+    async def _remove_all(self, groups: Set[str]) -> dict[str, str]:
+        """Let all known members leave these groups, and delete them. Returns those that are still there, with why."""
+        kept: dict[str, str] = {}
+        by_node: dict[int | None, list[str]] = {}
+        for api, group, member in self._members_with_epochs():
+            if group in groups:
+                values = {"group_id": group, "member_id": member, "member_epoch": -1, **_FIELDS.get(api, {})}
+                try:
+                    await self.request(api, values, node=await self.coordinator(group))
+                except (CheckEnd, WireError):
+                    continue  # DeleteGroups returns the error
+        for group in groups:
+            try:
+                by_node.setdefault(await self.coordinator(group), []).append(group)
+            except (CheckEnd, WireError) as error:
+                kept[group] = str(error)
+        for node, of_node in by_node.items():
+            try:
+                kept |= await self._remove_groups(node, of_node)
+            except (CheckEnd, WireError) as error:
+                kept |= dict.fromkeys(of_node, str(error))
+        return kept
+
+    def _members_with_epochs(self) -> Iterator[tuple[str, str, str]]:
+        """Yield (API of its heartbeat, group, id) of each member that the run made."""
+        of_api = {
+            "ConsumerGroupHeartbeat": self.consumer_members,
+            "ShareGroupHeartbeat": self.share_members,
+            "StreamsGroupHeartbeat": self.streams_members,
+        }
+        return ((api, *member) for api, members in of_api.items() for member in members)
+
+    async def _remove_groups(self, node: int | None, groups: list[str]) -> dict[str, str]:
+        values = {"groups": tuple(groups), "include_authorized_operations": False}
+        for entry in (await self.request("DescribeGroups", values, node=node)).groups:
+            for leave in self._leaves([member.member_id for member in entry.members]):
+                await self.request("LeaveGroup", {"group_id": entry.group_id, **leave}, node=node)
+        response = await self.request("DeleteGroups", {"groups_names": tuple(groups)}, node=node)
         gone = (0, ErrorCode.GROUP_ID_NOT_FOUND)
-        return [
-            f"group {entry.group_id}: {error_name(entry.error_code)}"
-            for entry in response.results
-            if entry.error_code not in gone
-        ]
+        return {
+            entry.group_id: error_name(entry.error_code) for entry in response.results if entry.error_code not in gone
+        }
 
     def _leaves(self, members: list[str]) -> list[dict[str, object]]:
         """Return the LeaveGroup fields that remove these members, one request per member before version 3."""

@@ -40,7 +40,7 @@ class ScriptedShareMember:
         if response.error_code == 0:
             self.epoch = response.member_epoch
             if response.member_epoch > 0:
-                self.scene.target.share_members.append((self.scene.group, str(body["member_id"])))
+                self.scene.target.share_members.add((self.scene.group, str(body["member_id"])))
         return response
 
     async def join(self, **changes: object) -> Any:

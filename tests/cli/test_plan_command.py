@@ -24,7 +24,7 @@ def thirty(broker: SelectedBroker, topic: str) -> str:
     producer = Producer({"bootstrap.servers": broker.bootstrap})
     for n in range(30):
         producer.produce(topic, b"%d" % n, partition=n % 3)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     return topic
 
 

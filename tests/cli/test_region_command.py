@@ -291,12 +291,12 @@ def test_a_running_region_follows_an_operator_back_and_counts_exactly(
     try:
         for number in range(3_000):
             producer.produce(topic, value=b"x", partition=number % 2)
-        producer.flush(30)
+        producer.flush(120)
         until(lambda: counted() == 3_000)
         first = command("status", url)["newest_checkpoint"]
         for number in range(2_000):
             producer.produce(topic, value=b"x", partition=number % 2)
-        producer.flush(30)
+        producer.flush(120)
         until(lambda: counted() == 5_000)
         assert command("reset", url, "--to", str(first))["epoch"] == 1
         until(lambda: any(at.kind == "went_back" and at.checkpoint == first for at in one.timeline()))

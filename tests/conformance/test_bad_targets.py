@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +18,12 @@ from kohort.conformance.check import Selection
 from kohort.conformance.errors import TargetUnreachable
 from kohort.conformance.runner import conduct
 from kohort.conformance.verdict import CheckVerdict
+from kohort.protocol.apis.consumer_group_heartbeat import ConsumerGroupHeartbeatRequest, ConsumerGroupHeartbeatResponse
+from kohort.protocol.apis.delete_groups import DeletableGroupResult, DeleteGroupsRequest, DeleteGroupsResponse
 from kohort.protocol.apis.find_coordinator import Coordinator, FindCoordinatorResponse
-from kohort.testing.fake_broker import Answer, Close, FakeBroker
+from kohort.protocol.errors import ErrorCode
+from kohort.protocol.schema import Response
+from kohort.testing.fake_broker import Answer, Call, Close, FakeBroker
 
 
 @contextmanager
@@ -210,3 +215,43 @@ def test_nothing_is_left_on_a_broker_whose_members_leave_one_by_one(highest: int
             return report.left_behind
 
         assert asyncio.run(run()) == ()
+
+
+def _no_deletion(request: DeleteGroupsRequest) -> DeleteGroupsResponse:
+    results = (
+        DeletableGroupResult(group_id=name, error_code=ErrorCode.NOT_COORDINATOR) for name in request.groups_names
+    )
+    return DeleteGroupsResponse(results=tuple(results))
+
+
+def _no_leave(request: ConsumerGroupHeartbeatRequest) -> ConsumerGroupHeartbeatResponse | None:
+    return ConsumerGroupHeartbeatResponse(error_code=ErrorCode.NOT_COORDINATOR) if request.member_epoch == -1 else None
+
+
+@pytest.mark.parametrize(("api", "refuse"), [("DeleteGroups", _no_deletion), ("ConsumerGroupHeartbeat", _no_leave)])
+def test_groups_of_a_broker_that_refuses_for_a_moment_are_removed(
+    api: str, refuse: Callable[[Any], Response | None]
+) -> None:
+    """A starved broker is no coordinator for a moment. A leave or a deletion that it refuses then is sent again."""
+    refused = 0
+
+    def control(call: Call) -> Answer | None:
+        nonlocal refused
+        response = refuse(call.request)
+        refused += response is not None
+        return Answer(response) if response is not None and refused <= 2 else None
+
+    with FakeBroker() as broker:
+
+        async def run() -> tuple[str, ...]:
+            target = await BrokerUnderTest.reach(broker.bootstrap)
+            selection = Selection.of("M4a", CHECKS)
+
+            def after(_result: object) -> None:
+                broker.control(api, control)
+
+            report = await conduct(target, CHECKS, selection=selection, timing=False, on_result=after)
+            return report.left_behind
+
+        assert asyncio.run(run()) == ()
+    assert refused > 2

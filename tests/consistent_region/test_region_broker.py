@@ -50,7 +50,7 @@ class Crew:
             producer.produce(self.topic, key=key, value=b"x", partition=number % PARTITIONS)
             self.sent[key] += 1
             producer.poll(0)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     def newest(self) -> int:
         try:

@@ -380,7 +380,7 @@ def test_members_come_and_go_without_a_reset_and_every_record_counts_once(
     def write(number: int) -> None:
         for one in range(number):
             producer.produce(topic, value=b"x", partition=one % 6)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     region = RegionCoordinator(SqliteStore(tmp_path / "region.db"), "moving", f"moving-{topic}")
 

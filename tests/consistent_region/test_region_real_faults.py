@@ -75,7 +75,7 @@ class Several:
         producer = confluent_kafka.Producer({"bootstrap.servers": self.bootstrap})
         for number in range(records):
             producer.produce(topic or self.topic, value=b"x", partition=number % 2)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
     def totals(self) -> tuple[int, Counter[str]]:
         """The newest checkpoint, and what all members together counted."""

@@ -30,7 +30,7 @@ def produce(bootstrap: str, topic: str, values: Iterable[bytes], *, partition: i
                 break
             except BufferError:
                 producer.poll(0.1)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def numbers(first: int, count: int) -> list[bytes]:

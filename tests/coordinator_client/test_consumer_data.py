@@ -137,7 +137,7 @@ def test_read_committed_shows_no_aborted_record_and_passes_it(
         producer.begin_transaction()
         for _ in range(5):
             producer.produce(topic, b"%d" % number, partition=0)
-        producer.flush(30)
+        producer.flush(120)
         (producer.commit_transaction if commit else producer.abort_transaction)(30)
     with reader(broker, topic, isolation_level="read_committed") as consumer:
         assert [record.value for record in read(consumer, 10)] == [b"0"] * 5 + [b"2"] * 5
@@ -150,7 +150,7 @@ def test_read_committed_shows_no_aborted_record_and_passes_it(
     # An open transaction is not shown, and the position stays before it.
     producer.begin_transaction()
     producer.produce(topic, b"open", partition=0)
-    producer.flush(30)
+    producer.flush(120)
     with reader(broker, topic, isolation_level="read_committed") as consumer:
         consumer.seek(tp, end)
         assert consumer.poll(1.0) == []

@@ -65,7 +65,7 @@ def by_librdkafka(bootstrap: str, topic: str) -> None:
         producer = Producer({"bootstrap.servers": bootstrap, "compression.type": codec.name.lower(), "linger.ms": 50})
         for new in NEW:
             producer.produce(topic, new.value, new.key, codec, timestamp=new.timestamp_ms, headers=new.headers)
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
 
 
 def by_kafka_python(bootstrap: str, topic: str) -> None:
@@ -77,7 +77,7 @@ def by_kafka_python(bootstrap: str, topic: str) -> None:
         )
         for new in NO_NULLS:
             producer.send(topic, new.value, new.key, new.headers, codec, new.timestamp_ms)
-        producer.flush(30)
+        producer.flush(120)
         producer.close()
 
 

@@ -23,7 +23,7 @@ def produce(bootstrap: str, topic: str, **settings: Any) -> None:
     producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 50, **settings})
     for i, (key, value, timestamp) in enumerate(NEW):
         producer.produce(topic, value, key, timestamp=timestamp, headers=HEADERS[: i % 4] or None)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 def produce_transactions(bootstrap: str, topic: str) -> list[bytes]:
@@ -38,7 +38,7 @@ def produce_transactions(bootstrap: str, topic: str) -> list[bytes]:
         for value in values:
             producer.produce(topic, value)
         if number % 3 == 1:
-            assert producer.flush(30) == 0
+            assert producer.flush(120) == 0
             producer.abort_transaction(30)
         else:
             producer.commit_transaction(30)

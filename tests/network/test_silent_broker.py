@@ -57,7 +57,7 @@ def looks_up(addresses: list[str]) -> None:
 def writes(addresses: list[str]) -> None:
     with Producer(addresses, **SLOW) as producer:
         producer.send("topic", b"y")
-        producer.flush(30)
+        producer.flush(120)
 
 
 def administers(addresses: list[str]) -> None:

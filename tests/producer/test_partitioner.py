@@ -64,7 +64,7 @@ def test_both_are_librdkafkas(broker: SelectedBroker, make_topic: MakeTopic, our
     for key in keys:
         peer.produce(topic, b"", key=key, on_delivery=reported)
         peer.poll(0)
-    assert peer.flush(30) == 0
+    assert peer.flush(120) == 0
     of = {"crc32": crc32, "murmur2": murmur2}[ours]
     assert {key: of(key, 7) for key in keys} == chosen
     with Producer(broker.bootstrap, partitioner=ours) as producer:

@@ -187,10 +187,10 @@ def test_what_cannot_be_sent_says_why(broker: SelectedBroker, make_topic: MakeTo
         with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE") as raised:
             delivery.result(120)
         assert raised.value.place["partition"] == 0
-        producer.flush(30)  # reported already
+        producer.flush(120)  # reported already
         producer.send(topic, b"x" * 2_000)
         with pytest.raises(BrokerError, match="MESSAGE_TOO_LARGE"):
-            producer.flush(30)
+            producer.flush(120)
         assert producer.send(topic, b"fits").result(120).offset == 0
         with pytest.raises(IllegalState, match="no transactions"):
             producer.commit()

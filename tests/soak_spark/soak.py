@@ -78,7 +78,7 @@ class Writer(threading.Thread):
         for _ in range(count):
             self.written += 1
             producer.produce(TOPIC, b"%d" % self.written, partition=self._chance.randrange(PARTITIONS))
-        producer.flush(30)
+        producer.flush(120)
 
 
 class Job:

@@ -88,7 +88,7 @@ def send(broker: SelectedBroker) -> Callable[..., None]:
                 headers=list(record.headers),
                 on_delivery=delivered,
             )
-        assert producer.flush(30) == 0
+        assert producer.flush(120) == 0
         assert refused == []
         if transactional:
             producer.commit_transaction(20)

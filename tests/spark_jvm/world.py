@@ -101,7 +101,7 @@ def world(bootstrap: str, prefix: str) -> Iterator[dict[str, str]]:
 def _send(bootstrap: str, topic: str, records: Iterable[Sent], settings: Mapping[str, object] = PLAIN) -> None:
     producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 5, **settings})
     _produce(producer, topic, records)
-    if left := producer.flush(30):
+    if left := producer.flush(120):
         raise RuntimeError(f"{left} records for {topic} were not acknowledged")
 
 

@@ -38,7 +38,7 @@ def test_another_client_through_faults(kohort_faults, kohort_fake_broker):
     errors = []
     producer = LibrdkafkaProducer({"bootstrap.servers": kohort_faults.address})
     producer.produce("orders", b"v", on_delivery=lambda error, _message: errors.append(error))
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
     assert errors == [None]
     assert len(kohort_fake_broker.calls_of("Produce")) >= 1
     assert kohort_faults.frames

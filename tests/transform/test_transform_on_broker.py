@@ -32,7 +32,7 @@ bootstrap, source, target, name, where = sys.argv[1:]
 calls = []
 
 def dies(producer):
-    producer.flush(30)
+    producer.flush(120)
     print("in the middle", flush=True)
     time.sleep(600)
 

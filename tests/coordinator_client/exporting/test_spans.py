@@ -302,7 +302,7 @@ def test_on_a_real_broker_with_headers_of_another_producer(
         pytest.skip("needs a broker that speaks KIP-848")
     writer = Producer({"bootstrap.servers": broker.bootstrap})
     writer.produce(topic, b"1", partition=0, headers={"traceparent": PARENT, "tracestate": b"k=v"})
-    assert writer.flush(30) == 0
+    assert writer.flush(120) == 0
     produce(broker.bootstrap, topic, numbers(2, 1), partition=1)
     group = unique("group")
     with Consumer(broker.bootstrap, group=group, protocol=protocol, auto_offset_reset="earliest") as consumer:

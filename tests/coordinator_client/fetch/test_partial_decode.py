@@ -22,7 +22,7 @@ def produce_in_batches(bootstrap: str, topic: str, batches: int, *, each: int, v
     )
     for _ in range(batches * each):
         producer.produce(topic, value)
-    assert producer.flush(30) == 0
+    assert producer.flush(120) == 0
 
 
 @pytest.mark.broker
