@@ -89,7 +89,7 @@ def offset_fetch(partitions: int) -> OffsetFetchResponse:
 
 
 def join_group(members: int) -> JoinGroupResponse:
-    """What the leader of a large group gets."""
+    """The response to the leader of a large group."""
     return JoinGroupResponse(
         generation_id=5,
         protocol_type="consumer",

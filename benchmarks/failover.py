@@ -71,8 +71,11 @@ class Failover:
 
 @dataclass(slots=True)
 class Watched:
-    """What the members of the group saw, written by their threads. `refused`: commits that failed; `died`: why a
-    member is no more. `rebalanced_at`: `time.monotonic()` of the last hook."""
+    """The observations of the group's members, written by their threads.
+
+    `refused`: commits that failed. `died`: the reason of a member's end. `rebalanced_at`: `time.monotonic()` of the
+    last hook.
+    """
 
     started: int = 0
     rebalances: int = 0
@@ -92,7 +95,7 @@ class Watched:
 
     @property
     def settled(self) -> bool:
-        """Whether all members are there, everything is read and committed, and the group has been quiet for long."""
+        """True if all members are there, everything is read and committed, and the group has been quiet for long."""
         quiet = time.monotonic() - self.rebalanced_at > QUIET_S
         return quiet and self.started == MEMBERS and all(self.reads.values()) and len(self.commits) > 3
 
@@ -149,7 +152,7 @@ def fail_over(cluster: RealCluster, protocol: GroupProtocol = "classic") -> Fail
 
 
 def coordinator(address: str, group: str) -> str:
-    """Where a group's coordinator listens, as the broker at `address` says; "" while it knows none."""
+    """The address of a group's coordinator, as the broker at `address` reports it; "" while it knows none."""
     response = send(address, _FIND_COORDINATOR, 0, string(group), timeout_s=5)
     code, _node, size = struct.unpack_from(">hih", response)
     host = response[8 : 8 + size].decode()
@@ -158,7 +161,7 @@ def coordinator(address: str, group: str) -> str:
 
 
 def _serves_group(addresses: list[str], group: str) -> bool:
-    """Whether a broker that is alive coordinates the group, has its offsets and gives them out."""
+    """True if a broker that is alive coordinates the group, has its offsets and gives them out."""
     found = coordinator(addresses[0], group)
     if found not in addresses:
         return False

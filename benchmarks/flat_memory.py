@@ -88,7 +88,7 @@ def _peak_mb() -> float:
 
 
 def measure(report: Report, size: float) -> bool:
-    """Whether memory stayed below the budget and what is allowed beside it."""
+    """True if memory stayed below the budget and what is allowed beside it."""
     with running_broker() as bootstrap:
         topic, count = fill(bootstrap, size)
         command = [sys.executable, "-m", "benchmarks.flat_memory", "--read", bootstrap, topic, str(count)]

@@ -42,7 +42,7 @@ class Row:
 
 
 class Ratio(NamedTuple):
-    """How many times better ours is than `peer`, by the figures in `unit`."""
+    """Our gain over `peer`, as a ratio of figures in `unit`."""
 
     work: str
     peer: str
@@ -123,7 +123,7 @@ def median_of(run: Callable[[], object], *, times: int = 5) -> float:
 
 
 def machine() -> dict[str, object]:
-    """What the figures were measured on: CPU, cores, memory, Python and the peers' versions, and the date."""
+    """The machine of the figures: CPU, cores, memory, Python and the peers' versions, and the date."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),

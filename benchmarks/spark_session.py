@@ -128,7 +128,7 @@ def measured(work: Callable[[], int]) -> dict[str, Any]:
 
 
 def cpu_s() -> float:
-    """What this process and everything under it (JVM, Python daemon, workers, gone or not) have used."""
+    """The CPU time of this process and of all under it (JVM, Python daemon, workers, ended or not)."""
     parents, used = {}, {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():

@@ -43,7 +43,7 @@ class Admission(NamedTuple):
 
 
 class TaskStart(NamedTuple):
-    """Where a task starts. `cut` is None for the initial state. `offsets`: of all its partitions, also of those that
+    """The start of a task. `cut` is None for the initial state. `offsets`: of all its partitions, also of those that
     the cut does not have. `sequence`: the checkpoint that the cut is of, None if another member handed it over."""
 
     offsets: Positions

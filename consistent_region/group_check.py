@@ -125,7 +125,7 @@ class GroupCheck:
         return None
 
     def _wrong(self, mates: Collection[GroupMemberInfo], begun: Collection[TopicPartition]) -> RegionError | None:
-        """What is wrong with the assignment, if it stays so."""
+        """The fault of an assignment that stays as it is."""
         place = {"group": self._group, "region": self._region}
         if left := unread(mates, begun):
             return UnreadError(

@@ -22,7 +22,7 @@ class Dialect(Protocol):
     begin: str
     """Begins a transaction that may write."""
     setup: tuple[str, ...]
-    """What a transaction that makes tables begins with."""
+    """The first statement of a transaction that makes tables."""
     row_lock: str
     """At the end of a SELECT, has others wait for its rows."""
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 Offsets = Mapping[TopicPartition, Union[int, "OffsetAndMetadata"]]
 HookResult = Offsets | None | Awaitable[Offsets | None]
-"""What a hook may return. Awaitables are for `AsyncConsumer` only."""
+"""The values that a hook may return. Awaitables are for `AsyncConsumer` only."""
 
 
 class RebalanceReason(Enum):

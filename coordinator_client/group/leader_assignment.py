@@ -29,7 +29,7 @@ from kohort.protocol.membership import (
 COOPERATIVE_STICKY: Final = "cooperative-sticky"
 
 TopicShape = tuple[int, Mapping[int, frozenset[str]]]
-"""What of a topic an assignment depends on: the number of partitions and, where racks matter, where replicas are."""
+"""The facts of a topic that an assignment depends on: its number of partitions and, with racks, its replicas."""
 
 
 class AssignorFailed(KohortError):

@@ -113,7 +113,7 @@ def acknowledged(work: Work, key: SessionKey, place: Place, batches: list[Acks],
 
 
 def _acquire(work: Work, key: SessionKey, request: ShareFetchRequest) -> dict[Place, list[Acquired] | int]:
-    """What each partition of the session has to say: acquired ranges, or an error code."""
+    """The report of each partition of the session: acquired ranges, or an error code."""
     shares = work.cluster.shares
     room = request.max_records if request.max_bytes > 0 else 0
     session = shares.sessions.get(key)
