@@ -26,14 +26,14 @@ FIRST_WITH_MEMBERS: Final = first_version(LeaveGroupRequest, "members")
 class GroupMissing(KohortError):
     """The group does not exist, or not with this protocol.
 
-    The error's place has `group`, and `broker` with the broker's message, if any.
+    The error's place has `group`, and `error_message` with the broker's message, if any.
 
     Cure:
         List the groups: `kohort group list`.
     """
 
     def __init__(self, group: str, said: str | None = None) -> None:
-        place = {"group": group} | ({"broker": said} if said else {})
+        place = {"group": group} | ({"error_message": said} if said else {})
         super().__init__("no such group", hint="list the groups with `kohort group list`", **place)
 
 

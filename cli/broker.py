@@ -22,6 +22,7 @@ from kohort.common.named_tuple import NamedTuple
 from kohort.testing import BrokerStartError, BrokerStateError, RealCluster
 from kohort.testing.cache import cache_dir, is_locked, locked
 from kohort.testing.jars import DEFAULT_VERSION, TRIED_VERSIONS, classpath
+from kohort.testing.ports import check_free
 from kohort.testing.process_signals import KILL
 
 if TYPE_CHECKING:
@@ -58,14 +59,18 @@ class InstanceOptions(NamedTuple):
         given += ["--port", str(self.port), *(["--fake"] if self.fake else []), *(["--tls"] if self.tls else [])]
         return given + [part for user, password in self.users.items() for part in ("--sasl", f"{user}:{password}")]
 
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """The brokers' ports; empty if free ones are selected."""
+        return tuple(range(self.port, self.port + self.brokers)) if self.port else ()
+
     def open(self) -> "RealCluster | FakeBroker":
         """Start the brokers."""
-        ports = tuple(range(self.port, self.port + self.brokers)) if self.port else ()
         if self.fake:
             from kohort.testing import FakeBroker  # a real broker needs no codec
 
-            return FakeBroker(nodes=self.brokers, ports=ports, keep_calls=False)
-        return RealCluster(self.brokers, version=self.version, tls=self.tls, users=self.users, ports=ports)
+            return FakeBroker(nodes=self.brokers, ports=self.ports, keep_calls=False)
+        return RealCluster(self.brokers, version=self.version, tls=self.tls, users=self.users, ports=self.ports)
 
 
 @app.command()
@@ -105,6 +110,7 @@ def start(
     if fake and (tls or sasl or version != DEFAULT_VERSION):
         raise typer.BadParameter("excludes --version, --tls and --sasl", param_hint="--fake")
     options = InstanceOptions(name, fake, version, brokers, port, tls, dict(_user(entry) for entry in sasl or []))
+    check_free(options.ports)
     if not fake:
         classpath(version)  # resolved in this process, which shows the progress
     if foreground:

@@ -28,6 +28,7 @@ from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import escaped, parsed_json
 from kohort.common.named_tuple import NamedTuple
+from kohort.common.optional_libraries import needed
 from kohort.coordinator_client import Consumer
 from kohort.fastpath import Record, RecordColumns
 from kohort.network.process_exit import exit_on_sigterm
@@ -333,10 +334,8 @@ class _writer:
 
 
 def _parquet_file(path: Path) -> Any:
-    try:
+    with needed("Parquet", "'kohort[arrow]'"):
         import pyarrow.parquet as pq
-    except ImportError as error:
-        raise KohortError("Parquet needs pyarrow", hint="pip install 'kohort[arrow]'") from error
     from kohort.fastpath.arrow import default_schema
 
     try:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Final
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import parsed_json
 from kohort.common.named_tuple import NamedTuple
+from kohort.common.optional_libraries import needed
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -190,7 +191,5 @@ def _columns(names: list[str]) -> list[str]:
 def _arrow(module: str) -> Any:
     from importlib import import_module
 
-    try:
+    with needed("Parquet or Arrow", "'kohort[arrow]'"):
         return import_module(module)
-    except ImportError as error:
-        raise KohortError("Parquet and Arrow need pyarrow", hint="pip install 'kohort[arrow]'") from error

@@ -15,6 +15,7 @@ import typer
 from kohort.cli.terminal import say
 from kohort.cli.timestamps import moment
 from kohort.common.errors import KohortError
+from kohort.common.optional_libraries import needed
 from kohort.fastpath import Codec, Record, RecordColumns
 from kohort.fastpath.batches import BatchInfo
 from kohort.fastpath.segment import Segment, open_segment
@@ -121,10 +122,8 @@ def to_parquet(
 
     No file is left after an error.
     """
-    try:
+    with needed("Parquet", "'kohort[arrow]'"):
         from pyarrow import parquet
-    except ImportError as error:
-        raise KohortError("Parquet needs pyarrow", hint="pip install 'kohort[arrow]'") from error
     from kohort.fastpath.arrow import default_schema
 
     part = target.with_name(f".{target.name}.part")

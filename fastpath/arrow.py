@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kohort.common.errors import KohortError
+from kohort.common.optional_libraries import needed
 
 if TYPE_CHECKING:
     import polars
@@ -53,7 +54,8 @@ def record_batch(columns: "SourceColumns", schema: "pa.Schema | None" = None) ->
 
     Raises KohortError for an unknown column or type, and for the first record that does not fit its type.
     """
-    import pyarrow as pa
+    with needed("Arrow", "'kohort[arrow]'"):
+        import pyarrow as pa
 
     if schema is None:
         schema = default_schema()
@@ -93,8 +95,9 @@ def _misfit(columns: "SourceColumns", array: "pa.Array", kind: "pa.DataType") ->
 
 def polars_frame(columns: "SourceColumns", schema: "pa.Schema | None" = None) -> "polars.DataFrame":
     """Return a polars.DataFrame of `columns`. Without a schema, keys and values are views, without a copy."""
-    import polars
-    import pyarrow as pa
+    with needed("Polars", "polars 'kohort[arrow]'"):
+        import polars
+        import pyarrow as pa
 
     if schema is None:
         schema = default_schema()

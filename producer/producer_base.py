@@ -104,7 +104,7 @@ class ProducerBase:
         if topic not in core.metadata.view.topics:
             return OperationTimeout(
                 f"no metadata of the topic after {self._config.max_block_ms} ms{core.unreached}",
-                hint="check the topic's name, and that brokers can be reached",
+                hint="check bootstrap, and that a broker runs there" if core.unreached else "check the topic's name",
                 topic=topic,
             )
         return BufferFull(

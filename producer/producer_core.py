@@ -108,9 +108,12 @@ class ProducerCore(ClientCore[ProducerConfig]):
 
     @property
     def unreached(self) -> str:
-        """The last error as a part of a sentence; empty once a broker has responded."""
+        """The bootstrap addresses and the last error as a part of a sentence; empty once a broker has responded."""
         error = self.endpoints.last_error
-        return "" if error is None or self.endpoints.ever_responded else f": {error.message}"
+        if error is None or self.endpoints.ever_responded:
+            return ""
+        addresses = ", ".join(f"{one.host}:{one.port}" for one in self.endpoints.bootstrap)
+        return f": no broker was reached at {addresses}: {error.message}"
 
     def fail(self, error: KohortError) -> None:
         """End the producer: fail everything that waits."""

@@ -141,9 +141,9 @@ class ShareRecords:
 
     def to_arrow(self) -> "pa.RecordBatch":
         """The records as Arrow, with a column `delivery_count`."""
+        batch = self.columns.to_arrow()
         import pyarrow as pa
 
-        batch = self.columns.to_arrow()
         counts = pa.array([self.delivery_count] * len(self), pa.int16())
         return pa.RecordBatch.from_arrays([*batch.columns, counts], names=[*batch.schema.names, "delivery_count"])
 

@@ -186,7 +186,7 @@ def _ivy_jar() -> Path:
             return jar
     raise JarsUnavailable(
         "Apache Kafka is resolved with the Ivy that PySpark ships, and PySpark is not installed",
-        hint="pip install 'kohort[spark]', or name a running broker in KOHORT_BOOTSTRAP",
+        hint="pip install 'kohort[spark]', or start the fake broker: kohort broker start --fake",
     )
 
 
@@ -235,6 +235,7 @@ def _resolve(wanted: _Recipe, scratch: Path) -> Path:
         "-retrieve",
         f"{jars}/[artifact]-[revision](-[classifier]).[ext]",
     ]
+    print(f"{wanted.named}: downloading it, once. This takes about a minute.", file=sys.stderr, flush=True)
     with progress(wanted.named) as bar:
         process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         watchdog = threading.Timer(RESOLVE_TIMEOUT_S, process.kill)

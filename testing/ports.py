@@ -3,7 +3,10 @@
 import os
 import random
 import socket
+from collections.abc import Iterable
 from itertools import count
+
+from kohort.testing.errors import BrokerStartError
 
 # Below the ports that kernels hand to outgoing connections, so that a broker which is down for a moment finds its
 # port free when it comes back.
@@ -34,3 +37,15 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
+
+
+def check_free(ports: Iterable[int]) -> None:
+    """Raise BrokerStartError for the first port on which another process listens."""
+    for port in ports:
+        if not is_free(port):
+            raise BrokerStartError(
+                "address already in use",
+                hint="stop the process that listens there (`kohort broker status` lists kohort's), or use another port",
+                host="127.0.0.1",
+                port=port,
+            )

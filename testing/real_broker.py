@@ -35,7 +35,7 @@ from kohort.testing.broker_settings import (
 from kohort.testing.class_archive import archive_options
 from kohort.testing.errors import BrokerStartError
 from kohort.testing.kafka_node import KafkaNode
-from kohort.testing.ports import free_ports
+from kohort.testing.ports import check_free, free_ports
 from kohort.testing.tls import make_tls_files
 
 OPTIMIZING = ("-XX:TieredStopAtLevel=4",)
@@ -183,6 +183,7 @@ class RealCluster:
 
     def _build(self) -> None:
         """Folders, ports, certificates and properties of every node."""
+        check_free(self._fixed_ports)
         if self._keep is None:
             self._scratch = Path(tempfile.mkdtemp(prefix="kohort-kafka-"))
         root = self._scratch or self._keep

@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -75,11 +76,20 @@ def test_a_fake_broker_serves_a_first_program_and_says_that_it_keeps_nothing(env
     with Consumer(state["bootstrap"], group="billing", auto_offset_reset="earliest") as consumer:
         consumer.subscribe(["payments"])
         assert [record.value for record in read(consumer, 1)] == [b"42"]
-    again = kohort("start", "--fake", "--name", "other", "--port", str(port), env=env)
-    assert again.returncode == 1
-    assert "address already in use" in again.stderr
     assert kohort("stop", env=env).stdout == "default: stopped\n"
     assert brokers_seen(state["bootstrap"], timeout_s=0.5) == 0
+
+
+@pytest.mark.parametrize("kind", [("--fake",), ()])
+def test_a_used_port_is_one_error_and_starts_no_broker(env: dict[str, str], kind: tuple[str, ...]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        done = kohort("start", *kind, "--port", str(port), env=env)
+    assert done.returncode == 1
+    assert done.stdout == ""
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"kohort: error: address already in use (host=127.0.0.1, port={port}); ")
+    assert json.loads(kohort("status", "--json", env=env).stdout) == {"brokers": []}
 
 
 @pytest.mark.broker

@@ -1,10 +1,13 @@
 """The site builds strictly: a dead link, a missing page or a missing name of the reference fails."""
 
+import os
+import re
 import shutil
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -18,6 +21,7 @@ def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site's sources in a folder of their own, with the pages that are made from code."""
     folder = tmp_path_factory.mktemp("site")
     shutil.copytree(ROOT / "docs", folder / "docs")
+    shutil.copytree(ROOT / "examples", folder / "examples")
     shutil.copy(ROOT / "CHANGELOG.md", folder)
     for name, make in PAGES.items():
         (folder / "docs" / name).write_text(make())
@@ -40,6 +44,36 @@ def test_the_site_builds_strictly(copy: Path) -> None:
     assert "enforce_rebalance" in reference
     assert "max_poll_interval_ms" in (copy / "out/site/reference/settings/index.html").read_text()
     assert "OffsetOutOfRange" in (copy / "out/site/reference/errors/index.html").read_text()
+    site = copy / "out/site"
+    assert links_without_a_target(site) == []
+    assert [path for path in site.rglob("*") if path.suffix in {".py", ".pyc"}] == []
+
+
+def links_without_a_target(site: Path) -> list[str]:
+    """The relative links of all pages that lead to no file of the site, which the strict build does not find."""
+    found = []
+    for page in site.rglob("*.html"):
+        for link in re.findall(r'<a [^>]*?href="?([^"#?>\s]+)', page.read_text()):
+            base = site if link.startswith("/") else page.parent
+            target = Path(os.path.normpath(base / unquote(link).lstrip("/")))
+            if not urlsplit(link).scheme and not (target.is_relative_to(site) and target.exists()):
+                found.append(f"{page.relative_to(site)}: {link}")
+    return found
+
+
+def test_a_link_that_leaves_the_site_is_found(tmp_path: Path) -> None:
+    site = tmp_path / "site"
+    (site / "sub").mkdir(parents=True)
+    (tmp_path / "outside.py").touch()
+    for name in ("sub/index.html", "good.html"):
+        (site / name).write_text(
+            '<a href="../outside.py">1</a> <a class="x" href="../good.html#part">2</a> <a href="https://x.y/z">3</a>'
+        )
+    assert links_without_a_target(site) == [
+        "good.html: ../outside.py",
+        "good.html: ../good.html",
+        "sub/index.html: ../outside.py",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import gc
 import pickle
+import sys
 import threading
 from typing import Any
 
@@ -359,3 +360,15 @@ def test_partitions_are_decoded_side_by_side() -> None:
     for thread in threads:
         thread.join()
     assert not wrong
+
+
+@pytest.mark.parametrize(
+    ("convert", "library"),
+    [("to_arrow", "pyarrow"), ("to_polars", "polars"), ("to_polars", "pyarrow"), ("to_pandas", "pyarrow")],
+)
+def test_a_missing_library_is_one_error_that_names_what_to_install(
+    convert: str, library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(KohortError, match=rf"needs {library}, which is not installed; pip install .*'kohort\[arrow\]'"):
+        getattr(columns_of("none"), convert)()

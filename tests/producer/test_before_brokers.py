@@ -10,6 +10,7 @@ from kohort.network.errors import ConfigError, ConnectionFailed, OperationTimeou
 from kohort.network.requests import Endpoint
 from kohort.producer.producer_config import ProducerConfig
 from kohort.testing import FakeBroker
+from kohort.testing.ports import free_ports
 from tests.producer.producer_world import World
 
 PATIENCE_S = 60.0
@@ -59,6 +60,20 @@ def test_records_and_transactions_wait_for_the_first_broker() -> None:
                 except OperationTimeout:
                     limit.wait(0.1)
         assert fake.end_offset("topic", 0) == 3  # a marker besides
+
+
+def test_the_time_out_names_the_addresses_and_the_last_error() -> None:
+    ports = free_ports(2)
+    addresses = [f"127.0.0.1:{port}" for port in ports]
+    tried = f"no broker was reached at {', '.join(addresses)}: cannot reach the broker: .+; check bootstrap"
+    with (
+        Producer(addresses, max_block_ms=300) as plain,
+        Producer(addresses, transactional_id="tx", max_block_ms=300) as transactional,
+    ):
+        with pytest.raises(OperationTimeout, match=tried):
+            plain.send("topic", b"lost")
+        with pytest.raises(OperationTimeout, match=f"no broker was reached at {', '.join(addresses)}: cannot reach"):
+            transactional.transaction().__enter__()
 
 
 def test_bootstrap_timeout_is_no_setting_of_a_producer() -> None:

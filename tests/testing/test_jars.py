@@ -149,7 +149,7 @@ def test_without_pyspark_the_error_names_the_extra(tmp_path: Path, monkeypatch: 
     monkeypatch.setenv("KOHORT_CACHE", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     jars._verified.cache_clear()
-    with pytest.raises(JarsUnavailable, match=r"kohort\[spark\]"):
+    with pytest.raises(JarsUnavailable, match=r"kohort\[spark\].*kohort broker start --fake"):
         jars.classpath("4.3.1")
 
 

@@ -133,3 +133,11 @@ def test_broker_with_nonsense_settings_says_why_it_did_not_start() -> None:
 def test_unasked_listener_is_named_in_the_error() -> None:
     with RealBroker(version=wanted_version()) as broker, pytest.raises(BrokerStartError, match="no TLS listener"):
         _ = broker.bootstrap_tls
+
+
+@pytest.mark.broker
+def test_a_used_port_is_refused_before_a_process_starts() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(BrokerStartError, match=f"address already in use .*port={port}"):
+            RealCluster(1, ports=(port,))
