@@ -57,7 +57,7 @@ class BrokerClient:
         return peer
 
     async def send(self, api: str, version: int, values: Mapping[str, object], timeout_s: float) -> Any:
-        """Return the decoded response. Raises PeerClosed, NoAnswer, or WireError if it cannot be decoded."""
+        """Return the decoded response. Raises PeerClosed, MissingResponse, or WireError if it cannot be decoded."""
         self._record(True, api, version, values)
         try:
             _, data = self._wire.send(api, version, values)

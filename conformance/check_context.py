@@ -103,7 +103,7 @@ class CheckContext:
     ) -> Any:
         """Send one request to the coordinator of the group that it names, and return the decoded response.
 
-        Fields of later versions than the one sent must not be given. Raises PeerClosed, NoAnswer, WireError.
+        Fields of later versions than the one sent must not be given. Raises PeerClosed, MissingResponse, WireError.
         """
         body = {**(values or {}), **fields}
         peer = await self.connection(node if node is not None else await self._home(api, body), access)

@@ -41,8 +41,8 @@ class MetadataRefresher:
     """Tracks the topics needed (`set_topics`, `add_transient`), the next request and the `view`.
 
     `add_transient` counts: a look-up of a topic that is not consumed needs its metadata only while it runs.
-    `requests_sent`: the number of requests. `last_answered`: the number of the last one with a response, received at
-    `answered_at` (monotonic s).
+    `requests_sent`: the number of requests. `last_with_response`: the number of the last one with a response,
+    received at `responded_at` (monotonic s).
     """
 
     def __init__(self, backoff: Backoff, max_age_s: float, auto_create: bool = False) -> None:
@@ -51,7 +51,7 @@ class MetadataRefresher:
         self.auto_create = auto_create
         self.view: ClusterView = NOTHING_KNOWN
         self.requests_sent = 0
-        self.last_response_at = 0
+        self.last_with_response = 0
         self._wanted = WantedTopics()
         self._transient: dict[str, int] = {}
         self._all_topics_users = 0
@@ -156,7 +156,7 @@ class MetadataRefresher:
     def on_response(self, response: MetadataResponse, now: float, chance: float) -> TopicsChanged:
         """Updates the view from a response that names brokers. Returns the event for the group's state machine."""
         requested, self._in_flight = self._names_in_flight, False
-        self.last_response_at = self.requests_sent
+        self.last_with_response = self.requests_sent
         self.view = self.view.updated(response, requested=requested)
         self._names_in_response = requested
         self._forget_unwatched()

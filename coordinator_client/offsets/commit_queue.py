@@ -372,7 +372,7 @@ class CommitQueue:
                 old_id=was,
                 new_id=found,
             )
-        if entry.unknown_after is None or self._metadata.last_response_at <= entry.unknown_after:
+        if entry.unknown_after is None or self._metadata.last_with_response <= entry.unknown_after:
             return None
         if (
             view.partition(entry.partition) is not None

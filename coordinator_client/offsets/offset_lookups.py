@@ -495,7 +495,7 @@ class OffsetsRequestManager:
     ) -> tuple[TopicPartition, ...] | KohortError | None:
         """The partitions, or the topic's error; None while neither is known."""
         keeper, over = self._context.metadata, now >= lookup.deadline
-        if keeper.last_response_at > lookup.after:
+        if keeper.last_with_response > lookup.after:
             if partitions := keeper.view.partitions_of(topic):
                 return partitions
             code = keeper.view.refused.get(topic)
@@ -516,7 +516,7 @@ class OffsetsRequestManager:
 
     def _end_all_topics(self, lookup: _TopicLookup, now: float) -> None:
         keeper = self._context.metadata
-        known = keeper.last_response_at > lookup.after and keeper.has_all_topics
+        known = keeper.last_with_response > lookup.after and keeper.has_all_topics
         if not known and now < lookup.deadline:
             return
         self._topic_lookups.remove(lookup)

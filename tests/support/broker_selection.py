@@ -48,7 +48,7 @@ def wanted_version(environment: Mapping[str, str] | None = None) -> str:
 
 
 def choose(environment: Mapping[str, str], engine_responds: Callable[[], bool]) -> BrokerSource:
-    """The source for a run; `engine_answers` is called only if no broker is named."""
+    """The source for a run; `engine_responds` is called only if no broker is named."""
     if environment.get("KOHORT_BOOTSTRAP"):
         return BrokerSource.NAMED
     return BrokerSource.CONTAINER if engine_responds() else BrokerSource.JARS
