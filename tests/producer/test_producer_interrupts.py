@@ -111,7 +111,7 @@ def ended(producer: Producer) -> None:
     except Interrupt:
         producer.close()
     assert attempt(lambda: producer._driver.ended.wait(PATIENCE_S))
-    assert core.accumulator.buffered == 0
+    assert attempt(lambda: core.accumulator.buffered) == 0
     assert attempt(lambda: core.accumulator.idle)
     with pytest.raises(ProducerClosed):
         elsewhere(producer.flush)
