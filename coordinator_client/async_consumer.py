@@ -188,15 +188,9 @@ class AsyncConsumer(ConsumerBase):
                 session.core.has_updates = False
                 if session.reached(reached):
                     return
-                try:
-                    call = session.next_hook()
-                    if call is not None:
-                        await self._run_hook(call)
-                        continue
-                except Exception as problem:
-                    if not session.parting or problem is not session.error:
-                        raise
-                    session.late, session.error = problem, None  # raised once the group is left
+                call = session.next_hook()
+                if call is not None:
+                    await self._run_hook(call)
                     continue
                 if not await self._wait(until):
                     return
@@ -377,6 +371,7 @@ class AsyncConsumer(ConsumerBase):
                     await self._run_until(lambda core: not core.commits.owed, timeout_s / 2)
                     session.call(lambda core: core.request_close(session.driver.now(), until))
                     await self._run_until(lambda core: core.left, until - session.driver.now())
+                session.hook_over()
                 session.run_callbacks()
             finally:
                 session.closed = True

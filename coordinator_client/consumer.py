@@ -161,11 +161,7 @@ class Consumer(ConsumerBase):
         session.hook_over()
 
     def _run_until(self, reached: Callable[[ConsumerCore], bool], timeout_s: float) -> None:
-        """Run hooks until the core has reached the condition, or the time is over.
-
-        In `close` an exception of a hook is raised late, by `raise_late`. Otherwise the group would keep the partitions
-        until the session ends.
-        """
+        """Run hooks until the core has reached the condition, or the time is over."""
         session = self._session
         until = session.driver.now() + timeout_s
         try:
@@ -175,15 +171,9 @@ class Consumer(ConsumerBase):
                 session.core.has_updates = False
                 if session.reached(reached):
                     return
-                try:
-                    call = session.next_hook()
-                    if call is not None:
-                        self._run_hook(call)
-                        continue
-                except Exception as problem:
-                    if not session.parting or problem is not session.error:
-                        raise
-                    session.late, session.error = problem, None  # raised once the group is left
+                call = session.next_hook()
+                if call is not None:
+                    self._run_hook(call)
                     continue
                 if not session.wait(until, seen, wakeable=False):
                     return
@@ -347,6 +337,7 @@ class Consumer(ConsumerBase):
                     self._run_until(lambda core: not core.commits.owed, timeout_s / 2)
                     session.call(lambda core: core.request_close(session.driver.now(), until))
                     self._run_until(lambda core: core.left, until - session.driver.now())
+                session.hook_over()
                 session.run_callbacks()
             finally:
                 session.closed = True

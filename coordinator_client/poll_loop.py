@@ -242,12 +242,21 @@ class PollLoop:
         return self.call(lambda core: core.take_hook(self.driver.now())) if self.core.hook_is_due else None
 
     def hook_over(self) -> None:
-        """Hand in the result of the hook, and raise its exception. Does nothing if there is none."""
+        """Hand in the result of the hook, and raise its exception. Does nothing if there is none.
+
+        In `close` an Exception is raised late, by `raise_late`. Otherwise the group would keep the partitions until the
+        session ends.
+        """
         outcome = self.outcome
         if outcome is None or not outcome.over:
             return
         self.call(partial(_hand_in, outcome, self.driver.now()))
-        self.error = error = outcome.error
+        error = outcome.error
+        if self.parting and isinstance(error, Exception):
+            self.late = error
+            self.outcome = None  # and nothing comes between these two
+            return
+        self.error = error
         self.outcome = None
         if error is not None:
             raise error
@@ -308,7 +317,8 @@ class PollLoop:
     def over(self) -> bool:
         """No close has anything left to do."""
         unreported = self.late is not None or self._callback is not None or bool(self.core.commits.callbacks)
-        return self.closed and self.driver.ended.is_set() and not unreported
+        handed_in = self.outcome is None or not self.outcome.over
+        return self.closed and self.driver.ended.is_set() and handed_in and not unreported
 
     def raise_late(self) -> None:
         """Raise what a hook has raised in `close`, once."""

@@ -16,6 +16,7 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import AsyncConsumer, Consumer, ConsumerClosed, RebalanceHooks
+from kohort.coordinator_client.poll_loop import PollLoop, _hand_in
 from kohort.testing.fake_broker import Delay, FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
 from tests.interrupts import Interrupt, Tracer, elsewhere, every_point_within
@@ -148,6 +149,31 @@ def test_a_hook_that_raises_is_raised_once_the_group_is_left(
         assert leaves(fake, group) == 1
 
     reported(every_point_within(script, stride=2 * STRIDE), capsys)
+
+
+def test_the_error_of_a_hook_is_raised_by_the_second_close_though_the_group_was_left_meanwhile(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first close is interrupted right after it handed in the result of the hook."""
+    consumer, _ = member(fake, "left meanwhile", ZeroDivisionError("of the hook"))
+    session, call = consumer._session, PollLoop.call
+
+    def interrupted(loop: PollLoop, what: Any) -> Any:
+        result = call(loop, what)
+        if getattr(what, "func", None) is _hand_in:
+            monkeypatch.undo()
+            while not session.reached(lambda core: core.left):
+                session.wait_quietly(session.driver.now() + PATIENCE_S)
+            raise Interrupt
+        return result
+
+    monkeypatch.setattr(PollLoop, "call", interrupted)
+    with pytest.raises(Interrupt):
+        consumer.close()
+    with pytest.raises(ZeroDivisionError, match="of the hook"):
+        consumer.close()
+    consumer.close()
+    assert leaves(fake, "left meanwhile") == 1
 
 
 def test_close_of_a_manual_assignment_saves_what_is_handled(
