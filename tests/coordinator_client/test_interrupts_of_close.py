@@ -40,7 +40,7 @@ _numbers = count()
 class Hooks(RebalanceHooks):
     """Counts its calls; `on_revoked` may raise."""
 
-    def __init__(self, consumer: Consumer | AsyncConsumer, error: Exception | None = None) -> None:
+    def __init__(self, consumer: Consumer | AsyncConsumer, error: BaseException | None = None) -> None:
         self.calls: list[str] = []
         self._consumer = consumer
         self._error = error
@@ -60,7 +60,7 @@ def reported(report: object, capsys: pytest.CaptureFixture[str]) -> None:
         print(f"\n    {report}", end="")
 
 
-def member(fake: FakeBroker, group: str, error: Exception | None = None, **settings: Any) -> tuple[Consumer, Hooks]:
+def member(fake: FakeBroker, group: str, error: BaseException | None = None, **settings: Any) -> tuple[Consumer, Hooks]:
     """A member that has read everything and come back for more, so that its position counts as handled."""
     consumer = Consumer(fake.bootstrap, group=group, enable_auto_commit=True, **HASTY | settings)
     hooks = Hooks(consumer, error)
@@ -151,11 +151,8 @@ def test_a_hook_that_raises_is_raised_once_the_group_is_left(
     reported(every_point_within(script, stride=2 * STRIDE), capsys)
 
 
-def test_the_error_of_a_hook_is_raised_by_the_second_close_though_the_group_was_left_meanwhile(
-    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The first close is interrupted right after it handed in the result of the hook."""
-    consumer, _ = member(fake, "left meanwhile", ZeroDivisionError("of the hook"))
+def interrupt_once_left(consumer: Consumer | AsyncConsumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interrupt the close right after it handed in the result of a hook, once the driver has left the group."""
     session, call = consumer._session, PollLoop.call
 
     def interrupted(loop: PollLoop, what: Any) -> Any:
@@ -168,12 +165,52 @@ def test_the_error_of_a_hook_is_raised_by_the_second_close_though_the_group_was_
         return result
 
     monkeypatch.setattr(PollLoop, "call", interrupted)
+
+
+def test_the_error_of_a_hook_is_raised_by_the_second_close_though_the_group_was_left_meanwhile(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    consumer, _ = member(fake, "left meanwhile", ZeroDivisionError("of the hook"))
+    interrupt_once_left(consumer, monkeypatch)
     with pytest.raises(Interrupt):
         consumer.close()
     with pytest.raises(ZeroDivisionError, match="of the hook"):
         consumer.close()
     consumer.close()
     assert leaves(fake, "left meanwhile") == 1
+
+
+def test_so_is_that_of_an_asynchronous_consumer(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        consumer = AsyncConsumer(fake.bootstrap, group="left in asyncio", **HASTY)
+        consumer.subscribe(["t"], hooks=Hooks(consumer, ZeroDivisionError("of the hook")))
+        while not await consumer.poll(0.5):
+            pass
+        interrupt_once_left(consumer, monkeypatch)
+        with pytest.raises(Interrupt):
+            await consumer.close()
+        with pytest.raises(ZeroDivisionError, match="of the hook"):
+            await consumer.close()
+        await consumer.close()
+
+    asyncio.run(main())
+    assert leaves(fake, "left in asyncio") == 1
+
+
+def test_an_exit_in_a_hook_ends_the_close_at_once(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    consumer, hooks = member(fake, "exit", SystemExit("of the hook"))
+    wait, waits = consumer._session.wait, list[str]()
+
+    def waited(until: float, seen: int, *, wakeable: bool = True) -> bool:
+        waits.extend(hooks.calls)
+        return wait(until, seen, wakeable=wakeable)
+
+    monkeypatch.setattr(consumer._session, "wait", waited)
+    with pytest.raises(SystemExit):
+        consumer.close()
+    assert "revoked" not in waits
+    consumer.close()
+    assert leaves(fake, "exit") == 1
 
 
 def test_close_of_a_manual_assignment_saves_what_is_handled(
