@@ -1,11 +1,11 @@
 """The faults of a region that a real broker can be made to have, each once."""
 
 import json
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.open_store import open_store
 from kohort.testing import RealPostgres
 from kohort.testing.topics import create_topic
+from tests.consistent_region.running_region import on_thread
 from tests.support.broker_selection import SelectedBroker
 
 
@@ -55,21 +56,8 @@ class Several:
             "lease_s": 3.0,
         }
         made = ConsistentRegion("several", **{**given, **changes})
-
-        def run() -> None:
-            try:
-                made.run()
-            except BaseException as error:
-                self.ended[name] = error
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        try:
+        with on_thread(made, partial(self.ended.__setitem__, name)):
             yield made
-        finally:
-            made.stop()
-            thread.join(120)
-            assert not thread.is_alive()
 
     def produce(self, records: int, topic: str | None = None) -> None:
         producer = confluent_kafka.Producer({"bootstrap.servers": self.bootstrap})

@@ -12,6 +12,7 @@ from kohort.common import KohortError
 from kohort.consistent_region import Periodic
 from kohort.consistent_region.errors import TruncationError
 from kohort.testing.fake_broker import Alter, Call, FakeBroker
+from tests.consistent_region.running_region import on_thread
 
 P = TopicPartition("t", 0)
 RECORDS = 20
@@ -90,21 +91,10 @@ def test_a_region_that_starts_by_default_raises_or_takes_it_for_no_commit(broker
         "r", group="g", topics=["t"], bootstrap=broker.bootstrap, member="a", trigger=Periodic(0.1),
         handler=lambda *_: handled.set(),
     )  # fmt: skip
-
-    def run() -> None:
-        try:
-            region.run()
-        except BaseException as error:
-            errors.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
     until = time.monotonic() + GIVE_UP_S
-    while thread.is_alive() and not handled.is_set() and time.monotonic() < until:
-        thread.join(0.05)
-    region.stop()
-    thread.join(GIVE_UP_S)
-    assert not thread.is_alive()
+    with on_thread(region, errors.append) as thread:
+        while thread.is_alive() and not handled.is_set() and time.monotonic() < until:
+            thread.join(0.05)
     if offset < 0:
         assert handled.is_set()
         assert errors == []
