@@ -105,7 +105,6 @@ def test_a_consumer_that_has_sought_back_is_committed_there_by_itself(
 @pytest.mark.proves("S-04")
 def test_a_close_that_commits_ends_with_the_response_to_that() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
-        fake.produce("topic", 0, [(None, b"value")])
         consumer = Consumer(
             fake.bootstrap,
             group="group",
@@ -117,6 +116,7 @@ def test_a_close_that_commits_ends_with_the_response_to_that() -> None:
         consumer.assign([P0])
         consumer.poll(0)
         time.sleep(0.2)  # an automatic commit is due once at the start, and finds nothing
+        fake.produce("topic", 0, [(None, b"value")])
         read(consumer, 1)
         consumer.pause([P0])
         consumer.poll(0.5)  # until no Fetch response is due that would wake a thread
