@@ -11,6 +11,7 @@ from typing import TextIO
 from kohort.cli.commands import CommandEntry, available
 from kohort.cli.terminal import say
 from kohort.common.errors import KohortError
+from kohort.common.optional_libraries import needed
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -92,13 +93,8 @@ Kafka's consumer-group protocol from the wire up.
 
 def _load(entry: CommandEntry, name: str) -> Callable[..., object]:
     """Return the typer app of a command. The error for a missing package names the extra."""
-    try:
+    with needed(f"`kohort {name}`", f"'kohort[{entry.extra}]'"):
         app: Callable[..., object] = import_module(entry.module).app
-    except ImportError as error:
-        raise KohortError(
-            f"`kohort {name}` needs {error.name or error}, which is not installed",
-            hint=f"pip install 'kohort[{entry.extra}]'",
-        ) from error
     return app
 
 

@@ -7,11 +7,11 @@ from kohort.common.errors import KohortError
 
 
 @contextmanager
-def needed(what: str, install: str) -> Iterator[None]:
-    """Import libraries that `what` needs in the block. A missing one is a KohortError. pip takes `install`."""
+def needed(what: str, install: str, kind: type[KohortError] = KohortError) -> Iterator[None]:
+    """Import libraries that `what` needs in the block. Raises `kind` for a missing one. pip takes `install`."""
     try:
         yield
-    except ModuleNotFoundError as error:
-        raise KohortError(
-            f"{what} needs {error.name}, which is not installed", hint=f"pip install {install}"
+    except ImportError as error:
+        raise kind(
+            f"{what} needs {error.name or error}, which is not installed", hint=f"pip install {install}"
         ) from error

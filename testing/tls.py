@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from kohort.common.named_tuple import NamedTuple
+from kohort.common.optional_libraries import needed
 from kohort.testing.errors import BrokerStartError
 
 
@@ -19,13 +20,9 @@ def make_tls_files(folder: Path, *, names: tuple[str, ...] = ("localhost",), val
 
     Raises BrokerStartError without trustme.
     """
-    try:
+    with needed("a TLS listener", "'kohort[testing]'", BrokerStartError):
         import trustme
         from cryptography.hazmat.primitives import serialization
-    except ModuleNotFoundError as missing:
-        raise BrokerStartError(
-            f"a TLS listener needs {missing.name}", hint="pip install 'kohort[testing]'"
-        ) from missing
     authority = trustme.CA()
     expiry = datetime.now(UTC) + timedelta(days=valid_days)
     issued = authority.issue_cert(*names, "127.0.0.1", common_name=names[0], not_after=expiry)
