@@ -27,6 +27,7 @@ RESPONSE_TIMEOUT_S = 10.0
 COORDINATOR_TIMEOUT_S = 40.0
 TOPIC_TIMEOUT_S = 15.0
 GROUPS_GO_S = 15.0
+MOST_LISTED = 10
 AWAY = ("COORDINATOR_NOT_AVAILABLE", "COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR")
 _BROKER_RESOURCE = 4
 _FIELDS: dict[str, dict[str, object]] = {"StreamsGroupHeartbeat": {"endpoint_information_epoch": 0}}
@@ -322,7 +323,7 @@ class BrokerUnderTest:
         if self.version(api) < lowest:
             return False
         group = f"{self.prefix}-{api.lower()}"
-        values = {"group_id": group, "member_id": "nobody", "member_epoch": 7, **_FIELDS.get(api, {})}
+        values = {"group_id": group, "member_id": "unknown-member", "member_epoch": 7, **_FIELDS.get(api, {})}
         try:
             response = await self.request(api, values, node=await self.coordinator(group))
         except (CheckEnd, WireError):
@@ -387,7 +388,7 @@ class BrokerUnderTest:
         while (again := self._worth_another(kept)) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.5)
             kept = {group: why for group, why in kept.items() if group not in again} | await self._remove_all(again)
-        left = [f"group {group}: {reason}" for group, reason in kept.items()]
+        left = self._listed(kept)
         if self.made_topics and self.version("DeleteTopics") >= 0:
             values = {"topic_names": tuple(self.made_topics), "timeout_ms": 10_000}
             if self.version("DeleteTopics", at_most=5) >= 0:
@@ -402,6 +403,20 @@ class BrokerUnderTest:
                     left += [f"topic {name}: {error}" for name in self.made_topics]
         elif self.made_topics:
             left += [f"topic {name}: the broker does not support DeleteTopics" for name in self.made_topics]
+        return left
+
+    def _listed(self, kept: Mapping[str, str]) -> list[str]:
+        """A line for each group; one for all groups of a reason that many share, as when the broker has ended."""
+        groups: dict[str, list[str]] = {}
+        for group, reason in kept.items():
+            groups.setdefault(reason, []).append(group)
+        left = []
+        for reason, names in groups.items():
+            if len(names) > MOST_LISTED:
+                names = [f"{len(names)} groups {self.prefix}-*"]
+            else:
+                names = [f"group {name}" for name in names]
+            left += [f"{name}: {reason}" for name in names]
         return left
 
     def _worth_another(self, kept: Mapping[str, str]) -> set[str]:
