@@ -33,7 +33,7 @@ RestartRequest = Callable[[CheckContext, CheckMember], Awaitable[int]]
 
 
 def _stranger(scene: CheckContext, member: CheckMember) -> CheckMember:
-    return scene.member(group=member.group, id="nobody", generation=member.generation)
+    return scene.member(group=member.group, id="unknown-member", generation=member.generation)
 
 
 async def _join(scene: CheckContext, member: CheckMember) -> int:
@@ -51,14 +51,14 @@ async def _heartbeat(scene: CheckContext, member: CheckMember) -> int:
 async def _leave(scene: CheckContext, member: CheckMember) -> int:
     values: dict[str, object] = {"group_id": member.group}
     batch = scene.version_of("LeaveGroup") >= 3
-    values |= {"members": ({"member_id": "nobody"},)} if batch else {"member_id": "nobody"}
+    values |= {"members": ({"member_id": "unknown-member"},)} if batch else {"member_id": "unknown-member"}
     response = await scene.send("LeaveGroup", values)
     return int(response.error_code or (response.members[0].error_code if batch else 0))
 
 
 async def _commit(scene: CheckContext, member: CheckMember) -> int:
     where = (scene.topic, 0)
-    codes = await commit(scene, {where: 1}, group=member.group, generation=member.generation, member="nobody")
+    codes = await commit(scene, {where: 1}, group=member.group, generation=member.generation, member="unknown-member")
     return codes[scene.topic.name, 0]
 
 

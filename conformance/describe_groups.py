@@ -239,7 +239,7 @@ async def active(scene: CheckContext) -> None:
 
 
 @SECTION.check("H4b", "An unknown group", subject="DeleteGroups", source="KIP-229", expected="GROUP_ID_NOT_FOUND")
-async def nobody(scene: CheckContext) -> None:
+async def unknown_group(scene: CheckContext) -> None:
     codes = await _remove(scene, scene.group)
     scene.error(codes[scene.group], "GROUP_ID_NOT_FOUND", "DeleteGroups of a new group")
 

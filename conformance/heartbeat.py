@@ -69,13 +69,13 @@ async def future_generation(scene: CheckContext) -> None:
 @SECTION.check("D3c", "An unknown member", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    response = await leader.heartbeat(member_id="nobody")
+    response = await leader.heartbeat(member_id="unknown-member")
     scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of a made-up member")
 
 
 @SECTION.check("D3d", "An unknown group", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
 async def unknown_group(scene: CheckContext) -> None:
-    response = await scene.member(id="nobody", generation=1).heartbeat()
+    response = await scene.member(id="unknown-member", generation=1).heartbeat()
     scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "Heartbeat in a new group")
 
 
@@ -157,7 +157,7 @@ async def alive(scene: CheckContext) -> None:
 )
 async def fenced(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, instance="i-1")
-    response = await leader.heartbeat(member_id="somebody-else")
+    response = await leader.heartbeat(member_id="other-member")
     scene.error(response.error_code, "FENCED_INSTANCE_ID", "Heartbeat with another member's instance id")
 
 
@@ -180,7 +180,7 @@ async def commits_count(scene: CheckContext) -> None:
 
 @SECTION.check("D8", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
 async def empty_group(scene: CheckContext) -> None:
-    response = await scene.member(group="", id="nobody", generation=1).heartbeat()
+    response = await scene.member(group="", id="unknown-member", generation=1).heartbeat()
     scene.error(response.error_code, "INVALID_GROUP_ID", "Heartbeat of the empty group")
 
 

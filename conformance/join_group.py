@@ -79,7 +79,7 @@ async def reports_protocol(scene: CheckContext) -> None:
 @SECTION.check("B4", "An unknown member id", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     await scene.stable(1)
-    response = await scene.member(id="nobody-1").join()
+    response = await scene.member(id="unknown-member-1").join()
     scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with a made-up id")
 
 
@@ -90,7 +90,7 @@ async def unknown_member(scene: CheckContext) -> None:
     expected="UNKNOWN_MEMBER_ID, not GROUP_ID_NOT_FOUND",
 )
 async def unknown_group(scene: CheckContext) -> None:
-    response = await scene.member(id="nobody-1").join()
+    response = await scene.member(id="unknown-member-1").join()
     scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with a made-up id in a new group")
 
 

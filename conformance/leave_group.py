@@ -18,7 +18,7 @@ SECTION = Section("E", "LeaveGroup", "LeaveGroup")
 )
 async def unknown_member(scene: CheckContext) -> None:
     await scene.stable(1)
-    top, codes = await leave(scene, [("nobody", None)])
+    top, codes = await leave(scene, [("unknown-member", None)])
     if scene.version >= 3:
         scene.error(top, "NONE", "the request")
         scene.error(codes[0], "UNKNOWN_MEMBER_ID", "the member")
@@ -34,7 +34,7 @@ async def unknown_member(scene: CheckContext) -> None:
     expected="UNKNOWN_MEMBER_ID: of the member from version 3 on (top NONE), of the request before",
 )
 async def unknown_group(scene: CheckContext) -> None:
-    top, codes = await leave(scene, [("nobody", None)])
+    top, codes = await leave(scene, [("unknown-member", None)])
     if scene.version >= 3:
         scene.error(top, "NONE", "the request")
         scene.error(codes[0], "UNKNOWN_MEMBER_ID", "the member")
@@ -51,7 +51,7 @@ async def unknown_group(scene: CheckContext) -> None:
 )
 async def mixed(scene: CheckContext) -> None:
     leader, follower = await scene.stable(2)
-    top, codes = await leave(scene, [(follower.id, None), ("nobody", None), (leader.id, None)])
+    top, codes = await leave(scene, [(follower.id, None), ("unknown-member", None), (leader.id, None)])
     scene.error(top, "NONE", "the request")
     for code, expected in zip(codes, ("NONE", "UNKNOWN_MEMBER_ID", "NONE"), strict=True):
         scene.error(code, expected, "the member")
@@ -67,7 +67,7 @@ async def empty_group(scene: CheckContext) -> None:
 async def _bare(scene: CheckContext, group: str) -> tuple[int, None]:
     """Return (top-level error code, None), since brokers need not list members beside such an error."""
     values: dict[str, object] = {"group_id": group}
-    values |= {"members": ({"member_id": "nobody"},)} if scene.version >= 3 else {"member_id": "nobody"}
+    values |= {"members": ({"member_id": "unknown-member"},)} if scene.version >= 3 else {"member_id": "unknown-member"}
     return (await scene.send("LeaveGroup", values)).error_code, None
 
 
@@ -98,7 +98,7 @@ async def by_instance(scene: CheckContext) -> None:
 )
 async def wrong_id(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, instance="i-1")
-    top, codes = await leave(scene, [("somebody-else", "i-1")])
+    top, codes = await leave(scene, [("other-member", "i-1")])
     scene.error(top, "NONE", "the request")
     scene.error(codes[0], "FENCED_INSTANCE_ID", "the member")
     scene.error((await leader.heartbeat()).error_code, "NONE", "Heartbeat of the member")

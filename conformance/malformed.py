@@ -176,7 +176,7 @@ async def negative_frame(scene: CheckContext) -> None:
 )
 async def short_body(scene: CheckContext) -> None:
     body = API["Heartbeat"].request.build(
-        {"group_id": scene.group, "generation_id": 1, "member_id": "nobody"}, scene.version
+        {"group_id": scene.group, "generation_id": 1, "member_id": "unknown-member"}, scene.version
     )
     tags = b"\0" if API["Heartbeat"].request.is_flexible(scene.version) else b""
     data = request_bytes(API["Heartbeat"].key, scene.version, body[:-4], tags=tags)

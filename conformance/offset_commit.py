@@ -1,7 +1,7 @@
 """F: OffsetCommit. Version 0 kept offsets in ZooKeeper, so the rules start at 1; Kafka 4 starts at 2."""
 
 import asyncio
-from uuid import UUID, uuid4
+from uuid import uuid4
 
 from kohort.conformance.broker_under_test import Topic
 from kohort.conformance.check import CheckKind, Need, Section
@@ -10,7 +10,6 @@ from kohort.conformance.request_builders import commit, commit_entries, fetch
 
 SECTION = Section("F", "OffsetCommit", "OffsetCommit")
 TOPIC = (Need.TOPIC,)
-NOBODY = UUID(int=0)
 
 
 @SECTION.check(
@@ -45,7 +44,7 @@ async def by_member(scene: CheckContext) -> None:
     "Kafka 3.9 does with its old coordinator. The check accepts it if the cluster has not finalised group.version.",
 )
 async def unknown_group(scene: CheckContext) -> None:
-    codes = await commit(scene, {(scene.topic, 0): 1}, generation=1, member="nobody")
+    codes = await commit(scene, {(scene.topic, 0): 1}, generation=1, member="unknown-member")
     expected = "ILLEGAL_GENERATION"
     if scene.version >= 9:
         expected = (
@@ -110,7 +109,7 @@ async def outsider(scene: CheckContext) -> None:
 )
 async def made_up_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    codes = await commit(scene, {(scene.topic, 0): 1}, generation=leader.generation, member="nobody")
+    codes = await commit(scene, {(scene.topic, 0): 1}, generation=leader.generation, member="unknown-member")
     scene.error(codes[scene.topic.name, 0], "UNKNOWN_MEMBER_ID", "OffsetCommit of a made-up member")
 
 
@@ -143,7 +142,7 @@ async def stale(scene: CheckContext) -> None:
 async def fenced(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, instance="i-1")
     codes = await commit(
-        scene, {(scene.topic, 0): 1}, generation=leader.generation, member="somebody-else", instance="i-1"
+        scene, {(scene.topic, 0): 1}, generation=leader.generation, member="other-member", instance="i-1"
     )
     scene.error(codes[scene.topic.name, 0], "FENCED_INSTANCE_ID", "OffsetCommit with another member's instance id")
 

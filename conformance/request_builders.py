@@ -213,13 +213,13 @@ def _join(scene: CheckContext) -> dict[str, object]:
 
 
 def _member(scene: CheckContext) -> dict[str, object]:
-    return {"group_id": scene.group, "generation_id": 1, "member_id": "nobody"}
+    return {"group_id": scene.group, "generation_id": 1, "member_id": "unknown-member"}
 
 
 def _leave(scene: CheckContext) -> dict[str, object]:
     if scene.version >= 3:
-        return {"group_id": scene.group, "members": ({"member_id": "nobody"},)}
-    return {"group_id": scene.group, "member_id": "nobody"}
+        return {"group_id": scene.group, "members": ({"member_id": "unknown-member"},)}
+    return {"group_id": scene.group, "member_id": "unknown-member"}
 
 
 def _sync(scene: CheckContext) -> dict[str, object]:

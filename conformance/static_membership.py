@@ -196,7 +196,7 @@ async def back_changed(scene: CheckContext) -> None:
 )
 async def unknown_instance(scene: CheckContext) -> None:
     await scene.stable(1)
-    response = await scene.member(instance="i-9", id="somebody").join()
+    response = await scene.member(instance="i-9", id="other-member").join()
     scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "JoinGroup with an unknown instance id and a member id")
 
 

@@ -12,14 +12,14 @@ SECTION = Section("C", "SyncGroup", "SyncGroup")
 
 @SECTION.check("C1a", "An unknown group", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
 async def unknown_group(scene: CheckContext) -> None:
-    response = await scene.member(id="nobody", generation=1).sync()
+    response = await scene.member(id="unknown-member", generation=1).sync()
     scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup in a new group")
 
 
 @SECTION.check("C1b", "An unknown member", source="protocol guide", expected="UNKNOWN_MEMBER_ID")
 async def unknown_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    response = await leader.sync(member_id="nobody")
+    response = await leader.sync(member_id="unknown-member")
     scene.error(response.error_code, "UNKNOWN_MEMBER_ID", "SyncGroup of a made-up member")
 
 
@@ -165,7 +165,7 @@ async def forgotten(scene: CheckContext) -> None:
 
 @SECTION.check("C9", "Empty group id", source="KIP-289", expected="INVALID_GROUP_ID")
 async def empty_group(scene: CheckContext) -> None:
-    response = await scene.member(group="", id="nobody", generation=1).sync()
+    response = await scene.member(group="", id="unknown-member", generation=1).sync()
     scene.error(response.error_code, "INVALID_GROUP_ID", "SyncGroup of the empty group")
 
 
@@ -241,6 +241,6 @@ async def large(scene: CheckContext) -> None:
 )
 async def for_stranger(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1, sync=False)
-    response = await leader.sync({"nobody": b"x", leader.id: b"mine"})
+    response = await leader.sync({"unknown-member": b"x", leader.id: b"mine"})
     scene.error(response.error_code, "NONE", "SyncGroup")
     scene.equal("the assignment", bytes(response.assignment), b"mine")

@@ -192,7 +192,7 @@ async def fenced(scene: CheckContext) -> None:
     producer = await CheckProducer.make(scene)
     await producer.take_in()
     codes = await producer.commit(
-        {(scene.topic, 0): 1}, generation_id=leader.generation, member_id="somebody-else", group_instance_id="i-1"
+        {(scene.topic, 0): 1}, generation_id=leader.generation, member_id="other-member", group_instance_id="i-1"
     )
     scene.error(codes[0], "FENCED_INSTANCE_ID", "TxnOffsetCommit with another member's instance id")
 
@@ -210,7 +210,7 @@ async def unknown_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     producer = await CheckProducer.make(scene)
     await producer.take_in()
-    codes = await producer.commit({(scene.topic, 0): 1}, generation_id=leader.generation, member_id="nobody")
+    codes = await producer.commit({(scene.topic, 0): 1}, generation_id=leader.generation, member_id="unknown-member")
     scene.error(codes[0], "UNKNOWN_MEMBER_ID", "TxnOffsetCommit of a made-up member")
 
 

@@ -179,7 +179,7 @@ class BrokerConnection:
         self._keep_response(frame, now)
         response = self._wire.receive_frame(frame[LENGTH_BYTES:], self._budget(len(frame)))
         sent = self._in_flight.pop(response.correlation_id)
-        if sent.request.done is not _nobody:
+        if sent.request.done is not _own_response:
             # Also during a re-authentication: earlier requests still get their responses, in order.
             self.served = True
             self._throttle.on_response(response.value, now, self.endpoint)
@@ -213,14 +213,14 @@ class BrokerConnection:
         Responses come in the order of their requests, so the oldest request in flight decides.
         """
         due = next(iter(self._in_flight.values()), None)
-        own = due is None or due.request.done is _nobody
+        own = due is None or due.request.done is _own_response
         limit = LOGIN_FRAME_BYTES["ApiVersions" if due is None else due.request.api] if own else self.max_frame_bytes
         return min(limit, self.max_frame_bytes)
 
     def _budget(self, frame_bytes: int) -> int:
         """The memory that the values of the next response may take, in bytes. Its frame is held beside them."""
         due = next(iter(self._in_flight.values()), None)
-        if due is None or due.request.done is _nobody:
+        if due is None or due.request.done is _own_response:
             return LOGIN_BUDGET_BYTES
         return max(self.max_frame_bytes + VALUES_BESIDE_BYTES, LEAST_RESPONSE_BYTES) - frame_bytes
 
@@ -295,7 +295,7 @@ class BrokerConnection:
 
     def _send_api_versions(self, version: int, now: float) -> None:
         request = ApiVersionsRequest(client_software_name="kohort", client_software_version=__version__)
-        pending = PendingRequest("ApiVersions", request, _nobody, -1.0)
+        pending = PendingRequest("ApiVersions", request, _own_response, -1.0)
         correlation_id, frame = self._wire.send(API["ApiVersions"].key, version, request)
         self._in_flight[correlation_id] = _InFlight(pending, version, self._ready_by)
         self._put("ApiVersions", version, correlation_id, frame, now)
@@ -422,7 +422,7 @@ class BrokerConnection:
     def _send_own(self, api: str, request: Any, now: float) -> None:
         version = choose_version(api, self.ranges or {})
         correlation_id, frame = self._wire.send(api, version, request)
-        pending = PendingRequest(api, request, _nobody, -1.0)
+        pending = PendingRequest(api, request, _own_response, -1.0)
         self._in_flight[correlation_id] = _InFlight(pending, version, self._ready_by)
         self.write(frame)  # never on the tape, nor is its response
 
@@ -466,7 +466,7 @@ def correlation_id_of(frame: memoryview) -> int:
     return int.from_bytes(frame[LENGTH_BYTES : LENGTH_BYTES + 4], "big", signed=True)
 
 
-def _nobody(_outcome: RequestResult, _now: float) -> None:
+def _own_response(_outcome: RequestResult, _now: float) -> None:
     """The callback of the connection's own requests, for example ApiVersions."""
 
 

@@ -96,7 +96,7 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "a member that is alone is not named as the leader",
-        altered("JoinGroup", reported(lambda request, response: len(response.members) == 1, leader="somebody")),
+        altered("JoinGroup", reported(lambda request, response: len(response.members) == 1, leader="other-member")),
         ("B3a", "B2", "I2"),
     ),
     Fault(
@@ -108,7 +108,7 @@ FAULTS: tuple[Fault, ...] = (
         "JoinGroup calls an unknown member an unknown group",
         altered(
             "JoinGroup",
-            code("UNKNOWN_MEMBER_ID", "GROUP_ID_NOT_FOUND", lambda request: request.member_id == "nobody-1"),
+            code("UNKNOWN_MEMBER_ID", "GROUP_ID_NOT_FOUND", lambda request: request.member_id == "unknown-member-1"),
         ),
         ("B4", "B5"),
     ),
@@ -119,7 +119,7 @@ FAULTS: tuple[Fault, ...] = (
             code(
                 "UNKNOWN_MEMBER_ID",
                 "ILLEGAL_GENERATION",
-                lambda request: not request.member_id.startswith(("nob", "some")),
+                lambda request: not request.member_id.startswith(("unknown", "other")),
             ),
         ),
         ("B5b", "E6"),

@@ -33,7 +33,9 @@ FAULTS: tuple[Fault, ...] = (
         "TxnOffsetCommit refuses a request without a member",
         bent(
             "TxnOffsetCommit",
-            lambda request: request if request.member_id else request._replace(member_id="somebody", generation_id=1),
+            lambda request: (
+                request if request.member_id else request._replace(member_id="other-member", generation_id=1)
+            ),
         ),
         ("K4", "K2a", "K2b", "K5", "K3", "G4b"),
     ),

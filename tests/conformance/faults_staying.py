@@ -45,7 +45,7 @@ FAULTS: tuple[Fault, ...] = (
         "Heartbeat takes a made-up member",
         altered(
             "Heartbeat",
-            code("UNKNOWN_MEMBER_ID", "NONE", lambda request: request.member_id == "nobody"),
+            code("UNKNOWN_MEMBER_ID", "NONE", lambda request: request.member_id == "unknown-member"),
             lambda call, broker: state_of(broker, requested(call).group_id) is not None,
         ),
         ("D3c",),
@@ -69,7 +69,7 @@ FAULTS: tuple[Fault, ...] = (
         "Heartbeat takes an id that never joined",
         altered(
             "Heartbeat",
-            code("UNKNOWN_MEMBER_ID", "NONE", lambda request: request.member_id != "nobody"),
+            code("UNKNOWN_MEMBER_ID", "NONE", lambda request: request.member_id != "unknown-member"),
             in_state(GroupState.STABLE),
         ),
         ("D9",),
@@ -113,7 +113,9 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "a member may leave as often as it likes",
-        altered("LeaveGroup", left("UNKNOWN_MEMBER_ID", "NONE", lambda entry: entry.member_id not in ("nobody", ""))),
+        altered(
+            "LeaveGroup", left("UNKNOWN_MEMBER_ID", "NONE", lambda entry: entry.member_id not in ("unknown-member", ""))
+        ),
         ("E8",),
     ),
     Fault(
@@ -139,12 +141,18 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "a made-up member may commit",
-        altered("OffsetCommit", part_code("UNKNOWN_MEMBER_ID", "NONE", lambda request: request.member_id == "nobody")),
+        altered(
+            "OffsetCommit",
+            part_code("UNKNOWN_MEMBER_ID", "NONE", lambda request: request.member_id == "unknown-member"),
+        ),
         ("F4b",),
     ),
     Fault(
         "a commit of an older generation gets NONE",
-        altered("OffsetCommit", part_code("ILLEGAL_GENERATION", "NONE", lambda request: request.member_id != "nobody")),
+        altered(
+            "OffsetCommit",
+            part_code("ILLEGAL_GENERATION", "NONE", lambda request: request.member_id != "unknown-member"),
+        ),
         ("F5a",),
     ),
     Fault(

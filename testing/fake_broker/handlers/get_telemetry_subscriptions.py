@@ -15,14 +15,14 @@ from kohort.testing.fake_broker.handler_context import Work
 KEY = 71
 VERSIONS = (0, 0)
 SUBSCRIPTION_ID = 1
-_NOBODY = uuid.UUID(int=0)
+_NO_INSTANCE = uuid.UUID(int=0)
 _ZSTD, _LZ4, _GZIP, _SNAPPY = 4, 3, 1, 2
 
 
 async def handle(work: Work, request: GetTelemetrySubscriptionsRequest) -> GetTelemetrySubscriptionsResponse:
-    is_new = request.client_instance_id == _NOBODY
+    is_new = request.client_instance_id == _NO_INSTANCE
     return GetTelemetrySubscriptionsResponse(
-        client_instance_id=uuid.uuid5(uuid.NAMESPACE_URL, f"client/{work.call.number}") if is_new else _NOBODY,
+        client_instance_id=uuid.uuid5(uuid.NAMESPACE_URL, f"client/{work.call.number}") if is_new else _NO_INSTANCE,
         subscription_id=SUBSCRIPTION_ID,
         accepted_compression_types=(_ZSTD, _LZ4, _GZIP, _SNAPPY),
         push_interval_ms=300_000,
