@@ -248,22 +248,35 @@ class Producer(ProducerBase):
             return
         driver = self._driver
         fatal = self._handle.read(lambda core: core.fatal)  # raises at once in a handler that interrupted a lock holder
+        failure: KohortError | None = None
         try:
-            if self._config.transactional_id is not None:
-                if fatal is None or not self._closed:
-                    self._end_transaction(timeout_s)
-            elif fatal is None:
-                self._flush(timeout_s)
-        except KohortError:
-            self._shut_down(timeout_s)
-            self._call_back()
-            raise
+            try:
+                if self._config.transactional_id is not None:
+                    if fatal is None or not self._closed:
+                        self._end_transaction(timeout_s)
+                elif fatal is None:
+                    self._flush(timeout_s)
+            except KohortError as error:
+                failure = error
+            self._push_last_metrics(timeout_s)
         except BaseException:
             self._refuse()
             _retire(driver)
             raise
         self._shut_down(timeout_s)
         self._call_back()
+        if failure is not None:
+            raise failure
+
+    def _push_last_metrics(self, timeout_s: float) -> None:
+        """Push metrics a last time, if a broker requests them (KIP-714)."""
+        driver = self._driver
+        if driver.lock.run(lambda: driver.core.telemetry.ended):
+            return
+        with contextlib.suppress(KohortError):  # metrics are no reason for an error
+            now = driver.now()
+            driver.execute(lambda core: core.telemetry.close(now, now + timeout_s))
+            self._wait(lambda: driver.core.telemetry.ended, timeout_s)
 
     def _shut_down(self, timeout_s: float) -> None:
         driver = self._driver

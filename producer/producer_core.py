@@ -23,6 +23,7 @@ from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.metadata_updater import MetadataUpdater
 from kohort.network.request_manager import earliest, poll_all
 from kohort.network.requests import PollResult
+from kohort.network.telemetry.telemetry_reporter import TelemetryContext, TelemetryReporter
 from kohort.producer._open_batch import Delivery, record_size
 from kohort.producer.errors import ProducerClosed, RecordTooLarge
 from kohort.producer.producer_batch import ProducerBatch
@@ -35,6 +36,7 @@ from kohort.producer.transaction_manager import TransactionManager
 
 if TYPE_CHECKING:
     from kohort.producer._open_batch import OnDelivery
+    from kohort.producer.producer_metrics import ProducerMetrics
 
 log = logger("kohort.producer")
 
@@ -57,7 +59,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
         self.stop: Callable[[], None] = _idle  # makes the driver end
         self.retired = False  # dropped unclosed: the driver ends when everything is settled
         self.sensors = ProducerSensors()
-        context = ProducerContext(
+        self._context = context = ProducerContext(
             config,
             self.metadata,
             self.backoff,
@@ -72,6 +74,20 @@ class ProducerCore(ClientCore[ProducerConfig]):
         self.accumulator = RecordAccumulator(context, lambda error: self.transactions.batch_failed(error))
         self.transactions = TransactionManager(context, self.accumulator)
         self.sender = Sender(context, self.accumulator, self.transactions)
+        self.telemetry = TelemetryReporter(
+            TelemetryContext(
+                client="producer",
+                enabled=config.enable_metrics_push,
+                request_s=self.request_s,
+                endpoints=self.endpoints,
+                chance=chance,
+                wall_ms=lambda: self._wall_ms,
+                metrics=self.metrics,
+                labels=lambda: {"transactional_id": config.transactional_id},
+                notify=self._updated,
+            )
+        )
+        self._wall_ms = 0
         self._topics: set[str] = set()
         self._topic_errors: dict[str, KohortError] = {}
         self._polls_at = inf  # the time of the next poll, unless it is woken
@@ -84,10 +100,11 @@ class ProducerCore(ClientCore[ProducerConfig]):
 
     def poll(self, now: float, wall_ms: int) -> PollResult:
         """Handle everything that happened, and return the requests to send."""
+        self._wall_ms = wall_ms
         self.cluster.bootstrap_failed(now)
         if self.retired:
             self._wind_up()
-        others = poll_all((self.transactions, self.sender), now)
+        others = poll_all((self.transactions, self.sender, self.telemetry), now)
         cluster = self.cluster.poll(now)  # last, since the others request updates and coordinators
         self._polled()
         next_poll_at = earliest(now, (cluster.next_poll_at, others.next_poll_at))
@@ -114,6 +131,19 @@ class ProducerCore(ClientCore[ProducerConfig]):
             return ""
         addresses = ", ".join(f"{one.host}:{one.port}" for one in self.endpoints.bootstrap)
         return f": no broker was reached at {addresses}: {error.message}"
+
+    def metrics(self, now: float) -> "ProducerMetrics":
+        """All metrics at `now`."""
+        from kohort.producer.producer_metrics import ProducerSources, metrics_of  # for producers that are watched
+
+        sources = ProducerSources(
+            self._context,
+            self.accumulator,
+            self.counters,
+            requests_in_flight=self.sender.requests_in_flight,
+            closed=isinstance(self._fatal, ProducerClosed),
+        )
+        return metrics_of(sources, now)
 
     def fail(self, error: KohortError) -> None:
         """End the producer: fail everything that waits."""

@@ -1,9 +1,9 @@
-"""Histories of a producer among failing brokers, each out of one seed: splits, callbacks, transactions of both versions.
+"""Histories of a producer among failing brokers, each out of one seed: splits, callbacks, transactions.
 
     python -m tests.producer.histories --seeds 50000 --resume out/producer-histories.jsonl
 
-Every finished chunk of seeds is a line of the file. A run with the same file continues from there, if the code is
-unchanged. Exits with 1 if a history violates a rule.
+Transactions are of both versions. Every finished chunk of seeds is a line of the file. A run with the same file
+continues from there, if the code is unchanged. Exits with 1 if a history violates a rule.
 """
 
 import argparse

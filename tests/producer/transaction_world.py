@@ -1,8 +1,8 @@
 """A transactional producer's machine among coordinators and brokers that fail, all out of one seed.
 
 The brokers are the handlers of the fake broker, without its sockets. Responses are lost, connections break,
-coordinators move, time passes while requests are in flight, and transactions time out. Batches are too large. In version 2 of transactions, a
-request of a broken connection may also arrive later, in any transaction.
+coordinators move, batches are too large, time passes while requests are in flight, and transactions time out. In
+version 2 of transactions, a request of a broken connection may also arrive later, in any transaction.
 """
 
 from collections import defaultdict, deque
