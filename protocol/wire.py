@@ -79,7 +79,6 @@ class WireConnection:
         if self._dead is not None:
             raise self._dead
         api = API[api_key]
-        body = api.request.build(value, version)
         correlation_id = self._next_id
         header = _REQUEST_HEADER.build(
             RequestHeader(
@@ -90,10 +89,11 @@ class WireConnection:
             ),
             request_header_version(api.request, version),
         )
+        framed = api.request.build_frame(header, value, version)
         self._next_id = 0 if correlation_id == _MAX_CORRELATION_ID else correlation_id + 1
         if not (api.key == _PRODUCE and _acks(value) == 0):
             self._open.append(_Open(correlation_id, api.key, version))
-        return correlation_id, frame(header, body)
+        return correlation_id, framed
 
     def follow_up(self, body: bytes) -> tuple[int, bytes]:
         """As `send`, after the caller has read the only open response by itself. `body` is encoded, in its version."""
