@@ -6,6 +6,7 @@ the next call is assigned last.
 """
 
 import contextlib
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -85,7 +86,7 @@ class Producer(ProducerBase):
         driver.core.wake, driver.core.stop = driver.wakeup, driver.stop_soon
         driver.core.sender.run_aside, driver.core.accumulator.wait = driver.run_aside, self._wait
         driver.start()
-        OPEN.add(self)
+        OPEN[self] = _close_at_exit
 
     # --- records
 
@@ -479,6 +480,22 @@ class _Block(Generic[P]):
     def _abort(self) -> None:
         with contextlib.suppress(KohortError):  # the error of the block is raised
             self._producer.abort()
+
+
+def _close_at_exit(producer: Producer, timeout_s: float) -> None:
+    """Close a producer at the interpreter's end. Warn with the number of records that were not acknowledged in time."""
+    waiting = producer._handle.read(lambda core: core.accumulator.queued())
+    try:
+        producer.close(timeout_s)
+    finally:
+        lost = sum(batch.count for batch in waiting if batch.error is not None)
+        if lost:
+            warnings.warn(
+                f"the producer {producer._config.client_id!r} was not closed before the interpreter's end, and {lost} "
+                "of its records were not acknowledged: call flush() or close()",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 def _retire(driver: Driver[ProducerCore]) -> None:

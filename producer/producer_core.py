@@ -181,6 +181,8 @@ class ProducerCore(ClientCore[ProducerConfig]):
         """The number of partitions of a topic; None if unknown. Raises the error that ended the producer."""
         if self._fatal is not None:
             raise self._fatal
+        if type(topic) is not str:
+            _check_topic(topic)  # first, since not every object can be a key
         view = self.metadata.view.topics.get(topic)
         if view is None:
             return None
@@ -212,11 +214,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
                 self.metadata.remove_transient([topic])
             raise error
         if topic not in self._topics:
-            if not isinstance(topic, str) or not topic or not topic.isascii() or not fits_the_wire(topic):
-                raise IllegalState(
-                    f"a topic name is a non-empty string of ASCII, of {INT16_MAX} bytes at most",
-                    topic=repr(topic)[:100],
-                )
+            _check_topic(topic)
             self._topics.add(topic)
             self.metadata.add_transient([topic])
             self.cluster.forget_missing()
@@ -293,6 +291,14 @@ class ProducerCore(ClientCore[ProducerConfig]):
                 topic=topic,
                 max_request_bytes=self.config.max_request_bytes,
             )
+
+
+def _check_topic(topic: object) -> None:
+    """Raises IllegalState unless it can be a topic's name."""
+    if not isinstance(topic, str) or not topic or not topic.isascii() or not fits_the_wire(topic):
+        raise IllegalState(
+            f"a topic name is a non-empty string of ASCII, of {INT16_MAX} bytes at most", topic=repr(topic)[:100]
+        )
 
 
 def _idle() -> None:
