@@ -19,6 +19,7 @@ from typing import NamedTuple
 
 from kohort import producer
 from kohort.common import TopicPartition
+from kohort.network.errors import AuthorizationFailed
 from kohort.producer import Delivery, DeliveryTimeout
 from kohort.producer.callback_queue import CallbackQueue
 from kohort.protocol.errors import BrokerError
@@ -27,6 +28,8 @@ from tests.producer.transaction_world import TransactionWorld
 
 STEPS, TRANSACTION_STEPS = 400, 900
 MOST_BYTES = 260
+EXPIRES_MS = (2_500, 20_000, 120_000)  # with the first most records expire, with the last none
+NOT_ALLOWED = 29  # TOPIC_AUTHORIZATION_FAILED: an ACL may be removed between two attempts
 CHUNK_SEEDS = 100
 
 
@@ -34,8 +37,9 @@ class History:
     """A world whose records have callbacks, and whose broker takes small batches only."""
 
     def __init__(self, seed: int) -> None:
-        self.world = World(seed, batch_bytes=600, request_timeout_ms=200, delivery_timeout_ms=2_500)
-        self.world.most_bytes, self.world.jumps = MOST_BYTES, 0.05
+        expires_ms = EXPIRES_MS[seed % len(EXPIRES_MS)]
+        self.world = World(seed, batch_bytes=600, request_timeout_ms=200, delivery_timeout_ms=expires_ms)
+        self.world.most_bytes, self.world.jumps, self.world.refusals = MOST_BYTES, 0.05, (NOT_ALLOWED,)
         self.called: dict[TopicPartition, list[int]] = defaultdict(list)
         self.calls: dict[int, Delivery] = {}
         self._queue = CallbackQueue(self.world.core.accumulator.callbacks, lambda: None)
@@ -80,6 +84,8 @@ class History:
                 assert world.logs[sent.partition].values[sent.base_offset + index] == value, "lost"
             elif isinstance(sent.error, DeliveryTimeout):
                 assert sent.error.place["sent"] or value not in world.logs[sent.partition].values, "sent after all"
+            elif isinstance(sent.error, AuthorizationFailed):
+                assert sent.unsure or value not in world.logs[sent.partition].values, "written after all"
             else:
                 assert isinstance(sent.error, BrokerError)
                 assert (sent.error.code, len(value) > MOST_BYTES - 100) == (TOO_LARGE, True)
@@ -92,6 +98,7 @@ class History:
             {
                 "records": len(sent),
                 "splits": self.world.core.sensors.splits,
+                "acknowledged": sum(one.exception(0) is None for one, _ in sent),
                 "expired": sum(isinstance(one.exception(0), DeliveryTimeout) for one, _ in sent),
             }
         )
