@@ -21,7 +21,7 @@ from kohort.common.errors import KohortError
 from kohort.common.optional_libraries import needed
 
 if TYPE_CHECKING:
-    import pandas
+    import pandas  # type: ignore[import-untyped]
     import polars
     import pyarrow as pa
 
