@@ -7,7 +7,6 @@ cannot delay a heartbeat. For the same reason names are resolved on a separate t
 """
 
 import contextlib
-import logging
 import os
 import random
 import socket
@@ -555,8 +554,8 @@ class Driver(Generic[C]):
                 self.core.cluster.coordinator_lost(channel.endpoint, error)
             self.core.metadata.request_update()
         # A user with a wrong address sees why nothing comes, and a log is not filled by a broker that stays away.
-        level = logging.WARNING if first and not was_ready else logging.INFO
-        log.log(level, "%s connection ended: %s", channel.line.value, error)
+        write = log.warning if first and not was_ready else log.info
+        write("%s connection ended: %s", channel.line.value, error)
         return outcomes
 
     def _unreported(self, error: KohortError, was_ready: bool) -> bool:
