@@ -196,7 +196,7 @@ class PollLoop:
 
     def poll_ends(self) -> None:
         """See `poll_begins`."""
-        self.driver.lock.run(self.core.poll_ended, self.driver.now())
+        self.driver.lock.run(self.core.sensors.polls.end, self.driver.now())
 
     def look(self) -> None:
         """Call the observer before the outermost visit hands over and ends."""

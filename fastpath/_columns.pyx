@@ -192,6 +192,10 @@ cdef class RecordColumns:
         """A read-only memoryview of int64: milliseconds since the epoch, or -1."""
         return self._int64_view(self.store.timestamps_block)
 
+    cdef int64_t last_timestamp(self) noexcept:
+        """Of the last record, which must exist."""
+        return self.store.timestamps[self.stop - 1]
+
     cdef _int64_view(self, Block block):
         return memoryview(block)[self.start * 8 : self.stop * 8].toreadonly().cast("q")
 

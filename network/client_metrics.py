@@ -4,7 +4,6 @@
 class Counters:
     """Counters of a client, which only grow. Some are used by consumers only."""
 
-    polls: int = 0
     hooks: int = 0
     slices: int = 0
     records: int = 0

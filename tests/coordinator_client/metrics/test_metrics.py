@@ -56,11 +56,11 @@ def test_the_rate_is_of_the_time_that_the_window_covers() -> None:
 def test_polls_are_measured_apart_from_what_the_user_does_between() -> None:
     meters = Sensors()
     for start in (0.0, 10.0, 30.0):
-        meters.polled(start)
-        meters.poll_ended(start + 1.0)
-    assert meters.between_polls_ms.mean(31.0) == 15_000.0
-    assert meters.between_polls_ms.most(31.0) == 20_000.0
-    assert meters.idle_ratio.mean(31.0) == pytest.approx((1 / 1 + 1 / 10 + 1 / 20) / 3)
+        meters.polls.begin(start)
+        meters.polls.end(start + 1.0)
+    assert meters.polls.between_ms.mean(31.0) == 15_000.0
+    assert meters.polls.between_ms.most(31.0) == 20_000.0
+    assert meters.polls.idle_ratio.mean(31.0) == pytest.approx((1 / 1 + 1 / 10 + 1 / 20) / 3)
 
 
 def test_a_callback_is_measured_from_its_own_begin_under_its_event() -> None:
@@ -77,7 +77,7 @@ def test_nothing_is_counted_before_it_happens() -> None:
     assert counters == dict.fromkeys(counters, 0)
     meters = Sensors()
     assert (meters.rebalances, meters.failed_rebalances, meters.rebalancing_s) == (0, 0, 0.0)
-    assert meters.polled_at is None
+    assert (meters.polls.begun, meters.polls.ended) == (0, 0)
 
 
 def test_each_rebalance_is_counted_once_as_what_it_came_to() -> None:

@@ -1,0 +1,6 @@
+from kohort.coordinator_client.consumer_core import ConsumerCore
+from kohort.coordinator_client.fetch._collect import CollectedFetches
+from kohort.coordinator_client.poll_loop import PollLoop
+
+def action_is_due(core: ConsumerCore) -> bool: ...
+def usual_poll(session: PollLoop, until: float, most: int) -> CollectedFetches | None: ...
