@@ -30,6 +30,8 @@ COMPILED = (
     "coordinator_client/fetch/_fetch_buffer",
     "coordinator_client/fetch/_steady_fetch",
     "coordinator_client/offsets/_partition_states",
+    "network/_counters",
+    "network/_follow_up",
     "network/_guard",
     "network/_poller",
     "network/_sampled_window",

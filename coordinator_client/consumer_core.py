@@ -57,7 +57,7 @@ from kohort.coordinator_client.subscription_state import AssignedPartitions, Pau
 from kohort.fastpath import CorruptRecord
 from kohort.network._guard import Door
 from kohort.network.backoff import Backoff
-from kohort.network.client_metrics import Counters
+from kohort.network._counters import Counters
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.error_mapping import is_of_others
 from kohort.network.errors import ConcurrentUseError, IllegalState

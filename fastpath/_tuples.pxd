@@ -15,13 +15,13 @@ cdef extern from *:
         return value;
     }
     """
-    tuple empty_tuple "kohort_empty"(object kind, Py_ssize_t items)
+    object empty_tuple "kohort_empty"(object kind, Py_ssize_t items)
 
 
-cdef inline tuple new(object kind, tuple values):
+cdef inline object new(object kind, tuple values):
     """The values as a tuple of another kind. Their number is not checked."""
     cdef Py_ssize_t count = PyTuple_GET_SIZE(values), place
-    cdef tuple made = empty_tuple(kind, count)
+    made = empty_tuple(kind, count)
     for place in range(count):
         value = <object>PyTuple_GET_ITEM(values, place)
         Py_INCREF(value)

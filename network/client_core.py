@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 from kohort.common import KohortError
 from kohort.network.backoff import Backoff
 from kohort.network.client_config import ClientConfig
-from kohort.network.client_metrics import Counters
+from kohort.network._counters import Counters
 from kohort.network.connection_states import ConnectionStates
 
 Config = TypeVar("Config", bound=ClientConfig)

@@ -23,9 +23,10 @@ from kohort.common.log_context import logger, set_log_context
 from kohort.network._guard import Bell, Guard
 from kohort.network._poller import Poller
 from kohort.network.auth.tls import Certificates
-from kohort.network.broker_connection import BrokerConnection, Stage
+from kohort.network.broker_connection import BrokerConnection
+from kohort.network.connection_stage import Stage
 from kohort.network.client_config import ClientConfig
-from kohort.network.client_metrics import Counters
+from kohort.network._counters import Counters
 from kohort.network.errors import (
     AuthenticationFailed,
     ConcurrentUseError,
@@ -428,7 +429,7 @@ class Driver(Generic[C]):
             nonce=_nonce() if self._credentials is not None else "",
             tokens=self._tokens.window(endpoint.host) if self._tokens is not None else None,
             tape=self._tape.connection(str(endpoint)) if self._tape is not None else None,
-            run=self.lock.run,
+            guard=self.lock,
         )
         channel = Channel(
             line,

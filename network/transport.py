@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from kohort.common import KohortError
 from kohort.network.auth.tls import CURES, alerted, is_secure, must_wait
-from kohort.network.broker_connection import BrokerConnection, Stage, explained
+from kohort.network.broker_connection import BrokerConnection, explained
+from kohort.network.connection_stage import Stage
 from kohort.network.errors import ConnectionFailed, TlsError
 from kohort.network.frame_reader import FrameReader
 from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest, RequestResult

@@ -13,6 +13,7 @@ from kohort.coordinator_client.fetch._fetch_buffer cimport FetchBuffer
 from kohort.coordinator_client.offsets._partition_states cimport PartitionStates
 from kohort.fastpath._columns cimport RecordColumns
 from kohort.fastpath._tuples cimport new
+from kohort.network._counters cimport Counters
 from kohort.network._guard cimport Door, Guard
 
 from kohort.common import KohortError
@@ -202,6 +203,7 @@ def settle_step(collector, Door door, Py_ssize_t most):
 
 cdef bint _settle(collector, Door door, ReturnedFetches handed, Py_ssize_t most) except -1:
     cdef Py_ssize_t stop, count = len(handed.items)
+    cdef Counters counters = collector.context.counters
     cdef tuple items
     if door.handed is not handed:
         return True
@@ -213,7 +215,6 @@ cdef bint _settle(collector, Door door, ReturnedFetches handed, Py_ssize_t most)
     handed.settled = stop
     if stop < count:
         return False
-    counters = collector.context.counters
     counters.slices += count
     counters.records += handed.records
     counters.corrupt_batches += handed.corrupt
