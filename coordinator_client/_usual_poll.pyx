@@ -26,12 +26,20 @@ def action_is_due(core):
     return _is_due(core)
 
 
+def readable(core, double now):
+    """As `ConsumerCore.readable`."""
+    view = core.view
+    if view is None or core.subscription is None or now < <double>view.ownership_deadline:
+        return core.allowed
+    return None
+
+
 cdef bint _is_unusual(session, core, driver, collector) except -1:
     if session.outcome is not None or session._callback is not None or session.error is not None:
         return True
-    if session.closed or session._wakeup or session._observer is not None or collector.decoded:
+    if session._observer is not None or collector.decoded:
         return True
-    return driver.crashed is not None or core.owes_loss or _is_due(core)
+    return core.owes_loss or _is_due(core)
 
 
 def usual_poll(session, double until, Py_ssize_t most):
@@ -41,12 +49,18 @@ def usual_poll(session, double until, Py_ssize_t most):
     cdef Bell bell = driver.bell
     cdef FetchBuffer buffered = core.fetcher.parked
     cdef unsigned long seen
+    cdef long long turns = -1, turns_now
     cdef double left
     while True:
         seen = bell._rings
         core.has_updates = False
-        if _is_unusual(session, core, driver, collector):
+        if session._wakeup or session.closed or driver.crashed is not None:
             return None
+        turns_now = driver.turns
+        if turns_now != turns:  # only a turn changes the rest
+            if _is_unusual(session, core, driver, collector):
+                return None
+            turns = turns_now
         if buffered.has_slices():
             return collector.collect_usual(most)
         left = until - <double>driver.now()

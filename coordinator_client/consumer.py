@@ -144,7 +144,8 @@ class Consumer(ConsumerBase):
             raise
         finally:
             session.poll_ends()
-            session.look()
+            if session.observer is not None:
+                session.look()
 
     def _run_hook(self, call: HookCall) -> None:
         session = self._session

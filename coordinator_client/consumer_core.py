@@ -16,7 +16,7 @@ from uuid import UUID
 
 from kohort.assignors import Assignor
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client._usual_poll import action_is_due
+from kohort.coordinator_client._usual_poll import action_is_due, readable
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
@@ -587,8 +587,7 @@ class ConsumerCore:
 
     def readable(self, now: float) -> frozenset[TopicPartition] | None:
         """The partitions whose records may be returned. None: a process that slept may own nothing any more (B-33)."""
-        certain = self.view is None or self.subscription is None or now < self.view.ownership_deadline
-        return self.allowed if certain else None
+        return readable(self, now)
 
     # --- errors
 

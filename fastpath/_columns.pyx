@@ -112,10 +112,17 @@ cdef class _Iterator:
     def __iter__(self):
         return self
 
-    @cython.critical_section
     def __next__(self):
+        record = self.following()
+        if record is None:
+            raise StopIteration  # here, outside of the section, it makes no traceback
+        return record
+
+    @cython.critical_section
+    cdef Record following(self):
+        """The next record; None at the end."""
         if self.index >= self.stop:
-            raise StopIteration
+            return None
         while self.run < self.last_run and self.run[1].first <= self.index:
             self.run += 1
         cdef Record record = Record.__new__(Record)

@@ -118,6 +118,7 @@ class Driver(Generic[C]):
         self.on_update: Callable[[], None] | None = None
         self.on_notice: Callable[[Notice], None] | None = None  # called under the lock
         self.crashed: BaseException | None = None
+        self.turns = 0  # grows before and after each turn in which the core may change
         self.orders: deque[_Change[C, Any]] = deque()  # changes that were enqueued and have yet to be made
         self._over = False
         self.pid = os.getpid()
@@ -269,6 +270,7 @@ class Driver(Generic[C]):
         if steady and not outcomes:
             self._announce()
             return None
+        self.turns += 1
         if self.chore is not None:
             while not self.lock.run(self.chore):
                 pass
@@ -278,6 +280,7 @@ class Driver(Generic[C]):
         with self.lock:
             self._carry_out()
             turn = self.core.poll(now, self.wall_ms())
+        self.turns += 1
         self._announce()
         if turn.job is not None:
             self._start_job(turn.job)

@@ -8,6 +8,7 @@ Collecting removes nothing from the buffer, because a signal handler may still r
 cimport cython
 from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
 
 from kohort.coordinator_client.fetch._fetch_buffer cimport FetchBuffer
 from kohort.coordinator_client.offsets._partition_states cimport PartitionStates
@@ -77,6 +78,7 @@ def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t mo
     cdef CollectedFetches collected
     cdef RecordColumns columns_of_slice
     cdef list slices, columns
+    cdef Py_ssize_t place
     if parked.total_bytes >= most_bytes:
         return None
     guard.acquire()
@@ -91,16 +93,16 @@ def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t mo
         return None
     guard.acquire()
     try:
-        allowed, states = collector.readable(collector.now()), collector.states
+        allowed = collector.readable(collector.now())
         for slice_, _offset in slices:
-            if not _is_next(states, parked, slice_, allowed):
+            if _offset_of_next(collector.states, parked, slice_, allowed) is None:
                 return None
     finally:
         guard.release()
     collected = CollectedFetches.__new__(CollectedFetches)
     collected.columns = columns
-    for (slice_, _offset), part in zip(slices, columns):
-        columns_of_slice = <RecordColumns?>part
+    for place in range(len(slices)):
+        slice_, columns_of_slice = (<tuple>slices[place])[0], <RecordColumns?>columns[place]
         collected.items.append(
             new(
                 CollectedFetch,
@@ -120,16 +122,18 @@ def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t mo
 cdef list _next_slices(collector, FetchBuffer parked, Py_ssize_t most):
     """The slices in turn, each with the offset to decode from; None if one of them is unusual."""
     cdef list found = []
-    fetcher, states = collector.fetcher, collector.states
-    allowed, line = collector.readable(collector.now()), parked._line
-    until = fetcher.until
+    cdef PartitionStates states = collector.states
+    fetcher = collector.fetcher
+    allowed, line, until = collector.readable(collector.now()), parked._line, fetcher.until
     if allowed is None or min(len(line), most) > MOST_SLICES or fetcher.held_back:
         return None
     for partition in line:
         slice_ = parked.first(partition)
-        if not _is_next(states, parked, slice_, allowed) or partition in until:
+        offset = _offset_of_next(states, parked, slice_, allowed)
+        if offset is None or until and partition in until:
             return None
-        found.append((slice_, max((<tuple>slice_)[START], (<tuple>states[partition])[OFFSET_OF_STATE])))
+        start = (<tuple>slice_)[START]
+        found.append((slice_, start if <int64_t>start > <int64_t>offset else offset))
         if len(found) == most:
             break
     for slice_, _offset in found:
@@ -137,14 +141,17 @@ cdef list _next_slices(collector, FetchBuffer parked, Py_ssize_t most):
     return found
 
 
-cdef bint _is_next(states, FetchBuffer parked, slice_, allowed) except -1:
-    """The slice may be shown now: not paused, not voided by a seek or a revocation, and the first of its partition."""
+cdef object _offset_of_next(PartitionStates states, FetchBuffer parked, slice_, allowed):
+    """The position, if the slice may be shown now: not paused, not voided by a seek or a revocation, and the first of
+    its partition."""
     cdef PyObject *state
     partition = (<tuple>slice_)[PARTITION]
     if allowed is None or partition not in allowed or parked.first(partition) is not slice_:
-        return False
+        return None
     state = PyDict_GetItem(states, partition)
-    return state != NULL and (<tuple>state)[SERIAL_OF_STATE] == (<tuple>slice_)[SERIAL]
+    if state == NULL or (<tuple>state)[SERIAL_OF_STATE] != (<tuple>slice_)[SERIAL]:
+        return None
+    return (<tuple>state)[OFFSET_OF_STATE]
 
 
 cdef list _decoded(collector, decode, list slices):
