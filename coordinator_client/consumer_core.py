@@ -202,6 +202,10 @@ class ConsumerCore:
         next_poll_at = now if again else earliest(now, (member.next_poll_at, cluster.next_poll_at, others.next_poll_at))
         return PollResult(member.requests + cluster.requests + others.requests, next_poll_at, job)
 
+    def is_at_rest(self) -> bool:
+        """Never: each response may lead to a request."""
+        return False
+
     def _wind_up(self, now: float) -> None:
         """Leave without the user: no hook is called, and nothing is committed that a hook may have yet to save."""
         if not self.closing:

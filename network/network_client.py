@@ -75,6 +75,10 @@ class Driven(ClientContext, Protocol):
     @property
     def cluster(self) -> MetadataUpdater: ...
     def poll(self, now: float, wall_ms: int) -> PollResult: ...
+    def is_at_rest(self) -> bool:
+        """True if the responses of this turn leave nothing to send. `poll` is not called then."""
+        ...
+
     def log_fields(self) -> Mapping[str, object]: ...
 
 
@@ -276,6 +280,11 @@ class Driver(Generic[C]):
                 pass
         if outcomes:
             self._settle(outcomes)
+            responded = all(isinstance(outcome, ResponseReceived) for _request, outcome in outcomes)
+            if steady and responded and not self.orders and self.lock.run(self.core.is_at_rest):
+                self.turns += 1
+                self._announce()
+                return None
         now = self.now()
         with self.lock:
             self._carry_out()
