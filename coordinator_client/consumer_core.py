@@ -55,9 +55,9 @@ from kohort.coordinator_client.offsets.positions import Position, Positions
 from kohort.coordinator_client.sensors import Sensors
 from kohort.coordinator_client.subscription_state import AssignedPartitions, PauseMarks, Start, Subscription
 from kohort.fastpath import CorruptRecord
+from kohort.network._counters import Counters
 from kohort.network._guard import Door
 from kohort.network.backoff import Backoff
-from kohort.network._counters import Counters
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.error_mapping import is_of_others
 from kohort.network.errors import ConcurrentUseError, IllegalState

@@ -6,7 +6,6 @@ flow, `outgoing` to write, `received` for each whole frame, `overdue` at each tu
 """
 
 from collections import deque
-from collections.abc import Callable
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -164,7 +163,8 @@ class BrokerConnection:
         if request is not None:
             self.write(request)
             return outcomes
-        self._keep_response(frame, now)
+        if self.tape is not None:
+            self._keep_response(frame, now)
         response = self.wire.receive_frame(frame[LENGTH_BYTES:], self._budget(len(frame)))
         sent = self._in_flight.pop(response.correlation_id)
         if sent.request.done is not _own_response:

@@ -12,7 +12,13 @@ from typing import Any, Final
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_context import ConsumerContext
-from kohort.coordinator_client.fetch._collect import CollectedFetches, ReturnedFetches, collect_usual, settle, settle_step
+from kohort.coordinator_client.fetch._collect import (
+    CollectedFetches,
+    ReturnedFetches,
+    collect_usual,
+    settle,
+    settle_step,
+)
 from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, CompletedFetch, DecodedFetch
 from kohort.coordinator_client.fetch.fetcher import Fetcher
 from kohort.coordinator_client.offsets.positions import Positions
