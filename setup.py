@@ -35,6 +35,7 @@ COMPILED = (
     "network/_guard",
     "network/_poller",
     "network/_sampled_window",
+    "network/_sockets",
     "producer/_open_batch",
 )
 SOURCES = [Path("src/kohort", f"{name}.pyx") for name in COMPILED]

@@ -75,6 +75,23 @@ cdef extern from *:
     #ifdef __linux__
 
     #include <sys/epoll.h>
+    #include <string.h>
+
+    #define KOHORT_ADD EPOLL_CTL_ADD
+    #define KOHORT_CHANGE EPOLL_CTL_MOD
+    #define KOHORT_REMOVE EPOLL_CTL_DEL
+
+    static int kohort_watch(int epoll, int how, int fd, int mask) {
+        struct epoll_event event;
+
+        memset(&event, 0, sizeof event);
+
+        event.events = (mask & 1 ? EPOLLIN : 0) | (mask & 2 ? EPOLLOUT : 0);
+
+        event.data.fd = fd;
+
+        return epoll_ctl(epoll, how, fd, &event);
+    }
 
     static int kohort_wait(int epoll, kohort_event *found, int timeout_ms) {
         struct epoll_event events[KOHORT_MOST_EVENTS];
@@ -92,12 +109,19 @@ cdef extern from *:
 
     #else
 
+    #define KOHORT_ADD 0
+    #define KOHORT_CHANGE 0
+    #define KOHORT_REMOVE 0
+    #define kohort_watch(epoll, how, fd, mask) -1
     #define kohort_wait(epoll, found, timeout_ms) -1
 
     #endif
     """
     const bint HAS_SOCKETS "KOHORT_HAS_SOCKETS"
     enum:
+        ADD "KOHORT_ADD"
+        CHANGE "KOHORT_CHANGE"
+        REMOVE "KOHORT_REMOVE"
         MOST_EVENTS "KOHORT_MOST_EVENTS"
         MOST_LOCKS "KOHORT_MOST_LOCKS"
         MOST_SENDS "KOHORT_MOST_SENDS"
@@ -112,6 +136,7 @@ cdef extern from *:
     Py_ssize_t recv "kohort_recv"(int fd, void *to, Py_ssize_t size) noexcept
     int send_all "kohort_send_all"(Outgoing *requests, int count) noexcept nogil
     bint must_wait "kohort_must_wait"() noexcept
+    int watch "kohort_watch"(int epoll, int how, int fd, int mask) noexcept
     int epoll_wait "kohort_wait"(int epoll, Event *found, int timeout_ms) noexcept nogil
 
 cdef int READ = selectors.EVENT_READ
@@ -145,30 +170,46 @@ cdef _Registered _registered(sock, tuple owner):
 
 @cython.final
 cdef class Poller:
-    """The sockets of a loop. Each is registered with its driver and its channel, or with None."""
+    """The sockets of a loop. Each is registered with its driver and its channel, or with None.
+
+    Python's selectors release the GIL for each registration, which the thread may then wait for (`_sockets`). So on
+    Linux the selector is only made and closed.
+    """
 
     cdef object selector
     cdef int epoll
-    cdef dict owners
+    cdef dict owners, fds
     cdef list woken, senders
 
     def __cinit__(self):
         self.selector = selectors.DefaultSelector()
         self.epoll = self.selector.fileno() if hasattr(selectors, "EpollSelector") else -1
-        self.owners = {}
+        self.owners, self.fds = {}, {}
         self.woken, self.senders = [], []
 
     def register(self, sock, int events, owner):
-        self.selector.register(sock, events, owner)
-        self.owners[sock.fileno()] = None if owner is None else _registered(sock, owner)
+        fd = sock.fileno()
+        if self.epoll < 0:
+            self.selector.register(sock, events, owner)
+        elif watch(self.epoll, ADD, fd, events) < 0:
+            raise OSError(errno, os.strerror(errno))
+        self.owners[fd] = None if owner is None else _registered(sock, owner)
+        self.fds[sock] = fd
 
     def modify(self, sock, int events, owner):
-        self.selector.modify(sock, events, owner)
+        if self.epoll < 0:
+            self.selector.modify(sock, events, owner)
+        elif watch(self.epoll, CHANGE, self.fds[sock], events) < 0:
+            raise OSError(errno, os.strerror(errno))
 
     def unregister(self, sock):
         """Forget a socket, which may be closed already."""
-        key = self.selector.unregister(sock)
-        self.owners.pop(key.fd, None)
+        fd = self.fds.pop(sock)
+        self.owners.pop(fd, None)
+        if self.epoll < 0:
+            self.selector.unregister(sock)
+        else:
+            watch(self.epoll, REMOVE, fd, 0)  # it fails for a closed one
 
     def close(self):
         self.selector.close()

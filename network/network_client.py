@@ -646,14 +646,22 @@ def _nonce() -> str:
 
 def _is_address(host: str) -> bool:
     """True if a host is written as an address, so that no name has to be resolved."""
+    return _family(host) is not None
+
+
+def _family(host: str) -> int | None:
+    """The family of an address; None for a name."""
     for family in (socket.AF_INET, socket.AF_INET6):
         with contextlib.suppress(OSError, ValueError):
             socket.inet_pton(family, host)
-            return True
-    return False
+            return int(family)
+    return None
 
 
 def _addresses(endpoint: Endpoint) -> list[Address]:
+    family = _family(endpoint.host)
+    if family is not None:
+        return [(family, (endpoint.host, endpoint.port))]
     # A name in bytes is not passed through IDNA, whose tables ASCII names do not need.
     host = endpoint.host.encode() if endpoint.host.isascii() else endpoint.host
     found = socket.getaddrinfo(host, endpoint.port, type=socket.SOCK_STREAM)

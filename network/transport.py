@@ -10,6 +10,7 @@ from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING, Any
 
 from kohort.common import KohortError
+from kohort.network._sockets import recv_into, send
 from kohort.network.auth.tls import CURES, alerted, is_secure, must_wait
 from kohort.network.broker_connection import BrokerConnection, explained
 from kohort.network.connection_stage import Stage
@@ -207,7 +208,7 @@ class Channel:
             return
         while self.to_write:
             try:
-                sent = self.sock.send(self.to_write[0])
+                sent = send(self.sock, self.to_write[0])
             except BlockingIOError:
                 self.events = EVENT_READ | EVENT_WRITE
                 return
@@ -252,7 +253,7 @@ class Channel:
         none yet."""
         assert self.sock is not None
         try:
-            return self.sock.recv_into(self.reader.target())
+            return recv_into(self.sock, self.reader.target())
         except BlockingIOError:
             return -1
         except OSError as problem:
