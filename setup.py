@@ -24,12 +24,18 @@ COMPILED = (
     "fastpath/_fetch",
     "fastpath/_rows",
     "assignors/_balance",
+    "coordinator_client/_poll_times",
+    "coordinator_client/_usual_poll",
     "coordinator_client/fetch/_collect",
     "coordinator_client/fetch/_fetch_buffer",
     "coordinator_client/fetch/_steady_fetch",
+    "coordinator_client/offsets/_partition_states",
+    "network/_counters",
+    "network/_follow_up",
     "network/_guard",
     "network/_poller",
     "network/_sampled_window",
+    "network/_sockets",
     "producer/_open_batch",
 )
 SOURCES = [Path("src/kohort", f"{name}.pyx") for name in COMPILED]

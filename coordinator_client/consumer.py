@@ -5,6 +5,7 @@ from types import TracebackType
 from typing import Never, Self, TypeVar
 
 from kohort.common import KohortError, TopicPartition
+from kohort.coordinator_client._usual_poll import usual_poll
 from kohort.coordinator_client.consumer_base import ALL, ConsumerBase, Offsets
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
@@ -119,6 +120,9 @@ class Consumer(ConsumerBase):
         session = self._session
         try:
             session.poll_begins()
+            usual = usual_poll(session, until, most_slices)
+            if usual is not None:
+                return usual
             while not session.closed:  # which a callback may have done
                 seen = session.driver.bell.rings
                 due = session.next_action()
@@ -140,7 +144,8 @@ class Consumer(ConsumerBase):
             raise
         finally:
             session.poll_ends()
-            session.look()
+            if session.observer is not None:
+                session.look()
 
     def _run_hook(self, call: HookCall) -> None:
         session = self._session

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kohort.assignors import get_all as assignors_of
 from kohort.common import KohortError
+from kohort.coordinator_client._usual_poll import readable
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.errors import CallbackError, ConsumerClosed, WakeupError
@@ -75,7 +76,7 @@ class PollLoop:
             self.core.fetcher,
             self.core.positions,
             self.core.door,
-            readable=self.core.readable,
+            readable=partial(readable, self.core),
             on_skipped=self.core.batch_skipped,
         )
         self.driver.chore = self.collector.settle_step
@@ -196,7 +197,7 @@ class PollLoop:
 
     def poll_ends(self) -> None:
         """See `poll_begins`."""
-        self.driver.lock.run(self.core.poll_ended, self.driver.now())
+        self.driver.lock.run(self.core.sensors.polls.end, self.driver.now())
 
     def look(self) -> None:
         """Call the observer before the outermost visit hands over and ends."""

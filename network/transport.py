@@ -10,8 +10,10 @@ from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING, Any
 
 from kohort.common import KohortError
+from kohort.network._sockets import recv_into, send
 from kohort.network.auth.tls import CURES, alerted, is_secure, must_wait
-from kohort.network.broker_connection import BrokerConnection, Stage, explained
+from kohort.network.broker_connection import BrokerConnection, explained
+from kohort.network.connection_stage import Stage
 from kohort.network.errors import ConnectionFailed, TlsError
 from kohort.network.frame_reader import FrameReader
 from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest, RequestResult
@@ -206,7 +208,7 @@ class Channel:
             return
         while self.to_write:
             try:
-                sent = self.sock.send(self.to_write[0])
+                sent = send(self.sock, self.to_write[0])
             except BlockingIOError:
                 self.events = EVENT_READ | EVENT_WRITE
                 return
@@ -251,7 +253,7 @@ class Channel:
         none yet."""
         assert self.sock is not None
         try:
-            return self.sock.recv_into(self.reader.target())
+            return recv_into(self.sock, self.reader.target())
         except BlockingIOError:
             return -1
         except OSError as problem:

@@ -2,11 +2,8 @@ from collections.abc import Callable
 
 from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, DecodedFetch
 from kohort.coordinator_client.fetch.fetch_collector import FetchCollector
-from kohort.coordinator_client.fetch.fetcher import Fetcher
-from kohort.coordinator_client.offsets.positions import Positions
 from kohort.fastpath import RecordColumns
-from kohort.network._guard import Guard
-from kohort.network.metadata import ClusterView
+from kohort.network._guard import Door, Guard
 
 class CollectedFetches:
     """The slices that a poll gathers.
@@ -43,6 +40,5 @@ class ReturnedFetches:
 def collect_usual(
     guard: Guard, collector: FetchCollector, decode: Callable[..., RecordColumns], most: int, most_bytes: int
 ) -> CollectedFetches | None: ...
-def settle_slices(
-    items: tuple[CollectedFetch, ...], positions: Positions, fetcher: Fetcher, view: ClusterView
-) -> bool: ...
+def settle(guard: Guard, collector: FetchCollector, door: Door, handed: ReturnedFetches, most: int) -> bool: ...
+def settle_step(collector: FetchCollector, door: Door, most: int) -> bool: ...

@@ -4,7 +4,8 @@ import pytest
 
 from kohort.common import WireError
 from kohort.network.auth.sasl import Credentials
-from kohort.network.broker_connection import BrokerConnection, Stage, explained
+from kohort.network.broker_connection import BrokerConnection, explained
+from kohort.network.connection_stage import Stage
 from kohort.network.errors import ConnectionFailed, FrameTooLarge
 from kohort.network.requests import Endpoint, NoResponse, PendingRequest, RequestResult, ResponseReceived, SendFailed
 from kohort.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse

@@ -144,6 +144,26 @@ def test_what_a_full_socket_does_not_take_is_written_by_turns(peers: list[Peer])
     assert received - LARGE_BYTES < 100  # the header, and nothing twice
 
 
+def test_many_connections_at_once_are_served_or_left_to_turns(peers: list[Peer]) -> None:
+    peers += [Peer(b"body") for _ in range(20)]
+    poller = peers[0].poller
+    for peer in peers[1:]:
+        peer.poller.unregister(peer.ours)
+        poller.register(peer.ours, EVENT_READ, peer.owner)
+    for peer in peers:
+        peer.theirs.send(peer.respond())
+    left = peers[0].wait(5.0)
+    served = [peer for peer in peers if peer.owner not in left]
+    assert len(served) == 16  # of the requests that one call sends
+    for peer in served:
+        assert peer.theirs.recv(4096).endswith(b"body")
+    for peer in peers:
+        if peer.owner in left:
+            assert peer.turn() == []
+            peer.channel.write()
+            assert peer.theirs.recv(4096).endswith(b"body")
+
+
 def test_an_error_of_the_socket_ends_the_connection_in_the_turn(peers: list[Peer]) -> None:
     peer = Peer()
     peers.append(peer)

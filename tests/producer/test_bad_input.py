@@ -51,7 +51,11 @@ def producer(fake: FakeBroker) -> Iterator[Producer]:
         ({"on_delivery": 5}, TypeError, "must be a function"),
         ({"value": b"x" * (5 << 20)}, RecordTooLarge, "5242"),
     ],
-    ids=str,
+    ids=[
+        *("no topic", "a list as topic", "bytes as topic", "an empty topic", "a topic not of ASCII", "text as value"),
+        *("an int as key", "text in a header", "a header without a name", "text as partition", "no such partition"),
+        *("a negative partition", "a negative time", "text as time", "a callback that is none", "a large value"),
+    ],
 )
 def test_a_wrong_record_is_refused_and_the_next_is_sent(
     producer: Producer, fake: FakeBroker, wrong: dict[str, Any], error: type[Exception], text: str

@@ -3,6 +3,7 @@
 import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -89,6 +90,21 @@ def test_a_producer_of_asyncio_pushes_them_too(fake: FakeBroker) -> None:
     asyncio.run(produce())
     assert pushes(fake)[-1].terminating
     assert set(values(pushes(fake)[-1])) == {SENT}
+
+
+def test_a_producer_without_records_goes_on_pushing(fake: FakeBroker) -> None:
+    third = threading.Event()
+
+    def count(call: Call) -> Alter:
+        if len(pushes(fake)) >= 3:
+            third.set()
+        return Alter(lambda response: response)
+
+    fake.control("GetTelemetrySubscriptions", wanting("*"))
+    fake.control("PushTelemetry", count)
+    with Producer(fake.bootstrap) as producer:
+        producer.send("t", b"x").result(LIMIT_S)
+        assert third.wait(LIMIT_S)
 
 
 def test_a_broker_that_never_responds_holds_up_neither_records_nor_close(fake: FakeBroker) -> None:

@@ -12,7 +12,8 @@ from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.auth import kerberos_tickets
 from kohort.network.auth.gssapi import KerberosTicket, TicketCache
 from kohort.network.auth.sasl import Credentials, LoginRefused
-from kohort.network.broker_connection import BrokerConnection, Stage
+from kohort.network.broker_connection import BrokerConnection
+from kohort.network.connection_stage import Stage
 from kohort.network.errors import AuthenticationFailed, ConfigError, ConnectionFailed, TicketUnavailable
 from kohort.network.requests import Endpoint, PendingRequest
 from kohort.protocol.catalogue import API
