@@ -101,23 +101,23 @@ def test_a_producer_of_a_closed_loop_says_so_in_every_call(fake: FakeBroker) -> 
     assert delivery._delivery.result(0).offset >= 0
 
 
-@pytest.mark.parametrize("answered", [True, False])
-def test_an_interpreter_that_ends_sends_what_it_can_and_warns_of_the_rest(answered: bool) -> None:
+@pytest.mark.parametrize("responds", [True, False])
+def test_an_interpreter_that_ends_sends_what_it_can_and_warns_of_the_rest(responds: bool) -> None:
     with FakeBroker({"t": 1}) as fake:
-        if not answered:
+        if not responds:
             fake.control("Produce", lambda _call: Drop())
         code = f"""
 from kohort import Producer
 from kohort.network import process_exit
-process_exit.EXIT_S = {LIMIT_S if answered else 0.3}
+process_exit.EXIT_S = {LIMIT_S if responds else 0.3}
 producer = Producer({fake.bootstrap!r}, client_id="app", linger_ms=60_000, delivery_timeout_ms=120_000)
 for _ in range(5):
     producer.send("t", b"x")
 """
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=120)
-        assert fake.end_offset("t", 0) == (5 if answered else 0)
-    assert ("the producer 'app' was not closed" in done.stderr) is not answered
-    assert ("5 of its records were not acknowledged" in done.stderr) is not answered
+        assert fake.end_offset("t", 0) == (5 if responds else 0)
+    assert ("the producer 'app' was not closed" in done.stderr) is not responds
+    assert ("5 of its records were not acknowledged" in done.stderr) is not responds
     assert "Traceback" not in done.stderr
 
 
