@@ -251,7 +251,9 @@ cdef class RecordColumns:
 
     def to_pandas(self, schema=None):
         """Return a pandas.DataFrame, through Arrow."""
-        return self.to_arrow(schema).to_pandas()
+        from kohort.fastpath.arrow import pandas_frame
+
+        return pandas_frame(self, schema)
 
     def to_polars(self, schema=None):
         """Return a polars.DataFrame, through Arrow. Keys and values have polars' view layout and are not copied."""

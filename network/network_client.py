@@ -562,12 +562,13 @@ class Driver(Generic[C]):
                 self.core.fail(error)  # retries with rejected credentials could lock the account
             elif self._unreported(error, was_ready):
                 self.core.put_error(error)  # a retry may fail in the same way, and the caller must learn of it
-            if not idle:
-                self.core.endpoints.failed(channel.endpoint, error, self.now())
+            first = not idle and self.core.endpoints.failed(channel.endpoint, error, self.now())
             if channel.line is ConnectionPurpose.GROUP and not outcomes:
                 self.core.cluster.coordinator_lost(channel.endpoint, error)
             self.core.metadata.request_update()
-        log.info("%s connection ended: %s", channel.line.value, error)
+        # A user with a wrong address sees why nothing comes, and a log is not filled by a broker that stays away.
+        write = log.warning if first and not was_ready else log.info
+        write("%s connection ended: %s", channel.line.value, error)
         return outcomes
 
     def _unreported(self, error: KohortError, was_ready: bool) -> bool:
