@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kohort.common import KohortError
-from kohort.network._counters import Counters
+from kohort.network._samples import Counters
 from kohort.network.backoff import Attempts, Backoff
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.requests import PendingRequest
