@@ -553,6 +553,8 @@ class Driver(Generic[C]):
                 self.core.endpoints.failed(channel.endpoint, error, self.now())
             if channel.line is ConnectionPurpose.GROUP and not outcomes:
                 self.core.cluster.coordinator_lost(channel.endpoint, error)
+            if channel.line is ConnectionPurpose.DATA:
+                self.core.cluster.data_lost(channel.endpoint, self.now())
             self.core.metadata.request_update()
         log.info("%s connection ended: %s", channel.line.value, error)
         return outcomes
