@@ -241,7 +241,8 @@ class ShareConsumerBase:
     @property
     def _over(self) -> bool:
         """True if no close has anything left to do."""
-        return self._driver.ended.is_set() and self._outcome is None and not self._outcomes
+        uncalled = self._outcome is not None or bool(self._outcomes) or bool(self._driver.core.fetcher.outcomes)
+        return self._driver.ended.is_set() and not uncalled
 
     def _parted(self, until: float) -> bool:
         """True if the driver has nothing left to do, or no time for it."""

@@ -321,6 +321,8 @@ class ShareWorld:
                     member.core.begin_commit(member._given(), self.clock.now)
                 self._go_on()
                 member._outcomes()
+                if not member.core.fetcher.unsettled:
+                    break
             assert not member.core.fetcher.unsettled or member.closes, "W7: an acknowledgement without an outcome"
 
     def _go_on(self) -> None:
