@@ -47,7 +47,7 @@ class AsyncShareConsumer(ShareConsumerBase):
         visit = self._enter()
         try:
             batches = await self._collect(timeout_s, every=True)
-            found, handed = [batch for batch in batches if len(batch)], Handed(batches)
+            found, handed = self._returned(batches)
         except BaseException as problem:
             visit.leave()
             self._raised(problem)
@@ -61,7 +61,7 @@ class AsyncShareConsumer(ShareConsumerBase):
             visit = self._enter()
             try:
                 batches = await self._collect(LONGEST_POLL_S, every=False)
-                found, handed = [batch for batch in batches if len(batch)], Handed(batches)
+                found, handed = self._returned(batches)
             except BaseException as problem:
                 visit.leave()
                 self._raised(problem)
@@ -86,7 +86,7 @@ class AsyncShareConsumer(ShareConsumerBase):
                 batches = self._batches(parked, every=every)
                 if any(len(batch) for batch in batches):
                     return batches
-                self._poll_on(Handed(batches), driver.now(), until)
+                self._poll_on(batches, driver.now(), until)
         finally:
             self._polling = False
         return []
@@ -100,8 +100,9 @@ class AsyncShareConsumer(ShareConsumerBase):
             self._check_committed(await self._wait_for(self._committed, self._driver.now() + seconds))
             failed = self._failed()
             failures, handed = by_offset(failed), Handed(failures=failed)
-        except BaseException:
+        except BaseException as problem:
             visit.leave()
+            self._report("commit", problem)
             raise
         visit.handed = handed  # the last step, as in poll
         return failures

@@ -51,7 +51,7 @@ class ShareConsumer(ShareConsumerBase):
         visit = self._enter()
         try:
             batches = self._collect(timeout_s, every=True)
-            found, handed = [batch for batch in batches if len(batch)], Handed(batches)
+            found, handed = self._returned(batches)
         except BaseException as problem:
             visit.leave()
             self._raised(problem)
@@ -66,7 +66,7 @@ class ShareConsumer(ShareConsumerBase):
             visit = self._enter()
             try:
                 batches = self._collect(LONGEST_POLL_S, every=False)
-                found, handed = [batch for batch in batches if len(batch)], Handed(batches)
+                found, handed = self._returned(batches)
             except BaseException as problem:
                 visit.leave()
                 self._raised(problem)
@@ -87,7 +87,7 @@ class ShareConsumer(ShareConsumerBase):
             batches = self._batches(parked, every=every)
             if any(len(batch) for batch in batches):
                 return batches
-            self._poll_on(Handed(batches), driver.now(), until)
+            self._poll_on(batches, driver.now(), until)
 
     def commit(self, timeout_s: float | None = None) -> Failures:
         """Send the noted acknowledgements, and wait for their outcomes.
@@ -103,8 +103,9 @@ class ShareConsumer(ShareConsumerBase):
             self._check_committed(self._handle.wait_for(self._committed, seconds))
             failed = self._failed()
             failures, handed = by_offset(failed), Handed(failures=failed)
-        except BaseException:
+        except BaseException as problem:
             visit.leave()
+            self._report("commit", problem)
             raise
         visit.handed = handed  # the last step, as in poll
         return failures

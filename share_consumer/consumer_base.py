@@ -7,7 +7,7 @@ handed over by the last step of a call (`Visit.handed`).
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from kohort.common import KohortError, TopicPartition
 from kohort.fastpath import Record
@@ -32,6 +32,7 @@ from kohort.share_consumer.share_records import (
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from kohort.share_consumer.share_metrics import ShareConsumerMetrics
     from kohort.share_consumer.share_settings import ShareConsumerSettings
 
 LONGEST_POLL_S: Final = 3600.0
@@ -39,6 +40,15 @@ LONGEST_POLL_S: Final = 3600.0
 
 Failures = dict[TopicPartition, dict[int, KohortError]]
 OnAcknowledged = Callable[[AcknowledgeOutcome], object]
+
+
+class Observer(Protocol):
+    """An observer of polls and commits, called on the caller's thread and under no lock (`spans.py`)."""
+
+    def began(self, now: float) -> None: ...
+    def brought(self, batches: Sequence[ShareRecords]) -> None: ...
+    def committed(self, failed: Sequence[AcknowledgeOutcome]) -> None: ...
+    def failed(self, operation: str, error: KohortError) -> None: ...
 
 
 class ShareConsumerBase:
@@ -68,6 +78,7 @@ class ShareConsumerBase:
         self._on_acknowledged = on_acknowledged
         self._closed = self._in_callback = False
         self._wakeup = False
+        self._observer: Observer | None = None
         self._error: KohortError | None = None  # which a poll raises, until it has
         self._outcome: AcknowledgeOutcome | None = None  # whose callback is next
         self._outcomes: deque[AcknowledgeOutcome] = deque()
@@ -164,9 +175,11 @@ class ShareConsumerBase:
         with self._enter():
             return self._handle.read(lambda core: core.fetcher.lock_timeout_ms)
 
-    def metrics(self) -> dict[str, int]:
-        """Counters of requests, connections, records and acknowledgements. Any thread may call it."""
-        return self._handle.read(ShareConsumerCore.metrics)
+    def metrics(self) -> "ShareConsumerMetrics":
+        """All metrics of one moment, under Java's names: docs/metrics.md. Any thread may call it."""
+        from kohort.share_consumer.share_metrics import metrics_of  # for share consumers that are watched
+
+        return self._handle.read(lambda core: metrics_of(core, self._driver.now()))
 
     def wakeup(self) -> None:
         """The running poll, or else the next one, raises WakeupError. Any thread and any signal handler may call it."""
@@ -182,12 +195,15 @@ class ShareConsumerBase:
     def _begin_poll(self, timeout_s: float) -> float:
         """Begin a poll. Returns its end (monotonic s)."""
         now = self._driver.now()
-        self._poll_on(self._door.handed, now, now + timeout_s)
-        self._door.handed = None
-        return now + timeout_s
-
-    def _poll_on(self, handed: Handed | None, now: float, until: float) -> None:
+        if self._observer is not None:
+            self._observer.began(now)
+        handed, until = self._door.handed, now + timeout_s
         self._handle.call(partial(ShareConsumerCore.begin_poll, handed=handed, now=now, until=until))
+        self._door.handed = None
+        return until
+
+    def _poll_on(self, batches: Sequence[ShareRecords], now: float, until: float) -> None:
+        self._handle.call(partial(ShareConsumerCore.poll_on, handed=Handed(batches), now=now, until=until))
 
     def _raise_due(self) -> None:
         """Raise what is due in a poll. `_raised` notes that it has left the poll."""
@@ -204,11 +220,25 @@ class ShareConsumerBase:
             self._error = core.errors.popleft()
 
     def _raised(self, problem: BaseException) -> None:
+        self._report("poll", problem)
         if problem is self._error:
             self._error = None
 
+    def _report(self, operation: str, problem: BaseException) -> None:
+        if self._observer is not None and isinstance(problem, KohortError) and not isinstance(problem, WakeupError):
+            self._observer.failed(operation, problem)
+
+    def _returned(self, batches: Sequence[ShareRecords]) -> tuple[list[ShareRecords], Handed]:
+        """The result of a poll, and its form for the next call."""
+        found = [batch for batch in batches if len(batch)]
+        if self._observer is not None:
+            self._observer.brought(found)
+        return found, Handed(batches, at=self._driver.now())
+
     def _begin_commit(self) -> None:
         handed, now = self._door.handed, self._driver.now()
+        if self._observer is not None:
+            self._observer.began(now)
         self._handle.call(lambda core: core.begin_commit(handed, now))
         self._door.handed = None
 
@@ -219,7 +249,10 @@ class ShareConsumerBase:
     def _failed(self) -> list[AcknowledgeOutcome]:
         """The failures for a commit, which are kept until the caller has them."""
         self._call_back()
-        return self._handle.read(lambda core: list(core.fetcher.failures))
+        failed = self._handle.read(lambda core: list(core.fetcher.failures))
+        if self._observer is not None:
+            self._observer.committed(failed)
+        return failed
 
     def _check_committed(self, committed: bool | None) -> None:
         if committed is None:

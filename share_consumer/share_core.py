@@ -25,13 +25,14 @@ from kohort.share_consumer.share_context import ShareContext
 from kohort.share_consumer.share_fetcher import ParkedFetch, ShareFetcher
 from kohort.share_consumer.share_heartbeats import ShareHeartbeats
 from kohort.share_consumer.share_records import AcknowledgeOutcome, ShareRecords
+from kohort.share_consumer.share_sensors import ShareSensors
 from kohort.share_consumer.states import ShareState
 
 log = logger("kohort.share_consumer")
 
 
 class Handed(NamedTuple):
-    """The result of a call: returned batches, and failures that a commit has returned.
+    """The result of a call: batches of a poll that ended at `at` (monotonic s), or failures of a commit.
 
     Its last step hands it over, and the next call takes it. So a result that a signal handler kept from the caller
     comes again.
@@ -39,6 +40,7 @@ class Handed(NamedTuple):
 
     batches: Sequence[ShareRecords] = ()
     failures: Sequence[AcknowledgeOutcome] = ()
+    at: float | None = None
 
 
 LEAST_DEMAND_S = 0.05
@@ -62,12 +64,14 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
             on_data_lost=lambda endpoint, now: self.fetcher.connection_lost(endpoint, now),
         )
         self.door = Door(_elsewhere)
+        self.sensors = ShareSensors()
         self.stop: Callable[[], None] = _idle  # makes the driver end
         context = ShareContext(
             config,
             _member_id(chance),
             self.metadata,
             self.counters,
+            self.sensors,
             self.backoff,
             chance,
             self.cluster.send_to_any,
@@ -122,16 +126,6 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
         self.errors.append(error)
         self._fresh = True
 
-    def metrics(self) -> dict[str, int]:
-        """Counters of requests, connections, records and acknowledgements."""
-        counted = ("requests", "request_failures", "connections_opened", "connections_ended", "fetches", "records")
-        totals = {f"{name}_total": getattr(self.counters, name) for name in counted}
-        return totals | {
-            "fetched_bytes_total": self.counters.fetched_bytes,
-            "acknowledgements_sent_total": self.fetcher.acknowledgements_sent,
-            "acknowledgements_failed_total": self.fetcher.acknowledgements_failed,
-        }
-
     # ------------------------------------------------------------------ called for the user's thread
 
     def subscribe(self, topics: frozenset[str], now: float) -> None:
@@ -148,8 +142,16 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
         if handed is not None:
             self.fetcher.take(handed.batches)
             self.fetcher.forget(handed.failures)
+            if handed.at is not None:
+                self.sensors.poll_ended(handed.at)
 
     def begin_poll(self, handed: Handed | None, now: float, until: float) -> None:
+        """As `poll_on`, at the start of a call."""
+        self.take(handed)
+        self.sensors.polled(now)
+        self.poll_on(None, now, until)
+
+    def poll_on(self, handed: Handed | None, now: float, until: float) -> None:
         """Queue the acknowledgements of returned records, and request more until `until`.
 
         Raises the error that ended the consumer. Raises IllegalState without a subscription, and in explicit mode while

@@ -444,6 +444,7 @@ class ShareFetcher:
     def _on_fetched(self, sent: Sent, response: share_fetch.ShareFetchResponse, now: float) -> None:
         codes: dict[SharePartition, tuple[int, str | None]] = {}
         lock_until = sent.at + (self.lock_timeout_ms or 0) / 1000
+        size = acquired = 0
         for topic in response.responses:
             for one in topic.partitions:
                 place = SharePartition(topic.topic_id, one.partition_index)
@@ -462,7 +463,10 @@ class ShareFetcher:
                     self.parked.append(
                         ParkedFetch(self._names[topic.topic_id], place, records, ranges, sent.life, lock_until)
                     )
-                    self._context.counters.fetched_bytes += len(records)
+                    size += len(records)
+                    acquired += sum(each.last_offset - each.first_offset + 1 for each in ranges)
+        self._context.counters.fetched_bytes += size
+        self._context.sensors.fetched((now - sent.at) * 1000, response.throttle_time_ms, size, acquired, now)
         self._learn_leaders(response)
         self._settle_acks(sent, codes.get, now)
 
@@ -542,6 +546,7 @@ class ShareFetcher:
             outcome = AcknowledgeOutcome(at, one.first_offset, one.last_offset, error, one.types)
             if error is not None:
                 self.acknowledgements_failed += 1
+                self._context.sensors.locks_lost += isinstance(error, LockLost)
                 self.failures.append(outcome)
                 log.info("acknowledgement failed: %s [%d] %d to %d: %s", *at, *outcome[1:3], error)
             if self.reports:
@@ -577,6 +582,7 @@ class ShareFetcher:
                 batch.returned = True
                 self.demand_until = -inf
                 self._context.counters.records += len(batch)
+                self._context.sensors.redelivered += len(batch) if batch.delivery_count > 1 else 0
                 if batch.session.alive:
                     self._keep(batch.place, batch)
         left: list[ParkedFetch] = []

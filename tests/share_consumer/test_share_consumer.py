@@ -45,7 +45,7 @@ def broker_with(
 ) -> FakeBroker:
     broker = FakeBroker(topics={TOPIC: partitions}, nodes=nodes, settings=settings, **more)
     broker.configure_group(GROUP, {"share.auto.offset.reset": "earliest"})
-    for partition in range(partitions):
+    for partition in range(partitions if records else 0):
         broker.produce(TOPIC, partition, [(b"", b"%d" % i) for i in range(records)])
     return broker
 
@@ -641,8 +641,8 @@ def test_metrics_count_records_and_acknowledgements(fake: FakeBroker) -> None:
         consumer.acknowledge(next_batch(consumer))
         consumer.commit()
         metrics = consumer.metrics()
-        assert (metrics["records_total"], metrics["acknowledgements_sent_total"]) == (10, 1)
-        assert (metrics["acknowledgements_failed_total"], consumer.lock_timeout_ms) == (0, 30_000)
+        assert (metrics["records_consumed_total"], metrics["acknowledgements_send_total"]) == (10, 1)
+        assert (metrics["acknowledgements_error_total"], consumer.lock_timeout_ms) == (0, 30_000)
 
 
 # ---------------------------------------------------------------------------------------------- held records
