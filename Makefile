@@ -26,7 +26,7 @@ LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/netwo
   tests/conformance tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-newest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim sim-share soak-region soak soak-groups mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist sbom release release-check lint-release test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
+.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-newest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim sim-share soak-share soak-region soak soak-groups mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist sbom release release-check lint-release test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -212,6 +212,9 @@ sim: dev  ## histories of a consistent region in a seeded world, resumable: SEED
 
 sim-share: dev  ## histories of share members in a seeded world, resumable: SEEDS=100000 FIRST=0
 	@nice -n 10 $(BIN)/python -m tests.share_consumer.share_histories --first $(or $(FIRST),0) --seeds $(or $(SEEDS),100000)
+
+soak-share: dev  ## share groups of kohort, Java and librdkafka with kills and restarts, resumable: SEEDS="1 2 3" RECORDS=200000
+	@nice -n 10 $(BIN)/python -m tests.soak_share --seeds $(or $(SEEDS),1 2 3) --records $(or $(RECORDS),200000)
 
 soak: dev  ## everything at once on three failing brokers, with growth; page in out/soak-hours: HOURS=1 SEED=1
 	@$(BIN)/python -m tests.soak_hours --hours $(or $(HOURS),1) --seed $(or $(SEED),1)

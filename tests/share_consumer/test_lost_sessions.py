@@ -107,7 +107,7 @@ def test_polls_that_do_not_wait_bring_records_in_time(fake: FakeBroker) -> None:
         assert len(found[0]) == 10
 
 
-@pytest.mark.proves("SH-31")
+@pytest.mark.proves("SH-80")
 def test_close_releases_records_of_a_partition_that_the_session_has_no_more() -> None:
     with broker_with(4, partitions=2) as broker:
         broker.configure_group(GROUP, {"share.auto.offset.reset": "earliest", **LONG})

@@ -365,7 +365,7 @@ def test_epochs_of_a_session_follow_each_other_with_one_request_in_flight() -> N
             assert not any(one.acknowledgement_batches for topic in opening.topics for one in topic.partitions)
 
 
-@pytest.mark.proves("SH-28", "SH-65")
+@pytest.mark.proves("SH-28", "SH-65", "SH-79")
 @pytest.mark.parametrize(
     "code", [ErrorCode.SHARE_SESSION_NOT_FOUND, ErrorCode.INVALID_SHARE_SESSION_EPOCH, ErrorCode.UNKNOWN_SERVER_ERROR]
 )

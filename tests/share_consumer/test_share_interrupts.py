@@ -165,6 +165,7 @@ def test_iteration_in_implicit_mode(fake: FakeBroker, capsys: pytest.CaptureFixt
     reported(every_point(script, stride=STRIDE), capsys)
 
 
+@pytest.mark.proves("SH-82")
 def test_failures_of_a_commit(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
     """A failure is returned by the commit, or by the next one if an interrupt kept it from the caller."""
 

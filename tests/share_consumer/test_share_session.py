@@ -123,7 +123,7 @@ def test_a_renewed_record_is_acknowledged_again_and_not_accepted_by_itself() -> 
     assert records.acknowledge(AcknowledgeType.ACCEPT, 1)
 
 
-@pytest.mark.proves("SH-77")
+@pytest.mark.proves("SH-81")
 def test_a_renewal_of_some_records_is_none_of_the_others() -> None:
     records = batch()
     records.acknowledge(AcknowledgeType.RENEW, 1)
