@@ -42,7 +42,7 @@ Failures = dict[TopicPartition, dict[int, KohortError]]
 OnAcknowledged = Callable[[AcknowledgeOutcome], object]
 
 
-class Observer(Protocol):
+class ShareObserver(Protocol):
     """An observer of polls and commits, called on the caller's thread and under no lock (`spans.py`)."""
 
     def began(self, now: float) -> None: ...
@@ -78,7 +78,7 @@ class ShareConsumerBase:
         self._on_acknowledged = on_acknowledged
         self._closed = self._in_callback = False
         self._wakeup = False
-        self._observer: Observer | None = None
+        self._observer: ShareObserver | None = None
         self._error: KohortError | None = None  # which a poll raises, until it has
         self._outcome: AcknowledgeOutcome | None = None  # whose callback is next
         self._outcomes: deque[AcknowledgeOutcome] = deque()

@@ -13,20 +13,20 @@ SECOND = 1_000_000_000
 
 
 @dataclass
-class Told:
+class HandMade:
     """A history of one partition with one record, made by hand; times are in s."""
 
     history: History = field(default_factory=lambda: History([], [], []))
 
-    def deliver(self, at: int, nth: int, offset: int = 0) -> "Told":
+    def deliver(self, at: int, nth: int, offset: int = 0) -> "HandMade":
         self.history.deliveries.append(Delivery(at * SECOND, 0, offset, nth))
         return self
 
-    def attempt(self, at: int, kind: int) -> "Told":
+    def attempt(self, at: int, kind: int) -> "HandMade":
         self.history.attempts.append(Acknowledged(at * SECOND, 0, 0, kind))
         return self
 
-    def succeed(self, at: int, kind: int) -> "Told":
+    def succeed(self, at: int, kind: int) -> "HandMade":
         self.history.successes.append(Acknowledged(at * SECOND, 0, 0, kind))
         return self.attempt(at, kind)
 
@@ -35,22 +35,22 @@ class Told:
 
 
 def test_a_record_that_ends_accepted_rejected_or_at_its_limit_is_fine() -> None:
-    assert Told().deliver(1, 1).succeed(2, ACCEPT).judged() == []
-    assert Told().deliver(1, 1).succeed(2, RELEASE).deliver(3, 2).succeed(4, REJECT).judged() == []
-    assert Told().deliver(1, 1).deliver(2, 2).deliver(3, 3).judged() == []
-    assert Told().deliver(1, 1).attempt(2, ACCEPT).judged() == []  # killed before its outcome was seen
-    assert Told().deliver(1, 2).judged(5) == []  # the last delivery was to a member that was killed
+    assert HandMade().deliver(1, 1).succeed(2, ACCEPT).judged() == []
+    assert HandMade().deliver(1, 1).succeed(2, RELEASE).deliver(3, 2).succeed(4, REJECT).judged() == []
+    assert HandMade().deliver(1, 1).deliver(2, 2).deliver(3, 3).judged() == []
+    assert HandMade().deliver(1, 1).attempt(2, ACCEPT).judged() == []  # killed before its outcome was seen
+    assert HandMade().deliver(1, 2).judged(5) == []  # the last delivery was to a member that was killed
 
 
 def test_broken_rules_are_found() -> None:
-    accepted = Told().deliver(1, 1).succeed(2, ACCEPT)
+    accepted = HandMade().deliver(1, 1).succeed(2, ACCEPT)
     assert "after the success" in accepted.deliver(3, 2).judged()[0]
-    assert "after the success" in Told().deliver(1, 1).succeed(2, ACCEPT).deliver(60, 1).judged()[0]
-    assert Told().deliver(1, 1).succeed(2, ACCEPT).deliver(3, 1).judged() == []  # an older delivery, seen late
-    assert "never delivered" in Told().judged()[0]
-    assert "4 deliveries" in Told().deliver(1, 4).judged()[0]
-    assert "without a cause" in Told().deliver(1, 1).succeed(2, RELEASE).judged(5)[0]
-    assert "never sent" in Told().deliver(1, 1).deliver(1, 1, 7).succeed(2, ACCEPT).judged()[0]
+    assert "after the success" in HandMade().deliver(1, 1).succeed(2, ACCEPT).deliver(60, 1).judged()[0]
+    assert HandMade().deliver(1, 1).succeed(2, ACCEPT).deliver(3, 1).judged() == []  # an older delivery, seen late
+    assert "never delivered" in HandMade().judged()[0]
+    assert "4 deliveries" in HandMade().deliver(1, 4).judged()[0]
+    assert "without a cause" in HandMade().deliver(1, 1).succeed(2, RELEASE).judged(5)[0]
+    assert "never sent" in HandMade().deliver(1, 1).deliver(1, 1, 7).succeed(2, ACCEPT).judged()[0]
 
 
 def test_a_history_is_read_without_its_torn_line(tmp_path: Path) -> None:
