@@ -135,6 +135,7 @@ class ShareFetcher:
         self.closing = False
         self.reports = False  # outcomes are kept for a callback
         self.acknowledgements_sent = self.acknowledgements_failed = 0
+        self._implicit = context.config.acknowledgement_mode == "implicit"
         self._names: dict[UUID, str] = {}
         self._attempts: dict[int, Attempts] = {}
         self._barred: dict[SharePartition, Attempts] = {}
@@ -573,7 +574,9 @@ class ShareFetcher:
             for one in ranges:
                 first, last = max(one.first_offset, batch.first_offset), min(one.last_offset, batch.last_offset)
                 if first <= last:
+                    lost = batch.expected(first, last, implicit=self._implicit)
                     batch.mark(AckRange(first, last, bytes(last - first + 1), batch), SETTLED)
+                    self._report(place, lost, _lock_lost("the lock has expired", self._at(place)))
 
     def take(self, batches: Iterable[ShareRecords]) -> None:
         """The caller has these batches now, and its poll has ended. It may be repeated."""
@@ -583,8 +586,7 @@ class ShareFetcher:
                 self.demand_until = -inf
                 self._context.counters.records += len(batch)
                 self._context.sensors.redelivered += len(batch) if batch.delivery_count > 1 else 0
-                if batch.session.alive:
-                    self._keep(batch.place, batch)
+                self._keep(batch.place, batch)  # also of a lost session, whose acknowledgements fail then
         left: list[ParkedFetch] = []
         for one in self.parked:
             if one.batches is None or not all(batch.returned for batch in one.batches):

@@ -37,6 +37,7 @@ acknowledged."""
 
 _TYPED = re.compile(rb"[\x00-\x05]+")
 _HELD = re.compile(rb"\xfc+")
+_EXPECTED, _EXPECTED_IMPLICIT = re.compile(rb"[\x01-\x04\xfc]+"), re.compile(rb"[\x01-\x04\xfc\xff]+")
 _OPEN_RUNS = re.compile(rb"[\x01-\x04\xfc\xfd\xff]+")
 _NAMES: Final = {one.name.lower(): one for one in AcknowledgeType}
 _OPEN: Final = frozenset({PENDING, HELD, RENEWED, *AcknowledgeType})
@@ -208,6 +209,22 @@ class ShareRecords:
         """The first and the last offset of each range that can be acknowledged. It raises no error."""
         runs = _OPEN_RUNS.finditer(self._types)
         return [(self.first_offset + run.start(), self.first_offset + run.end() - 1) for run in runs]
+
+    def expected(self, first_offset: int, last_offset: int, *, implicit: bool) -> list["AckRange"]:
+        """The ranges inside of these offsets whose acknowledgement the caller expects, since it noted or holds them.
+
+        `implicit`: the others are expected to be accepted.
+        """
+        start, end = first_offset - self.first_offset, last_offset - self.first_offset + 1
+        return [
+            AckRange(
+                self.first_offset + run.start(),
+                self.first_offset + run.end() - 1,
+                run.group().replace(bytes([PENDING]), b"\1").replace(bytes([HELD]), b"\4"),
+                self,
+            )
+            for run in (_EXPECTED_IMPLICIT if implicit else _EXPECTED).finditer(self._types, start, end)
+        ]
 
     def take_typed(self) -> list["AckRange"]:
         """The ranges with a type, which are settled from now on."""

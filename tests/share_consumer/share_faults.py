@@ -63,16 +63,6 @@ def held_records_are_not_renewed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShareFetcher, "hold", held)
 
 
-def a_renewed_lock_seems_longer(patch: pytest.MonkeyPatch) -> None:
-    """A renewed lock is believed to last for ever."""
-    settle = ShareFetcher._settle_acks
-    patch.setattr(
-        ShareFetcher,
-        "_settle_acks",
-        lambda self, sent, code_of, now: settle(self, sent._replace(at=now + 100.0), code_of, now),
-    )
-
-
 def a_held_record_of_a_lost_session_is_forgotten(patch: pytest.MonkeyPatch) -> None:
     """A session that has ended keeps its life, so that held records seem to be locked."""
 
@@ -135,6 +125,17 @@ def release_is_sent_as_reject(patch: pytest.MonkeyPatch) -> None:
         return batches(kind, [one._replace(types=one.types.replace(b"\2", b"\0")) for one in acks])
 
     patch.setattr(share_fetcher, "_batches", sent)
+
+
+def records_of_a_lost_session_are_not_kept(patch: pytest.MonkeyPatch) -> None:
+    """Records whose session was lost right after their poll are acknowledged without an outcome."""
+    keep = ShareFetcher._keep
+
+    def kept(self: ShareFetcher, place: Any, batch: ShareRecords) -> None:
+        if batch.session.alive:
+            keep(self, place, batch)
+
+    patch.setattr(ShareFetcher, "_keep", kept)
 
 
 def gaps_everywhere(patch: pytest.MonkeyPatch) -> None:
@@ -206,13 +207,13 @@ FAULTS: tuple[Fault, ...] = (
     old_life_goes_on,
     expired_records_are_returned,
     held_records_are_not_renewed,
-    a_renewed_lock_seems_longer,
     a_held_record_of_a_lost_session_is_forgotten,
     lock_counts_from_the_response,
     parked_records_are_accepted,
     release_is_success_of_accept,
     failure_is_success,
     release_is_sent_as_reject,
+    records_of_a_lost_session_are_not_kept,
     gaps_everywhere,
     acknowledgements_are_forgotten,
     fenced_member_stays_out,

@@ -83,6 +83,9 @@ class Member:
         self.handed: list[ShareRecords] = []
         self.have: list[ShareRecords] = []
         self.holding: list[ShareRecords] = []
+        self.unnoted: set[Offset] = set()  # returned, and not acknowledged yet
+        self.noted: set[Offset] = set()  # their caller expects an outcome
+        self.committing: set[Offset] | None = None  # noted before a commit
         self.closes = False
         self.stopped_until = 0.0
 
@@ -90,7 +93,7 @@ class Member:
 
     def step(self) -> None:
         """Poll, collect, acknowledge, hold or commit."""
-        chance, now, core = self.world.chance, self.world.clock.now, self.core
+        chance, now = self.world.chance, self.world.clock.now
         if self.closes:
             return
         match chance.randrange(6):
@@ -101,7 +104,7 @@ class Member:
             case 2:
                 self._acknowledge()
             case 3:
-                core.begin_commit(self._given(), now)
+                self._commit(now)
             case 4:
                 self._hold(now)
             case _:
@@ -117,8 +120,20 @@ class Member:
             for batch in [*self.have, *self.handed]:
                 for record in batch:
                     self._note(batch, record.offset, self.world.chance.choice((1, 1, 2, 3)))
+        self._expect_all()
         self.core.begin_poll(self._given(), now, now + 0.5)
         self.have = []
+
+    def _commit(self, now: float) -> None:
+        self._expect_all()
+        self.core.begin_commit(self._given(), now)
+        self.committing = set(self.noted)
+
+    def _expect_all(self) -> None:
+        """In implicit mode all returned records count as accepted."""
+        if self.core.config.acknowledgement_mode == "implicit":
+            self.noted |= self.unnoted
+        self.unnoted.clear()
 
     def _collect(self, now: float) -> None:
         batches: list[ShareRecords] = []
@@ -134,6 +149,7 @@ class Member:
         for batch in batches:
             for record in batch:
                 self.world.returned(self, (batch.partition, record.offset), batch)
+                self.unnoted.add((batch.partition, record.offset))
 
     def _acknowledge(self) -> None:
         chance = self.world.chance
@@ -149,6 +165,7 @@ class Member:
         if self.have and not self.world.calms:
             batch = self.world.chance.choice(self.have)
             if self.core.fetcher.hold(batch, now):
+                self.unnoted -= {(batch.partition, record.offset) for record in batch}
                 self.have.remove(batch)
                 self.holding.append(batch)
 
@@ -162,16 +179,27 @@ class Member:
 
     def _note(self, batch: ShareRecords, offset: int, how: int) -> None:
         self.core.take(self._given())
-        self.core.fetcher.acknowledge(TOPIC, batch.partition, offset, AcknowledgeType(how))
+        place = batch.partition, offset
+        self.unnoted.discard(place)
+        if self.core.fetcher.acknowledge(TOPIC, *place, AcknowledgeType(how)):
+            self.noted.add(place)
 
     def _outcomes(self) -> None:
         self.core.fetcher.failures.clear()
         outcomes = self.core.fetcher.outcomes
         while outcomes:
             outcome = outcomes.popleft()
+            for offset in range(outcome.first_offset, outcome.last_offset + 1):
+                self.noted.discard((outcome.partition.partition, offset))
+                if self.committing is not None:
+                    self.committing.discard((outcome.partition.partition, offset))
             for at, how in enumerate(outcome.types if outcome.error is None else b""):
                 if how in (ACCEPT, REJECT):
                     self.world.done.add((outcome.partition.partition, outcome.first_offset + at))
+
+        if self.committing is not None and not self.core.fetcher.unsettled:
+            assert not self.committing, f"W7: a commit has no outcome of {sorted(self.committing)}"
+            self.committing = None
 
     # --- the driver
 
@@ -318,7 +346,7 @@ class ShareWorld:
             for _ in range(200):
                 self.clock.now += 0.02
                 if not member.closes:
-                    member.core.begin_commit(member._given(), self.clock.now)
+                    member._commit(self.clock.now)
                 self._go_on()
                 member._outcomes()
                 if not member.core.fetcher.unsettled:

@@ -66,6 +66,19 @@ def test_the_end_of_an_idle_connection_ends_the_session_at_once(fake: FakeBroker
         assert consumer.commit() == {}
 
 
+@pytest.mark.proves("SH-65", "SH-83")
+@pytest.mark.parametrize("mode", ["implicit", "explicit"])
+def test_a_session_that_is_lost_before_the_first_acknowledgement_makes_it_fail(fake: FakeBroker, mode: str) -> None:
+    """Without a failure the caller would believe that the records are done."""
+    with member(fake, acknowledgement_mode=mode) as consumer:
+        batch = next_batch(consumer)
+        lose_connections(fake, consumer)
+        if mode == "explicit":
+            consumer.acknowledge(batch)
+        failures = consumer.commit()[P0]
+        assert {offset: type(error) for offset, error in failures.items()} == dict.fromkeys(range(10), LockLost)
+
+
 @pytest.mark.proves("SH-65", "SH-78")
 def test_held_records_of_a_lost_session_are_reported(fake: FakeBroker) -> None:
     with member(fake) as consumer:

@@ -37,7 +37,7 @@ def violations(
         place = one.partition, one.offset
         if place in done and one.at_ns > done[place]:
             late = one.at_ns > done[place] + 2 * lock_s * SECOND_NS
-            if late or one.nth > counts[place]:
+            if late or one.nth >= counts[place]:
                 yield f"{place}: delivered (count {one.nth}) after the success of its acknowledgement"
     attempted = {(ack.partition, ack.offset) for ack in history.attempts if ack.kind in settles}
     for place in sorted(places):
