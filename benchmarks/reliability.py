@@ -162,8 +162,8 @@ KINDS: Mapping[str, Kind] = {
         "has no transactions, the others have transactions of version 1, of version 2, and of version 2 with late "
         "requests. Nothing acknowledged or committed is missing, doubled or out of order, nothing aborted is seen, and "
         "each callback is called once and in order. The run from seed 1,000 on is the older "
-        "one: without transactions, four of five of its records expired, and no batch was refused after an attempt "
-        "without a response.",
+        "one. Without transactions, four of five of its records expired. No batch was refused after an attempt without "
+        "a response.",
         resumes=True,
     ),
     "soak-producer": Kind(

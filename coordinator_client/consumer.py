@@ -5,11 +5,10 @@ from types import TracebackType
 from typing import Never, Self, TypeVar
 
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client._usual_poll import usual_poll
 from kohort.coordinator_client.consumer_base import ALL, ConsumerBase, Offsets
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
-from kohort.coordinator_client.fetch._collect import CollectedFetches, ReturnedFetches
+from kohort.coordinator_client.fetch._collect import CollectedFetches, ReturnedFetches, usual_poll
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription

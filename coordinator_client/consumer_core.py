@@ -16,11 +16,11 @@ from uuid import UUID
 
 from kohort.assignors import Assignor
 from kohort.common import KohortError, TopicPartition
-from kohort.coordinator_client._usual_poll import action_is_due, readable
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
 from kohort.coordinator_client.errors import RebalanceInProgress
+from kohort.coordinator_client.fetch._collect import action_is_due, readable
 from kohort.coordinator_client.fetch.completed_fetch import written_ms
 from kohort.coordinator_client.fetch.fetch_requests import FetchRequestManager
 from kohort.coordinator_client.fetch.fetcher import Fetcher, recreated
@@ -54,8 +54,8 @@ from kohort.coordinator_client.offsets.positions import Position, Positions
 from kohort.coordinator_client.sensors import Sensors
 from kohort.coordinator_client.subscription_state import AssignedPartitions, PauseMarks, Start, Subscription
 from kohort.fastpath import CorruptRecord
-from kohort.network._counters import Counters
 from kohort.network._guard import Door
+from kohort.network._samples import Counters
 from kohort.network.backoff import Backoff
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.error_mapping import is_of_others

@@ -7,9 +7,8 @@ from collections import defaultdict
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from kohort.coordinator_client._poll_times import PollTimes
 from kohort.coordinator_client.group.states import MemberState
-from kohort.network._sampled_window import SampledWindow
+from kohort.network._samples import PollTimes, SampledWindow
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.group.rebalance_history import RebalanceRecord

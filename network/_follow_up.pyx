@@ -16,7 +16,7 @@ from kohort.fastpath._byteorder cimport be32, store32
 from kohort.fastpath._tuples cimport new
 from kohort.network._guard cimport Guard
 
-from kohort.network.connection_stage import Stage
+from kohort.network.requests import Stage
 
 cdef enum:
     CORRELATION_ID_AT = 4

@@ -12,9 +12,11 @@ Requests are sent after that, because a call of `send` takes longer than the wak
 
 import os
 import selectors
+import socket
 from time import monotonic
 
 cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport errno
@@ -24,7 +26,7 @@ from kohort.fastpath._byteorder cimport be32
 from kohort.network._follow_up cimport next_request
 from kohort.network._guard cimport Bell, PyThread_release_lock, PyThread_type_lock, Waiter
 
-from kohort.network.connection_stage import Stage
+from kohort.network.requests import Stage
 from kohort.network.frame_reader import LENGTH_BYTES, SCRATCH_BYTES
 
 cdef extern from *:
@@ -51,6 +53,7 @@ cdef extern from *:
 
     #endif
 
+    #define kohort_was_interrupted() (errno == EINTR)
     #define kohort_must_wait() (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
     #define KOHORT_MOST_EVENTS 64
     #define KOHORT_MOST_LOCKS 16
@@ -135,7 +138,9 @@ cdef extern from *:
         Py_ssize_t sent
     Py_ssize_t recv "kohort_recv"(int fd, void *to, Py_ssize_t size) noexcept
     int send_all "kohort_send_all"(Outgoing *requests, int count) noexcept nogil
+    Py_ssize_t one_send "kohort_send"(int fd, const void *data, Py_ssize_t size) noexcept
     bint must_wait "kohort_must_wait"() noexcept
+    bint was_interrupted "kohort_was_interrupted"() noexcept
     int watch "kohort_watch"(int epoll, int how, int fd, int mask) noexcept
     int epoll_wait "kohort_wait"(int epoll, Event *found, int timeout_ms) noexcept nogil
 
@@ -172,7 +177,7 @@ cdef _Registered _registered(sock, tuple owner):
 cdef class Poller:
     """The sockets of a loop. Each is registered with its driver and its channel, or with None.
 
-    Python's selectors release the GIL for each registration, which the thread may then wait for (`_sockets`). So on
+    Python's selectors release the GIL for each registration, which the thread may then wait for. So on
     Linux the selector is only made and closed.
     """
 
@@ -373,11 +378,60 @@ cdef bint _serve(_Registered one) except -1:
     if request is None:
         return False
     reader.fill = 0
-    if one.plain:
+    if one.plain and one.driver.on_update is None:  # which may release the GIL
         one.request = request
         return True
     count = channel.send(request)
     if count < PyBytes_GET_SIZE(request):
         connection.write(memoryview(request)[count:])
         return False
-    return not channel.withholds
+    return one.plain or not channel.withholds
+
+
+# `send` and `recv_into` without releasing the GIL. Such a call takes some microseconds. A thread that releases the GIL for
+# it may wait 5 ms for other threads before it has the GIL again, for each call. Calls with much data release it, and calls
+# on TLS sockets and on Windows.
+
+cdef object PLAIN = socket.socket
+cdef Py_ssize_t MOST_BYTES = 1 << 16
+
+
+cdef int _plain(sock, Py_ssize_t size) except -2:
+    """The descriptor of a socket to use here; -1 if its own method is to be called."""
+    return sock.fileno() if HAS_SOCKETS and type(sock) is PLAIN and size <= MOST_BYTES else -1
+
+
+def send(sock, data):
+    """As `sock.send(data)`, of a socket that never blocks."""
+    cdef Py_buffer view
+    cdef Py_ssize_t sent = -1
+    cdef int fd = _plain(sock, len(data))
+    if fd < 0:
+        return sock.send(data)
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        while sent < 0:
+            sent = one_send(fd, view.buf, view.len)
+            if sent < 0 and not was_interrupted():
+                raise OSError(errno, os.strerror(errno))
+    finally:
+        PyBuffer_Release(&view)
+    return sent
+
+
+def recv_into(sock, target):
+    """As `sock.recv_into(target)`, of a socket that never blocks."""
+    cdef Py_buffer view
+    cdef Py_ssize_t count = -1
+    cdef int fd = _plain(sock, len(target))
+    if fd < 0:
+        return sock.recv_into(target)
+    PyObject_GetBuffer(target, &view, PyBUF_WRITABLE)
+    try:
+        while count < 0:
+            count = recv(fd, view.buf, view.len)
+            if count < 0 and not was_interrupted():
+                raise OSError(errno, os.strerror(errno))
+    finally:
+        PyBuffer_Release(&view)
+    return count

@@ -15,7 +15,6 @@ from kohort.common.named_tuple import NamedTuple
 from kohort.common.version import __version__
 from kohort.network._follow_up import follow_up
 from kohort.network._guard import Guard
-from kohort.network.connection_stage import Stage
 from kohort.network.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
 from kohort.network.frame_reader import LENGTH_BYTES
 from kohort.network.requests import (
@@ -27,6 +26,7 @@ from kohort.network.requests import (
     RequestResult,
     ResponseReceived,
     SendFailed,
+    Stage,
     VersionRanges,
 )
 from kohort.network.throttle import Throttle

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from kohort.common import KohortError
-from kohort.network._counters import Counters
+from kohort.network._samples import Counters
 from kohort.network.backoff import Backoff
 from kohort.network.client_config import ClientConfig
 from kohort.network.connection_states import ConnectionStates

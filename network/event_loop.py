@@ -18,8 +18,7 @@ from math import inf
 from typing import Any, Final, Protocol
 
 from kohort.common.log_context import logger, set_log_context
-from kohort.network._poller import Poller
-from kohort.network._sockets import recv_into, send
+from kohort.network._poller import Poller, recv_into, send
 from kohort.network.promise import Flag
 
 log = logger("kohort.driver")

@@ -20,13 +20,12 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from kohort.common import KohortError, WireError
 from kohort.common.log_context import logger, set_log_context
-from kohort.network._counters import Counters
 from kohort.network._guard import Bell, Guard
 from kohort.network._poller import Poller
+from kohort.network._samples import Counters
 from kohort.network.auth.tls import Certificates
 from kohort.network.broker_connection import BrokerConnection
 from kohort.network.client_config import ClientConfig
-from kohort.network.connection_stage import Stage
 from kohort.network.errors import (
     AuthenticationFailed,
     ConcurrentUseError,
@@ -49,6 +48,7 @@ from kohort.network.requests import (
     PollResult,
     RequestResult,
     ResponseReceived,
+    Stage,
     UnsentRequest,
     VersionRanges,
 )
@@ -565,6 +565,8 @@ class Driver(Generic[C]):
             first = not idle and self.core.endpoints.failed(channel.endpoint, error, self.now())
             if channel.line is ConnectionPurpose.GROUP and not outcomes:
                 self.core.cluster.coordinator_lost(channel.endpoint, error)
+            if channel.line is ConnectionPurpose.DATA:
+                self.core.cluster.data_lost(channel.endpoint, self.now())
             self.core.metadata.request_update()
         # A user with a wrong address sees why nothing comes, and a log is not filled by a broker that stays away.
         write = log.warning if first and not was_ready else log.info

@@ -10,13 +10,12 @@ from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING, Any
 
 from kohort.common import KohortError
-from kohort.network._sockets import recv_into, send
+from kohort.network._poller import recv_into, send
 from kohort.network.auth.tls import CURES, alerted, is_secure, must_wait
 from kohort.network.broker_connection import BrokerConnection, explained
-from kohort.network.connection_stage import Stage
 from kohort.network.errors import ConnectionFailed, TlsError
 from kohort.network.frame_reader import FrameReader
-from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest, RequestResult
+from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest, RequestResult, Stage
 
 if TYPE_CHECKING:
     import ssl
@@ -266,7 +265,7 @@ class Channel:
         """Send the first bytes of a request, and return their number. An error is that of the next `write`, too."""
         assert self.sock is not None
         try:
-            return self.sock.send(request)
+            return send(self.sock, request)
         except OSError:
             return 0
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kohort.common.named_tuple import NamedTuple
-from kohort.network._counters import Counters
+from kohort.network._samples import Counters
 from kohort.network.metric_spec import ClientMetrics, MetricKind, connection_values, figure, figures_of, spread
 from kohort.producer.producer_context import ProducerContext
 from kohort.producer.record_accumulator import RecordAccumulator

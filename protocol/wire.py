@@ -56,8 +56,8 @@ class WireConnection:
     After a
     WireError from `receive` the connection cannot be used: close the socket. The outcome of open requests is unknown.
 
-    `open`, `next_id` and `headers` (of `add_header`, by API key and version) are for `network/_follow_up.pyx`, which
-    reads the response to the only open request and replaces that request by itself.
+    `headers` has what `add_header` returns, by API key and version. `open`, `next_id` and `headers` are for
+    `network/_follow_up.pyx`. It reads the response to the only open request, and replaces that request.
     """
 
     def __init__(self, client_id: str | None, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:

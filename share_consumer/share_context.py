@@ -4,11 +4,12 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kohort.common import KohortError
-from kohort.network._counters import Counters
+from kohort.network._samples import Counters
 from kohort.network.backoff import Attempts, Backoff
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.requests import PendingRequest
 from kohort.share_consumer.share_config import ShareConsumerConfig
+from kohort.share_consumer.share_sensors import ShareSensors
 
 
 class ShareContext(NamedTuple):
@@ -22,6 +23,7 @@ class ShareContext(NamedTuple):
     member_id: str
     metadata: MetadataRefresher
     counters: Counters
+    sensors: ShareSensors
     backoff: Backoff
     chance: Callable[[], float]
     send_to_any: Callable[[PendingRequest, float], None]

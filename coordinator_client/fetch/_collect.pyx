@@ -1,6 +1,8 @@
 # cython: freethreading_compatible=True
 # cython: language_level=3
-"""Collects the few small slices of a usual poll, and settles slices. `FetchCollector` collects for all other polls.
+"""The usual poll: no hook, callback or error is due, and few small slices are buffered or come. They are settled here, too.
+
+`FetchCollector` collects for all other polls, and `PollLoop` does what else is due in them.
 
 Collecting removes nothing from the buffer, because a signal handler may still raise before the records are handed over.
 """
@@ -14,8 +16,8 @@ from kohort.coordinator_client.fetch._fetch_buffer cimport FetchBuffer
 from kohort.coordinator_client.offsets._partition_states cimport PartitionStates
 from kohort.fastpath._columns cimport RecordColumns
 from kohort.fastpath._tuples cimport new
-from kohort.network._counters cimport Counters
-from kohort.network._guard cimport Door, Guard
+from kohort.network._samples cimport Counters
+from kohort.network._guard cimport Bell, Door, Guard
 
 from kohort.common import KohortError
 from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, DecodedFetch
@@ -254,3 +256,67 @@ cdef int _settle_slices(tuple items, collector, ReturnedFetches handed) except -
                     fetcher.refetch(partition, positions)
         parked.remove(slice_, rest)
     return 0
+
+
+cdef bint _is_due(core) except -1:
+    hook = core._hook
+    if hook is not None and hook.serial != core._hook_over:
+        return True
+    if core.commits.callbacks or core.unreported or core._errors or core.positions.errors:
+        return True
+    if core._fatal is not None or not core.may_read:
+        return True
+    view = core.view
+    return view is not None and view.fatal is not None and core.subscription is not None
+
+
+def action_is_due(core):
+    """A poll has more to do than to look for records: a hook, a callback or an error."""
+    return _is_due(core)
+
+
+def readable(core, double now):
+    """As `ConsumerCore.readable`."""
+    view = core.view
+    if view is None or core.subscription is None or now < <double>view.ownership_deadline:
+        return core.allowed
+    return None
+
+
+cdef bint _is_unusual(session, core, driver, collector) except -1:
+    if session.outcome is not None or session._callback is not None or session.error is not None:
+        return True
+    if session._observer is not None or collector.decoded:
+        return True
+    return core.owes_loss or _is_due(core)
+
+
+def usual_poll(session, double until, Py_ssize_t most):
+    """Wait until records come, and collect at most `most` slices.
+
+    None at the time `until` (monotonic s), and if anything else is due or unusual. The poll goes on in `PollLoop` then,
+    which looks at everything again. Only a turn of the driver changes what is due, apart from a wake-up and a close.
+    """
+    core, driver, collector = session.core, session.driver, session.collector
+    cdef Bell bell = driver.bell
+    cdef FetchBuffer buffered = core.fetcher.parked
+    cdef unsigned long seen
+    cdef long long turns = -1, turns_now
+    cdef double left
+    while True:
+        seen = bell._rings
+        core.has_updates = False
+        if session._wakeup or session.closed or driver.crashed is not None:
+            return None
+        turns_now = driver.turns
+        if turns_now != turns:  # only a turn changes the rest
+            if _is_unusual(session, core, driver, collector):
+                return None
+            turns = turns_now
+        if buffered.has_slices():
+            return collector.collect_usual(most)
+        left = until - <double>driver.now()
+        if left <= 0:
+            return None
+        if not core.has_updates:
+            bell.wait(seen, left)

@@ -16,9 +16,8 @@ from kohort.coordinator_client.fetch._fetch_buffer cimport FetchBuffer
 from kohort.coordinator_client.offsets._partition_states cimport PartitionStates
 from kohort.fastpath._fetch cimport ChangedPartition, FetchedSpan, FetchedSpans, fetch_request_body
 from kohort.fastpath._tuples cimport new
-from kohort.network._counters cimport Counters
 from kohort.network._follow_up cimport FollowUp
-from kohort.network._sampled_window cimport SampledWindow
+from kohort.network._samples cimport Counters, SampledWindow
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch

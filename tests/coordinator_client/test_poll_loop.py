@@ -11,8 +11,8 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer, IllegalState, WakeupError
-from kohort.coordinator_client._usual_poll import usual_poll
 from kohort.coordinator_client.fetch import fetch_collector
+from kohort.coordinator_client.fetch._collect import usual_poll
 from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
 from kohort.fastpath import CorruptRecord, DecompressionLimit, RecordColumns, decode, encode
 from kohort.fastpath._fetch import slice_end

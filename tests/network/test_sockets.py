@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kohort.network._sockets import recv_into, send
+from kohort.network._poller import recv_into, send
 
 LARGE_BYTES = 1 << 20
 

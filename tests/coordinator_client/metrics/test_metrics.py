@@ -17,8 +17,7 @@ from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics
 from kohort.coordinator_client.sensors import Sensors
-from kohort.network._counters import Counters
-from kohort.network._sampled_window import WINDOW_S, SampledWindow
+from kohort.network._samples import WINDOW_S, Counters, SampledWindow
 from kohort.network.metric_spec import MetricKind
 from kohort.testing import jars
 from kohort.testing.jdk import java

@@ -9,9 +9,8 @@ from kohort.network.auth.sasl import Credentials
 from kohort.network.auth.token_refresh import Token, TokenRefresher
 from kohort.network.broker_connection import BrokerConnection
 from kohort.network.client_settings import SaslMechanism
-from kohort.network.connection_stage import Stage
 from kohort.network.errors import AuthenticationFailed, ConnectionFailed
-from kohort.network.requests import Endpoint, PendingRequest
+from kohort.network.requests import Endpoint, PendingRequest, Stage
 from kohort.protocol.apis.api_versions import ApiVersion
 from kohort.protocol.catalogue import API
 from kohort.protocol.errors import UnsupportedVersion

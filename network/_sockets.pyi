@@ -1,6 +1,0 @@
-import socket
-
-from typing_extensions import Buffer
-
-def send(sock: socket.socket, data: Buffer) -> int: ...
-def recv_into(sock: socket.socket, target: Buffer) -> int: ...
