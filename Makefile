@@ -26,7 +26,7 @@ LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/netwo
   tests/conformance tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-newest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim soak-region soak soak-groups mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist sbom release release-check lint-release test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
+.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-newest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim sim-share soak-share soak-region soak soak-groups mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist sbom release release-check lint-release test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -62,7 +62,8 @@ test-interrupts: dev  ## raise at every point where a signal handler can run, th
 	@KOHORT_INTERRUPTS=1 KOHORT_ALARM_S=60 $(BIN)/python -m pytest -o timeout=0 tests/coordinator_client/test_interrupts.py \
 	  tests/coordinator_client/test_interrupts_of_close.py \
 	  tests/coordinator_client/test_alarms.py tests/producer/test_producer_interrupts.py \
-	  tests/producer/test_async_producer_interrupts.py tests/admin/test_admin_interrupts.py
+	  tests/producer/test_async_producer_interrupts.py tests/admin/test_admin_interrupts.py \
+	  tests/share_consumer/test_share_interrupts.py
 
 test-width: dev  ## 10,000 partitions, no heartbeat later than a second: minutes, on a quiet machine
 	@KOHORT_WIDTH=1 $(BIN)/python -m pytest -n 0 tests/coordinator_client/test_wide_group.py
@@ -208,6 +209,12 @@ fuzz: dev  ## fuzz the parsers under sanitizers: INPUTS=1000000 SEED=1
 
 sim: dev  ## histories of a consistent region in a seeded world, resumable: SEEDS=2000 FIRST=1
 	@$(BIN)/python -m kohort.testing.simulation --first $(or $(FIRST),1) --seeds $(or $(SEEDS),2000) --resume out/sim.jsonl
+
+sim-share: dev  ## histories of share members in a seeded world, resumable: SEEDS=100000 FIRST=0
+	@nice -n 10 $(BIN)/python -m tests.share_consumer.share_histories --first $(or $(FIRST),0) --seeds $(or $(SEEDS),100000)
+
+soak-share: dev  ## share groups of kohort, Java and librdkafka with kills and restarts, resumable: SEEDS="1 2 3" RECORDS=200000
+	@nice -n 10 $(BIN)/python -m tests.soak_share --seeds $(or $(SEEDS),1 2 3) --records $(or $(RECORDS),200000)
 
 soak: dev  ## everything at once on three failing brokers, with growth; page in out/soak-hours: HOURS=1 SEED=1
 	@$(BIN)/python -m tests.soak_hours --hours $(or $(HOURS),1) --seed $(or $(SEED),1)

@@ -18,7 +18,6 @@ from kohort.coordinator_client.errors import (
     RebalanceInProgress,
     TopicRecreated,
     Truncation,
-    WakeupError,
 )
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceCause, RebalanceHooks, RebalanceReason, Revoked
 from kohort.coordinator_client.offset_reset import OffsetReset
@@ -38,6 +37,7 @@ from kohort.network.errors import (
     TlsError,
     TokenUnavailable,
     UnknownTopic,
+    WakeupError,
 )
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.offset_requests import ListedOffset

@@ -23,14 +23,6 @@ class CallbackError(KohortError):
     """
 
 
-class WakeupError(KohortError):
-    """`wakeup()` was called: raised exactly once, by the running poll or the next one.
-
-    Cure:
-        Leave the loop, or poll again.
-    """
-
-
 class NoOffset(KohortError):
     """No committed offset, and `auto_offset_reset="none"` forbids choosing one: `topic`, `partition`.
 

@@ -9,7 +9,7 @@ from kohort.assignors import get_all as assignors_of
 from kohort.common import KohortError
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
-from kohort.coordinator_client.errors import CallbackError, ConsumerClosed, WakeupError
+from kohort.coordinator_client.errors import CallbackError, ConsumerClosed
 from kohort.coordinator_client.fetch._collect import CollectedFetches, readable
 from kohort.coordinator_client.fetch.fetch_collector import FetchCollector
 from kohort.coordinator_client.health import Health, health_of
@@ -18,7 +18,7 @@ from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.fastpath import RecordColumns
 from kohort.network._guard import Visit
 from kohort.network.client_handle import ClientHandle
-from kohort.network.errors import ConcurrentUseError
+from kohort.network.errors import ConcurrentUseError, WakeupError
 from kohort.network.network_client import Driver
 from kohort.network.process_exit import warn_unclosed
 

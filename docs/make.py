@@ -32,6 +32,7 @@ from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_metrics import PRODUCER_FIGURES
 from kohort.share_consumer import states as share
 from kohort.share_consumer.share_config import ShareConsumerConfig
+from kohort.share_consumer.share_metrics import SHARE_FIGURES
 
 State = TypeVar("State", bound=Enum)
 When = TypeVar("When", bound=Enum)
@@ -165,10 +166,10 @@ def metrics_page() -> str:
     """docs/metrics.md."""
     parts = [
         "# Metrics",
-        "Made by `docs/make.py` from `coordinator_client/metrics/metrics_table.py` and `producer/producer_metrics.py`; "
-        "change the tables there and run `make docs`.",
-        "`Consumer.metrics()` and `Producer.metrics()` return all metrics of one moment. [watching.md](watching.md) "
-        "describes them, and the exporters of a consumer's.",
+        "Made by `docs/make.py` from `coordinator_client/metrics/metrics_table.py`, `producer/producer_metrics.py` and "
+        "`share_consumer/share_metrics.py`; change the tables there and run `make docs`.",
+        "`Consumer.metrics()`, `Producer.metrics()` and `ShareConsumer.metrics()` return all metrics of one moment. "
+        "[watching.md](watching.md) describes them, and the exporters of a consumer's.",
         "Latencies are in ms as in Java's client; ages are in s. A metric without a measurement is None, where Java "
         "has NaN or -1. Averages and maxima are over the last 30 to 60 s. Those of rebalances are over the last 100. "
         "There are no rates that a monitoring system computes from a counter.",
@@ -186,6 +187,14 @@ def metrics_page() -> str:
                 "| kohort | Java | unit | meaning |",
                 "| --- | --- | --- | --- |",
                 *(f"| `{one.name}` | {_javas(one)} | {one.unit} | {one.about} |" for one in PRODUCER_FIGURES.values()),
+            ]
+        ),
+        "## Share consumer",
+        "\n".join(
+            [
+                "| kohort | Java | unit | meaning |",
+                "| --- | --- | --- | --- |",
+                *(f"| `{one.name}` | {_javas(one)} | {one.unit} | {one.about} |" for one in SHARE_FIGURES.values()),
             ]
         ),
     ]

@@ -30,6 +30,14 @@ class ForkError(KohortError):
     """
 
 
+class WakeupError(KohortError):
+    """`wakeup()` was called: raised exactly once, by the running poll or the next one.
+
+    Cure:
+        Leave the loop, or poll again.
+    """
+
+
 class IllegalState(KohortError):
     """The call makes no sense now: not subscribed, partition not assigned, no group.
 

@@ -50,6 +50,7 @@ class MetadataUpdater:
 
     `named`: the topics that the user has named; missing ones are reported. `on_metadata` is called for each response.
     `on_coordinator_lost` is called when a connection to a coordinator ends while no request is in flight on it.
+    `on_data_lost` is called with the time (monotonic s) when a connection for records ends.
     """
 
     def __init__(
@@ -58,11 +59,13 @@ class MetadataUpdater:
         named: Callable[[], frozenset[str]],
         on_metadata: Callable[[TopicsChanged], None] | None = None,
         on_coordinator_lost: Callable[[Endpoint, KohortError], None] | None = None,
+        on_data_lost: Callable[[Endpoint, float], None] | None = None,
     ) -> None:
         self._core = core
         self._named = named
         self._listener = on_metadata
         self._on_coordinator_lost = on_coordinator_lost
+        self._on_data_lost = on_data_lost
         self._reported_missing: set[str] = set()
         self._missing_since: dict[str, float] = {}
         self._hedged = HedgedRequests(core.endpoints, self.pick, self._hedge_after_s)
@@ -92,6 +95,11 @@ class MetadataUpdater:
         """Handles the loss of an idle coordinator connection."""
         if self._on_coordinator_lost is not None:
             self._on_coordinator_lost(endpoint, error)
+
+    def data_lost(self, endpoint: Endpoint, now: float) -> None:
+        """Handles the loss of a connection for records."""
+        if self._on_data_lost is not None:
+            self._on_data_lost(endpoint, now)
 
     def forget_missing(self) -> None:
         """Called when the user names topics again: missing topics are reported again."""

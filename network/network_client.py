@@ -565,6 +565,8 @@ class Driver(Generic[C]):
             first = not idle and self.core.endpoints.failed(channel.endpoint, error, self.now())
             if channel.line is ConnectionPurpose.GROUP and not outcomes:
                 self.core.cluster.coordinator_lost(channel.endpoint, error)
+            if channel.line is ConnectionPurpose.DATA:
+                self.core.cluster.data_lost(channel.endpoint, self.now())
             self.core.metadata.request_update()
         # A user with a wrong address sees why nothing comes, and a log is not filled by a broker that stays away.
         write = log.warning if first and not was_ready else log.info

@@ -12,8 +12,9 @@ from typing import Never, Self, TypeVar
 from kohort.network.arguments import seconds_given
 from kohort.network.errors import ConcurrentUseError
 from kohort.network.timed_event import TimedEvent, call_in
-from kohort.share_consumer.consumer_base import LONGEST_POLL_S, Failures, OnAcknowledged, ShareConsumerBase
+from kohort.share_consumer.consumer_base import LONGEST_POLL_S, Failures, OnAcknowledged, ShareConsumerBase, by_offset
 from kohort.share_consumer.share_config import ShareConsumerConfig
+from kohort.share_consumer.share_core import Handed
 from kohort.share_consumer.share_records import ShareRecords
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class AsyncShareConsumer(ShareConsumerBase):
     """
 
     def _begin(self, config: ShareConsumerConfig, on_acknowledged: OnAcknowledged | None) -> None:
-        loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
+        self._loop = loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
         self._polling = False
         self._news = TimedEvent()
         super()._begin(config, on_acknowledged)
@@ -46,11 +47,12 @@ class AsyncShareConsumer(ShareConsumerBase):
         visit = self._enter()
         try:
             batches = await self._collect(timeout_s, every=True)
-            found = [batch for batch in batches if len(batch)]
-        except BaseException:
+            found, handed = self._returned(batches)
+        except BaseException as problem:
             visit.leave()
+            self._raised(problem)
             raise
-        visit.handed = batches  # the last step, as in ShareConsumer
+        visit.handed = handed  # the last step, as in ShareConsumer
         return found
 
     async def __aiter__(self) -> AsyncIterator[ShareRecords]:
@@ -59,11 +61,12 @@ class AsyncShareConsumer(ShareConsumerBase):
             visit = self._enter()
             try:
                 batches = await self._collect(LONGEST_POLL_S, every=False)
-                found = [batch for batch in batches if len(batch)]
-            except BaseException:
+                found, handed = self._returned(batches)
+            except BaseException as problem:
                 visit.leave()
+                self._raised(problem)
                 raise
-            visit.handed = batches
+            visit.handed = handed
             for batch in found:
                 yield batch
 
@@ -75,6 +78,7 @@ class AsyncShareConsumer(ShareConsumerBase):
         self._polling = True
         try:
             while not self._closed:
+                self._raise_due()
                 self._call_back()
                 parked = await self._wait_for(self._look, until)
                 if parked is None:
@@ -90,33 +94,50 @@ class AsyncShareConsumer(ShareConsumerBase):
     async def commit(self, timeout_s: float | None = None) -> Failures:
         """Send the noted acknowledgements, and wait for their outcomes; see `ShareConsumer.commit`."""
         seconds = self._commit_s(timeout_s)
-        with self._enter():
+        visit = self._enter()
+        try:
             self._begin_commit()
-            if await self._wait_for(self._committed, self._driver.now() + seconds) is None:
-                raise self._no_outcome()
-            return self._failures()
+            self._check_committed(await self._wait_for(self._committed, self._driver.now() + seconds))
+            failed = self._failed()
+            failures, handed = by_offset(failed), Handed(failures=failed)
+        except BaseException as problem:
+            visit.leave()
+            self._report("commit", problem)
+            raise
+        visit.handed = handed  # the last step, as in poll
+        return failures
 
     async def close(self, timeout_s: float = 30.0) -> None:
         """Send noted acknowledgements, release all other records, leave the group, close every connection.
 
-        It ends after `timeout_s` seconds at the latest. Safe to call again.
+        It ends after `timeout_s` seconds at the latest. Safe to call again. If a signal handler has raised in it, or
+        its task was cancelled, all other calls raise ShareConsumerClosed, and another `close` completes it.
         """
         timeout_s = seconds_given(timeout_s)
         driver = self._driver
         driver.check_same_process()
-        if driver.stopping:
+        if self._over:
             return
         self._closed = True
         self._news.set()  # another task may be waiting in poll
         with self._door.visit():
             until = driver.now() + timeout_s
             try:
-                self._begin_close(until)
-                await self._wait_for(self._left, until)
+                if not driver.stopping:
+                    self._begin_close(until)
+                    await self._wait_for(self._left, until)
                 self._call_back()
             finally:
-                self._end()
-                driver.stop_soon()
+                if self._parted(until):
+                    self._end()
+                    await self._stopped(max(until - driver.now(), 1.0))
+
+    async def _stopped(self, timeout_s: float) -> None:
+        driver, over = self._driver, TimedEvent()
+        driver.stop_soon()
+        driver.ended.then(partial(call_in, self._loop, over.set))
+        if await over.wait(timeout_s):
+            driver.stop(1.0)  # its thread has nothing left to do
 
     async def _wait_for(self, look: Callable[[], T | None], until: float) -> T | None:
         """The first value of `look` that is not None; None at `until` (monotonic s), and for a poll when closed."""

@@ -6,8 +6,9 @@ from typing import Never, Self
 
 from kohort.network.arguments import seconds_given
 from kohort.network.process_exit import OPEN
-from kohort.share_consumer.consumer_base import LONGEST_POLL_S, Failures, OnAcknowledged, ShareConsumerBase
+from kohort.share_consumer.consumer_base import LONGEST_POLL_S, Failures, OnAcknowledged, ShareConsumerBase, by_offset
 from kohort.share_consumer.share_config import ShareConsumerConfig
+from kohort.share_consumer.share_core import Handed
 from kohort.share_consumer.share_records import ShareRecords
 
 
@@ -29,8 +30,11 @@ class ShareConsumer(ShareConsumerBase):
 
     `on_acknowledged` is called inside poll, commit and close with an `AcknowledgeOutcome` for each range of offsets.
 
-    One thread at a time may use it (ConcurrentUseError). Heartbeats run on a thread of their own. Every error derives
-    from KohortError. If a signal handler raises inside `poll`, the records come with the next poll.
+    One thread at a time may use it (ConcurrentUseError), except for `wakeup`. Heartbeats run on a thread of their own.
+    Every error derives from KohortError.
+
+    A signal handler may call `wakeup`, and may raise. If it raises inside a call, no record, failure or callback is
+    lost: records come with the next poll, and failures with the next commit.
     """
 
     def _begin(self, config: ShareConsumerConfig, on_acknowledged: OnAcknowledged | None) -> None:
@@ -47,12 +51,13 @@ class ShareConsumer(ShareConsumerBase):
         visit = self._enter()
         try:
             batches = self._collect(timeout_s, every=True)
-            found = [batch for batch in batches if len(batch)]
-        except BaseException:
+            found, handed = self._returned(batches)
+        except BaseException as problem:
             visit.leave()
+            self._raised(problem)
             raise
         # The last step: a signal handler that raises before it leaves all records where they were.
-        visit.handed = batches
+        visit.handed = handed
         return found
 
     def __iter__(self) -> Iterator[ShareRecords]:
@@ -61,11 +66,12 @@ class ShareConsumer(ShareConsumerBase):
             visit = self._enter()
             try:
                 batches = self._collect(LONGEST_POLL_S, every=False)
-                found = [batch for batch in batches if len(batch)]
-            except BaseException:
+                found, handed = self._returned(batches)
+            except BaseException as problem:
                 visit.leave()
+                self._raised(problem)
                 raise
-            visit.handed = batches
+            visit.handed = handed
             yield from found
 
     def _collect(self, timeout_s: float, *, every: bool) -> list[ShareRecords]:
@@ -73,6 +79,7 @@ class ShareConsumer(ShareConsumerBase):
         driver = self._driver
         until = self._begin_poll(timeout_s)
         while True:
+            self._raise_due()
             self._call_back()
             parked = self._handle.wait_for(self._look, max(until - driver.now(), 0.0))
             if parked is None:
@@ -90,32 +97,42 @@ class ShareConsumer(ShareConsumerBase):
         Raises OperationTimeout if there is no response in time. A later commit returns the failures then.
         """
         seconds = self._commit_s(timeout_s)
-        with self._enter():
+        visit = self._enter()
+        try:
             self._begin_commit()
-            if self._handle.wait_for(self._committed, seconds) is None:
-                raise self._no_outcome()
-            return self._failures()
+            self._check_committed(self._handle.wait_for(self._committed, seconds))
+            failed = self._failed()
+            failures, handed = by_offset(failed), Handed(failures=failed)
+        except BaseException as problem:
+            visit.leave()
+            self._report("commit", problem)
+            raise
+        visit.handed = handed  # the last step, as in poll
+        return failures
 
     def close(self, timeout_s: float = 30.0) -> None:
         """Send noted acknowledgements, release all other records, leave the group, close every connection.
 
-        It ends after `timeout_s` seconds at the latest. Safe to call again.
+        It ends after `timeout_s` seconds at the latest. Safe to call again. If a signal handler has raised in it, all
+        other calls raise ShareConsumerClosed, and another `close` completes it.
         """
         timeout_s = seconds_given(timeout_s)
         driver = self._driver
         driver.check_same_process()
-        if driver.stopping:
+        if self._over:
             return
         with self._door.visit():
             self._closed = True
             until = driver.now() + timeout_s
             try:
-                self._begin_close(until)
-                self._handle.wait_for(self._left, timeout_s)
+                if not driver.stopping:
+                    self._begin_close(until)
+                    self._handle.wait_for(self._left, timeout_s)
                 self._call_back()
             finally:
-                self._end()
-                driver.stop(max(until - driver.now(), 1.0))
+                if self._parted(until):
+                    self._end()
+                    driver.stop(max(until - driver.now(), 1.0))
 
     def __enter__(self) -> Self:
         return self

@@ -1,25 +1,26 @@
 """The common part of ShareConsumer and AsyncShareConsumer: everything that does not wait.
 
-A signal handler may raise in the main thread after each call. So the driver's thread makes all changes, and returned
-records are handed over by the last step of a call (`Visit.handed`).
+A signal handler may raise in the main thread after each call. So the driver's thread makes all changes, and results are
+handed over by the last step of a call (`Visit.handed`).
 """
 
+from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 
 from kohort.common import KohortError, TopicPartition
 from kohort.fastpath import Record
 from kohort.network._guard import Visit
 from kohort.network.arguments import callback_given, seconds_given, topic_given
 from kohort.network.client_handle import ClientHandle
-from kohort.network.errors import IllegalState, OperationTimeout
+from kohort.network.errors import IllegalState, OperationTimeout, WakeupError
 from kohort.network.network_client import Driver
 from kohort.network.process_exit import warn_unclosed
 from kohort.share_consumer.errors import ShareConsumerClosed
 from kohort.share_consumer.share_config import ShareConsumerConfig
-from kohort.share_consumer.share_core import ShareConsumerCore
-from kohort.share_consumer.share_fetcher import ParkedFetch, decoded
+from kohort.share_consumer.share_core import Handed, ShareConsumerCore
+from kohort.share_consumer.share_fetcher import ParkedFetch, decode_parked
 from kohort.share_consumer.share_records import (
     AcknowledgeOutcome,
     AcknowledgeType,
@@ -31,6 +32,7 @@ from kohort.share_consumer.share_records import (
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from kohort.share_consumer.share_metrics import ShareConsumerMetrics
     from kohort.share_consumer.share_settings import ShareConsumerSettings
 
 LONGEST_POLL_S: Final = 3600.0
@@ -38,6 +40,15 @@ LONGEST_POLL_S: Final = 3600.0
 
 Failures = dict[TopicPartition, dict[int, KohortError]]
 OnAcknowledged = Callable[[AcknowledgeOutcome], object]
+
+
+class ShareObserver(Protocol):
+    """An observer of polls and commits, called on the caller's thread and under no lock (`spans.py`)."""
+
+    def began(self, now: float) -> None: ...
+    def brought(self, batches: Sequence[ShareRecords]) -> None: ...
+    def committed(self, failed: Sequence[AcknowledgeOutcome]) -> None: ...
+    def failed(self, operation: str, error: KohortError) -> None: ...
 
 
 class ShareConsumerBase:
@@ -66,7 +77,11 @@ class ShareConsumerBase:
         self._config = config
         self._on_acknowledged = on_acknowledged
         self._closed = self._in_callback = False
-        self._error: KohortError | None = None  # of a corrupt batch, for the next poll
+        self._wakeup = False
+        self._observer: ShareObserver | None = None
+        self._error: KohortError | None = None  # which a poll raises, until it has
+        self._outcome: AcknowledgeOutcome | None = None  # whose callback is next
+        self._outcomes: deque[AcknowledgeOutcome] = deque()
         self._driver = driver = Driver(config, partial(ShareConsumerCore, config))
         driver.core.stop = driver.stop_soon
         driver.core.fetcher.reports = on_acknowledged is not None
@@ -98,12 +113,16 @@ class ShareConsumerBase:
         if not names:
             raise IllegalState("subscribe needs topics, and none were given", hint="call unsubscribe to leave")
         with self._enter():
-            self._handle.call(lambda core: core.subscribe(names, self._driver.now()))
+            self._subscribe(names)
 
     def unsubscribe(self) -> None:
         """Leave the group. Returned records stay acquired until their locks expire, and can be acknowledged."""
         with self._enter():
-            self._handle.call(lambda core: core.subscribe(frozenset(), self._driver.now()))
+            self._subscribe(frozenset())
+
+    def _subscribe(self, topics: frozenset[str]) -> None:
+        self._take_handed()
+        self._handle.call(lambda core: core.subscribe(topics, self._driver.now()))
 
     @property
     def subscription(self) -> frozenset[str]:
@@ -156,27 +175,70 @@ class ShareConsumerBase:
         with self._enter():
             return self._handle.read(lambda core: core.fetcher.lock_timeout_ms)
 
-    def metrics(self) -> dict[str, int]:
-        """Counters of requests, connections, records and acknowledgements. Any thread may call it."""
-        return self._handle.read(ShareConsumerCore.metrics)
+    def metrics(self) -> "ShareConsumerMetrics":
+        """All metrics of one moment, under Java's names: docs/metrics.md. Any thread may call it."""
+        from kohort.share_consumer.share_metrics import metrics_of  # for share consumers that are watched
+
+        return self._handle.read(lambda core: metrics_of(core, self._driver.now()))
+
+    def wakeup(self) -> None:
+        """The running poll, or else the next one, raises WakeupError. Any thread and any signal handler may call it."""
+        self._wakeup = True
+        driver = self._driver
+        driver.core.has_updates = True
+        driver.bell.ring()
+        if driver.on_update is not None:
+            driver.on_update()
 
     # --- inner
 
     def _begin_poll(self, timeout_s: float) -> float:
-        """Begin a poll. Returns its end (monotonic s). Raises the error of a corrupt batch of an earlier poll."""
-        if self._error is not None:
-            error, self._error = self._error, None
-            raise error
+        """Begin a poll. Returns its end (monotonic s)."""
         now = self._driver.now()
-        self._poll_on(self._door.handed, now, now + timeout_s)
-        self._door.handed = None
-        return now + timeout_s
-
-    def _poll_on(self, handed: Sequence[ShareRecords] | None, now: float, until: float) -> None:
+        if self._observer is not None:
+            self._observer.began(now)
+        handed, until = self._door.handed, now + timeout_s
         self._handle.call(partial(ShareConsumerCore.begin_poll, handed=handed, now=now, until=until))
+        self._door.handed = None
+        return until
+
+    def _poll_on(self, batches: Sequence[ShareRecords], now: float, until: float) -> None:
+        self._handle.call(partial(ShareConsumerCore.poll_on, handed=Handed(batches), now=now, until=until))
+
+    def _raise_due(self) -> None:
+        """Raise what is due in a poll. `_raised` notes that it has left the poll."""
+        if self._error is None and self._wakeup:
+            self._error = WakeupError("wakeup() was called")
+            self._wakeup = False
+        if self._error is None and self._driver.core.errors:
+            self._handle.call(self._take_error)
+        if self._error is not None:
+            raise self._error
+
+    def _take_error(self, core: ShareConsumerCore) -> None:
+        if self._error is None and core.errors:
+            self._error = core.errors.popleft()
+
+    def _raised(self, problem: BaseException) -> None:
+        self._report("poll", problem)
+        if problem is self._error:
+            self._error = None
+
+    def _report(self, operation: str, problem: BaseException) -> None:
+        if self._observer is not None and isinstance(problem, KohortError) and not isinstance(problem, WakeupError):
+            self._observer.failed(operation, problem)
+
+    def _returned(self, batches: Sequence[ShareRecords]) -> tuple[list[ShareRecords], Handed]:
+        """The result of a poll, and its form for the next call."""
+        found = [batch for batch in batches if len(batch)]
+        if self._observer is not None:
+            self._observer.brought(found)
+        return found, Handed(batches, at=self._driver.now())
 
     def _begin_commit(self) -> None:
         handed, now = self._door.handed, self._driver.now()
+        if self._observer is not None:
+            self._observer.began(now)
         self._handle.call(lambda core: core.begin_commit(handed, now))
         self._door.handed = None
 
@@ -184,18 +246,23 @@ class ShareConsumerBase:
         """True if every acknowledgement has an outcome, else None."""
         return None if self._driver.core.fetcher.unsettled else True
 
-    def _failures(self) -> Failures:
+    def _failed(self) -> list[AcknowledgeOutcome]:
+        """The failures for a commit, which are kept until the caller has them."""
         self._call_back()
-        return _by_offset(self._handle.call(ShareConsumerCore.failures))
+        failed = self._handle.read(lambda core: list(core.fetcher.failures))
+        if self._observer is not None:
+            self._observer.committed(failed)
+        return failed
 
-    def _no_outcome(self) -> OperationTimeout:
-        return OperationTimeout("no response in time", hint="call commit again", group=self._config.group)
+    def _check_committed(self, committed: bool | None) -> None:
+        if committed is None:
+            raise OperationTimeout("no response in time", hint="call commit again", group=self._config.group)
 
     def _begin_close(self, until: float) -> None:
         handed, now = self._door.handed, self._driver.now()
 
         def begin(core: ShareConsumerCore) -> None:
-            core.fetcher.take(handed or ())
+            core.take(handed)
             core.begin_close(now, until)
 
         self._handle.call(begin)
@@ -203,6 +270,18 @@ class ShareConsumerBase:
     def _left(self) -> bool | None:
         """True if the group is left, or the time for it is over, else None."""
         return True if self._driver.core.left(self._driver.now()) else None
+
+    @property
+    def _over(self) -> bool:
+        """True if no close has anything left to do."""
+        uncalled = self._outcome is not None or bool(self._outcomes) or bool(self._driver.core.fetcher.outcomes)
+        return self._driver.ended.is_set() and not uncalled
+
+    def _parted(self, until: float) -> bool:
+        """True if the driver has nothing left to do, or no time for it."""
+        driver = self._driver
+        ended = driver.crashed is not None or driver.now() >= until
+        return ended or self._handle.read(lambda _core: self._left()) is True
 
     def _end(self) -> None:
         closed = ShareConsumerClosed("the share consumer was closed")
@@ -214,14 +293,15 @@ class ShareConsumerBase:
     def _look(self) -> list[ParkedFetch] | None:
         core = self._driver.core
         found = core.ready(self._driver.now())
-        return found or ([] if core.fetcher.outcomes else None)
+        if core.errors or self._wakeup or (core.fetcher.outcomes and not found):
+            return []
+        return found or None
 
     def _batches(self, parked: Sequence[ParkedFetch], *, every: bool) -> list[ShareRecords]:
         found: list[ShareRecords] = []
         for one in parked:
             if one.batches is None:
-                error = decoded(one, self._config.max_decompressed_bytes)
-                self._error = self._error or error
+                decode_parked(one, self._config.max_decompressed_bytes)
             for batch in one.batches or ():
                 if batch.returned:
                     continue
@@ -245,18 +325,31 @@ class ShareConsumerBase:
     def _take_handed(self) -> None:
         handed = self._door.handed
         if handed is not None:
-            self._handle.call(lambda core: core.fetcher.take(handed))
+            self._handle.call(lambda core: core.take(handed))
             self._door.handed = None
 
     def _call_back(self) -> None:
-        if self._on_acknowledged is None:
-            return
-        for outcome in self._handle.call(lambda core: core.outcomes()):
+        """Call `on_acknowledged` for each outcome. If it raises, the next call continues with the others."""
+        while (outcome := self._next_outcome()) is not None:
             self._in_callback = True
             try:
-                self._on_acknowledged(outcome)
+                self._outcome = None  # and nothing comes between this and the call
+                self._on_acknowledged(outcome)  # type: ignore[misc]  # without one no outcomes are kept
             finally:
                 self._in_callback = False
+
+    def _next_outcome(self) -> AcknowledgeOutcome | None:
+        if self._outcome is None:
+            if not self._outcomes and self._driver.core.fetcher.outcomes:
+                self._handle.call(self._take_outcomes)
+            if self._outcomes:
+                self._outcome = self._outcomes[0]
+                self._outcomes.popleft()
+        return self._outcome
+
+    def _take_outcomes(self, core: ShareConsumerCore) -> None:
+        self._outcomes.extend(core.fetcher.outcomes)
+        core.fetcher.outcomes.clear()
 
 
 def _assignment(core: ShareConsumerCore) -> frozenset[TopicPartition]:
@@ -269,7 +362,8 @@ def _assignment(core: ShareConsumerCore) -> frozenset[TopicPartition]:
     )
 
 
-def _by_offset(failures: Iterable[AcknowledgeOutcome]) -> Failures:
+def by_offset(failures: Iterable[AcknowledgeOutcome]) -> Failures:
+    """Failed acknowledgements by partition and offset."""
     found: Failures = {}
     for one in failures:
         if one.error is not None:

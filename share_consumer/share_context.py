@@ -9,6 +9,7 @@ from kohort.network.backoff import Attempts, Backoff
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.requests import PendingRequest
 from kohort.share_consumer.share_config import ShareConsumerConfig
+from kohort.share_consumer.share_sensors import ShareSensors
 
 
 class ShareContext(NamedTuple):
@@ -22,6 +23,7 @@ class ShareContext(NamedTuple):
     member_id: str
     metadata: MetadataRefresher
     counters: Counters
+    sensors: ShareSensors
     backoff: Backoff
     chance: Callable[[], float]
     send_to_any: Callable[[PendingRequest, float], None]

@@ -7,6 +7,7 @@ under the driver's lock. Changes are made on the driver's thread, because a sign
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from math import inf
+from typing import NamedTuple
 from uuid import UUID
 
 from kohort.common import KohortError
@@ -24,9 +25,26 @@ from kohort.share_consumer.share_context import ShareContext
 from kohort.share_consumer.share_fetcher import ParkedFetch, ShareFetcher
 from kohort.share_consumer.share_heartbeats import ShareHeartbeats
 from kohort.share_consumer.share_records import AcknowledgeOutcome, ShareRecords
+from kohort.share_consumer.share_sensors import ShareSensors
 from kohort.share_consumer.states import ShareState
 
 log = logger("kohort.share_consumer")
+
+
+class Handed(NamedTuple):
+    """The result of a call: batches of a poll that ended at `at` (monotonic s), or failures of a commit.
+
+    Its last step hands it over, and the next call takes it. So a result that a signal handler kept from the caller
+    comes again.
+    """
+
+    batches: Sequence[ShareRecords] = ()
+    failures: Sequence[AcknowledgeOutcome] = ()
+    at: float | None = None
+
+
+LEAST_DEMAND_S = 0.05
+"""The time in which records are requested for a poll at least, so that polls which do not wait have records in time."""
 
 LEAVE_S = 5.0
 """The longest time that a dropped consumer takes to leave."""
@@ -43,14 +61,17 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
             lambda: self.heartbeats.member.topics,
             on_metadata=lambda _changed: self._updated(),
             on_coordinator_lost=lambda endpoint, _error: self.heartbeats.lost(endpoint),
+            on_data_lost=lambda endpoint, now: self.fetcher.connection_lost(endpoint, now),
         )
         self.door = Door(_elsewhere)
+        self.sensors = ShareSensors()
         self.stop: Callable[[], None] = _idle  # makes the driver end
         context = ShareContext(
             config,
             _member_id(chance),
             self.metadata,
             self.counters,
+            self.sensors,
             self.backoff,
             chance,
             self.cluster.send_to_any,
@@ -61,7 +82,7 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
         self.heartbeats = ShareHeartbeats(context)
         self.fetcher = ShareFetcher(context, lambda: self.heartbeats.member.assignment)
         self.subscription: frozenset[str] = frozenset()
-        self._errors: deque[KohortError] = deque()
+        self.errors: deque[KohortError] = deque()  # for polls
         self._leaves_by = inf
         self._retired = False
 
@@ -102,36 +123,41 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
 
     def put_error(self, error: KohortError) -> None:
         """Have the next poll raise an error."""
-        self._errors.append(error)
+        self.errors.append(error)
         self._fresh = True
-
-    def metrics(self) -> dict[str, int]:
-        """Counters of requests, connections, records and acknowledgements."""
-        counted = ("requests", "request_failures", "connections_opened", "connections_ended", "fetches", "records")
-        totals = {f"{name}_total": getattr(self.counters, name) for name in counted}
-        return totals | {
-            "fetched_bytes_total": self.counters.fetched_bytes,
-            "acknowledgements_sent_total": self.fetcher.acknowledgements_sent,
-            "acknowledgements_failed_total": self.fetcher.acknowledgements_failed,
-        }
 
     # ------------------------------------------------------------------ called for the user's thread
 
     def subscribe(self, topics: frozenset[str], now: float) -> None:
         """Replace the subscription. No topics end it."""
         self._check()
+        self.fetcher.give_back(topics, now)
         self.subscription = topics
         self.metadata.set_topics(WantedTopics(topics))
         self.cluster.forget_missing()
         self.heartbeats.member.subscribe(topics, now)
 
-    def begin_poll(self, handed: Sequence[ShareRecords] | None, now: float, until: float) -> None:
+    def take(self, handed: Handed | None) -> None:
+        """The caller has the result of its last call. It may be repeated."""
+        if handed is not None:
+            self.fetcher.take(handed.batches)
+            self.fetcher.forget(handed.failures)
+            if handed.at is not None:
+                self.sensors.poll_ended(handed.at)
+
+    def begin_poll(self, handed: Handed | None, now: float, until: float) -> None:
+        """As `poll_on`, at the start of a call."""
+        self.take(handed)
+        self.sensors.polled(now)
+        self.poll_on(None, now, until)
+
+    def poll_on(self, handed: Handed | None, now: float, until: float) -> None:
         """Queue the acknowledgements of returned records, and request more until `until`.
 
         Raises the error that ended the consumer. Raises IllegalState without a subscription, and in explicit mode while
         records are not acknowledged.
         """
-        self.fetcher.take(handed or ())
+        self.take(handed)
         self._check()
         if not self.subscription:
             raise IllegalState("poll without a subscription", hint="call subscribe first")
@@ -146,11 +172,12 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
                     )
         self._settle(now, forgets_lost=True)
         self.heartbeats.member.polled(now)
-        self.fetcher.demand_until = until
+        # A poll that raises an error requests no records.
+        self.fetcher.demand_until = -inf if self.errors else max(until, now + LEAST_DEMAND_S)
 
-    def begin_commit(self, handed: Sequence[ShareRecords] | None, now: float) -> None:
+    def begin_commit(self, handed: Handed | None, now: float) -> None:
         """Send the acknowledgements of returned records at once."""
-        self.fetcher.take(handed or ())
+        self.take(handed)
         self._check()
         self._settle(now)
         self.fetcher.flushes = True
@@ -178,23 +205,9 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
         return now >= self._leaves_by or self._fatal is not None or (self.fetcher.closed and is_out)
 
     def ready(self, now: float) -> list[ParkedFetch]:
-        """The parked fetches. Raises pending errors."""
+        """The parked fetches. Raises the error that ended the consumer."""
         self._check()
-        if self._errors:
-            raise self._errors.popleft()
         return self.fetcher.ready(now)
-
-    def failures(self) -> list[AcknowledgeOutcome]:
-        """The failed acknowledgements since the last call."""
-        found = list(self.fetcher.failures)
-        self.fetcher.failures.clear()
-        return found
-
-    def outcomes(self) -> list[AcknowledgeOutcome]:
-        """The outcomes for the callback since the last call."""
-        found = list(self.fetcher.outcomes)
-        self.fetcher.outcomes.clear()
-        return found
 
     def _check(self) -> None:
         if self._fatal is not None:

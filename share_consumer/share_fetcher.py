@@ -3,6 +3,8 @@
 Each broker has one session (`share_session.py`). A ShareFetch is sent while a poll waits and nothing is parked, so no
 lock runs out in a buffer that nothing reads. Acknowledgements ride on it. Without a ShareFetch they are sent by
 ShareAcknowledge: at once for a commit and for renewals, otherwise after `LINGER_S`.
+
+When a session is lost, its parked records are dropped, and the broker is made to release what it keeps of it.
 """
 
 from collections import deque
@@ -22,6 +24,7 @@ from kohort.network.metadata import BrokerNode
 from kohort.network.request_manager import earliest
 from kohort.network.requests import (
     ConnectionPurpose,
+    Endpoint,
     NoResponse,
     PendingRequest,
     PollResult,
@@ -59,6 +62,8 @@ RENEWALS_TRIED: Final = 4
 """The most renewals of a held record in the second half of its lock."""
 MOST_FAILURES: Final = 10_000
 """The most failed ranges that are kept for the next commit."""
+DEFAULT_LOCK_MS: Final = 30_000
+"""The default of `share.record.lock.duration.ms`, until a response has the group's."""
 
 SESSION_GONE: Final = frozenset(
     {
@@ -80,9 +85,9 @@ Outcome = Callable[[SharePartition], tuple[int, str | None] | None]
 
 
 class ParkedFetch:
-    """Acquired records that no poll has returned. `batches` is filled when they are decoded."""
+    """Acquired records that no poll has returned. `batches` and `error` are filled when they are decoded."""
 
-    __slots__ = ("batches", "life", "lock_until", "place", "ranges", "records", "topic")
+    __slots__ = ("batches", "error", "life", "lock_until", "place", "ranges", "records", "topic")
 
     def __init__(
         self,
@@ -100,15 +105,17 @@ class ParkedFetch:
         self.life = life
         self.lock_until = lock_until
         self.batches: list[ShareRecords] | None = None
+        self.error: CorruptRecord | None = None
 
 
 class Sent(NamedTuple):
-    """A request in flight."""
+    """A request in flight. `acquires`: its response may have records."""
 
     session: ShareSession
     life: SessionLife
     acks: Mapping[SharePartition, tuple[AckRange, ...]]
     at: float
+    acquires: bool
 
 
 class ShareFetcher:
@@ -128,6 +135,7 @@ class ShareFetcher:
         self.closing = False
         self.reports = False  # outcomes are kept for a callback
         self.acknowledgements_sent = self.acknowledgements_failed = 0
+        self._implicit = context.config.acknowledgement_mode == "implicit"
         self._names: dict[UUID, str] = {}
         self._attempts: dict[int, Attempts] = {}
         self._barred: dict[SharePartition, Attempts] = {}
@@ -153,14 +161,40 @@ class ShareFetcher:
         return PollResult(tuple(requests), earliest(now, self._times(now)))
 
     def _next(self, session: ShareSession, wanted: frozenset[SharePartition], now: float) -> tuple[UnsentRequest, ...]:
+        if session.stale:
+            return self._release_stale(session, now)
         if self.closing:
-            return self._acknowledge(session, session.close(), now) if session.is_open() else ()
+            if not session.is_open():
+                return ()
+            self._release_forgotten(session, now)
+            return self._acknowledge(session, session.close(), now)
         fetches = bool(wanted) and self._demands(now)
         if session.waiting and not (fetches and session.may_ride(wanted)):
             age_s = now - (session.waiting_since or now)
             if fetches or self.flushes or session.renews or age_s >= LINGER_S:
                 return self._acknowledge(session, session.acknowledge(), now)
         return self._fetch(session, session.fetch(wanted), now) if fetches else ()
+
+    def _release_stale(self, session: ShareSession, now: float) -> tuple[UnsentRequest, ...]:
+        """Open a session without records for the partitions of the lost one, and close it."""
+        if session.is_open():
+            return self._send_acks(session, session.released(), self._on_released, now)
+        known = {topic.id for topic in self._context.metadata.view.topics.values()}
+        session.stale = frozenset(place for place in session.stale if place.topic_id in known)
+        if not session.stale or now >= session.stale_until:
+            session.stale = frozenset()
+            return ()
+        return self._fetch(session, session.reopened(session.stale), now, acquires=False)
+
+    def _release_forgotten(self, session: ShareSession, now: float) -> None:
+        """Queue releases of records in partitions that the session has no more. Its close does not release them."""
+        for one in self.parked:
+            if one.life is session.life and one.place not in session.partitions:
+                session.wait(one.place, (_release(*each[:2]) for each in one.ranges), now)
+        for place, batches in self.hand.items():
+            for batch in batches:
+                if batch.session is session.life and place not in session.partitions:
+                    session.wait(place, (_release(*run) for run in batch.open_runs()), now)
 
     def _renew(self, now: float) -> None:
         """Queue renewals of held records whose session has no request in flight. Expired locks are reported."""
@@ -169,16 +203,14 @@ class ShareFetcher:
             session.renew_at = inf
         for batch in batches:
             acks, session = batch.held(), self.sessions[batch.session.node]
-            if acks and now >= batch.lock_until:
-                for one in acks:
-                    batch.mark(one, SETTLED)
-                self._report(batch.place, acks, _lock_lost("the lock has expired", self._at(batch.place)))
+            if acks and now >= batch.held_until:
+                self._lose_held(batch, "the lock has expired")
             elif acks:
                 waits = session.in_flight or now < self._attempts.get(session.node, FRESH).not_before
                 if now >= batch.renew_at and not waits:
                     session.wait(batch.place, acks, now)
                     batch.renew_at = now + self._renewal_s / RENEWALS_TRIED
-                session.renew_at = min(session.renew_at, batch.renew_at, batch.lock_until)
+                session.renew_at = min(session.renew_at, batch.renew_at, batch.held_until)
 
     @property
     def _renew_at(self) -> float:
@@ -193,7 +225,7 @@ class ShareFetcher:
         """Renew the locks of a batch until its records are acknowledged. Returns False if it has no open records."""
         if not batch.session.alive or not batch.hold():
             return False
-        batch.renew_at = batch.lock_until - self._renewal_s
+        batch.renew_at = batch.held_until - self._renewal_s
         session = self.sessions[batch.session.node]
         session.renew_at = min(session.renew_at, batch.renew_at)
         return True
@@ -232,8 +264,12 @@ class ShareFetcher:
             one.waiting_since + LINGER_S for one in self.sessions.values() if one.waiting_since and not one.in_flight
         )
 
-    def _fetch(self, session: ShareSession, part: SessionRequest, now: float) -> tuple[UnsentRequest, ...]:
+    def _fetch(
+        self, session: ShareSession, part: SessionRequest, now: float, *, acquires: bool = True
+    ) -> tuple[UnsentRequest, ...]:
         config = self._context.config
+        # A session has one request in flight, so a longer wait would delay a renewal, and what follows the poll.
+        wait_until = min(self.demand_until, session.renew_at + self._renewal_s / 2)
         by_topic: dict[UUID, list[share_fetch.FetchPartition]] = {}
         for place in sorted({*part.added, *part.acks}):
             by_topic.setdefault(place.topic_id, []).append(
@@ -250,11 +286,10 @@ class ShareFetcher:
             group_id=config.group,
             member_id=self._context.member_id,
             share_session_epoch=part.epoch,
-            # A session has one request in flight, so a longer wait would delay a renewal too much.
-            max_wait_ms=int(min(config.fetch_max_wait_ms, 1000 * (session.renew_at - now + self._renewal_s / 2))),
-            min_bytes=config.fetch_min_bytes,
-            max_bytes=config.fetch_max_bytes,
-            max_records=config.max_poll_records,
+            max_wait_ms=int(min(config.fetch_max_wait_ms, 1000 * (wait_until - now))) if acquires else 0,
+            min_bytes=config.fetch_min_bytes if acquires else 0,
+            max_bytes=config.fetch_max_bytes if acquires else 0,
+            max_records=config.max_poll_records if acquires else 0,
             batch_size=config.max_poll_records,
             share_acquire_mode=ACQUIRE_MODES[config.acquire_mode],
             topics=tuple(
@@ -269,9 +304,14 @@ class ShareFetcher:
         self._fetching.add(session.node)
         session.fetched_at = now
         self._context.counters.fetches += 1
-        return self._send("ShareFetch", request, self._on_fetched, session, part, now)
+        return self._send("ShareFetch", request, self._on_fetched, session, part, now, acquires=acquires)
 
     def _acknowledge(self, session: ShareSession, part: SessionRequest, now: float) -> tuple[UnsentRequest, ...]:
+        return self._send_acks(session, part, self._on_acknowledged, now)
+
+    def _send_acks(
+        self, session: ShareSession, part: SessionRequest, handle: Callable[[Sent, Any, float], None], now: float
+    ) -> tuple[UnsentRequest, ...]:
         by_topic: dict[UUID, list[share_acknowledge.AcknowledgePartition]] = {}
         for place, acks in sorted(part.acks.items()):
             by_topic.setdefault(place.topic_id, []).append(
@@ -290,7 +330,7 @@ class ShareFetcher:
                 for topic_id, places in by_topic.items()
             ),
         )
-        return self._send("ShareAcknowledge", request, self._on_acknowledged, session, part, now)
+        return self._send("ShareAcknowledge", request, handle, session, part, now)
 
     def _send(
         self,
@@ -300,8 +340,10 @@ class ShareFetcher:
         session: ShareSession,
         part: SessionRequest,
         now: float,
+        *,
+        acquires: bool = False,
     ) -> tuple[UnsentRequest, ...]:
-        sent = Sent(session, session.life, part.acks, now)
+        sent = Sent(session, session.life, part.acks, now, acquires)
         self._acks_in_flight += bool(part.acks)
         done = partial(self._on_result, sent, handle)
         config = self._context.config
@@ -324,14 +366,14 @@ class ShareFetcher:
         if not isinstance(outcome, ResponseReceived):
             if isinstance(outcome, SendFailed) and isinstance(outcome.error, UnsupportedVersion):
                 self._context.fail(unsupported(self._context.config.group))
-            self._session_lost(sent, outcome.error, now)
+            self._session_lost(sent, outcome.error, now, in_doubt=sent.acquires)
             return
         response = outcome.value
         if response.error_code:
             self._on_session_error(sent, response, now)
             return
         session.responded()
-        self._attempts.pop(node, None)
+        self._attempts.pop(node, None)  # the broker responds again
         if response.acquisition_lock_timeout_ms > 0:
             self.lock_timeout_ms = response.acquisition_lock_timeout_ms
         handle(sent, response, now)
@@ -349,20 +391,61 @@ class ShareFetcher:
             log.warning("the share session with broker %d ended: %s", sent.session.node, error)
         self._session_lost(sent, error, now)
 
-    def _session_lost(self, sent: Sent, error: KohortError, now: float) -> None:
-        """Acknowledgements of the session are void, and the broker has released its records."""
+    def _session_lost(self, sent: Sent, error: KohortError, now: float, *, in_doubt: bool = False) -> None:
+        """The request in flight has failed, and with it the session. `in_doubt`: it may have acquired records."""
         session, node = sent.session, sent.session.node
+        places = session.partitions if in_doubt else frozenset()
         for place, acks in sent.acks.items():
             self._report(place, acks, error)
-        for place, void in session.lost().items():
-            self._report(place, void, _lock_lost("the session with the broker has ended", self._at(place)))
-        self.parked = [one for one in self.parked if one.life.alive]
+        self._end_life(session, places | sent.acks.keys(), now)
+        if self.closing:
+            session.stale = frozenset()  # the end of the connection comes soon, and may be all that is left to do
         self._attempts[node] = self._context.failed(self._attempts.get(node, FRESH), now)
         self._context.metadata.request_update()
+
+    def connection_lost(self, endpoint: Endpoint, now: float) -> None:
+        """A connection has ended. Its session is lost. A request in flight would fail and show it."""
+        brokers = self._context.metadata.view.brokers
+        for session in self.sessions.values():
+            broker = brokers.get(session.node)
+            if broker is not None and broker.endpoint == endpoint and session.is_open() and not session.in_flight:
+                self._end_life(session, frozenset(), now)
+                self._context.updated()
+
+    def _end_life(self, session: ShareSession, places: frozenset[SharePartition], now: float) -> None:
+        """The session is lost: its acknowledgements are void, and no record of it is returned any more.
+
+        `places`: more partitions in which the broker may keep records of it.
+        """
+        life = session.life
+        lost = {place for place, batches in self.hand.items() if any(one.session is life for one in batches)}
+        lost |= {one.place for one in self.parked if one.life is life} | places
+        for place, void in session.lost().items():
+            lost.add(place)
+            self._report(place, void, _lock_lost("the session with the broker has ended", self._at(place)))
+        for batch in [one for batches in self.hand.values() for one in batches if one.session is life]:
+            self._lose_held(batch, "the session with the broker has ended")
+        self.parked = [one for one in self.parked if one.life.alive]
+        if not lost <= session.stale:
+            session.stale |= lost
+            session.stale_until = now + (self.lock_timeout_ms or DEFAULT_LOCK_MS) / 1000
+
+    def _lose_held(self, batch: ShareRecords, reason: str) -> None:
+        """Report the held records of a batch, which are not acquired any more."""
+        held = batch.held()
+        for one in held:
+            batch.mark(one, SETTLED)
+        lost = [one._replace(quiet=False) for one in held]
+        self._report(batch.place, lost, _lock_lost(reason, self._at(batch.place)))
+
+    def _on_released(self, sent: Sent, _response: object, _now: float) -> None:
+        """The broker has released the stale records, and has closed the session that was opened for it."""
+        sent.session.emptied()
 
     def _on_fetched(self, sent: Sent, response: share_fetch.ShareFetchResponse, now: float) -> None:
         codes: dict[SharePartition, tuple[int, str | None]] = {}
         lock_until = sent.at + (self.lock_timeout_ms or 0) / 1000
+        size = acquired = 0
         for topic in response.responses:
             for one in topic.partitions:
                 place = SharePartition(topic.topic_id, one.partition_index)
@@ -381,7 +464,10 @@ class ShareFetcher:
                     self.parked.append(
                         ParkedFetch(self._names[topic.topic_id], place, records, ranges, sent.life, lock_until)
                     )
-                    self._context.counters.fetched_bytes += len(records)
+                    size += len(records)
+                    acquired += sum(each.last_offset - each.first_offset + 1 for each in ranges)
+        self._context.counters.fetched_bytes += size
+        self._context.sensors.fetched((now - sent.at) * 1000, response.throttle_time_ms, size, acquired, now)
         self._learn_leaders(response)
         self._settle_acks(sent, codes.get, now)
 
@@ -442,22 +528,26 @@ class ShareFetcher:
                     self._attempts[node] = self._context.failed(self._attempts.get(node, FRESH), now)
                     acks = tuple(one for one in acks if one not in again)
             if error is None:
+                renewals: dict[ShareRecords, list[AckRange]] = {}
                 for one in acks:
-                    if one.holds:
-                        one.batch.lock_until = lock_until
-                        one.batch.renew_at = lock_until - self._renewal_s
-                    elif one.renews:
-                        one.batch.renewed(one, lock_until)
-                        self._keep(place, one.batch)
-            self._report(place, [one for one in acks if not one.holds], error)
+                    if one.batch is not None and one.renews:
+                        renewals.setdefault(one.batch, []).append(one)
+                for batch, ranges in renewals.items():
+                    batch.renewed(ranges, lock_until)
+                    batch.renew_at = batch.held_until - self._renewal_s
+                    self._keep(place, batch)
+            self._report(place, acks, error)
 
     def _report(self, place: SharePartition, acks: Iterable[AckRange], error: KohortError | None) -> None:
         at = self._at(place)
         for one in acks:
+            if one.quiet:
+                continue
             self.acknowledgements_sent += 1
             outcome = AcknowledgeOutcome(at, one.first_offset, one.last_offset, error, one.types)
             if error is not None:
                 self.acknowledgements_failed += 1
+                self._context.sensors.locks_lost += isinstance(error, LockLost)
                 self.failures.append(outcome)
                 log.info("acknowledgement failed: %s [%d] %d to %d: %s", *at, *outcome[1:3], error)
             if self.reports:
@@ -484,7 +574,9 @@ class ShareFetcher:
             for one in ranges:
                 first, last = max(one.first_offset, batch.first_offset), min(one.last_offset, batch.last_offset)
                 if first <= last:
+                    lost = batch.expected(first, last, implicit=self._implicit)
                     batch.mark(AckRange(first, last, bytes(last - first + 1), batch), SETTLED)
+                    self._report(place, lost, _lock_lost("the lock has expired", self._at(place)))
 
     def take(self, batches: Iterable[ShareRecords]) -> None:
         """The caller has these batches now, and its poll has ended. It may be repeated."""
@@ -493,11 +585,33 @@ class ShareFetcher:
                 batch.returned = True
                 self.demand_until = -inf
                 self._context.counters.records += len(batch)
-                if batch.session.alive:
-                    self._keep(batch.place, batch)
-        self.parked = [
-            one for one in self.parked if one.batches is None or not all(batch.returned for batch in one.batches)
-        ]
+                self._context.sensors.redelivered += len(batch) if batch.delivery_count > 1 else 0
+                self._keep(batch.place, batch)  # also of a lost session, whose acknowledgements fail then
+        left: list[ParkedFetch] = []
+        for one in self.parked:
+            if one.batches is None or not all(batch.returned for batch in one.batches):
+                left.append(one)
+            elif one.error is not None:
+                self._context.put_error(one.error)
+        self.parked = left
+
+    def forget(self, failures: Iterable[AcknowledgeOutcome]) -> None:
+        """The caller has these failures now. It may be repeated."""
+        returned = set(map(id, failures))
+        if returned:
+            left = [one for one in self.failures if id(one) not in returned]
+            self.failures = deque(left, MOST_FAILURES)
+
+    def give_back(self, topics: frozenset[str], now: float) -> None:
+        """Release the parked records of topics that are not among `topics`, which are subscribed."""
+        left: list[ParkedFetch] = []
+        for one in self.parked:
+            if one.topic in topics or any(batch.returned for batch in one.batches or ()):
+                left.append(one)
+            else:
+                session = self.sessions[one.life.node]
+                session.wait(one.place, (_release(*each[:2]) for each in one.ranges), now)
+        self.parked = left
 
     def _keep(self, place: SharePartition, batch: ShareRecords) -> None:
         held = self.hand.setdefault(place, [])
@@ -560,12 +674,18 @@ def _batches(kind: Any, acks: Iterable[AckRange]) -> tuple[Any, ...]:
     )
 
 
+def _release(first_offset: int, last_offset: int) -> AckRange:
+    """A release by the client itself, of records that the caller does not have or has not acknowledged."""
+    types = bytes([AcknowledgeType.RELEASE]) * (last_offset - first_offset + 1)
+    return AckRange(first_offset, last_offset, types, None, quiet=True)
+
+
 def _lock_lost(reason: str, at: TopicPartition) -> LockLost:
     return LockLost(reason, hint="the broker delivers the records again", topic=at.topic, partition=at.partition)
 
 
-def decoded(parked: ParkedFetch, max_decompressed_bytes: int) -> CorruptRecord | None:
-    """Decode parked records to batches, one for each acquired range. Returns the error of a corrupt batch.
+def decode_parked(parked: ParkedFetch, max_decompressed_bytes: int) -> None:
+    """Decode parked records to batches, one for each acquired range, and note the error of a corrupt batch.
 
     Records of a corrupt batch are released, because another replica or transfer may be sound.
     """
@@ -577,6 +697,7 @@ def decoded(parked: ParkedFetch, max_decompressed_bytes: int) -> CorruptRecord |
         max_decompressed_bytes=max_decompressed_bytes,
     )
     missing = UNREADABLE if columns.corrupt else GAP
+    parked.error = columns.corrupt[0] if columns.corrupt else None
     parked.batches = [
         ShareRecords(
             acquired_part(columns, one),
@@ -590,4 +711,3 @@ def decoded(parked: ParkedFetch, max_decompressed_bytes: int) -> CorruptRecord |
         )
         for one in merged(parked.ranges)
     ]
-    return columns.corrupt[0] if columns.corrupt else None

@@ -67,6 +67,7 @@ class ShareHeartbeats:
     ) -> None:
         member, before = self.member, (self.member.state, self.member.assignment)
         if isinstance(outcome, ResponseReceived):
+            self._context.sensors.heartbeat(sent_at, now)
             if member.on_response(serial, outcome.value, sent_at, now):
                 self._coordinators.lost(coordinator.endpoint)
         elif isinstance(outcome, SendFailed):
@@ -82,6 +83,7 @@ class ShareHeartbeats:
             else:
                 self._context.put_error(error)
         if before != (member.state, member.assignment):
+            self._context.sensors.rebalances += before[1] != member.assignment
             self._context.updated()
 
     def _refused(self, _kind: CoordinatorKind, group: str, error: KohortError) -> None:

@@ -6,7 +6,7 @@ client. Runs of bytes become the ranges of a request without a loop over offsets
 
 import re
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from enum import IntEnum
 from typing import TYPE_CHECKING, Final, NamedTuple
 from uuid import UUID
@@ -37,7 +37,13 @@ acknowledged."""
 
 _TYPED = re.compile(rb"[\x00-\x05]+")
 _HELD = re.compile(rb"\xfc+")
+_EXPECTED, _EXPECTED_IMPLICIT = re.compile(rb"[\x01-\x04\xfc]+"), re.compile(rb"[\x01-\x04\xfc\xff]+")
+_OPEN_RUNS = re.compile(rb"[\x01-\x04\xfc\xfd\xff]+")
 _NAMES: Final = {one.name.lower(): one for one in AcknowledgeType}
+_OPEN: Final = frozenset({PENDING, HELD, RENEWED, *AcknowledgeType})
+_NOTED: Final = {
+    how: bytes(how if state in _OPEN else state for state in range(256)) for how in AcknowledgeType
+}  # for bytes.translate
 
 
 def acknowledge_type(how: "str | AcknowledgeType") -> AcknowledgeType:
@@ -80,6 +86,7 @@ class ShareRecords:
         "columns",
         "delivery_count",
         "first_offset",
+        "held_until",
         "lock_until",
         "place",
         "renew_at",
@@ -102,6 +109,7 @@ class ShareRecords:
         self.first_offset = first_offset
         self.delivery_count = delivery_count
         self.lock_until = lock_until
+        self.held_until = lock_until  # the lock of the held records, which are renewed together
         self.renew_at = 0.0
         self.place = place
         self.session = session
@@ -155,20 +163,14 @@ class ShareRecords:
         It raises no error for a foreign offset: nothing is noted then.
         """
         if offset is None:
-            if self._types.count(PENDING) == len(self._types):
-                self._types[:] = bytes([how]) * len(self._types)
-                return True
-            places = [i for i in range(len(self._types)) if self._is_open(i)]
-        else:
-            place = offset - self.first_offset
-            places = [place] if 0 <= place < len(self._types) and self._is_open(place) else []
-        for place in places:
-            self._types[place] = how
-        return bool(places)
-
-    def _is_open(self, place: int) -> bool:
-        kind = self._types[place]
-        return kind in (PENDING, HELD, RENEWED) or AcknowledgeType.ACCEPT <= kind <= AcknowledgeType.RENEW
+            is_open = not _OPEN.isdisjoint(self._types)
+            self._types = self._types.translate(_NOTED[how])  # whole: a signal handler cannot cut it in two
+            return is_open
+        place = offset - self.first_offset
+        if not 0 <= place < len(self._types) or self._types[place] not in _OPEN:
+            return False
+        self._types[place] = how
+        return True
 
     @property
     def pending(self) -> int:
@@ -198,9 +200,30 @@ class ShareRecords:
                 self.first_offset + run.end() - 1,
                 bytes([AcknowledgeType.RENEW]) * (run.end() - run.start()),
                 self,
-                holds=True,
+                quiet=True,
             )
             for run in _HELD.finditer(self._types)
+        ]
+
+    def open_runs(self) -> list[tuple[int, int]]:
+        """The first and the last offset of each range that can be acknowledged. It raises no error."""
+        runs = _OPEN_RUNS.finditer(self._types)
+        return [(self.first_offset + run.start(), self.first_offset + run.end() - 1) for run in runs]
+
+    def expected(self, first_offset: int, last_offset: int, *, implicit: bool) -> list["AckRange"]:
+        """The ranges inside of these offsets whose acknowledgement the caller expects, since it noted or holds them.
+
+        `implicit`: the others are expected to be accepted.
+        """
+        start, end = first_offset - self.first_offset, last_offset - self.first_offset + 1
+        return [
+            AckRange(
+                self.first_offset + run.start(),
+                self.first_offset + run.end() - 1,
+                run.group().replace(bytes([PENDING]), b"\1").replace(bytes([HELD]), b"\4"),
+                self,
+            )
+            for run in (_EXPECTED_IMPLICIT if implicit else _EXPECTED).finditer(self._types, start, end)
         ]
 
     def take_typed(self) -> list["AckRange"]:
@@ -223,27 +246,37 @@ class ShareRecords:
         start = acks.first_offset - self.first_offset
         self._types[start : start + len(acks.types)] = bytes([state]) * len(acks.types)
 
-    def renewed(self, acks: "AckRange", lock_until: float) -> None:
-        """Offsets of a range with type RENEW may be acknowledged again. It raises no error."""
-        start = acks.first_offset - self.first_offset
-        for i, kind in enumerate(acks.types):
-            if kind == AcknowledgeType.RENEW:
-                self._types[start + i] = RENEWED
-        self.lock_until = max(self.lock_until, lock_until)
+    def renewed(self, renewals: Iterable["AckRange"], lock_until: float) -> None:
+        """Offsets with type RENEW in these ranges may be acknowledged again. It raises no error.
+
+        `self.lock_until` only changes if no other record is open, whose lock would be shorter.
+        """
+        others = bytearray(self._types)
+        for acks in renewals:
+            start = acks.first_offset - self.first_offset
+            if acks.quiet:
+                self.held_until = lock_until
+            for i, kind in enumerate(acks.types, start):
+                if kind == AcknowledgeType.RENEW:
+                    others[i] = SETTLED
+                    self._types[i] = self._types[i] if acks.quiet else RENEWED
+        if _OPEN.isdisjoint(others):
+            self.lock_until = lock_until
 
 
 class AckRange(NamedTuple):
     """Acknowledgements of consecutive offsets of one batch: one byte an offset. `give_up_at`: no retry later.
 
-    `holds`: a renewal of held records by the client. It leaves the states of the offsets.
+    `quiet`: made by the client itself, as a renewal of held records. It is not reported, and leaves the states of the
+    offsets. `batch` is None for records that no poll has returned.
     """
 
     first_offset: int
     last_offset: int
     types: bytes
-    batch: ShareRecords
+    batch: ShareRecords | None
     give_up_at: float = 0.0
-    holds: bool = False
+    quiet: bool = False
 
     @property
     def renews(self) -> bool:

@@ -3,6 +3,10 @@
 The first request has epoch 0 and no acknowledgements. Each later request has the next epoch. One request is in flight.
 When the session is lost, records that were acquired in it are released by the broker. So a session has a `life`, and
 acknowledgements belong to one life.
+
+A broker may still have a lost session, because it notices the end of a connection late. It may also keep records of it,
+because a new session keeps the locks of its member. Such records are `stale`. They are released by a session for their
+partitions, which is opened without a fetch of records and closed at once.
 """
 
 from collections.abc import Iterable, Mapping
@@ -31,7 +35,8 @@ class SessionRequest(NamedTuple):
 class ShareSession:
     """The session with one broker: its epoch, its partitions, and the acknowledgements that wait.
 
-    `renew_at`: the time (monotonic s) at which the first of its held batches is due.
+    `renew_at`: the time (monotonic s) at which the first of its held batches is due. `stale`: partitions in which the
+    broker may keep records of a lost session for this member, until their locks expire at `stale_until`.
     """
 
     def __init__(self, node: int) -> None:
@@ -45,6 +50,8 @@ class ShareSession:
         self.partitions: frozenset[SharePartition] = frozenset()
         self.waiting: dict[SharePartition, list[AckRange]] = {}
         self.waiting_since: float | None = None
+        self.stale: frozenset[SharePartition] = frozenset()
+        self.stale_until = -inf
 
     def wait(self, place: SharePartition, acks: Iterable[AckRange], now: float) -> None:
         """Queue acknowledgements for the next request."""
@@ -83,6 +90,24 @@ class ShareSession:
         self._begin()
         self.closed = True
         return SessionRequest(CLOSING, (), (), self._taken())
+
+    def reopened(self, places: frozenset[SharePartition]) -> SessionRequest:
+        """The session part of a ShareFetch without records, which opens a session for stale partitions."""
+        self.partitions = places
+        return SessionRequest(self._begin(), tuple(sorted(places)), (), {})
+
+    def released(self) -> SessionRequest:
+        """The session part of the ShareAcknowledge that closes it again, and so releases the stale records.
+
+        It is not repeated: the end of its connection would release them too.
+        """
+        self._begin()
+        self.stale = frozenset()
+        return SessionRequest(CLOSING, (), (), {})
+
+    def emptied(self) -> None:
+        """The broker has closed the session for stale records. The next request opens a new one."""
+        self.epoch, self.partitions = OPENING, frozenset()
 
     def responded(self) -> None:
         """The broker has taken the epoch of the request in flight."""

@@ -1,8 +1,8 @@
-"""`run`: handlers on threads. The caller's thread owns the consumer, and starts and settles the jobs."""
+"""`run`: handlers on threads or in processes. The caller's thread owns the consumer, and starts and settles jobs."""
 
 import threading
 from collections.abc import Callable, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import BrokenExecutor, Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, suppress
 from functools import partial
 from queue import Empty, SimpleQueue
@@ -36,13 +36,18 @@ def run(
     handler: Handler,
     *,
     concurrency: int = 10,
+    processes: bool = False,
     retry: Retry = Retry(),  # noqa: B008 -- a frozen value
     dead_letter: str | None = None,
     max_held: int = 1000,
     stop: threading.Event | None = None,
     stop_timeout_s: float = 30.0,
 ) -> RunTotals:
-    """Call `handler(record)` for each record of a subscribed consumer, on up to `concurrency` threads.
+    """Call `handler(record)` for each record of a subscribed consumer, on up to `concurrency` threads or processes.
+
+    With `processes=True`, `handler` must be a function of a module, and its errors must be picklable. The program needs
+    `if __name__ == "__main__":`, because processes are spawned. If one of them dies, the run ends with
+    BrokenProcessPool, and its records are given back.
 
     It returns after SIGTERM, if it runs on the main thread, or when `stop` is set. Running handlers then have
     `stop_timeout_s` seconds to end. The consumer stays open, and should be closed then.
@@ -69,7 +74,8 @@ def run(
         if dead_letter is not None:
             producer = stack.enter_context(Producer(**shared_settings(consumer.config)))
             letters = DeadLetters(producer, dead_letter, consumer.config.group or "")
-        work = stack.enter_context(_Threads(RunState(turn.jobs, retry, letters, max_held), handler, concurrency))
+        state = RunState(turn.jobs, retry, letters, max_held)
+        work = stack.enter_context(_Handlers(state, handler, concurrency, processes=processes))
         stack.enter_context(on_sigterm(stop.set))
         if isinstance(turn, KeyedTurn):
             stack.enter_context(hooked(turn, _ThreadHooks(turn.jobs, work, stop_timeout_s)))
@@ -81,7 +87,7 @@ def run(
     return work.state.totals
 
 
-def _take_turns(consumer: Any, turn: Any, work: "_Threads", stop: threading.Event) -> None:
+def _take_turns(consumer: Any, turn: Any, work: "_Handlers", stop: threading.Event) -> None:
     polled_at = -WAIT_S
     while not stop.is_set():
         work.settle()
@@ -105,18 +111,25 @@ def _finish(consumer: Any, turn: Any) -> None:
             log.warning("the last commit failed, so its records are handled again: %s", error)
 
 
-class _Threads:
-    """The handlers of a state on threads. Twice the concurrency is started, so that no thread waits for the caller."""
+class _Handlers:
+    """The handlers of a state on threads or in processes. Twice the concurrency is started, so that none of them waits
+    for the caller."""
 
-    def __init__(self, state: RunState, handler: Handler, concurrency: int) -> None:
+    def __init__(self, state: RunState, handler: Handler, concurrency: int, *, processes: bool) -> None:
         self.state = state
         self._handler = handler
         self._most = 2 * concurrency
-        self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="kohort-worker")
+        self._pool: Executor
+        if processes:
+            from kohort.workers.handler_processes import handler_processes
+
+            self._pool = handler_processes(concurrency)
+        else:
+            self._pool = ThreadPoolExecutor(concurrency, thread_name_prefix="kohort-worker")
         self._finished: SimpleQueue[tuple[Job, Future[object]]] = SimpleQueue()
         self._futures: set[Future[object]] = set()
 
-    def __enter__(self) -> "_Threads":
+    def __enter__(self) -> "_Handlers":
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -147,8 +160,10 @@ class _Threads:
             self.state.cancelled(job)
             return
         error = future.exception()
-        if error is not None and not isinstance(error, Exception):
+        if error is not None and (isinstance(error, BrokenExecutor) or not isinstance(error, Exception)):
             self.state.cancelled(job)
+            if self.state.stopping:
+                return  # the run ends with the first of them
             raise error
         self.state.finished(job, error, monotonic())
 
@@ -173,7 +188,7 @@ class _Threads:
 class _ThreadHooks(RunHooks):
     """Revoked partitions are finished and committed before they go."""
 
-    def __init__(self, jobs: KeyedJobs, work: _Threads, timeout_s: float) -> None:
+    def __init__(self, jobs: KeyedJobs, work: _Handlers, timeout_s: float) -> None:
         super().__init__(jobs)
         self._work = work
         self._timeout_s = timeout_s

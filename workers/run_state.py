@@ -49,7 +49,7 @@ class Held(NamedTuple):
 
 
 class RunState:
-    """The state of a run; see the module."""
+    """The state of a run; see the module. `stopping`: no job starts any more."""
 
     def __init__(self, jobs: Jobs, retry: Retry, dead_letters: DeadLetterSender | None, max_held: int) -> None:
         self.jobs = jobs
@@ -60,11 +60,11 @@ class RunState:
         self._max_held = max_held
         self._held: list[Held] = []
         self._serial = count()
-        self._stopping = False
+        self.stopping = False
 
     def start(self) -> Job | None:
         """The next job to start, which counts as running; None if there is none."""
-        if self._stopping or (len(self._held) >= self._max_held and not self.jobs.releases):
+        if self.stopping or (len(self._held) >= self._max_held and not self.jobs.releases):
             return None
         job = self.jobs.next()
         if job is not None:
@@ -86,7 +86,7 @@ class RunState:
                 self._dead_letters.send(job, error)
             return
         self.totals = self.totals._replace(retries=self.totals.retries + 1)
-        if self._stopping or (self.jobs.releases and len(self._held) >= self._max_held):
+        if self.stopping or (self.jobs.releases and len(self._held) >= self._max_held):
             self.jobs.again(job)
         else:
             self._hold(job, None, now)
@@ -118,7 +118,7 @@ class RunState:
 
     def stop(self) -> None:
         """Start no more jobs, and give up the delays of retries."""
-        self._stopping = True
+        self.stopping = True
         held, self._held = self._held, []
         for one in held:
             self.jobs.put_back(one.job)

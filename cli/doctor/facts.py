@@ -8,11 +8,19 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
-from kohort.admin import Admin, BrokerDescription, GroupDescription, GroupMissing, TopicDescription
+from kohort.admin import (
+    Admin,
+    BrokerDescription,
+    GroupDescription,
+    GroupMissing,
+    SharePartitionOffset,
+    TopicDescription,
+)
 from kohort.admin.admin_config import AdminConfig
 from kohort.admin.cluster import Configs
 from kohort.cli.doctor.group_rules import TimedSnapshot
 from kohort.cli.doctor.offset_rules import CommittedOffsets, Inactivity
+from kohort.cli.doctor.share_rules import ShareTape
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.consumer_config import SETTINGS, ConsumerConfig
@@ -21,6 +29,7 @@ from kohort.network.requests import VersionRanges
 from kohort.network.settings_table import by_our_names, checked
 from kohort.protocol import tape
 from kohort.protocol.apis.leave_group import LeaveGroupRequest
+from kohort.protocol.errors import ErrorCode
 
 T = TypeVar("T")
 # Settings that rules check. The doctor's own client does not use them.
@@ -131,16 +140,40 @@ class Case:
         return self._ms_per_record
 
     @fact
-    def stalls(self) -> list[float]:
-        """The times at which the member on the tape left because its handler was too slow (s of the tape)."""
+    def _taped(self) -> list[tape.Taped]:
         if self._tape is None:
             raise NotRequested("needs --tape")
         try:
             text = self._tape.read_text()
         except (OSError, UnicodeDecodeError) as error:
             raise KohortError(f"cannot read the tape: {error}", path=self._tape) from None
-        leaves = (one for one in tape.read(text.rpartition("\n")[0].splitlines()) if one.api == "LeaveGroup")
+        return list(tape.read(text.rpartition("\n")[0].splitlines()))
+
+    @fact
+    def stalls(self) -> list[float]:
+        """The times at which the member on the tape left because its handler was too slow (s of the tape)."""
+        leaves = (one for one in self._taped if one.api == "LeaveGroup")
         return [one.time_s for one in leaves if one.direction == "request" and _too_slow(tape.value(one))]
+
+    @fact
+    def shared(self) -> ShareTape:
+        """The deliveries and acknowledgements of a share consumer on the tape."""
+        delivered = repeated = highest = refused = 0
+        for one in self._taped:
+            if one.direction != "response" or one.api not in ("ShareFetch", "ShareAcknowledge"):
+                continue
+            for topic in tape.value(one).responses:
+                for place in topic.partitions:
+                    code = place.acknowledge_error_code if one.api == "ShareFetch" else place.error_code
+                    refused += code == ErrorCode.INVALID_RECORD_STATE
+                    for each in place.acquired_records if one.api == "ShareFetch" else ():
+                        size = each.last_offset - each.first_offset + 1
+                        delivered += size
+                        repeated += size if each.delivery_count > 1 else 0
+                        highest = max(highest, each.delivery_count)
+        if not delivered and not refused:
+            raise NotRequested("needs --tape of a share consumer")
+        return ShareTape(delivered, repeated, highest, refused)
 
     # --- the cluster
 
@@ -271,6 +304,28 @@ class Case:
         partition = TopicPartition(OFFSETS_TOPIC, offsets_partition(group.group, len(self.offsets_topic.partitions)))
         found = committed_since(self.admin, self.properties, group.group, partition, since_ms)
         return Inactivity(group.group, None if found else kept_s * SILENT_PART, kept_s)
+
+    # --- a share group
+
+    @fact
+    def share_configs(self) -> Mapping[str, str | None]:
+        """The settings of a share group."""
+        self._require_share_group()
+        return self.admin.group_configs([self._group])[self._group]
+
+    @fact
+    def share_offsets(self) -> list[SharePartitionOffset]:
+        self._require_share_group()
+        return self.admin.share_offsets(self._group)
+
+    @fact
+    def share_ends(self) -> dict[TopicPartition, int]:
+        """The end offsets of the topics that the members read."""
+        return self.admin.end_offsets(self._partitions)
+
+    def _require_share_group(self) -> None:
+        if self.group is None or self.group.type != "share":
+            raise NotRequested("needs the --group of a share group")
 
     @property
     def _group(self) -> str:

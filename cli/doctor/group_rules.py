@@ -76,7 +76,7 @@ def both_protocols(group: GroupDescription | None) -> Iterator[Finding]:
 
 
 def other_kind(group: GroupDescription | None) -> Iterator[Finding]:
-    if group is not None and group.protocol_type not in ("consumer", ""):
+    if group is not None and group.protocol_type not in ("consumer", "share", ""):
         yield Finding(
             Severity.ERROR,
             f"the group has the protocol type {group.protocol_type}, so no consumer can join it",

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from kohort.cli.doctor import cluster_rules, group_rules, offset_rules, settings_rules
+from kohort.cli.doctor import cluster_rules, group_rules, offset_rules, settings_rules, share_rules
 from kohort.cli.doctor.facts import NotRequested
 from kohort.cli.doctor.finding import Finding
 from kohort.common.errors import KohortError
@@ -33,7 +33,7 @@ RULES: Final = (
     Rule("migration", "cooperative-sticky is the only assignor after a migration", settings_rules.own_assignors),
     Rule("auto-create", "brokers do not create topics automatically", settings_rules.auto_create),
     Rule("group", "the group exists", group_rules.group_exists),
-    Rule("group-kind", "the group is a consumer group", group_rules.other_kind),
+    Rule("group-kind", "the group is one of consumers, or of share consumers", group_rules.other_kind),
     Rule("assignors", "these settings list the assignor that the group uses", group_rules.common_assignor),
     Rule("eager-cooperative", "all members rebalance in one mode", group_rules.eager_and_cooperative),
     Rule("protocols", "all members use one group protocol", group_rules.both_protocols),
@@ -50,6 +50,11 @@ RULES: Final = (
     Rule("offsets-beyond", "no committed offset is beyond its log", offset_rules.beyond_log),
     Rule("offsets-none", "every partition that is read has a committed offset", offset_rules.uncommitted),
     Rule("offsets-expire", "committed offsets of a group without members are kept", offset_rules.expiry),
+    Rule("share-start", "a share group starts at the first record of a partition", share_rules.start),
+    Rule("share-lock", "max.poll.records fit into the lock of a share group", share_rules.lock),
+    Rule("share-renewal", "a share group allows the renewal of locks", share_rules.renewal),
+    Rule("share-expired", "no lock of the share consumer on a tape has expired", share_rules.expired),
+    Rule("share-repeated", "few deliveries on a tape repeat, and none is the last one", share_rules.repeated),
     Rule("clock", "no record has a timestamp in the future", offset_rules.clock),
     Rule("topic", "the topics exist", cluster_rules.missing_topic),
     Rule("leader", "every partition has a leader", cluster_rules.leaderless),

@@ -9,25 +9,28 @@ Spans, attributes and kinds are named by the semantic conventions for messaging.
 `kohort.`. No spans are created without a `ConsumerSpans`.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable
 
 from opentelemetry.context import Context
-from opentelemetry.propagate import extract
-from opentelemetry.propagators.textmap import Getter
-from opentelemetry.trace import Link, SpanKind, Status, StatusCode, Tracer, get_current_span
+from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_base import ConsumerBase
 from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
 from kohort.coordinator_client.offsets.commit_queue import LedgerEntry
 from kohort.coordinator_client.sensors import FAILURES
-from kohort.fastpath import Record, RecordColumns
+from kohort.fastpath import RecordColumns
+from kohort.network.message_spans import (
+    MOST_LINKS,
+    Attributes,
+    clock_of,
+    links_of,
+    links_of_all,
+    operation_of,
+    span_name,
+)
 
-MOST_LINKS: Final = 128  # of one span: what an SDK keeps by default
-
-Attributes = dict[str, str | bool | int | float]
-Carrier = Mapping[str, str]
+__all__ = ["MOST_LINKS", "ConsumerSpans", "links_of"]
 
 
 class ConsumerSpans:
@@ -97,14 +100,21 @@ class ConsumerSpans:
         self, partitions: set[TopicPartition], slices: Iterable[RecordColumns], error: KohortError | None
     ) -> None:
         count = sum(map(len, slices))
-        attributes = self._operation("poll", "receive", partitions) | {"messaging.batch.message_count": count}
+        attributes = operation_of(self._common, "poll", "receive", partitions) | {
+            "messaging.batch.message_count": count
+        }
         if count == 1:
             attributes["messaging.kafka.offset"] = next(one[0].offset for one in slices if len(one))
         if error is not None:
             attributes["error.type"] = type(error).__name__
-        wall, now = self._clock()
+        wall, now = clock_of(self._driver)
         span = self._tracer.start_span(
-            _name("poll", partitions), None, SpanKind.CLIENT, attributes, self._links(slices), wall(self._began)
+            span_name("poll", partitions),
+            None,
+            SpanKind.CLIENT,
+            attributes,
+            links_of_all(slices, self._most_links),
+            wall(self._began),
         )
         if error is not None:
             span.set_status(Status(StatusCode.ERROR, error.message))
@@ -112,7 +122,7 @@ class ConsumerSpans:
 
     def _commit_span(self, entry: LedgerEntry) -> None:
         partitions = set(entry.offsets) or set(entry.refused)
-        attributes = self._operation("commit", "settle", partitions)
+        attributes = operation_of(self._common, "commit", "settle", partitions)
         attributes["kohort.generation"] = entry.generation
         if len(entry.offsets) == 1:
             (found,) = entry.offsets.values()
@@ -120,9 +130,9 @@ class ConsumerSpans:
         if entry.error:
             attributes["error.type"] = entry.error
         began = entry.at if entry.sent_at is None else entry.sent_at
-        wall, _now = self._clock()
+        wall, _now = clock_of(self._driver)
         span = self._tracer.start_span(
-            _name("commit", partitions), None, SpanKind.CLIENT, attributes, start_time=wall(began)
+            span_name("commit", partitions), None, SpanKind.CLIENT, attributes, start_time=wall(began)
         )
         if entry.outcome:
             span.set_status(Status(StatusCode.ERROR, entry.outcome))
@@ -144,7 +154,7 @@ class ConsumerSpans:
         bad = rebalance.outcome in FAILURES
         if bad and rebalance.outcome is not None:
             attributes["error.type"] = rebalance.outcome.name.lower()
-        wall, _now = self._clock()
+        wall, _now = clock_of(self._driver)
         ended_at = rebalance.started_at if rebalance.ended_at is None else rebalance.ended_at
         span = self._tracer.start_span(
             f"rebalance {self._group}",
@@ -164,73 +174,5 @@ class ConsumerSpans:
 
     # --- inner
 
-    def _operation(self, name: str, kind: str, partitions: set[TopicPartition]) -> Attributes:
-        found = {**self._common, "messaging.operation.name": name, "messaging.operation.type": kind}
-        topics = {one.topic for one in partitions}
-        if len(topics) == 1:
-            found["messaging.destination.name"] = next(iter(topics))
-        if len(partitions) == 1:
-            found["messaging.destination.partition.id"] = str(next(iter(partitions)).partition)
-        return found
-
-    def _links(self, slices: Iterable[RecordColumns]) -> list[Link]:
-        """Links to the spans named in record headers, each span once."""
-        found: dict[tuple[int, int], Link] = {}
-        for columns in slices:
-            if columns.headers is None:
-                continue
-            for record in columns:
-                if len(found) == self._most_links:
-                    return list(found.values())
-                for link in links_of(record):
-                    found.setdefault((link.context.trace_id, link.context.span_id), link)
-        return list(found.values())
-
     def _ended(self) -> list[RebalanceRecord]:
         return [one for one in self._timeline() if one.ended_at is not None]
-
-    def _clock(self) -> tuple[Callable[[float], int], float]:
-        """A function from monotonic times to ns since 1970, and the current monotonic time.
-
-        Earlier times are wrong if a clock was set since.
-        """
-        wall_ms, now = self._driver.wall_ms(), self._driver.now()
-        return lambda moment: wall_ms * 1_000_000 - int((now - moment) * 1e9), now
-
-
-def links_of(record: Record) -> list[Link]:
-    """Link to the span named in a record's headers.
-
-    The headers are `traceparent`, or those that the application's propagators read. For an application's own span
-    around its processing:
-
-        tracer.start_as_current_span("process payments", kind=SpanKind.CONSUMER, links=links_of(record))
-    """
-    carrier = {name.lower(): value.decode("latin-1") for name, value in record.headers if value is not None}
-    if not carrier:
-        return []
-    context = get_current_span(extract(carrier, Context(), _HEADERS)).get_span_context()
-    if not context.is_valid:
-        return []
-    attributes: Attributes = {
-        "messaging.destination.name": record.topic,
-        "messaging.destination.partition.id": str(record.partition),
-        "messaging.kafka.offset": record.offset,
-    }
-    return [Link(context, attributes)]
-
-
-class _Headers(Getter[Carrier]):
-    def get(self, carrier: Carrier, key: str) -> list[str] | None:
-        return [carrier[key.lower()]] if key.lower() in carrier else None
-
-    def keys(self, carrier: Carrier) -> list[str]:
-        return list(carrier)
-
-
-_HEADERS: Final = _Headers()
-
-
-def _name(operation: str, partitions: set[TopicPartition]) -> str:
-    topics = {one.topic for one in partitions}
-    return f"{operation} {next(iter(topics))}" if len(topics) == 1 else operation

@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from kohort.common.named_tuple import NamedTuple
+from kohort.testing.fake_broker.consumer_group import Place
 from kohort.testing.fake_broker.fetch_sessions import FakeFetchSessions
 from kohort.testing.fake_broker.groups import Groups
 from kohort.testing.fake_broker.log import FakeLog
@@ -76,7 +77,7 @@ class FakeCluster:
         self.topics: dict[str, FakeTopic] = {}
         self.groups = Groups(settings)
         self.fetch_sessions = FakeFetchSessions()
-        self.shares = FakeShares(self.groups.settings)
+        self.shares = FakeShares(self.groups.settings, self._leader_of)
         self.coordinator_nodes: dict[str, int] = {}
         self._incarnations: dict[str, int] = {}
         self._names: dict[uuid.UUID, str] = {}  # by topic id; those of deleted topics too
@@ -107,6 +108,10 @@ class FakeCluster:
         if topic is None or not 0 <= number < len(topic.partitions):
             return None
         return topic.partitions[number]
+
+    def _leader_of(self, place: Place) -> int | None:
+        partition = self.partition(self.topic_by_id(place.topic_id), place.partition)
+        return partition.leader if partition is not None else None
 
     def address_of(self, node: int) -> Address:
         """The address that clients receive for `node`."""

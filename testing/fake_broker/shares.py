@@ -1,7 +1,7 @@
 """Share sessions and share partitions of a cluster (KIP-932). A machine without socket, thread or clock.
 
-A session belongs to a group, a member and a node. It ends with the connection that opened it, if no later session was
-opened on that connection.
+A session belongs to a group, a member and a node. When a connection ends, so does the session of the member that opened
+the last one on it. As in Kafka, this also holds if that member has opened it on another connection since.
 
 Omissions:
 
@@ -11,7 +11,7 @@ Omissions:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -54,20 +54,21 @@ class SessionKey(NamedTuple):
 class FakeShareSession:
     """A session. `epoch`: the next one that is accepted. `places`: partitions, in the order in which they came."""
 
-    connection: int
     epoch: int = 1
     places: dict[Place, None] = field(default_factory=dict)
 
 
 class FakeShares:
-    """All sessions, share partitions and group settings."""
+    """All sessions, share partitions and group settings. `leader_of` returns the node that leads a partition."""
 
-    def __init__(self, settings: CoordinatorSettings) -> None:
+    def __init__(self, settings: CoordinatorSettings, leader_of: Callable[[Place], int | None]) -> None:
         self.settings = settings
+        self._leader_of = leader_of
         self.sessions: dict[SessionKey, FakeShareSession] = {}
         self.partitions: dict[tuple[str, Place], FakeSharePartition] = {}
         self.configs: dict[str, dict[str, str]] = {}
         self._last_opened: dict[int, SessionKey] = {}
+        self._limits: dict[str, tuple[dict[str, str], ShareLimits]] = {}
 
     # --- settings
 
@@ -78,12 +79,17 @@ class FakeShares:
 
     def limits(self, group_id: str) -> ShareLimits:
         """The limits of a group's share partitions."""
-        return ShareLimits(
-            int(self.config(group_id, "share.record.lock.duration.ms")) / 1000,
-            int(self.config(group_id, "share.delivery.count.limit")),
-            int(self.config(group_id, "share.partition.max.record.locks")),
-            self.config(group_id, "share.renew.acknowledge.enable") == "true",
-        )
+        configs = self.configs.get(group_id, {})
+        known = self._limits.get(group_id)
+        if known is None or known[0] != configs:
+            limits = ShareLimits(
+                int(self.config(group_id, "share.record.lock.duration.ms")) / 1000,
+                int(self.config(group_id, "share.delivery.count.limit")),
+                int(self.config(group_id, "share.partition.max.record.locks")),
+                self.config(group_id, "share.renew.acknowledge.enable") == "true",
+            )
+            known = self._limits[group_id] = dict(configs), limits
+        return known[1]
 
     # --- sessions
 
@@ -107,7 +113,7 @@ class FakeShares:
                 return ErrorCode.INVALID_SHARE_SESSION_EPOCH
             if session is None and len(self.sessions) >= self.settings.group_share_max_share_sessions:
                 return ErrorCode.SHARE_SESSION_LIMIT_REACHED
-            self.sessions[key] = FakeShareSession(connection, places=dict.fromkeys(added))
+            self.sessions[key] = FakeShareSession(places=dict.fromkeys(added))
             self._last_opened[connection] = key
             return ErrorCode.NONE
         if session is None:
@@ -123,18 +129,17 @@ class FakeShares:
         return ErrorCode.NONE
 
     def close(self, key: SessionKey) -> None:
-        """End a session; the member's records in its partitions are released."""
+        """End a session; the member's records in its partitions are released, where its node leads them."""
         session = self.sessions.pop(key, None)
         for place in session.places if session is not None else ():
             partition = self.partitions.get((key.group_id, place))
-            if partition is not None:
+            if partition is not None and self._leader_of(place) == key.node:
                 partition.release(key.member_id, self.limits(key.group_id))
 
     def disconnected(self, connection: int) -> bool:
         """The connection has ended, and with it the last session that was opened on it. True if there was one."""
         key = self._last_opened.pop(connection, None)
-        session = self.sessions.get(key) if key is not None else None
-        if key is None or session is None or session.connection != connection:
+        if key is None or key not in self.sessions:
             return False
         self.close(key)
         return True

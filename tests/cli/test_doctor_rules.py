@@ -8,13 +8,20 @@ from uuid import UUID
 
 import pytest
 
-from kohort.admin import BrokerDescription, GroupDescription, MemberDescription, TopicDescription
+from kohort.admin import (
+    BrokerDescription,
+    GroupDescription,
+    MemberDescription,
+    SharePartitionOffset,
+    TopicDescription,
+)
 from kohort.admin.topics import PartitionDescription
 from kohort.cli.doctor.command import FOUND, OK, UNCHECKED, exit_code
 from kohort.cli.doctor.finding import Finding, Severity
 from kohort.cli.doctor.group_rules import TimedSnapshot
 from kohort.cli.doctor.offset_rules import CommittedOffsets, Inactivity
 from kohort.cli.doctor.rules import RULES, Opinion, Rule, judge
+from kohort.cli.doctor.share_rules import ShareTape
 from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
 from kohort.coordinator_client.consumer_config import ConsumerConfig
@@ -189,6 +196,67 @@ FAILING: dict[str, list[tuple[dict[str, Any], Severity, str, dict[str, Any]]]] =
             Severity.ERROR,
             "'sticky'",
             {"settings": SETTINGS.but(assignors=("range", "sticky"))},
+        ),
+    ],
+    "share-start": [
+        (
+            {
+                "settings": SETTINGS,
+                "share_configs": {"share.auto.offset.reset": "latest"},
+                "share_offsets": [SharePartitionOffset(P0, 5, 1, 0)],
+                "share_ends": {P0: 5, P1: 7},
+            },
+            Severity.WARNING,
+            "1 partitions with records",
+            {"share_configs": {"share.auto.offset.reset": "earliest"}},
+        ),
+        (
+            {
+                "settings": SETTINGS,
+                "share_configs": {"share.auto.offset.reset": "latest"},
+                "share_offsets": [SharePartitionOffset(P0, 5, 1, 0)],
+                "share_ends": {P0: 5, P1: 0},
+            },
+            Severity.NOTE,
+            "latest",
+            {"share_configs": {"share.auto.offset.reset": "by_duration:P1D"}},
+        ),
+    ],
+    "share-lock": [
+        (
+            {
+                "settings": SETTINGS,
+                "share_configs": {"share.record.lock.duration.ms": "30000"},
+                "ms_per_record": 60.0,
+            },
+            Severity.WARNING,
+            "need 30000 ms",
+            {"ms_per_record": 59.0},
+        ),
+    ],
+    "share-renewal": [
+        (
+            {"settings": SETTINGS, "share_configs": {"share.renew.acknowledge.enable": "false"}},
+            Severity.NOTE,
+            "no renewal",
+            {"share_configs": {"share.renew.acknowledge.enable": "true"}},
+        ),
+    ],
+    "share-expired": [
+        ({"shared": ShareTape(10, 0, 1, 2)}, Severity.WARNING, "2 times", {"shared": ShareTape(10, 0, 1, 0)}),
+    ],
+    "share-repeated": [
+        (
+            {"shared": ShareTape(100, 2, 5, 0), "share_configs": {"share.delivery.count.limit": "5"}},
+            Severity.WARNING,
+            "for the last time",
+            {"shared": ShareTape(100, 2, 4, 0)},
+        ),
+        (
+            {"shared": ShareTape(100, 10, 2, 0), "share_configs": {"share.delivery.count.limit": "5"}},
+            Severity.WARNING,
+            "10 of 100 deliveries",
+            {"shared": ShareTape(100, 9, 2, 0)},
         ),
     ],
     "eager-cooperative": [

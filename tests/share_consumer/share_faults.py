@@ -51,6 +51,29 @@ def expired_records_are_returned(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ShareFetcher, "ready", lambda self, now: list(self.parked))
 
 
+def held_records_are_not_renewed(patch: pytest.MonkeyPatch) -> None:
+    """Held records are believed to be locked, without a renewal."""
+    hold = ShareFetcher.hold
+
+    def held(self: ShareFetcher, batch: ShareRecords, now: float) -> bool:
+        taken = hold(self, batch, now)
+        batch.held_until = batch.renew_at = now + 100.0
+        return taken
+
+    patch.setattr(ShareFetcher, "hold", held)
+
+
+def a_held_record_of_a_lost_session_is_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """A session that has ended keeps its life, so that held records seem to be locked."""
+
+    def lost(self: ShareSession) -> dict[Any, Any]:
+        self.in_flight, self.epoch, self.partitions = False, 0, frozenset()
+        self.waiting, self.waiting_since = {}, None
+        return {}
+
+    patch.setattr(ShareSession, "lost", lost)
+
+
 def lock_counts_from_the_response(patch: pytest.MonkeyPatch) -> None:
     """The lock is believed to last for ever."""
     made = ParkedFetch.__init__
@@ -69,7 +92,7 @@ def parked_records_are_accepted(patch: pytest.MonkeyPatch) -> None:
     def commit(self: ShareConsumerCore, handed: Any, now: float) -> None:
         for one in self.fetcher.ready(now):
             if one.batches is None:
-                share_fetcher.decoded(one, 1 << 20)
+                share_fetcher.decode_parked(one, 1 << 20)
         self.fetcher.take([batch for one in self.fetcher.parked for batch in one.batches or ()])
         for batch in self.fetcher.held():
             batch.accept_pending()
@@ -104,6 +127,17 @@ def release_is_sent_as_reject(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(share_fetcher, "_batches", sent)
 
 
+def records_of_a_lost_session_are_not_kept(patch: pytest.MonkeyPatch) -> None:
+    """Records whose session was lost right after their poll are acknowledged without an outcome."""
+    keep = ShareFetcher._keep
+
+    def kept(self: ShareFetcher, place: Any, batch: ShareRecords) -> None:
+        if batch.session.alive:
+            keep(self, place, batch)
+
+    patch.setattr(ShareFetcher, "_keep", kept)
+
+
 def gaps_everywhere(patch: pytest.MonkeyPatch) -> None:
     """Records that are not acknowledged are settled as gaps."""
 
@@ -125,7 +159,7 @@ def fenced_member_stays_out(patch: pytest.MonkeyPatch) -> None:
 
 def lost_assignment_is_not_requested(patch: pytest.MonkeyPatch) -> None:
     """A session with an error is never opened again."""
-    patch.setattr(ShareFetcher, "_session_lost", lambda _self, _sent, _error, _now: None)
+    patch.setattr(ShareFetcher, "_session_lost", lambda *_given, **_named: None)
 
 
 def delivery_count_stays(patch: pytest.MonkeyPatch) -> None:
@@ -172,11 +206,14 @@ FAULTS: tuple[Fault, ...] = (
     two_requests_in_flight,
     old_life_goes_on,
     expired_records_are_returned,
+    held_records_are_not_renewed,
+    a_held_record_of_a_lost_session_is_forgotten,
     lock_counts_from_the_response,
     parked_records_are_accepted,
     release_is_success_of_accept,
     failure_is_success,
     release_is_sent_as_reject,
+    records_of_a_lost_session_are_not_kept,
     gaps_everywhere,
     acknowledgements_are_forgotten,
     fenced_member_stays_out,

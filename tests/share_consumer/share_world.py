@@ -13,6 +13,7 @@ W5  No request is invalid, and acknowledgements that a session accepts name only
 W6  Only records that a poll has returned are accepted.
 W7  Every acknowledgement that a caller noted has one outcome, or its member has died.
 W8  At the end every record is accepted or archived, and no record is archived without a cause.
+W9  While a member believes that it holds a record, in a session that goes on, no other delivery of it happens.
 """
 
 import random
@@ -21,12 +22,12 @@ from typing import Any, NamedTuple
 
 from kohort.fastpath import encode
 from kohort.network.errors import ConnectionFailed
-from kohort.network.requests import NoResponse, PendingRequest, ResponseReceived, UnsentRequest
+from kohort.network.requests import ConnectionPurpose, NoResponse, PendingRequest, ResponseReceived, UnsentRequest
 from kohort.protocol.catalogue import API
 from kohort.protocol.errors import ErrorCode
 from kohort.share_consumer.share_config import ShareConsumerConfig
-from kohort.share_consumer.share_core import ShareConsumerCore
-from kohort.share_consumer.share_fetcher import decoded
+from kohort.share_consumer.share_core import Handed, ShareConsumerCore
+from kohort.share_consumer.share_fetcher import decode_parked
 from kohort.share_consumer.share_records import AcknowledgeType, ShareRecords
 from kohort.testing.fake_broker.cluster import Address, FakeCluster
 from kohort.testing.fake_broker.consumer_group import Place
@@ -34,7 +35,7 @@ from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.handlers import HANDLERS
 from kohort.testing.fake_broker.interventions import Call
 from kohort.testing.fake_broker.settings import CoordinatorSettings
-from kohort.testing.fake_broker.share_partition import ACCEPT, REJECT, RELEASE, OffsetState
+from kohort.testing.fake_broker.share_partition import ACCEPT, REJECT, OffsetState
 from kohort.testing.fake_broker.shares import SessionKey
 
 GROUP, TOPIC = "jobs", "work"
@@ -81,14 +82,21 @@ class Member:
         self.connections: dict[tuple[str, int], int] = {}
         self.handed: list[ShareRecords] = []
         self.have: list[ShareRecords] = []
+        self.holding: list[ShareRecords] = []
+        self.unnoted: set[Offset] = set()  # returned, and not acknowledged yet
+        self.noted: set[Offset] = set()  # their caller expects an outcome
+        self.committing: set[Offset] | None = None  # noted before a commit
+        self.closes = False
         self.stopped_until = 0.0
 
     # --- the caller
 
     def step(self) -> None:
-        """Poll, collect, acknowledge or commit."""
-        chance, now, core = self.world.chance, self.world.clock.now, self.core
-        match chance.randrange(4):
+        """Poll, collect, acknowledge, hold or commit."""
+        chance, now = self.world.chance, self.world.clock.now
+        if self.closes:
+            return
+        match chance.randrange(6):
             case 0:
                 self._poll(now)
             case 1:
@@ -96,20 +104,36 @@ class Member:
             case 2:
                 self._acknowledge()
             case 3:
-                core.begin_commit(self._given(), now)
+                self._commit(now)
+            case 4:
+                self._hold(now)
+            case _:
+                self._acknowledge_held()
         self._outcomes()
 
-    def _given(self) -> list[ShareRecords]:
+    def _given(self) -> Handed:
         handed, self.handed = self.handed, []
-        return handed
+        return Handed(handed)
 
     def _poll(self, now: float) -> None:
         if self.core.config.acknowledgement_mode == "explicit":
             for batch in [*self.have, *self.handed]:
                 for record in batch:
                     self._note(batch, record.offset, self.world.chance.choice((1, 1, 2, 3)))
+        self._expect_all()
         self.core.begin_poll(self._given(), now, now + 0.5)
         self.have = []
+
+    def _commit(self, now: float) -> None:
+        self._expect_all()
+        self.core.begin_commit(self._given(), now)
+        self.committing = set(self.noted)
+
+    def _expect_all(self) -> None:
+        """In implicit mode all returned records count as accepted."""
+        if self.core.config.acknowledgement_mode == "implicit":
+            self.noted |= self.unnoted
+        self.unnoted.clear()
 
     def _collect(self, now: float) -> None:
         batches: list[ShareRecords] = []
@@ -117,32 +141,65 @@ class Member:
             return  # the records of the last poll come first
         for one in self.core.ready(now):
             if one.batches is None:
-                assert decoded(one, 1 << 20) is None
+                decode_parked(one, 1 << 20)
+                assert one.error is None
             batches += [batch for batch in one.batches or () if not batch.returned]
         self.handed = batches
         self.have += [batch for batch in batches if len(batch)]
         for batch in batches:
             for record in batch:
                 self.world.returned(self, (batch.partition, record.offset), batch)
+                self.unnoted.add((batch.partition, record.offset))
 
     def _acknowledge(self) -> None:
         chance = self.world.chance
-        self.core.fetcher.take(self._given())
+        self.core.take(self._given())
         for batch in self.have:
             for record in batch:
                 if chance.random() < 0.5:
                     self._note(batch, record.offset, chance.choice((1, 1, 1, 2, 3, 4)))
 
+    def _hold(self, now: float) -> None:
+        """Hold one batch over polls."""
+        self.core.take(self._given())
+        if self.have and not self.world.calms:
+            batch = self.world.chance.choice(self.have)
+            if self.core.fetcher.hold(batch, now):
+                self.unnoted -= {(batch.partition, record.offset) for record in batch}
+                self.have.remove(batch)
+                self.holding.append(batch)
+
+    def _acknowledge_held(self) -> None:
+        chance = self.world.chance
+        for batch in self.holding:
+            for record in batch:
+                if chance.random() < 0.2 or self.world.calms:
+                    self._note(batch, record.offset, chance.choice((1, 1, 2, 3)))
+        self.holding = [one for one in self.holding if one.session.alive and one.held()]
+
     def _note(self, batch: ShareRecords, offset: int, how: int) -> None:
-        self.core.fetcher.take(self._given())
-        self.core.fetcher.acknowledge(TOPIC, batch.partition, offset, AcknowledgeType(how))
+        self.core.take(self._given())
+        place = batch.partition, offset
+        self.unnoted.discard(place)
+        if self.core.fetcher.acknowledge(TOPIC, *place, AcknowledgeType(how)):
+            self.noted.add(place)
 
     def _outcomes(self) -> None:
-        self.core.failures()
-        for outcome in self.core.outcomes():
+        self.core.fetcher.failures.clear()
+        outcomes = self.core.fetcher.outcomes
+        while outcomes:
+            outcome = outcomes.popleft()
+            for offset in range(outcome.first_offset, outcome.last_offset + 1):
+                self.noted.discard((outcome.partition.partition, offset))
+                if self.committing is not None:
+                    self.committing.discard((outcome.partition.partition, offset))
             for at, how in enumerate(outcome.types if outcome.error is None else b""):
                 if how in (ACCEPT, REJECT):
                     self.world.done.add((outcome.partition.partition, outcome.first_offset + at))
+
+        if self.committing is not None and not self.core.fetcher.unsettled:
+            assert not self.committing, f"W7: a commit has no outcome of {sorted(self.committing)}"
+            self.committing = None
 
     # --- the driver
 
@@ -168,13 +225,19 @@ class Member:
     def busy(self) -> list[tuple[str, int]]:
         return [key for key, pipe in self.pipes.items() if pipe]
 
-    def break_connection(self, key: tuple[str, int]) -> None:
-        """The client notices at once, and the broker too."""
+    def break_connection(self, key: tuple[str, int], *, late: bool = False) -> None:
+        """The client notices at once, and the broker too, or `late`."""
         pipe, self.pipes[key] = self.pipes[key], deque()
         number = self.connections.pop(key, None)
+        if key[0] == ConnectionPurpose.DATA.value and not pipe:
+            broker = self.core.metadata.view.brokers.get(key[1])
+            if broker is not None:
+                self.core.fetcher.connection_lost(broker.endpoint, self.world.clock.now)
         for one in pipe:
             one.request.done(NoResponse(ConnectionFailed("broken")), self.world.clock.now)
-        if number is not None:
+        if number is not None and late:
+            self.world.ghosts.append(number)
+        elif number is not None:
             self.world.gone(number)
 
 
@@ -208,6 +271,9 @@ class ShareWorld:
         self.done: set[Offset] = set()  # a client saw the success of an acceptance or a rejection
         self.was_returned: set[tuple[int, Offset]] = set()
         self.causes: set[Offset] = set()  # offsets that may be settled: acknowledged, or delivered for the last time
+        self.owner: dict[Offset, SessionKey] = {}  # of the last acquisition, while its session and leader stay
+        self.ghosts: list[int] = []  # connections whose end the broker has not noticed
+        self.calms = False
         self.deliveries = 0
         self._connection = 0
         self._numbers = 0
@@ -244,6 +310,7 @@ class ShareWorld:
         for key, session in before.items():
             if self.cluster.shares.sessions.get(key) is not session:
                 self.in_session[key] = set()
+                self.owner = {place: owner for place, owner in self.owner.items() if owner != key}
 
     # --- what happens
 
@@ -259,6 +326,9 @@ class ShareWorld:
     def calm(self, turns: int = 5_000) -> None:
         """No more faults: some member works until every record is settled."""
         self.faults = 0.0
+        self.calms = True
+        for number in self.ghosts:
+            self.gone(number)
         for member in self.members:
             member.stopped_until = 0.0
         if not self.members:
@@ -272,18 +342,24 @@ class ShareWorld:
         else:
             raise AssertionError(f"W8: not settled: {self._states()}")
         self._check_states()
-        for member in self.members:
+        for member in list(self.members):
             for _ in range(200):
                 self.clock.now += 0.02
-                member.core.begin_commit(member._given(), self.clock.now)
+                if not member.closes:
+                    member._commit(self.clock.now)
                 self._go_on()
                 member._outcomes()
-            assert not member.core.fetcher.unsettled, "W7: an acknowledgement without an outcome"
+                if not member.core.fetcher.unsettled:
+                    break
+            assert not member.core.fetcher.unsettled or member.closes, "W7: an acknowledgement without an outcome"
 
     def _go_on(self) -> None:
         member = self.chance.choice(self.members) if self.members else None
         if member is None:
             self.start_member()
+            return
+        if member.closes and member.core.left(self.clock.now):
+            self.kill(member)
             return
         if self.clock.now >= member.stopped_until:
             member.step()
@@ -295,7 +371,7 @@ class ShareWorld:
     def _fault(self) -> None:
         chance = self.chance
         member = chance.choice(self.members) if self.members else None
-        match chance.randrange(9):
+        match chance.randrange(11):
             case 0 if member is not None and len(self.members) > 1:
                 self.kill(member)
             case 1 if len(self.members) < 4:
@@ -303,12 +379,13 @@ class ShareWorld:
             case 2 if member is not None:
                 member.stopped_until = self.clock.now + chance.choice((0.5, 2.5, 4.0))
             case 3 if member is not None and member.connections:
-                member.break_connection(chance.choice(sorted(member.connections)))
+                member.break_connection(chance.choice(sorted(member.connections)), late=chance.random() < 0.3)
             case 4:
                 number = chance.randrange(self.partitions)
                 moved = self.cluster.topics[TOPIC].partitions[number]
                 moved.leader, moved.epoch = chance.randint(1, self.nodes), moved.epoch + 1
                 self.cluster.shares.leader_changed(Place(self.cluster.topics[TOPIC].topic_id, number))
+                self.owner = {place: key for place, key in self.owner.items() if place[0] != number}
             case 5:
                 self.clock.now += chance.choice((0.3, 1.0, 2.1))
             case 6 if self.cluster.shares.sessions:
@@ -324,6 +401,12 @@ class ShareWorld:
                 group = self.cluster.groups.share.groups[GROUP]
                 if group.members:
                     group.members[chance.choice(sorted(group.members))].deadline = 0.0  # its session ends
+            case 9 if self.ghosts:
+                self.gone(self.ghosts.pop(chance.randrange(len(self.ghosts))))
+            case 10 if member is not None and len(self.members) > 1 and not member.closes:
+                member.closes = True
+                member.core.take(member._given())
+                member.core.begin_close(self.clock.now, self.clock.now + 5.0)
             case _:
                 pass
 
@@ -387,7 +470,7 @@ class ShareWorld:
                         place = one.partition_index, offset
                         if request.share_session_epoch != -1:
                             assert place in self.in_session[key], f"W5: {place} was not acquired in this session"
-                        if kind in (ACCEPT, REJECT, RELEASE):
+                        if kind in (ACCEPT, REJECT):
                             assert (member.number, place) in self.was_returned, f"W6: {place} was not returned"
                         if kind in (ACCEPT, REJECT):  # no log here has gaps
                             self.causes.add(place)
@@ -402,11 +485,23 @@ class ShareWorld:
                         assert count == self.last_count.get(place, 0) + 1, f"W2: count {count} of {place}"
                         assert count <= LIMIT, f"W2: {place} is beyond the limit"
                         assert place not in self.done, f"W1: {place} is settled, and delivered again"
+                        self._check_held(place)
+                        self.owner[place] = key
                         self.last_count[place] = count
                         self.acquired[place] = member_id, self.clock.now + LOCK_MS / 1000, count
                         self.in_session[key].add(place)
                         if count == LIMIT:
                             self.causes.add(place)
+
+    def _check_held(self, place: Offset) -> None:
+        """A record is acquired: the last owner does not believe that it holds it."""
+        owner = self.owner.get(place)
+        for member in self.members if owner is not None else ():
+            if owner is not None and member.core.heartbeats.member.settings.member_id == owner.member_id:
+                for batch in member.holding:
+                    if batch.partition == place[0] and batch.session.alive and batch.session.node == owner.node:
+                        held = any(one.first_offset <= place[1] <= one.last_offset for one in batch.held())
+                        assert not (held and self.clock.now < batch.held_until), f"W9: {place} is held"
 
     def returned(self, member: Member, place: Offset, batch: ShareRecords) -> None:
         """A poll returns a record."""

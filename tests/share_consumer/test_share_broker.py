@@ -1,6 +1,8 @@
 """ShareConsumer on a real broker: delivery, locks, limits, transactions, restarts, offsets."""
 
+import os
 import random
+import socket
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -10,6 +12,7 @@ import pytest
 from kohort import Admin, KohortError, Producer, ShareConsumer, TopicPartition
 from kohort.admin import GroupNotEmpty
 from kohort.network.errors import ConfigError
+from kohort.network.requests import ConnectionPurpose
 from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.share_consumer import ShareGroupsUnsupported, ShareRecords
 from kohort.testing import RealBroker
@@ -251,6 +254,29 @@ def test_a_broker_that_restarts_inside_a_session_loses_nothing(unique: Name) -> 
                     accepted |= fresh
             assert stop_at == 1000
             assert lag(broker, group) == 0
+
+
+@pytest.mark.proves("SH-79")
+def test_records_of_a_connection_whose_end_the_broker_does_not_notice_are_released(
+    server: RealBroker, unique: Name, group: str
+) -> None:
+    topic = topic_with(server, unique("topic"), 10)
+    configure(server, group, {"share.record.lock.duration.ms": "60000"})
+    with ShareConsumer(server.bootstrap, group=group, acknowledgement_mode="explicit") as consumer:
+        consumer.subscribe([topic])
+        (first,) = consumer.poll(PATIENCE_S)
+        (sock,) = [
+            one.sock for key, one in consumer._driver._channels.items() if key[0] is ConnectionPurpose.DATA and one.sock
+        ]
+        kept = os.dup(sock.fileno())
+        try:
+            sock.shutdown(socket.SHUT_RD)  # the client reads an end, and the broker sees nothing
+            again = read(consumer, 10)
+            assert time.monotonic() < first.lock_until
+            assert {*values(again)} == {record.value for record in first}
+            assert {batch.delivery_count for batch in again} == {2}
+        finally:
+            os.close(kept)
 
 
 @pytest.mark.full

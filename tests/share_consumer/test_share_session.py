@@ -116,11 +116,26 @@ def test_a_renewed_record_is_acknowledged_again_and_not_accepted_by_itself() -> 
     records.acknowledge(AcknowledgeType.RENEW, 1)
     (renewal,) = records.take_typed()
     assert renewal.renews
-    records.renewed(renewal, 50.0)
-    assert (records.pending, records.lock_until, records.settled) == (4, 50.0, False)
+    records.renewed([renewal], 50.0)
+    assert (records.pending, records.lock_until, records.settled) == (4, 10.0, False)
     records.accept_pending()
     assert [one.first_offset for one in records.take_typed()] == [0, 2]
     assert records.acknowledge(AcknowledgeType.ACCEPT, 1)
+
+
+@pytest.mark.proves("SH-81")
+def test_a_renewal_of_some_records_is_none_of_the_others() -> None:
+    records = batch()
+    records.acknowledge(AcknowledgeType.RENEW, 1)
+    (by_hand,) = records.take_typed()
+    assert records.hold()
+    records.renewed([by_hand], 50.0)
+    assert (records.lock_until, records.held_until) == (10.0, 10.0)
+    records.renewed(records.held(), 60.0)
+    assert (records.lock_until, records.held_until) == (10.0, 60.0)
+    records.acknowledge(AcknowledgeType.RENEW)
+    records.renewed(records.take_typed(), 70.0)
+    assert records.lock_until == 70.0
 
 
 @pytest.mark.proves("SH-37")

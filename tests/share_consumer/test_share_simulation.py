@@ -1,27 +1,11 @@
 """Members of a share group in a seeded world: no invariant is violated, and deliberate faults violate one."""
 
-from collections.abc import Iterable
-
 import pytest
 
 from tests.share_consumer.share_faults import FAULTS, Fault
-from tests.share_consumer.share_world import ShareWorld
+from tests.share_consumer.share_histories import histories
 
 SEEDS_OF_A_FAULT = 60
-
-
-def histories(seeds: Iterable[int]) -> int:
-    """Run a history for each seed. Returns the number of deliveries. A violation names its seed."""
-    deliveries = 0
-    for seed in seeds:
-        world = ShareWorld(seed)
-        try:
-            world.run(300)
-            world.calm()
-        except AssertionError as violation:
-            raise AssertionError(f"{violation} (seed {seed})") from violation
-        deliveries += world.deliveries
-    return deliveries
 
 
 @pytest.mark.proves("SH-26", "SH-50", "SH-51", "SH-65")

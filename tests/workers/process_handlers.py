@@ -1,0 +1,33 @@
+"""Handlers for processes, which import this module: each notes its record, with its process, in a file."""
+
+import os
+import signal
+import time
+from pathlib import Path
+
+from kohort.fastpath import Record
+
+
+def note(record: Record) -> None:
+    """The value is the path of a folder, in which a file is made: offset, process."""
+    Path(os.fsdecode(record.value or b""), f"{record.offset}-{os.getpid()}").touch()
+
+
+def fail_first(record: Record) -> None:
+    """Fail on the first attempt, with an error that the parent gets."""
+    once = Path(os.fsdecode(record.value or b""), f"failed-{record.offset}")
+    if not once.exists():
+        once.touch()
+        raise ValueError(f"offset {record.offset}")
+    note(record)
+
+
+def die(record: Record) -> None:
+    """End the process as if the system had killed it."""
+    os.kill(os.getpid(), getattr(signal, "SIGKILL", signal.SIGTERM))
+
+
+def linger(record: Record) -> None:
+    """Note the start, and work until the process is ended."""
+    note(record)
+    time.sleep(600)

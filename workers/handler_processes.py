@@ -1,0 +1,27 @@
+"""Processes for handlers, which end with the process that started them."""
+
+import os
+import signal
+import threading
+from concurrent.futures import Executor, ProcessPoolExecutor
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
+
+
+def handler_processes(count: int) -> Executor:
+    """A pool of processes. They are spawned, because a forked child of a process with threads may wait for ever."""
+    return ProcessPoolExecutor(count, get_context("spawn"), _begin)
+
+
+def _begin() -> None:
+    """Leave signals to the run, which ends its handlers in order, and end with its process."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, name="kohort-parent", daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = parent_process()
+    if parent is not None:
+        wait([parent.sentinel])
+        os._exit(1)
