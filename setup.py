@@ -27,9 +27,11 @@ COMPILED = (
     "coordinator_client/fetch/_collect",
     "coordinator_client/fetch/_fetch_buffer",
     "coordinator_client/fetch/_steady_fetch",
+    "coordinator_client/offsets/_partition_states",
+    "network/_follow_up",
     "network/_guard",
     "network/_poller",
-    "network/_sampled_window",
+    "network/_samples",
     "producer/_open_batch",
 )
 SOURCES = [Path("src/kohort", f"{name}.pyx") for name in COMPILED]

@@ -94,10 +94,10 @@ class AdminCore(ClientCore[AdminConfig]):
 
     # --- called for the user's thread, by the driver's
 
-    def send(self, question: AdminRequest, not_before: float) -> Promise[Any]:
+    def send(self, request: AdminRequest, not_before: float) -> Promise[Any]:
         """Send one request at a time (monotonic s) or later; the promise has the response or the error."""
         promise: Promise[Any] = self._promise()
-        self._delayed.append((not_before, partial(self._send, question, promise)))
+        self._delayed.append((not_before, partial(self._send, request, promise)))
         return promise
 
     def coordinator(self, group: str, not_before: float, until: float) -> Promise[Endpoint]:
@@ -141,17 +141,17 @@ class AdminCore(ClientCore[AdminConfig]):
             else:
                 promise.set_result(value)
 
-    def _send(self, question: AdminRequest, promise: Promise[Any], now: float) -> None:
+    def _send(self, request: AdminRequest, promise: Promise[Any], now: float) -> None:
         def done(outcome: RequestResult, _now: float) -> None:
-            self._keep(promise, _value_or_error(question.api, outcome))
+            self._keep(promise, _value_or_error(request.api, outcome))
 
-        request = question.request
-        made = request if callable(request) else lambda version: fit(request, version)
-        pending = PendingRequest(question.api, made, done, self.request_s, question.at_most)
-        if question.endpoint is None and question.api in READS:
+        body = request.request
+        build = body if callable(body) else lambda version: fit(body, version)
+        pending = PendingRequest(request.api, build, done, self.request_s, request.at_most)
+        if request.endpoint is None and request.api in READS:
             self.cluster.send_to_any(pending, now)
         else:
-            self._unsent.append(UnsentRequest(ConnectionPurpose.CONTROL, question.endpoint, pending))
+            self._unsent.append(UnsentRequest(ConnectionPurpose.CONTROL, request.endpoint, pending))
 
     def _look_up(self, wanted: _CoordinatorWanted) -> None:
         known = self._finder.known(CoordinatorKind.GROUP, wanted.group)

@@ -91,14 +91,14 @@ def listed(driver: RequestDriver, wanted: Mapping[TopicPartition, int]) -> dict[
             if partition in leaders.of:
                 by_leader[leaders.of[partition]].append((partition, timestamp, -1))
         timeout_ms = driver.config.request_timeout_ms
-        questions = [
+        requests = [
             AdminRequest(
                 "ListOffsets", list_offsets_request(all_pending, read_committed=False, timeout_ms=timeout_ms), leader
             )
             for leader, all_pending in by_leader.items()
         ]
         coming = set(leaders.coming)
-        for response in driver.all(questions):
+        for response in driver.all(requests):
             for partition, outcome in listed_offsets(response).items():
                 if not isinstance(outcome, ListFailure):
                     found[partition] = outcome

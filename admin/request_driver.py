@@ -80,11 +80,11 @@ class RequestDriver:
         self._until = self._started + self.config.default_api_timeout_ms / 1000
         self._attempts = FRESH
 
-    def all(self, questions: Sequence[AdminRequest]) -> list[Any]:
+    def all(self, requests: Sequence[AdminRequest]) -> list[Any]:
         """The responses, in order, of requests sent at the same time."""
         not_before = self._attempts.not_before
-        sent = self._handle.call(lambda core: [core.send(one, not_before) for one in questions])
-        return [self._result(promise, one.api) for promise, one in zip(sent, questions, strict=True)]
+        sent = self._handle.call(lambda core: [core.send(one, not_before) for one in requests])
+        return [self._result(promise, one.api) for promise, one in zip(sent, requests, strict=True)]
 
     def one(self, api: str, request: Any, *, at_most: int | None = None) -> Any:
         """The response of any broker.

@@ -209,7 +209,7 @@ def create_topic(
     response = driver.of_controller("CreateTopics", request, codes=_codes_of_created)
     result = first_of(response.topics, "CreateTopics", topic=topic)
     if result.error_code == ErrorCode.TOPIC_ALREADY_EXISTS:
-        raise TopicExists("the topic is there already", topic=topic)
+        raise TopicExists("the topic is there already", hint="delete it, or choose another name", topic=topic)
     if result.error_code:
         raise BrokerError(result.error_code, result.error_message, api="CreateTopics", topic=topic)
 

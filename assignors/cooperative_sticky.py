@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from kohort.assignors.balance import balanced, claims_of
 from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.group import GroupView
+from kohort.assignors.integer_group import balanced, claims_of
 from kohort.assignors.plan import Plan
 from kohort.common import TopicPartition
 from kohort.protocol.membership import CooperativeStickyUserData, build_cooperative_sticky

@@ -11,10 +11,10 @@ from array import array
 from collections import Counter
 from collections.abc import Iterable, Sequence
 
-from kohort.assignors.balance import balanced, claims_of
 from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.errors import AssignorError, BadGroup
 from kohort.assignors.group import GroupView
+from kohort.assignors.integer_group import balanced, claims_of
 from kohort.assignors.plan import NO_MEMBER, Plan
 from kohort.common import TopicPartition
 

@@ -15,10 +15,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from kohort.assignors.balance import balanced, claims_of
 from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.errors import AssignorError
 from kohort.assignors.group import GroupView
+from kohort.assignors.integer_group import balanced, claims_of
 from kohort.assignors.plan import NO_MEMBER, Plan
 from kohort.common import TopicPartition
 

@@ -11,11 +11,11 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 
-from kohort.assignors.balance import Classes, withheld
 from kohort.assignors.base import Assignor, MemberSubscription, Rebalance
 from kohort.assignors.core import core
 from kohort.assignors.errors import AssignorError
 from kohort.assignors.group import GroupView
+from kohort.assignors.integer_group import Classes, withheld
 from kohort.assignors.plan import NO_MEMBER, Plan
 from kohort.common import TopicPartition
 

@@ -57,7 +57,7 @@ def get(assignor: str | Assignor) -> Assignor:
             hint="uninstall one of them, or pass an instance of the other",
         )
     if origins:
-        loaded = origins[0][1]()
+        loaded = _loaded(*origins[0], assignor)
         return _checked(loaded() if isinstance(loaded, type) else loaded, assignor)
     if assignor.startswith(RACK_PREFIX):
         from kohort.assignors.rack import RackAssignor
@@ -92,6 +92,18 @@ def get_all(assignors: Iterable[str | Assignor]) -> list[Assignor]:
             raise DuplicateAssignor("the same assignor twice in one list", assignor=assignor.name)
         seen.add(assignor.name)
     return found
+
+
+def _loaded(origin: str, load: Callable[[], object], name: str) -> object:
+    try:
+        return load()
+    except Exception as error:
+        raise AssignorError(
+            f"an installed package registers it and cannot be imported: {type(error).__name__}: {error}",
+            assignor=name,
+            package=origin,
+            hint="install the package again, or pip uninstall it",
+        ) from error
 
 
 def _checked(assignor: object, name: str | None) -> Assignor:

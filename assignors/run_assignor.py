@@ -103,7 +103,7 @@ class _FrozenView:
     """The partitions that members own while they join."""
 
     def __init__(self, group: GroupView) -> None:
-        from kohort.assignors.balance import claims_of  # not needed for eager assignors
+        from kohort.assignors.integer_group import claims_of  # not needed for eager assignors
 
         self.claims = claims_of(group)
         self.previous = self.claims.settle(group)

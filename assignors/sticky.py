@@ -9,10 +9,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable
 
-from kohort.assignors.balance import Claims, balanced
 from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.core import core
 from kohort.assignors.group import NO_GENERATION, GroupView, Member
+from kohort.assignors.integer_group import Claims, balanced
 from kohort.assignors.plan import Plan
 from kohort.common import TopicPartition
 from kohort.common.foreign_text import escaped

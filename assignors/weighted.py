@@ -11,10 +11,10 @@ import struct
 from array import array
 from collections.abc import Iterable
 
-from kohort.assignors.balance import balanced, claims_of
 from kohort.assignors.base import MemberSubscription, Rebalance
 from kohort.assignors.errors import AssignorError
 from kohort.assignors.group import GroupView, Member
+from kohort.assignors.integer_group import balanced, claims_of
 from kohort.assignors.plan import Plan
 from kohort.common import TopicPartition
 from kohort.common.foreign_text import escaped

@@ -66,7 +66,7 @@ def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> No
         "newest_checkpoint": record.newest,
         "checkpoint_under_way": record.barrier.sequence if record.barrier else None,
         "contributed": sorted(record.contributed),
-        "last_checkpoint_began_s_ago": round(view.age_s, 1),
+        "last_checkpoint_age_s": round(view.age_s, 1),
         "partitions": len(record.initial),
         "stopped": record.stopped,
         "lineage": record.past.lineage,

@@ -8,7 +8,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_base import ALL, ConsumerBase, Offsets
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
-from kohort.coordinator_client.fetch._collect import CollectedFetches, ReturnedFetches
+from kohort.coordinator_client.fetch._collect import CollectedFetches, ReturnedFetches, usual_poll
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
@@ -119,6 +119,9 @@ class Consumer(ConsumerBase):
         session = self._session
         try:
             session.poll_begins()
+            usual = usual_poll(session, until, most_slices)
+            if usual is not None:
+                return usual
             while not session.closed:  # which a callback may have done
                 seen = session.driver.bell.rings
                 due = session.next_action()
@@ -140,7 +143,8 @@ class Consumer(ConsumerBase):
             raise
         finally:
             session.poll_ends()
-            session.look()
+            if session.observer is not None:
+                session.look()
 
     def _run_hook(self, call: HookCall) -> None:
         session = self._session

@@ -9,8 +9,8 @@ from kohort.coordinator_client.group.events import Event
 from kohort.coordinator_client.group.ready import MemberView
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.sensors import Sensors
+from kohort.network._samples import Counters
 from kohort.network.backoff import Backoff
-from kohort.network.client_metrics import Counters
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.errors import ConnectionFailed
 from kohort.network.metadata_refresh import MetadataRefresher

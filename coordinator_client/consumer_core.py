@@ -20,6 +20,7 @@ from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
 from kohort.coordinator_client.errors import RebalanceInProgress
+from kohort.coordinator_client.fetch._collect import action_is_due, readable
 from kohort.coordinator_client.fetch.completed_fetch import written_ms
 from kohort.coordinator_client.fetch.fetch_requests import FetchRequestManager
 from kohort.coordinator_client.fetch.fetcher import Fetcher, recreated
@@ -55,8 +56,8 @@ from kohort.coordinator_client.sensors import Sensors
 from kohort.coordinator_client.subscription_state import AssignedPartitions, PauseMarks, Start, Subscription
 from kohort.fastpath import CorruptRecord
 from kohort.network._guard import Door
+from kohort.network._samples import Counters
 from kohort.network.backoff import Backoff
-from kohort.network.client_metrics import Counters
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.error_mapping import is_of_others
 from kohort.network.errors import ConcurrentUseError, IllegalState
@@ -121,11 +122,7 @@ class ConsumerCore:
         self._hook_taken = -1
         self._hook_over = -1
         self._caller_events: list[Event] = []
-        # By the caller's thread, one assignment each: an interrupt leaves no half of it.
-        self._began: Polled | None = None
-        self._ended: PollEnded | None = None
-        self._seen_began: Polled | None = None
-        self._seen_ended: PollEnded | None = None
+        self._seen_begun = self._seen_ended = 0  # polls whose begin and end the machine has seen
         self._socket_events: list[Event] = []
         self.topic_ids: dict[str, UUID] = {}
         self.counters = Counters()
@@ -205,6 +202,10 @@ class ConsumerCore:
         next_poll_at = now if again else earliest(now, (member.next_poll_at, cluster.next_poll_at, others.next_poll_at))
         return PollResult(member.requests + cluster.requests + others.requests, next_poll_at, job)
 
+    def is_at_rest(self) -> bool:
+        """Never: each response may lead to a request."""
+        return False
+
     def _wind_up(self, now: float) -> None:
         """Leave without the user: no hook is called, and nothing is committed that a hook may have yet to save."""
         if not self.closing:
@@ -269,14 +270,13 @@ class ConsumerCore:
     def _polls(self, events: list[Event], now: float) -> list[Event]:
         """`events` with the last poll's begin and end, where the machine has not seen them: what a poll does comes
         between them."""
-        began, ended = self._began, self._ended
-        if began is not None and not self.door.depth and (ended is None or ended.at < began.at):
-            self.poll_ended(now)  # an interrupt came before the caller did it
-            ended = self._ended
-        first: list[Event] = [began] if began is not None and began is not self._seen_began else []
-        last: list[Event] = [ended] if ended is not None and ended is not self._seen_ended else []
-        self._seen_began, self._seen_ended = began, ended
-        if began is not None and ended is not None and ended.at < began.at:
+        polls = self.sensors.polls
+        if polls.begun and not self.door.depth and polls.ended_at < polls.began_at:
+            polls.end(now)  # an interrupt came before the caller did it
+        first: list[Event] = [Polled(polls.began_at)] if polls.begun != self._seen_begun else []
+        last: list[Event] = [PollEnded(polls.ended_at)] if polls.ended != self._seen_ended else []
+        self._seen_begun, self._seen_ended = polls.begun, polls.ended
+        if polls.ended and polls.ended_at < polls.began_at:
             return [*last, *first, *events]
         return [*first, *events, *last]
 
@@ -507,18 +507,11 @@ class ConsumerCore:
 
     def polled(self, now: float, handled: bool) -> None:
         """A poll begins, after everything that was handed over is settled. `handled`: the user comes back for more."""
-        self._began = Polled(now)
-        self.counters.polls += 1
-        self.sensors.polled(now)
+        self.sensors.polls.begin(now)
         if handled and self.config.enable_auto_commit:
             changes = self.positions.changes()
             self.book.on_poll(changes)
             self.positions.noted(changes)
-
-    def poll_ended(self, now: float) -> None:
-        """The user's code continues."""
-        self._ended = PollEnded(now)
-        self.sensors.poll_ended(now)
 
     def enforce_rebalance(self, reason: str) -> None:
         if self.subscription is None:
@@ -598,21 +591,14 @@ class ConsumerCore:
 
     def readable(self, now: float) -> frozenset[TopicPartition] | None:
         """The partitions whose records may be returned. None: a process that slept may own nothing any more (B-33)."""
-        certain = self.view is None or self.subscription is None or now < self.view.ownership_deadline
-        return self.allowed if certain else None
+        return readable(self, now)
 
     # --- errors
 
     @property
     def action_is_due(self) -> bool:
         """A poll has more to do than to look for records: a hook, a callback or an error."""
-        hook, view = self._hook, self.view
-        if hook is not None and hook.serial != self._hook_over:
-            return True
-        if self.commits.callbacks or self.unreported or self._errors or self.positions.errors:
-            return True
-        fatal = view is not None and view.fatal is not None and self.subscription is not None
-        return fatal or self._fatal is not None or not self.may_read
+        return action_is_due(self)
 
     def take_error(self) -> KohortError | None:
         """The next error to raise from poll: fatal ones every time."""

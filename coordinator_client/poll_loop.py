@@ -9,8 +9,13 @@ from kohort.assignors import get_all as assignors_of
 from kohort.common import KohortError
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
+<<<<<<< HEAD
+from kohort.coordinator_client.errors import CallbackError, ConsumerClosed, WakeupError
+from kohort.coordinator_client.fetch._collect import CollectedFetches, readable
+=======
 from kohort.coordinator_client.errors import CallbackError, ConsumerClosed
 from kohort.coordinator_client.fetch._collect import CollectedFetches
+>>>>>>> h-share
 from kohort.coordinator_client.fetch.fetch_collector import FetchCollector
 from kohort.coordinator_client.health import Health, health_of
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
@@ -75,7 +80,7 @@ class PollLoop:
             self.core.fetcher,
             self.core.positions,
             self.core.door,
-            readable=self.core.readable,
+            readable=partial(readable, self.core),
             on_skipped=self.core.batch_skipped,
         )
         self.driver.chore = self.collector.settle_step
@@ -196,7 +201,7 @@ class PollLoop:
 
     def poll_ends(self) -> None:
         """See `poll_begins`."""
-        self.driver.lock.run(self.core.poll_ended, self.driver.now())
+        self.driver.lock.run(self.core.sensors.polls.end, self.driver.now())
 
     def look(self) -> None:
         """Call the observer before the outermost visit hands over and ends."""

@@ -8,7 +8,7 @@ from math import inf
 from typing import TYPE_CHECKING, Final
 
 from kohort.coordinator_client.group.states import MemberState
-from kohort.network._sampled_window import SampledWindow
+from kohort.network._samples import PollTimes, SampledWindow
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
@@ -28,29 +28,13 @@ class Sensors:
         self.fetch_bytes = SampledWindow()
         self.fetch_throttle_ms = SampledWindow()
         self.commit_ms = SampledWindow()
-        self.between_polls_ms = SampledWindow()
-        self.idle_ratio = SampledWindow()
+        self.polls = PollTimes()
         self.requested: defaultdict[str, SampledWindow] = defaultdict(SampledWindow)
         self.hooks: defaultdict[str, SampledWindow] = defaultdict(SampledWindow)
-        self.polled_at: float | None = None
-        self._poll_ended_at: float | None = None
         self._hook_began_at = 0.0
         self.rebalances = self.failed_rebalances = 0
         self.rebalancing_s = 0.0
         self._counted_until = -inf
-
-    def polled(self, now: float) -> None:
-        """Record the start of a poll."""
-        if self.polled_at is not None:
-            self.between_polls_ms.add((now - self.polled_at) * 1000, now)
-        self.polled_at = now
-
-    def poll_ended(self, now: float) -> None:
-        """Record the end of a poll; the user's code continues."""
-        since = self._poll_ended_at if self._poll_ended_at is not None else self.polled_at
-        if since is not None and self.polled_at is not None and now > since:
-            self.idle_ratio.add((now - self.polled_at) / (now - since), now)
-        self._poll_ended_at = now
 
     def fetched(self, took_ms: float, throttle_ms: int, parked_bytes: int, now: float) -> None:
         """Record a Fetch response. `parked_bytes`: bytes of records that were buffered."""

@@ -28,6 +28,7 @@ cdef class RecordColumns:
 
     cdef RecordColumns part(self, Py_ssize_t start, Py_ssize_t stop)
     cdef _int64_view(self, Block block)
+    cdef int64_t last_timestamp(self) noexcept
 
 
 cdef RecordColumns columns_of(Store store, str topic, int partition, int64_t next_offset, tuple corrupt, bint complete)

@@ -112,10 +112,17 @@ cdef class _Iterator:
     def __iter__(self):
         return self
 
-    @cython.critical_section
     def __next__(self):
+        record = self.following()
+        if record is None:
+            raise StopIteration  # here, outside of the section, it makes no traceback
+        return record
+
+    @cython.critical_section
+    cdef Record following(self):
+        """The next record; None at the end."""
         if self.index >= self.stop:
-            raise StopIteration
+            return None
         while self.run < self.last_run and self.run[1].first <= self.index:
             self.run += 1
         cdef Record record = Record.__new__(Record)
@@ -192,6 +199,10 @@ cdef class RecordColumns:
         """A read-only memoryview of int64: milliseconds since the epoch, or -1."""
         return self._int64_view(self.store.timestamps_block)
 
+    cdef int64_t last_timestamp(self) noexcept:
+        """Of the last record, which must exist."""
+        return self.store.timestamps[self.stop - 1]
+
     cdef _int64_view(self, Block block):
         return memoryview(block)[self.start * 8 : self.stop * 8].toreadonly().cast("q")
 
@@ -240,7 +251,9 @@ cdef class RecordColumns:
 
     def to_pandas(self, schema=None):
         """Return a pandas.DataFrame, through Arrow."""
-        return self.to_arrow(schema).to_pandas()
+        from kohort.fastpath.arrow import pandas_frame
+
+        return pandas_frame(self, schema)
 
     def to_polars(self, schema=None):
         """Return a polars.DataFrame, through Arrow. Keys and values have polars' view layout and are not copied."""

@@ -6,14 +6,17 @@
 codec of `kohort.protocol` reads the frame.
 """
 
+cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcmp, memcpy
 
 from collections import namedtuple
 
 from kohort.fastpath._byteorder cimport be16, be32, be64, store32, store64
+from kohort.fastpath._tuples cimport new
 
 SliceEnd = namedtuple("SliceEnd", "next_offset leader_epoch")
 SliceEnd.__doc__ = """The end of the last complete batch; `next_offset` is None if there is no complete batch."""
@@ -25,8 +28,6 @@ FetchedPartition.__doc__ = """One partition of a response. `topic_id` is in byte
 
 `records`: None without any. `next_offset` and `leader_epoch` are those of the last complete batch.
 """
-
-cdef object new = tuple.__new__
 
 cdef enum:
     LENGTH_FIELD_END = 12
@@ -41,6 +42,9 @@ FIRST_VERSION = 13
 """The first version of Fetch with topic ids."""
 
 LAST_VERSION = 18
+
+cdef int FIRST = FIRST_VERSION
+cdef int LAST = LAST_VERSION
 
 
 cdef struct LastBatch:
@@ -124,42 +128,89 @@ cdef inline void _no_tags(Cursor *c) noexcept:
         c.unusual = True
 
 
-cdef object _partition(Cursor *c, object frame, const uint8_t *start, bytes topic_id):
+cdef bint _partition(Cursor *c, const uint8_t *start, const uint8_t *topic_id, FetchedSpan *found) noexcept:
+    """Read a partition. False if anything in it is unusual."""
     cdef const uint8_t *head = _take(c, 30)
     cdef const uint8_t *replica
-    cdef Py_ssize_t size, at
+    cdef Py_ssize_t size
     cdef LastBatch last
     if head == NULL or be16(head + 4) != 0 or _uvarint(c) > 1:  # an error, aborted transactions
-        return None
+        return False
     replica = _take(c, 4)
     if replica == NULL or be32(replica) >= 0:
-        return None
+        return False
     size = <Py_ssize_t>_uvarint(c) - 1
-    records, next_offset = None, -1
-    last.leader_epoch = -1
+    found.topic_id, found.number = topic_id, be32(head)
+    found.high_watermark, found.last_stable, found.log_start = be64(head + 6), be64(head + 14), be64(head + 22)
+    found.records_at, found.records_size, found.next_offset, found.leader_epoch = c.at - start, 0, -1, -1
     if size > 0:
-        at = c.at - start
-        if _take(c, size) == NULL or not _last_batch(start + at, size, &last):
-            return None
+        if _take(c, size) == NULL or not _last_batch(start + found.records_at, size, &last):
+            return False
         if last.base_offset < 0 or last.delta < 0 or last.base_offset >= INT64_MAX - last.delta:
-            return None
-        records, next_offset = frame[at : at + size], last.base_offset + last.delta + 1
+            return False
+        found.records_size = size
+        found.next_offset, found.leader_epoch = last.base_offset + last.delta + 1, last.leader_epoch
     _no_tags(c)
-    if c.unusual:
-        return None
-    return new(
-        FetchedPartition,
-        (
-            topic_id,
-            be32(head),
-            be64(head + 6),
-            be64(head + 14),
-            be64(head + 22),
-            records,
-            next_offset,
-            last.leader_epoch,
-        ),
-    )
+    return not c.unusual
+
+
+@cython.final
+cdef class FetchedSpans:
+    """The partitions of a response, which is read again and again into the same memory."""
+
+    def __cinit__(self):
+        self.spans, self.count, self.capacity = NULL, 0, 0
+
+    def __dealloc__(self):
+        PyMem_Free(self.spans)
+
+    cdef int reserve(self) except -1:
+        """Make room for one more."""
+        cdef Py_ssize_t capacity
+        cdef FetchedSpan *spans
+        if self.count == self.capacity:
+            capacity = 2 * self.capacity + 4
+            spans = <FetchedSpan *>PyMem_Realloc(self.spans, capacity * sizeof(FetchedSpan))
+            if spans == NULL:
+                raise MemoryError("no memory for the partitions of a response")
+            self.spans, self.capacity = spans, capacity
+        return 0
+
+    cdef bint read(
+        self, const uint8_t *start, Py_ssize_t size, int version, int32_t session_id, Py_ssize_t most
+    ) except -1:
+        """Read a frame with its length. False unless it is usual, as `fetch_response`."""
+        cdef Cursor cursor = Cursor(start, start + size, False)
+        cdef Cursor *c = &cursor
+        cdef const uint8_t *head
+        cdef const uint8_t *topic_id
+        cdef Py_ssize_t topics, partitions
+        self.count = 0
+        if not FIRST <= version <= LAST:
+            return False
+        head = _take(c, RESPONSE_HEAD + 10)
+        if head == NULL or head[8] != 0 or be32(head + 9) != 0 or be16(head + 13) != 0 or be32(head + 15) != session_id:
+            return False
+        topics = <Py_ssize_t>_uvarint(c) - 1
+        while topics > 0 and not c.unusual:
+            topics -= 1
+            topic_id = _take(c, TOPIC_ID)
+            if topic_id == NULL:
+                return False
+            partitions = <Py_ssize_t>_uvarint(c) - 1
+            if partitions < 0:
+                return False
+            while partitions > 0:
+                partitions -= 1
+                if self.count == most:
+                    return False
+                self.reserve()
+                if not _partition(c, start, topic_id, &self.spans[self.count]):
+                    return False
+                self.count += 1
+            _no_tags(c)
+        _no_tags(c)
+        return not c.unusual and topics >= 0 and c.at == c.end
 
 
 def fetch_response(frame, int version, int session_id, Py_ssize_t most):
@@ -169,43 +220,31 @@ def fetch_response(frame, int version, int session_id, Py_ssize_t most):
     record is copied.
     """
     cdef Py_buffer view
-    if not FIRST_VERSION <= version <= LAST_VERSION:
-        return None
+    cdef FetchedSpans found = FetchedSpans.__new__(FetchedSpans)
     PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
     try:
-        return _response(frame, <const uint8_t *>view.buf, view.len, session_id, most)
+        if not found.read(<const uint8_t *>view.buf, view.len, version, session_id, most):
+            return None
+        return [_fetched(frame, &found.spans[place]) for place in range(found.count)]
     finally:
         PyBuffer_Release(&view)
 
 
-cdef object _response(object frame, const uint8_t *start, Py_ssize_t size, int32_t session_id, Py_ssize_t most):
-    cdef Cursor cursor = Cursor(start, start + size, False)
-    cdef Cursor *c = &cursor
-    cdef const uint8_t *head = _take(c, RESPONSE_HEAD + 10)
-    cdef const uint8_t *p
-    cdef Py_ssize_t topics, partitions
-    cdef list found = []
-    if head == NULL or head[8] != 0 or be32(head + 9) != 0 or be16(head + 13) != 0 or be32(head + 15) != session_id:
-        return None
-    topics = <Py_ssize_t>_uvarint(c) - 1
-    while topics > 0 and not c.unusual:
-        topics -= 1
-        p = _take(c, TOPIC_ID)
-        if p == NULL:
-            return None
-        topic_id = PyBytes_FromStringAndSize(<const char *>p, TOPIC_ID)
-        partitions = <Py_ssize_t>_uvarint(c) - 1
-        if partitions < 0:
-            return None
-        while partitions > 0:
-            partitions -= 1
-            one = _partition(c, frame, start, topic_id)
-            if one is None or len(found) == most:
-                return None
-            found.append(one)
-        _no_tags(c)
-    _no_tags(c)
-    return None if c.unusual or topics < 0 or c.at != c.end else found
+cdef object _fetched(frame, const FetchedSpan *one):
+    records = frame[one.records_at : one.records_at + one.records_size] if one.records_size else None
+    return new(
+        FetchedPartition,
+        (
+            PyBytes_FromStringAndSize(<const char *>one.topic_id, TOPIC_ID),
+            one.number,
+            one.high_watermark,
+            one.last_stable,
+            one.log_start,
+            records,
+            one.next_offset,
+            one.leader_epoch,
+        ),
+    )
 
 
 cdef inline uint8_t *_put_uvarint(uint8_t *p, uint32_t value) noexcept:
@@ -217,44 +256,80 @@ cdef inline uint8_t *_put_uvarint(uint8_t *p, uint32_t value) noexcept:
     return p + 1
 
 
+cdef Py_ssize_t _topics_limit(const ChangedPartition *changed, Py_ssize_t count) noexcept:
+    """The most bytes that the array of topics takes."""
+    cdef Py_ssize_t topics = 0, place
+    for place in range(count):
+        topics += place == 0 or memcmp(changed[place].topic_id, changed[place - 1].topic_id, TOPIC_ID) != 0
+    return LONGEST_UVARINT + topics * (TOPIC_ID + LONGEST_UVARINT + 1) + count * REQUESTED_PARTITION
+
+
+cdef uint8_t *_put_topics(uint8_t *p, const ChangedPartition *changed, Py_ssize_t count) noexcept:
+    """Write the array of topics. Those partitions of one topic that are next to each other are one entry."""
+    cdef Py_ssize_t at = 0, until, topics = 0, place
+    cdef const ChangedPartition *one
+    for place in range(count):
+        topics += place == 0 or memcmp(changed[place].topic_id, changed[place - 1].topic_id, TOPIC_ID) != 0
+    p = _put_uvarint(p, <uint32_t>(topics + 1))
+    while at < count:
+        until = at + 1
+        while until < count and memcmp(changed[until].topic_id, changed[at].topic_id, TOPIC_ID) == 0:
+            until += 1
+        memcpy(p, changed[at].topic_id, TOPIC_ID)
+        p = _put_uvarint(p + TOPIC_ID, <uint32_t>(until - at + 1))
+        for place in range(at, until):
+            one = &changed[place]
+            store32(p, <uint32_t>one.number)
+            store32(p + 4, <uint32_t>one.leader_epoch)
+            store64(p + 8, <uint64_t>one.offset)
+            store32(p + 16, 0xFFFFFFFF)  # the epoch of the last record that was fetched: -1
+            store64(p + 20, 0xFFFFFFFFFFFFFFFF)  # a follower's log start: -1
+            store32(p + 28, <uint32_t>one.most_bytes)
+            p[32] = 0
+            p += REQUESTED_PARTITION
+        p[0] = 0
+        p += 1
+        at = until
+    return p
+
+
+cdef bytes fetch_request_body(
+    bytes before_epoch, int32_t epoch, const ChangedPartition *changed, Py_ssize_t count, bytes after_topics
+):
+    """The body of a request: the bytes before the session's epoch, that epoch, the topics, and the bytes behind them."""
+    cdef Py_ssize_t before = PyBytes_GET_SIZE(before_epoch), after = PyBytes_GET_SIZE(after_topics)
+    cdef bytes buffer = PyBytes_FromStringAndSize(NULL, before + 4 + _topics_limit(changed, count) + after)
+    cdef uint8_t *start = <uint8_t *>PyBytes_AS_STRING(buffer)
+    cdef uint8_t *p
+    memcpy(start, PyBytes_AS_STRING(before_epoch), before)
+    store32(start + before, <uint32_t>epoch)
+    p = _put_topics(start + before + 4, changed, count)
+    memcpy(p, PyBytes_AS_STRING(after_topics), after)
+    return PyBytes_FromStringAndSize(<const char *>start, p + after - start)
+
+
 def fetch_request_topics(list changed):
     """The array of topics of a Fetch request, encoded.
 
     `changed`: (topic id in bytes, partition, leader epoch, offset, most bytes) of each partition. Those of one topic
     are next to each other.
     """
-    cdef Py_ssize_t count = len(changed), at = 0, until, i, topics = 0
-    cdef uint8_t *p
-    cdef bytes topic_id, previous = None
-    for one in changed:
-        topic_id = one[0]
-        if len(topic_id) != TOPIC_ID:
-            raise ValueError("a topic id has 16 bytes")
-        topics += previous is None or topic_id != previous
-        previous = topic_id
-    buffer = PyBytes_FromStringAndSize(
-        NULL, LONGEST_UVARINT + topics * (TOPIC_ID + LONGEST_UVARINT + 1) + count * REQUESTED_PARTITION
-    )
-    cdef uint8_t *start = <uint8_t *>PyBytes_AS_STRING(buffer)
-    p = _put_uvarint(start, <uint32_t>(topics + 1))
-    while at < count:
-        topic_id = changed[at][0]
-        until = at + 1
-        while until < count and changed[until][0] == topic_id:
-            until += 1
-        memcpy(p, PyBytes_AS_STRING(topic_id), TOPIC_ID)
-        p = _put_uvarint(p + TOPIC_ID, <uint32_t>(until - at + 1))
-        for i in range(at, until):
-            _id, number, leader_epoch, offset, most_bytes = changed[i]
-            store32(p, <uint32_t><int32_t>number)
-            store32(p + 4, <uint32_t><int32_t>leader_epoch)
-            store64(p + 8, <uint64_t><int64_t>offset)
-            store32(p + 16, 0xFFFFFFFF)  # the epoch of the last record that was fetched: -1
-            store64(p + 20, 0xFFFFFFFFFFFFFFFF)  # a follower's log start: -1
-            store32(p + 28, <uint32_t><int32_t>most_bytes)
-            p[32] = 0
-            p += REQUESTED_PARTITION
-        p[0] = 0
-        p += 1
-        at = until
-    return buffer[: p - start]
+    cdef Py_ssize_t count = len(changed), place
+    cdef ChangedPartition *rows = <ChangedPartition *>PyMem_Malloc(max(count, 1) * sizeof(ChangedPartition))
+    cdef bytes topic_id, buffer
+    cdef uint8_t *start
+    if rows == NULL:
+        raise MemoryError("no memory for the partitions of a request")
+    try:
+        for place in range(count):
+            topic_id, number, leader_epoch, offset, most_bytes = changed[place]
+            if len(topic_id) != TOPIC_ID:
+                raise ValueError("a topic id has 16 bytes")
+            rows[place] = ChangedPartition(
+                <const uint8_t *>PyBytes_AS_STRING(topic_id), number, leader_epoch, offset, most_bytes
+            )
+        buffer = PyBytes_FromStringAndSize(NULL, _topics_limit(rows, count))
+        start = <uint8_t *>PyBytes_AS_STRING(buffer)
+        return buffer[: _put_topics(start, rows, count) - start]
+    finally:
+        PyMem_Free(rows)

@@ -28,6 +28,10 @@ from kohort.fastpath.checksum import crc32c_function
 from kohort.fastpath.compression import CODECS, LEGACY_LZ4, Broken, Codec, DoesNotFit
 from kohort.fastpath.errors import CorruptRecord, DecompressionLimit, UnsupportedCodec, UnsupportedMagic
 
+cdef extern from "Python.h":
+    bint PyMemoryView_Check(object value)
+    Py_buffer *PyMemoryView_GET_BUFFER(object view)
+
 cdef enum:
     MAGIC_AT = 16
     LEAST_RECORD_BYTES = 7
@@ -602,6 +606,15 @@ _BEYOND = "its offsets are far above the response's high watermark"
 _CORRUPT_HINT = "seek past the batch, or read it again from another replica"
 
 
+cdef bint _is_plain(buffer) except -1:
+    """A read-only memoryview of bytes."""
+    cdef Py_buffer *view
+    if not PyMemoryView_Check(buffer):
+        return False
+    view = PyMemoryView_GET_BUFFER(buffer)
+    return view.readonly and view.itemsize == 1 and view.ndim == 1 and view.format != NULL and view.format[0] == c"B"
+
+
 def decode(
     buffer,
     *,
@@ -649,7 +662,7 @@ def decode(
     cdef list corrupt = []
     cdef _Decoder decoder = _Decoder.__new__(_Decoder)
     decoder.store = Store(count_records(p, end))
-    decoder.store.buffers.append(memoryview(buffer).toreadonly().cast("B"))
+    decoder.store.buffers.append(buffer if _is_plain(buffer) else memoryview(buffer).toreadonly().cast("B"))
     decoder.store.source = source
     decoder.start = p
     decoder.size = source.view.len
@@ -659,7 +672,7 @@ def decode(
     decoder.limit = max_decompressed_bytes
     decoder.high_watermark = high_watermark
     decoder.crc32c = crc32c()
-    decoder.pending = sorted([(first, producer) for producer, first in aborted])
+    decoder.pending = sorted([(first, producer) for producer, first in aborted]) if aborted else []
     decoder.aborting = set()
     try:
         while not decoder.full:

@@ -21,6 +21,7 @@ from kohort.common.errors import KohortError
 from kohort.common.optional_libraries import needed
 
 if TYPE_CHECKING:
+    import pandas  # type: ignore[import-untyped]
     import polars
     import pyarrow as pa
 
@@ -91,6 +92,16 @@ def _misfit(columns: "SourceColumns", array: "pa.Array", kind: "pa.DataType") ->
     row = bisect_left(range(1, len(columns) + 1), True, key=fails)
     offset = {"offset": columns.offsets[row]} if row < len(columns) else {}
     return {"topic": columns.topic, "partition": columns.partition, **offset}
+
+
+def pandas_frame(columns: "SourceColumns", schema: "pa.Schema | None" = None) -> "pandas.DataFrame":
+    """Return a pandas.DataFrame of `columns`."""
+    with needed("pandas", "pandas 'kohort[arrow]'"):
+        import pandas
+
+    frame = record_batch(columns, schema).to_pandas()
+    assert isinstance(frame, pandas.DataFrame)
+    return frame
 
 
 def polars_frame(columns: "SourceColumns", schema: "pa.Schema | None" = None) -> "polars.DataFrame":

@@ -37,3 +37,14 @@ cdef class Guard:
 
     cdef int acquire(self) except -1
     cdef void release(self) noexcept
+
+
+cdef class Door:
+    cdef shared_word owner
+    cdef shared_word _depth
+    cdef object elsewhere
+    cdef public object look
+    cdef public object handed
+
+    cdef int refuse_others(self) except -1
+    cdef int left(self) except -1

@@ -178,12 +178,6 @@ cdef class Door:
     `Visit.handed` of a visit that is not settled yet.
     """
 
-    cdef shared_word owner
-    cdef shared_word _depth
-    cdef object elsewhere
-    cdef public object look
-    cdef public object handed
-
     def __cinit__(self, elsewhere):
         self.elsewhere = elsewhere
 

@@ -7,22 +7,26 @@ In the steady state a connection has one request in flight, from whose response 
 ready socket, with the bytes that were read left in the reader, for a turn of the driver.
 
 Callers are woken after this thread has released the GIL. Otherwise they would wake up twice, once to wait for the GIL.
+Requests are sent after that, because a call of `send` takes longer than the wake-up of a caller.
 """
 
 import os
 import selectors
+import socket
 from time import monotonic
 
 cimport cython
+from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from libc.errno cimport errno
 from libc.math cimport ceil
 
 from kohort.fastpath._byteorder cimport be32
+from kohort.network._follow_up cimport next_request
 from kohort.network._guard cimport Bell, PyThread_release_lock, PyThread_type_lock, Waiter
 
-from kohort.network.broker_connection import Stage
+from kohort.network.requests import Stage
 from kohort.network.frame_reader import LENGTH_BYTES, SCRATCH_BYTES
 
 cdef extern from *:
@@ -49,15 +53,48 @@ cdef extern from *:
 
     #endif
 
+    #define kohort_was_interrupted() (errno == EINTR)
     #define kohort_must_wait() (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)
     #define KOHORT_MOST_EVENTS 64
     #define KOHORT_MOST_LOCKS 16
+    #define KOHORT_MOST_SENDS 16
 
     typedef struct { int fd; int mask; } kohort_event;
+    typedef struct { int fd; const char *data; Py_ssize_t size; Py_ssize_t sent; } kohort_outgoing;
+
+    /* Send what the sockets take. Returns the number of those that did not take everything. */
+    static int kohort_send_all(kohort_outgoing *requests, int count) {
+        int i, short_ones = 0;
+
+        for (i = 0; i < count; i++) {
+            requests[i].sent = kohort_send(requests[i].fd, requests[i].data, requests[i].size);
+
+            short_ones += requests[i].sent < requests[i].size;
+        }
+
+        return short_ones;
+    }
 
     #ifdef __linux__
 
     #include <sys/epoll.h>
+    #include <string.h>
+
+    #define KOHORT_ADD EPOLL_CTL_ADD
+    #define KOHORT_CHANGE EPOLL_CTL_MOD
+    #define KOHORT_REMOVE EPOLL_CTL_DEL
+
+    static int kohort_watch(int epoll, int how, int fd, int mask) {
+        struct epoll_event event;
+
+        memset(&event, 0, sizeof event);
+
+        event.events = (mask & 1 ? EPOLLIN : 0) | (mask & 2 ? EPOLLOUT : 0);
+
+        event.data.fd = fd;
+
+        return epoll_ctl(epoll, how, fd, &event);
+    }
 
     static int kohort_wait(int epoll, kohort_event *found, int timeout_ms) {
         struct epoll_event events[KOHORT_MOST_EVENTS];
@@ -75,20 +112,36 @@ cdef extern from *:
 
     #else
 
+    #define KOHORT_ADD 0
+    #define KOHORT_CHANGE 0
+    #define KOHORT_REMOVE 0
+    #define kohort_watch(epoll, how, fd, mask) -1
     #define kohort_wait(epoll, found, timeout_ms) -1
 
     #endif
     """
     const bint HAS_SOCKETS "KOHORT_HAS_SOCKETS"
     enum:
+        ADD "KOHORT_ADD"
+        CHANGE "KOHORT_CHANGE"
+        REMOVE "KOHORT_REMOVE"
         MOST_EVENTS "KOHORT_MOST_EVENTS"
         MOST_LOCKS "KOHORT_MOST_LOCKS"
+        MOST_SENDS "KOHORT_MOST_SENDS"
     ctypedef struct Event "kohort_event":
         int fd
         int mask
+    ctypedef struct Outgoing "kohort_outgoing":
+        int fd
+        const char *data
+        Py_ssize_t size
+        Py_ssize_t sent
     Py_ssize_t recv "kohort_recv"(int fd, void *to, Py_ssize_t size) noexcept
-    Py_ssize_t send "kohort_send"(int fd, const void *data, Py_ssize_t size) noexcept
+    int send_all "kohort_send_all"(Outgoing *requests, int count) noexcept nogil
+    Py_ssize_t one_send "kohort_send"(int fd, const void *data, Py_ssize_t size) noexcept
     bint must_wait "kohort_must_wait"() noexcept
+    bint was_interrupted "kohort_was_interrupted"() noexcept
+    int watch "kohort_watch"(int epoll, int how, int fd, int mask) noexcept
     int epoll_wait "kohort_wait"(int epoll, Event *found, int timeout_ms) noexcept nogil
 
 cdef int READ = selectors.EVENT_READ
@@ -104,6 +157,7 @@ cdef class _Registered:
 
     cdef object owner, driver, core, endpoints, channel, connection, reader, sock
     cdef Bell bell
+    cdef bytes request  # to send
     cdef bytearray scratch
     cdef int fd
     cdef bint plain
@@ -121,30 +175,46 @@ cdef _Registered _registered(sock, tuple owner):
 
 @cython.final
 cdef class Poller:
-    """The sockets of a loop. Each is registered with its driver and its channel, or with None."""
+    """The sockets of a loop. Each is registered with its driver and its channel, or with None.
+
+    Python's selectors release the GIL for each registration, which the thread may then wait for. So on
+    Linux the selector is only made and closed.
+    """
 
     cdef object selector
     cdef int epoll
-    cdef dict owners
-    cdef list woken
+    cdef dict owners, fds
+    cdef list woken, senders
 
     def __cinit__(self):
         self.selector = selectors.DefaultSelector()
         self.epoll = self.selector.fileno() if hasattr(selectors, "EpollSelector") else -1
-        self.owners = {}
-        self.woken = []
+        self.owners, self.fds = {}, {}
+        self.woken, self.senders = [], []
 
     def register(self, sock, int events, owner):
-        self.selector.register(sock, events, owner)
-        self.owners[sock.fileno()] = None if owner is None else _registered(sock, owner)
+        fd = sock.fileno()
+        if self.epoll < 0:
+            self.selector.register(sock, events, owner)
+        elif watch(self.epoll, ADD, fd, events) < 0:
+            raise OSError(errno, os.strerror(errno))
+        self.owners[fd] = None if owner is None else _registered(sock, owner)
+        self.fds[sock] = fd
 
     def modify(self, sock, int events, owner):
-        self.selector.modify(sock, events, owner)
+        if self.epoll < 0:
+            self.selector.modify(sock, events, owner)
+        elif watch(self.epoll, CHANGE, self.fds[sock], events) < 0:
+            raise OSError(errno, os.strerror(errno))
 
     def unregister(self, sock):
         """Forget a socket, which may be closed already."""
-        key = self.selector.unregister(sock)
-        self.owners.pop(key.fd, None)
+        fd = self.fds.pop(sock)
+        self.owners.pop(fd, None)
+        if self.epoll < 0:
+            self.selector.unregister(sock)
+        else:
+            watch(self.epoll, REMOVE, fd, 0)  # it fails for a closed one
 
     def close(self):
         self.selector.close()
@@ -156,31 +226,50 @@ cdef class Poller:
         """
         cdef Event events[MOST_EVENTS]
         cdef PyThread_type_lock locks[MOST_LOCKS]
-        cdef int count, place, sleepers, timeout_ms
+        cdef Outgoing requests[MOST_SENDS]
+        cdef int count, place, sleepers, sends, short_sends, timeout_ms
         cdef double left
-        cdef list ready = [], woken
+        cdef list ready = [], woken, senders
         while True:
             left = 0.0 if rung else min(until - <double>monotonic(), LONGEST_SLEEP_S)
             woken, self.woken = self.woken, []
-            if self.epoll >= 0:
-                timeout_ms = 0 if left <= 0 else <int>ceil(left * 1e3)
-                sleepers = _locks_of(woken, locks)
-                with nogil:
-                    for place in range(sleepers):
-                        PyThread_release_lock(locks[place])
-                    count = epoll_wait(self.epoll, events, timeout_ms)
+            senders, self.senders = self.senders, []
+            sleepers, sends = _locks_of(woken, locks), _requests_of(senders, requests)
+            timeout_ms = 0 if left <= 0 else <int>ceil(left * 1e3)
+            with nogil:
+                for place in range(sleepers):
+                    PyThread_release_lock(locks[place])
+                short_sends = send_all(requests, sends)
+                count = 0 if short_sends or self.epoll < 0 else epoll_wait(self.epoll, events, timeout_ms)
+            if short_sends:
+                _leave_rest(senders, requests, ready)
+            elif self.epoll >= 0:
                 for place in range(count):
                     self._see(events[place].fd, events[place].mask, ready)
             else:
-                _wake(woken)
                 found = self.selector.select(max(left, 0.0))
                 count = len(found)
                 for key, mask in found:
                     self._see(key.fd, mask, ready)
             if ready or rung or count <= 0 or <double>monotonic() >= until:
-                woken, self.woken = self.woken, []
-                _wake(woken)
+                self._finish(ready)
                 return ready
+
+    cdef int _finish(self, list ready) except -1:
+        """Wake the callers, and send the requests, before a turn."""
+        cdef Outgoing requests[MOST_SENDS]
+        cdef list woken, senders
+        cdef int sends, short_sends
+        woken, self.woken = self.woken, []
+        senders, self.senders = self.senders, []
+        _wake(woken)
+        sends = _requests_of(senders, requests)
+        if sends:
+            with nogil:
+                short_sends = send_all(requests, sends)
+            if short_sends:
+                _leave_rest(senders, requests, ready)
+        return 0
 
     cdef int _see(self, int fd, int mask, list ready) except -1:
         """Serve a socket, or add it to those that are ready."""
@@ -192,7 +281,9 @@ cdef class Poller:
             ready.append((None, mask))
             return 0
         try:
-            if mask == READ and _serve(found):
+            if mask == READ and len(self.senders) < MOST_SENDS and _serve(found):
+                if found.request is not None:
+                    self.senders.append(found)
                 if found.core.has_updates:
                     self.woken += found.bell.rung()
                     if found.driver.on_update is not None:
@@ -225,11 +316,34 @@ cdef int _locks_of(list woken, PyThread_type_lock *locks) except -1:
     return count
 
 
+cdef int _requests_of(list senders, Outgoing *requests) except -1:
+    """The requests of the senders, which keep them until they are sent."""
+    cdef _Registered one
+    cdef int count = 0
+    for one in senders:
+        requests[count] = Outgoing(one.fd, PyBytes_AS_STRING(one.request), PyBytes_GET_SIZE(one.request), 0)
+        count += 1
+    return count
+
+
+cdef int _leave_rest(list senders, Outgoing *requests, list ready) except -1:
+    """Leave to turns what their sockets did not take. An error of a socket is that of its next `write`, too."""
+    cdef _Registered one
+    cdef int place
+    for place, one in enumerate(senders):
+        if requests[place].sent < requests[place].size:
+            one.connection.write(memoryview(one.request)[max(requests[place].sent, 0) :])
+            ready.append((one.owner, READ))
+    return 0
+
+
 cdef bint _serve(_Registered one) except -1:
-    """Handle the response in a readable socket, and send the next request. False: a turn has to look at the socket."""
+    """Handle the response in a readable socket, and send the next request, or keep it as `one.request`. False: a turn
+    has to look at the socket."""
     cdef Py_ssize_t fill, count, size
     cdef unsigned char *scratch = <unsigned char *>PyByteArray_AS_STRING(one.scratch)
     cdef bytes frame, request
+    one.request = None
     connection, reader, channel = one.connection, one.reader, one.channel
     if connection.stage is not READY or one.driver.stopping or channel.to_write or channel.sock is not one.sock:
         return False
@@ -258,15 +372,66 @@ cdef bint _serve(_Registered one) except -1:
     if fill < size:
         return one.plain or not channel.withholds
     frame = PyBytes_FromStringAndSize(<const char *>scratch, size)
-    request = connection.follow_up(memoryview(frame), monotonic())
+    request = next_request(
+        connection, memoryview(frame), <const unsigned char *>PyBytes_AS_STRING(frame), size, monotonic()
+    )
     if request is None:
         return False
     reader.fill = 0
-    if one.plain:
-        count = max(send(one.fd, PyBytes_AS_STRING(request), PyBytes_GET_SIZE(request)), 0)
-    else:
-        count = channel.send(request)
+    if one.plain and one.driver.on_update is None:  # which may release the GIL
+        one.request = request
+        return True
+    count = channel.send(request)
     if count < PyBytes_GET_SIZE(request):
         connection.write(memoryview(request)[count:])
         return False
     return one.plain or not channel.withholds
+
+
+# `send` and `recv_into` without releasing the GIL. Such a call takes some microseconds. A thread that releases the GIL for
+# it may wait 5 ms for other threads before it has the GIL again, for each call. Calls with much data release it, and calls
+# on TLS sockets and on Windows.
+
+cdef object PLAIN = socket.socket
+cdef Py_ssize_t MOST_BYTES = 1 << 16
+
+
+cdef int _plain(sock, Py_ssize_t size) except -2:
+    """The descriptor of a socket to use here; -1 if its own method is to be called."""
+    return sock.fileno() if HAS_SOCKETS and type(sock) is PLAIN and size <= MOST_BYTES else -1
+
+
+def send(sock, data):
+    """As `sock.send(data)`, of a socket that never blocks."""
+    cdef Py_buffer view
+    cdef Py_ssize_t sent = -1
+    cdef int fd = _plain(sock, len(data))
+    if fd < 0:
+        return sock.send(data)
+    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
+    try:
+        while sent < 0:
+            sent = one_send(fd, view.buf, view.len)
+            if sent < 0 and not was_interrupted():
+                raise OSError(errno, os.strerror(errno))
+    finally:
+        PyBuffer_Release(&view)
+    return sent
+
+
+def recv_into(sock, target):
+    """As `sock.recv_into(target)`, of a socket that never blocks."""
+    cdef Py_buffer view
+    cdef Py_ssize_t count = -1
+    cdef int fd = _plain(sock, len(target))
+    if fd < 0:
+        return sock.recv_into(target)
+    PyObject_GetBuffer(target, &view, PyBUF_WRITABLE)
+    try:
+        while count < 0:
+            count = recv(fd, view.buf, view.len)
+            if count < 0 and not was_interrupted():
+                raise OSError(errno, os.strerror(errno))
+    finally:
+        PyBuffer_Release(&view)
+    return count

@@ -6,8 +6,6 @@ flow, `outgoing` to write, `received` for each whole frame, `overdue` at each tu
 """
 
 from collections import deque
-from collections.abc import Callable
-from enum import Enum
 from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,6 +13,8 @@ from kohort.common import KohortError, WireError
 from kohort.common.foreign_text import cut, scrubbed
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.version import __version__
+from kohort.network._follow_up import follow_up
+from kohort.network._guard import Guard
 from kohort.network.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
 from kohort.network.frame_reader import LENGTH_BYTES
 from kohort.network.requests import (
@@ -26,6 +26,7 @@ from kohort.network.requests import (
     RequestResult,
     ResponseReceived,
     SendFailed,
+    Stage,
     VersionRanges,
 )
 from kohort.network.throttle import Throttle
@@ -52,26 +53,12 @@ LEAST_SESSION_S = 1.1  # brokers do not have sessions renewed more than once a s
 TLS_ALERT, TLS_MAJOR = 0x15, 0x03
 
 
-class Stage(Enum):
-    """The stage of a connection's setup."""
-
-    OPENING = "opening"  # TCP and TLS: nothing can be written yet
-    AUTHENTICATING = "authenticating"  # SASL: everything else waits
-    CHECKING_API_VERSIONS = "requesting versions"  # ApiVersions is in flight, everything else waits
-    READY = "ready"
-    ENDED = "ended"
-
-
 class CredentialSource(Protocol):
     """The source of a connection's token or ticket: `TokenRefresher`, or a `TicketSource` of a `TicketCache`."""
 
     def take(self, now: float, since: float, *, session_s: float | None = None) -> Any: ...
     def accepted(self, proof: Any, /) -> None: ...
     def refused(self, proof: Any, now: float, /) -> bool: ...
-
-
-def _run(function: Callable[..., Any], *args: object) -> Any:
-    return function(*args)
 
 
 class _InFlight(NamedTuple):
@@ -83,7 +70,7 @@ class _InFlight(NamedTuple):
 class BrokerConnection:
     """The sans-IO half of a connection. `ranges`: the broker's versions, if an earlier connection learned them.
 
-    `run` calls a function of a request, under the driver's lock.
+    `guard` is the driver's lock, under which `PendingRequest.follow_up` is called.
     """
 
     def __init__(
@@ -99,7 +86,7 @@ class BrokerConnection:
         credentials: "Credentials | None" = None,
         nonce: str = "",
         tokens: CredentialSource | None = None,
-        run: Callable[..., Any] = _run,
+        guard: Guard | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.max_frame_bytes = max_frame_bytes
@@ -110,10 +97,10 @@ class BrokerConnection:
         self.credentials = credentials
         self.nonce = nonce
         self.tokens = tokens
-        self._run = run
+        self.guard = guard
         self.stage = Stage.OPENING
         self.served = False  # True after the first response to a request of the core
-        self._wire = WireConnection(client_id, max_frame_bytes=max_frame_bytes)
+        self.wire = WireConnection(client_id, max_frame_bytes=max_frame_bytes)
         self._waiting: deque[tuple[PendingRequest, float]] = deque()
         self._held: deque[PendingRequest] = deque()
         self._throttle = Throttle()
@@ -172,12 +159,13 @@ class BrokerConnection:
     def received(self, frame: memoryview, now: float) -> list[tuple[PendingRequest, RequestResult]]:
         """The outcomes that a frame brings. WireError: the stream is broken, and the connection must be closed."""
         outcomes: list[tuple[PendingRequest, RequestResult]] = []
-        request = self.follow_up(frame, now)
+        request = follow_up(self, frame, now)
         if request is not None:
             self.write(request)
             return outcomes
-        self._keep_response(frame, now)
-        response = self._wire.receive_frame(frame[LENGTH_BYTES:], self._budget(len(frame)))
+        if self.tape is not None:
+            self._keep_response(frame, now)
+        response = self.wire.receive_frame(frame[LENGTH_BYTES:], self._budget(len(frame)))
         sent = self._in_flight.pop(response.correlation_id)
         if sent.request.done is not _own_response:
             # Also during a re-authentication: earlier requests still get their responses, in order.
@@ -189,22 +177,6 @@ class BrokerConnection:
         else:
             self._continue_authentication(response.value, now)
         return outcomes
-
-    def follow_up(self, frame: memoryview, now: float) -> bytes | None:
-        """The next request to write, if the only request in flight has handled its response. None: nothing changed."""
-        if len(self._in_flight) != 1 or self._waiting or self._held or self.tape is not None:
-            return None
-        ((correlation_id, sent),) = self._in_flight.items()
-        follow_up = sent.request.follow_up
-        if follow_up is None or self.stage is not Stage.READY or correlation_id_of(frame) != correlation_id:
-            return None
-        body = self._run(follow_up, frame, sent.version, now)
-        if body is None:
-            return None
-        del self._in_flight[correlation_id]
-        correlation_id, request = self._wire.follow_up(body)
-        self._in_flight[correlation_id] = _InFlight(sent.request, sent.version, now + sent.request.timeout_s)
-        return request
 
     @property
     def frame_limit(self) -> int:
@@ -296,7 +268,7 @@ class BrokerConnection:
     def _send_api_versions(self, version: int, now: float) -> None:
         request = ApiVersionsRequest(client_software_name="kohort", client_software_version=__version__)
         pending = PendingRequest("ApiVersions", request, _own_response, -1.0)
-        correlation_id, frame = self._wire.send(API["ApiVersions"].key, version, request)
+        correlation_id, frame = self.wire.send(API["ApiVersions"].key, version, request)
         self._in_flight[correlation_id] = _InFlight(pending, version, self._ready_by)
         self._put("ApiVersions", version, correlation_id, frame, now)
 
@@ -421,7 +393,7 @@ class BrokerConnection:
 
     def _send_own(self, api: str, request: Any, now: float) -> None:
         version = choose_version(api, self.ranges or {})
-        correlation_id, frame = self._wire.send(api, version, request)
+        correlation_id, frame = self.wire.send(api, version, request)
         pending = PendingRequest(api, request, _own_response, -1.0)
         self._in_flight[correlation_id] = _InFlight(pending, version, self._ready_by)
         self.write(frame)  # never on the tape, nor is its response
@@ -433,7 +405,7 @@ class BrokerConnection:
             try:
                 version = choose_version(api.key, self.ranges or {}, pending.max_version, pending.min_version)
                 request = pending.request(version) if callable(pending.request) else pending.request
-                correlation_id, frame = self._wire.send(api.key, version, request)
+                correlation_id, frame = self.wire.send(api.key, version, request)
             except KohortError as error:
                 self._settled.append((pending, SendFailed(error)))
                 continue

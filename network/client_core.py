@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from kohort.common import KohortError
+from kohort.network._samples import Counters
 from kohort.network.backoff import Backoff
 from kohort.network.client_config import ClientConfig
-from kohort.network.client_metrics import Counters
 from kohort.network.connection_states import ConnectionStates
 
 Config = TypeVar("Config", bound=ClientConfig)
@@ -46,6 +46,10 @@ class ClientCore(Generic[Config]):
     @has_updates.setter
     def has_updates(self, value: bool) -> None:
         self._fresh = self._fresh or value
+
+    def is_at_rest(self) -> bool:
+        """Never: each response may lead to a request."""
+        return False
 
     def _updated(self) -> None:
         self._fresh = True

@@ -59,12 +59,14 @@ class ConnectionStates:
         if features.epoch >= self.features.epoch:
             self.features = features
 
-    def failed(self, endpoint: Endpoint, error: KohortError, now: float) -> None:
+    def failed(self, endpoint: Endpoint, error: KohortError, now: float) -> bool:
+        """Record a failure, and the time of the next attempt. True if it is the first since a response."""
         attempts = self._attempts.get(endpoint, FRESH)
         self._ranges.pop(endpoint, None)
         self._late.discard(endpoint)
         self._attempts[endpoint] = attempts.failed(now, self.backoff, self.chance())
         self.last_error = error
+        return not attempts.failures
 
     def late(self, endpoint: Endpoint) -> None:
         """Marks a broker whose response is late. Other addresses go first until it comes."""

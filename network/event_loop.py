@@ -18,7 +18,7 @@ from math import inf
 from typing import Any, Final, Protocol
 
 from kohort.common.log_context import logger, set_log_context
-from kohort.network._poller import Poller
+from kohort.network._poller import Poller, recv_into, send
 from kohort.network.promise import Flag
 
 log = logger("kohort.driver")
@@ -62,6 +62,7 @@ class EventLoop:
         self._rung: deque[Turned] = deque()
         self._asleep = False
         self._bell_in, self._bell_out = socket.socketpair()
+        self._rings = bytearray(4096)
         self._bell_in.setblocking(False)
         self._bell_out.setblocking(False)
         self.poller.register(self._bell_out, selectors.EVENT_READ, None)
@@ -75,7 +76,7 @@ class EventLoop:
         self._rung.append(driver)
         if self._asleep:  # the loop looks at `_rung` again after it has set `_asleep`
             with contextlib.suppress(OSError):  # full: a wake-up is pending already; closed: the thread has ended
-                self._bell_in.send(b"!")
+                send(self._bell_in, b"!")
 
     @property
     def is_current(self) -> bool:
@@ -118,7 +119,7 @@ class EventLoop:
         for owner, mask in ready:
             if owner is None:
                 with contextlib.suppress(BlockingIOError):
-                    self._bell_out.recv(4096)
+                    recv_into(self._bell_out, self._rings)
             else:
                 driver, what = owner
                 turns.setdefault(driver, []).append((what, mask))

@@ -53,7 +53,7 @@ class HedgedRequests:
         self._endpoints = endpoints
         self._pick = pick
         self._patience_s = patience_s
-        self._questions: list[_HedgedRequest] = []
+        self._hedged: list[_HedgedRequest] = []
         self._unsent: list[UnsentRequest] = []
 
     def send(self, pending: PendingRequest, now: float) -> None:
@@ -61,39 +61,39 @@ class HedgedRequests:
 
         Its `done` gets the first response. It gets a failure once none is outstanding and no address is left to try.
         """
-        question = _HedgedRequest(pending, now, now + self._patience_s())
-        self._questions.append(question)
-        self._put(question, self._pick(now), now)
+        hedged = _HedgedRequest(pending, now, now + self._patience_s())
+        self._hedged.append(hedged)
+        self._put(hedged, self._pick(now), now)
 
     def poll(self, now: float) -> PollResult:
         """Send again, to another broker, what has waited long enough. Returns all requests that are not sent yet."""
-        for question in [one for one in self._questions if now >= one.next_at]:
-            question.next_at = now + self._patience_s()
-            endpoint = self._pick(now, question.requested) if now < question.until else None
+        for hedged in [one for one in self._hedged if now >= one.next_at]:
+            hedged.next_at = now + self._patience_s()
+            endpoint = self._pick(now, hedged.requested) if now < hedged.until else None
             if endpoint is not None:
-                for late in question.waiting:
+                for late in hedged.waiting:
                     if late is not None:
                         self._endpoints.late(late)
-                self._put(question, endpoint, now)
+                self._put(hedged, endpoint, now)
         unsent, self._unsent = tuple(self._unsent), []
-        return PollResult(unsent, earliest(now, (one.next_at for one in self._questions)))
+        return PollResult(unsent, earliest(now, (one.next_at for one in self._hedged)))
 
-    def _put(self, question: _HedgedRequest, endpoint: Endpoint | None, now: float) -> None:
+    def _put(self, hedged: _HedgedRequest, endpoint: Endpoint | None, now: float) -> None:
         def done(outcome: RequestResult, when: float) -> None:
-            question.waiting.discard(endpoint)
-            if question not in self._questions:
+            hedged.waiting.discard(endpoint)
+            if hedged not in self._hedged:
                 return
             if isinstance(outcome, NoResponse):
-                if question.waiting:
+                if hedged.waiting:
                     return
-                if when < question.until and (other := self._pick(when, question.requested)) is not None:
-                    self._put(question, other, when)
+                if when < hedged.until and (other := self._pick(when, hedged.requested)) is not None:
+                    self._put(hedged, other, when)
                     return
-            self._questions.remove(question)
-            question.pending.done(outcome, when)
+            self._hedged.remove(hedged)
+            hedged.pending.done(outcome, when)
 
-        question.waiting.add(endpoint)
+        hedged.waiting.add(endpoint)
         if endpoint is not None:
-            question.requested.add(endpoint)
-        request = question.pending._replace(done=done, timeout_s=question.until - now)
+            hedged.requested.add(endpoint)
+        request = hedged.pending._replace(done=done, timeout_s=hedged.until - now)
         self._unsent.append(UnsentRequest(ConnectionPurpose.CONTROL, endpoint, request))

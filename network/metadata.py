@@ -21,6 +21,7 @@ NO_EPOCH = -1
 FIRST_VERSION_OF_SOUND_EPOCHS = 9
 # A leader plans for each number up to the highest: one that is made up must not have it plan for two billion.
 MOST_AN_ENTRY = 10
+MOST_SHARED_PARTITIONS = 10_000
 
 
 class BrokerNode(NamedTuple):
@@ -149,6 +150,8 @@ class ClusterView(NamedTuple):
         if view is None:
             return {}
         racks = {node: broker.rack for node, broker in self.brokers.items() if broker.rack}
+        if not racks:
+            return {}
         return {
             number: frozenset(racks[node] for node in partition.replicas if node in racks)
             for number, partition in view.partitions.items()
@@ -172,11 +175,33 @@ def believable(response: MetadataResponse, version: int) -> MetadataResponse:
     return response._replace(topics=tuple(topics))
 
 
+class _SharedTopic(NamedTuple):
+    """A topic as a response had it, and the view that was made of that alone."""
+
+    response: MetadataResponseTopic
+    view: TopicView
+
+
+_shared: dict[str, _SharedTopic] = {}
+"""The newest views by topic. The clients of a process share them: a thousand members of one group have the same."""
+
+
+def _share(response: MetadataResponseTopic, view: TopicView) -> None:
+    kept = sum(len(one.view.partitions) for one in list(_shared.values()))
+    if kept + len(view.partitions) > MOST_SHARED_PARTITIONS:
+        _shared.clear()
+    if len(view.partitions) <= MOST_SHARED_PARTITIONS:
+        _shared[view.name] = _SharedTopic(response, view)
+
+
 def _topic(response: MetadataResponseTopic, known: TopicView | None) -> TopicView | None:
     if known is not None and known.id != response.topic_id:
         known = None  # deleted and created again, so epochs of the old topic are invalid
+    shared = _shared.get(response.name or "")
+    if shared is not None and (known is None or known is shared.view) and shared.response == response:
+        return shared.view
     partitions = {}
-    most = MOST_AN_ENTRY * len(response.partitions)
+    most, alone = MOST_AN_ENTRY * len(response.partitions), True
     for partition in response.partitions:
         number = partition.partition_index
         if not 0 <= number < most:
@@ -184,13 +209,17 @@ def _topic(response: MetadataResponseTopic, known: TopicView | None) -> TopicVie
         before = known.partitions.get(number) if known else None
         if before is not None and 0 <= partition.leader_epoch < before.leader_epoch:
             partitions[number] = before  # a response of a broker that has not learned of the election yet
+            alone = False
             continue
         partitions[number] = PartitionView(
             partition.leader_id, partition.leader_epoch, partition.replica_nodes, partition.offline_replicas
         )
     if not partitions:
         return known
-    return TopicView(response.name or "", response.topic_id, response.is_internal, MappingProxyType(partitions))
+    view = TopicView(response.name or "", response.topic_id, response.is_internal, MappingProxyType(partitions))
+    if alone:
+        _share(response, view)
+    return view
 
 
 class TopicInfo(NamedTuple):

@@ -22,10 +22,10 @@ from kohort.common import KohortError, WireError
 from kohort.common.log_context import logger, set_log_context
 from kohort.network._guard import Bell, Guard
 from kohort.network._poller import Poller
+from kohort.network._samples import Counters
 from kohort.network.auth.tls import Certificates
-from kohort.network.broker_connection import BrokerConnection, Stage
+from kohort.network.broker_connection import BrokerConnection
 from kohort.network.client_config import ClientConfig
-from kohort.network.client_metrics import Counters
 from kohort.network.errors import (
     AuthenticationFailed,
     ConcurrentUseError,
@@ -48,6 +48,7 @@ from kohort.network.requests import (
     PollResult,
     RequestResult,
     ResponseReceived,
+    Stage,
     UnsentRequest,
     VersionRanges,
 )
@@ -74,6 +75,10 @@ class Driven(ClientContext, Protocol):
     @property
     def cluster(self) -> MetadataUpdater: ...
     def poll(self, now: float, wall_ms: int) -> PollResult: ...
+    def is_at_rest(self) -> bool:
+        """True if the responses of this turn leave nothing to send. `poll` is not called then."""
+        ...
+
     def log_fields(self) -> Mapping[str, object]: ...
 
 
@@ -117,6 +122,7 @@ class Driver(Generic[C]):
         self.on_update: Callable[[], None] | None = None
         self.on_notice: Callable[[Notice], None] | None = None  # called under the lock
         self.crashed: BaseException | None = None
+        self.turns = 0  # grows before and after each turn in which the core may change
         self.orders: deque[_Change[C, Any]] = deque()  # changes that were enqueued and have yet to be made
         self._over = False
         self.pid = os.getpid()
@@ -268,15 +274,22 @@ class Driver(Generic[C]):
         if steady and not outcomes:
             self._announce()
             return None
+        self.turns += 1
         if self.chore is not None:
             while not self.lock.run(self.chore):
                 pass
         if outcomes:
             self._settle(outcomes)
+            responded = all(isinstance(outcome, ResponseReceived) for _request, outcome in outcomes)
+            if steady and responded and not self.orders and self.lock.run(self.core.is_at_rest):
+                self.turns += 1
+                self._announce()
+                return None
         now = self.now()
         with self.lock:
             self._carry_out()
             turn = self.core.poll(now, self.wall_ms())
+        self.turns += 1
         self._announce()
         if turn.job is not None:
             self._start_job(turn.job)
@@ -428,7 +441,7 @@ class Driver(Generic[C]):
             nonce=_nonce() if self._credentials is not None else "",
             tokens=self._tokens.window(endpoint.host) if self._tokens is not None else None,
             tape=self._tape.connection(str(endpoint)) if self._tape is not None else None,
-            run=self.lock.run,
+            guard=self.lock,
         )
         channel = Channel(
             line,
@@ -549,14 +562,15 @@ class Driver(Generic[C]):
                 self.core.fail(error)  # retries with rejected credentials could lock the account
             elif self._unreported(error, was_ready):
                 self.core.put_error(error)  # a retry may fail in the same way, and the caller must learn of it
-            if not idle:
-                self.core.endpoints.failed(channel.endpoint, error, self.now())
+            first = not idle and self.core.endpoints.failed(channel.endpoint, error, self.now())
             if channel.line is ConnectionPurpose.GROUP and not outcomes:
                 self.core.cluster.coordinator_lost(channel.endpoint, error)
             if channel.line is ConnectionPurpose.DATA:
                 self.core.cluster.data_lost(channel.endpoint, self.now())
             self.core.metadata.request_update()
-        log.info("%s connection ended: %s", channel.line.value, error)
+        # A user with a wrong address sees why nothing comes, and a log is not filled by a broker that stays away.
+        write = log.warning if first and not was_ready else log.info
+        write("%s connection ended: %s", channel.line.value, error)
         return outcomes
 
     def _unreported(self, error: KohortError, was_ready: bool) -> bool:
@@ -635,14 +649,22 @@ def _nonce() -> str:
 
 def _is_address(host: str) -> bool:
     """True if a host is written as an address, so that no name has to be resolved."""
+    return _family(host) is not None
+
+
+def _family(host: str) -> int | None:
+    """The family of an address; None for a name."""
     for family in (socket.AF_INET, socket.AF_INET6):
         with contextlib.suppress(OSError, ValueError):
             socket.inet_pton(family, host)
-            return True
-    return False
+            return int(family)
+    return None
 
 
 def _addresses(endpoint: Endpoint) -> list[Address]:
+    family = _family(endpoint.host)
+    if family is not None:
+        return [(family, (endpoint.host, endpoint.port))]
     # A name in bytes is not passed through IDNA, whose tables ASCII names do not need.
     host = endpoint.host.encode() if endpoint.host.isascii() else endpoint.host
     found = socket.getaddrinfo(host, endpoint.port, type=socket.SOCK_STREAM)

@@ -76,6 +76,16 @@ class PendingRequest(NamedTuple):
     has_response: bool = True
 
 
+class Stage(Enum):
+    """The stage of a connection's setup."""
+
+    OPENING = "opening"  # TCP and TLS: nothing can be written yet
+    AUTHENTICATING = "authenticating"  # SASL: everything else waits
+    CHECKING_API_VERSIONS = "requesting versions"  # ApiVersions is in flight, everything else waits
+    READY = "ready"
+    ENDED = "ended"
+
+
 class ConnectionPurpose(Enum):
     """The connection to a broker that a request uses. The coordinator's is separate (G-02).
 

@@ -10,11 +10,12 @@ from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING, Any
 
 from kohort.common import KohortError
+from kohort.network._poller import recv_into, send
 from kohort.network.auth.tls import CURES, alerted, is_secure, must_wait
-from kohort.network.broker_connection import BrokerConnection, Stage, explained
+from kohort.network.broker_connection import BrokerConnection, explained
 from kohort.network.errors import ConnectionFailed, TlsError
 from kohort.network.frame_reader import FrameReader
-from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest, RequestResult
+from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest, RequestResult, Stage
 
 if TYPE_CHECKING:
     import ssl
@@ -206,7 +207,7 @@ class Channel:
             return
         while self.to_write:
             try:
-                sent = self.sock.send(self.to_write[0])
+                sent = send(self.sock, self.to_write[0])
             except BlockingIOError:
                 self.events = EVENT_READ | EVENT_WRITE
                 return
@@ -251,7 +252,7 @@ class Channel:
         none yet."""
         assert self.sock is not None
         try:
-            return self.sock.recv_into(self.reader.target())
+            return recv_into(self.sock, self.reader.target())
         except BlockingIOError:
             return -1
         except OSError as problem:
@@ -264,7 +265,7 @@ class Channel:
         """Send the first bytes of a request, and return their number. An error is that of the next `write`, too."""
         assert self.sock is not None
         try:
-            return self.sock.send(request)
+            return send(self.sock, request)
         except OSError:
             return 0
 

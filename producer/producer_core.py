@@ -32,6 +32,7 @@ from kohort.producer.producer_sensors import ProducerSensors
 from kohort.producer.record_accumulator import RecordAccumulator
 from kohort.producer.sender import Sender
 from kohort.producer.transaction_manager import TransactionManager
+from kohort.producer.transaction_states import TxnState
 
 if TYPE_CHECKING:
     from kohort.producer._open_batch import OnDelivery
@@ -93,6 +94,14 @@ class ProducerCore(ClientCore[ProducerConfig]):
         next_poll_at = earliest(now, (cluster.next_poll_at, others.next_poll_at))
         self._polls_at = inf if next_poll_at is None else next_poll_at
         return PollResult(cluster.requests + others.requests, next_poll_at)
+
+    def is_at_rest(self) -> bool:
+        """True if no batch, transaction, error or end of the producer is left to be dealt with."""
+        plain = self.transactions.transactional_id is None and self.transactions.state is TxnState.IDLE
+        if not plain or self.retired or self._fatal is not None or not self.sender.is_at_rest():
+            return False
+        self._polled()
+        return True
 
     def _wind_up(self) -> None:
         """Send buffered records, abort an open transaction, then end."""

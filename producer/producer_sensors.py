@@ -3,7 +3,7 @@
 `producer_metrics.py` makes the metrics of them. All are written under the driver's lock.
 """
 
-from kohort.network._sampled_window import SampledWindow
+from kohort.network._samples import SampledWindow
 from kohort.producer.producer_batch import ProducerBatch
 
 

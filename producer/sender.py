@@ -111,6 +111,16 @@ class Sender:
         """The number of Produce requests without a response."""
         return sum(self._in_flight.values())
 
+    def is_at_rest(self) -> bool:
+        """True if no queue has a batch. Queues without any are no longer visited."""
+        busy = self._accumulator.busy
+        for place, lane in list(busy.items()):
+            if lane.busy or lane.rewrite:
+                return False
+            del busy[place]
+            lane.waits_since = inf
+        return True
+
     # --- sending
 
     def poll(self, now: float) -> PollResult:

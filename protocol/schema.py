@@ -237,7 +237,7 @@ class Struct(_Shape, metaclass=StructMeta):
     if not TYPE_CHECKING:
 
         def __new__(cls, **values: Any) -> Self:
-            made = [values.pop(name, default) for name, default in zip(cls._fields, cls._defaults, strict=True)]
+            made = tuple(map(values.pop, cls._fields, cls._defaults))
             if values:
                 raise TypeError(f"{cls.__name__} has no field {', '.join(map(repr, values))}")
             return tuple.__new__(cls, made)

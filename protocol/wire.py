@@ -56,20 +56,23 @@ class WireConnection:
     `send` returns the bytes to write. `receive` takes the bytes read and returns the responses that they complete.
     After a
     WireError from `receive` the connection cannot be used: close the socket. The outcome of open requests is unknown.
+
+    `headers` has what `add_header` returns, by API key and version. `open`, `next_id` and `headers` are for
+    `network/_follow_up.pyx`. It reads the response to the only open request, and replaces that request.
     """
 
     def __init__(self, client_id: str | None, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.client_id = client_id
         self._frames = Unframer(max_frame_bytes)
-        self._open: deque[_Open] = deque()
-        self._next_id = 0
-        self._headers: dict[tuple[int, int], tuple[bytes, bytes]] = {}  # around the correlation id
+        self.open: deque[_Open] = deque()
+        self.next_id = 0
+        self.headers: dict[tuple[int, int], tuple[bytes, bytes]] = {}
         self._dead: WireError | None = None
 
     @property
     def open_requests(self) -> int:
         """The number of open requests, whose responses have not arrived."""
-        return len(self._open)
+        return len(self.open)
 
     def send(self, api_key: int | str, version: int, value: Top | Mapping[str, object]) -> tuple[int, bytes]:
         """Return (correlation id, bytes to write). Raises WireError if the value does not fit the version.
@@ -80,7 +83,7 @@ class WireConnection:
             raise self._dead
         api = API[api_key]
         body = api.request.build(value, version)
-        correlation_id = self._next_id
+        correlation_id = self.next_id
         header = _REQUEST_HEADER.build(
             RequestHeader(
                 request_api_key=api.key,
@@ -90,26 +93,20 @@ class WireConnection:
             ),
             request_header_version(api.request, version),
         )
-        self._next_id = 0 if correlation_id == _MAX_CORRELATION_ID else correlation_id + 1
+        self.next_id = 0 if correlation_id == _MAX_CORRELATION_ID else correlation_id + 1
         if not (api.key == _PRODUCE and _acks(value) == 0):
-            self._open.append(_Open(correlation_id, api.key, version))
+            self.open.append(_Open(correlation_id, api.key, version))
         return correlation_id, frame(header, body)
 
-    def follow_up(self, body: bytes) -> tuple[int, bytes]:
-        """As `send`, after the caller has read the only open response by itself. `body` is encoded, in its version."""
-        _id, api_key, version = self._open.popleft()
-        key = (api_key, version)
-        if key not in self._headers:
-            header = RequestHeader(
-                request_api_key=api_key, request_api_version=version, correlation_id=0, client_id=self.client_id
-            )
-            encoded = _REQUEST_HEADER.build(header, request_header_version(API[api_key].request, version))
-            self._headers[key] = (encoded[:_CORRELATION_ID_AT], encoded[_CORRELATION_ID_AT + 4 :])
-        before, after = self._headers[key]
-        correlation_id = self._next_id
-        self._next_id = 0 if correlation_id == _MAX_CORRELATION_ID else correlation_id + 1
-        self._open.append(_Open(correlation_id, api_key, version))
-        return correlation_id, frame(before, correlation_id.to_bytes(4, "big"), after, body)
+    def add_header(self, api_key: int, version: int) -> tuple[bytes, bytes]:
+        """Return the bytes of a request's header before and after the correlation id, and keep them in `headers`."""
+        header = RequestHeader(
+            request_api_key=api_key, request_api_version=version, correlation_id=0, client_id=self.client_id
+        )
+        encoded = _REQUEST_HEADER.build(header, request_header_version(API[api_key].request, version))
+        around = (encoded[:_CORRELATION_ID_AT], encoded[_CORRELATION_ID_AT + 4 :])
+        self.headers[api_key, version] = around
+        return around
 
     def receive(self, data: bytes | bytearray | memoryview) -> list[ReceivedResponse]:
         """Return the responses that `data` completes, in order. A WireError ends the connection."""
@@ -136,9 +133,9 @@ class WireConnection:
             raise
 
     def _respond(self, data: bytes | memoryview, budget: int = UNBOUNDED) -> ReceivedResponse:
-        if not self._open:
+        if not self.open:
             raise WireError("a response without an open request", correlation_id=_correlation_id(data))
-        expected = self._open[0]
+        expected = self.open[0]
         api = API[expected.api_key]
         got = _correlation_id(data)
         if got != expected.correlation_id:
@@ -163,7 +160,7 @@ class WireConnection:
             raise WireError(
                 f"{len(data) - end} unread bytes at the end", api=api.response.name, version=version, offset=end
             )
-        self._open.popleft()
+        self.open.popleft()
         return ReceivedResponse(expected.correlation_id, api.key, version, value)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from kohort.common import KohortError
+from kohort.network._samples import Counters
 from kohort.network.backoff import Attempts, Backoff
-from kohort.network.client_metrics import Counters
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.requests import PendingRequest
 from kohort.share_consumer.share_config import ShareConsumerConfig

@@ -173,6 +173,12 @@ def _refuse_name(name: str) -> None:
         )
     if name in _KNOWN or name.startswith("kafka."):
         return
+    if name.startswith("option."):  # CREATE TABLE repeats each option under such a name
+        raise OptionError(
+            "a table of a catalog cannot be read, because Spark gives its options to no Python source",
+            hint="use CREATE TEMPORARY VIEW ... USING kohort OPTIONS (...), with the same options",
+            option=name.removeprefix("option."),
+        )
     near = get_close_matches(name, _KNOWN, n=1, cutoff=0.5)
     hint = f"did you mean {_KNOWN[near[0]]!r}?" if near else f"the options are {', '.join(sorted(_KNOWN.values()))}"
     raise OptionError(f"unknown option {name!r}", hint=hint, option=name)

@@ -1,4 +1,4 @@
-// Checks the built site for serious accessibility errors: `make accessibility`.
+// Checks the built site for serious accessibility errors, and what its copy buttons copy: `make accessibility`.
 //
 // Every page is checked at desktop width in light colours. The pages of EVERY_WAY are also checked at phone width and in
 // dark colours, and their pictures are written to out/screenshots. CHROME is the browser's path.
@@ -65,10 +65,20 @@ try {
     if (EVERY_WAY.includes(page)) {
       await tab.screenshot({ path: join(PICTURES, `${page.replace(/\/?index\.html$/, "").replaceAll("/", "-") || "home"}-${width}-${scheme}.png`) });
     }
+    const copied = await tab.evaluate(() => {
+      const block = document.querySelector("code:has(> .gp)");
+      if (block === null) return "";
+      block.setAttribute("data-md-copying", ""); // as the theme's copy button does
+      return block.innerText;
+    });
+    if (copied.includes("$ ")) {
+      found += 1;
+      console.log(`${page}: the copy button copies the prompt: ${copied}`);
+    }
     await context.close();
   }
 } finally {
   await browser.close();
 }
-console.log(`${pages.length} pages, ${found} serious or critical errors`);
+console.log(`${pages.length} pages, ${found} errors`);
 process.exit(found ? 1 : 0);

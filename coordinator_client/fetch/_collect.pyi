@@ -1,12 +1,12 @@
 from collections.abc import Callable
 
+from kohort.common import TopicPartition
+from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, DecodedFetch
 from kohort.coordinator_client.fetch.fetch_collector import FetchCollector
-from kohort.coordinator_client.fetch.fetcher import Fetcher
-from kohort.coordinator_client.offsets.positions import Positions
+from kohort.coordinator_client.poll_loop import PollLoop
 from kohort.fastpath import RecordColumns
-from kohort.network._guard import Guard
-from kohort.network.metadata import ClusterView
+from kohort.network._guard import Door, Guard
 
 class CollectedFetches:
     """The slices that a poll gathers.
@@ -43,6 +43,8 @@ class ReturnedFetches:
 def collect_usual(
     guard: Guard, collector: FetchCollector, decode: Callable[..., RecordColumns], most: int, most_bytes: int
 ) -> CollectedFetches | None: ...
-def settle_slices(
-    items: tuple[CollectedFetch, ...], positions: Positions, fetcher: Fetcher, view: ClusterView
-) -> bool: ...
+def settle(guard: Guard, collector: FetchCollector, door: Door, handed: ReturnedFetches, most: int) -> bool: ...
+def settle_step(collector: FetchCollector, door: Door, most: int) -> bool: ...
+def action_is_due(core: ConsumerCore) -> bool: ...
+def readable(core: ConsumerCore, now: float) -> frozenset[TopicPartition] | None: ...
+def usual_poll(session: PollLoop, until: float, most: int) -> CollectedFetches | None: ...

@@ -1,6 +1,8 @@
 # cython: freethreading_compatible=True
 # cython: language_level=3
-"""Collects the few small slices of a usual poll, and settles slices. `FetchCollector` collects for all other polls.
+"""The usual poll: no hook, callback or error is due, and few small slices are buffered or come. They are settled here, too.
+
+`FetchCollector` collects for all other polls, and `PollLoop` does what else is due in them.
 
 Collecting removes nothing from the buffer, because a signal handler may still raise before the records are handed over.
 """
@@ -8,16 +10,19 @@ Collecting removes nothing from the buffer, because a signal handler may still r
 cimport cython
 from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
+from libc.stdint cimport int64_t
 
 from kohort.coordinator_client.fetch._fetch_buffer cimport FetchBuffer
-from kohort.network._guard cimport Guard
+from kohort.coordinator_client.offsets._partition_states cimport PartitionStates
+from kohort.fastpath._columns cimport RecordColumns
+from kohort.fastpath._tuples cimport new
+from kohort.network._samples cimport Counters
+from kohort.network._guard cimport Bell, Door, Guard
 
 from kohort.common import KohortError
 from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, DecodedFetch
 
 cdef Py_ssize_t MOST_SLICES = 64
-
-cdef object new = tuple.__new__
 
 cdef enum:  # of a `CompletedFetch` and of a `PartitionState`
     PARTITION = 0
@@ -73,7 +78,9 @@ def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t mo
     """
     cdef FetchBuffer parked = collector.fetcher.parked
     cdef CollectedFetches collected
+    cdef RecordColumns columns_of_slice
     cdef list slices, columns
+    cdef Py_ssize_t place
     if parked.total_bytes >= most_bytes:
         return None
     guard.acquire()
@@ -88,34 +95,47 @@ def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t mo
         return None
     guard.acquire()
     try:
-        allowed, states = collector.readable(collector.now()), collector.states
+        allowed = collector.readable(collector.now())
         for slice_, _offset in slices:
-            if not _is_next(states, parked, slice_, allowed):
+            if _offset_of_next(collector.states, parked, slice_, allowed) is None:
                 return None
     finally:
         guard.release()
     collected = CollectedFetches.__new__(CollectedFetches)
     collected.columns = columns
-    for (slice_, _offset), part in zip(slices, columns):
-        count = len(part)
-        last_ms = part.timestamps_ms[count - 1]
-        collected.items.append(new(CollectedFetch, (slice_, None, part.next_offset, last_ms, count, False)))
+    for place in range(len(slices)):
+        slice_, columns_of_slice = (<tuple>slices[place])[0], <RecordColumns?>columns[place]
+        collected.items.append(
+            new(
+                CollectedFetch,
+                (
+                    slice_,
+                    None,
+                    columns_of_slice.next_offset,
+                    columns_of_slice.last_timestamp(),
+                    columns_of_slice.stop - columns_of_slice.start,
+                    False,
+                ),
+            )
+        )
     return collected
 
 
 cdef list _next_slices(collector, FetchBuffer parked, Py_ssize_t most):
     """The slices in turn, each with the offset to decode from; None if one of them is unusual."""
     cdef list found = []
-    fetcher, states = collector.fetcher, collector.states
-    allowed, line = collector.readable(collector.now()), parked._line
-    until = fetcher.until
+    cdef PartitionStates states = collector.states
+    fetcher = collector.fetcher
+    allowed, line, until = collector.readable(collector.now()), parked._line, fetcher.until
     if allowed is None or min(len(line), most) > MOST_SLICES or fetcher.held_back:
         return None
     for partition in line:
         slice_ = parked.first(partition)
-        if not _is_next(states, parked, slice_, allowed) or partition in until:
+        offset = _offset_of_next(states, parked, slice_, allowed)
+        if offset is None or until and partition in until:
             return None
-        found.append((slice_, max((<tuple>slice_)[START], (<tuple>states[partition])[OFFSET_OF_STATE])))
+        start = (<tuple>slice_)[START]
+        found.append((slice_, start if <int64_t>start > <int64_t>offset else offset))
         if len(found) == most:
             break
     for slice_, _offset in found:
@@ -123,14 +143,17 @@ cdef list _next_slices(collector, FetchBuffer parked, Py_ssize_t most):
     return found
 
 
-cdef bint _is_next(states, FetchBuffer parked, slice_, allowed) except -1:
-    """The slice may be shown now: not paused, not voided by a seek or a revocation, and the first of its partition."""
+cdef object _offset_of_next(PartitionStates states, FetchBuffer parked, slice_, allowed):
+    """The position, if the slice may be shown now: not paused, not voided by a seek or a revocation, and the first of
+    its partition."""
     cdef PyObject *state
     partition = (<tuple>slice_)[PARTITION]
     if allowed is None or partition not in allowed or parked.first(partition) is not slice_:
-        return False
+        return None
     state = PyDict_GetItem(states, partition)
-    return state != NULL and (<tuple>state)[SERIAL_OF_STATE] == (<tuple>slice_)[SERIAL]
+    if state == NULL or (<tuple>state)[SERIAL_OF_STATE] != (<tuple>slice_)[SERIAL]:
+        return None
+    return (<tuple>state)[OFFSET_OF_STATE]
 
 
 cdef list _decoded(collector, decode, list slices):
@@ -170,29 +193,130 @@ cdef list _decoded(collector, decode, list slices):
     return None
 
 
-def settle_slices(tuple items, positions, fetcher, view):
-    """Move the positions behind slices that were handed over, and remove them from the buffer. It may be repeated.
+def settle(Guard guard, collector, Door door, ReturnedFetches handed, Py_ssize_t most):
+    """Settle at most `most` handed-over slices, under the lock. True if that was all. It may be repeated.
 
-    True if a slice's partition has a new leader.
+    Positions move behind the slices, and the slices leave the buffer.
     """
-    cdef FetchBuffer parked = fetcher.parked
+    guard.acquire()
+    try:
+        return _settle(collector, door, handed, most)
+    finally:
+        guard.release()
+
+
+def settle_step(collector, Door door, Py_ssize_t most):
+    """As `settle`, by a thread that holds the lock."""
+    return door.handed is None or _settle(collector, door, door.handed, most)
+
+
+cdef bint _settle(collector, Door door, ReturnedFetches handed, Py_ssize_t most) except -1:
+    cdef Py_ssize_t stop, count = len(handed.items)
+    cdef Counters counters = collector.context.counters
+    cdef tuple items
+    if door.handed is not handed:
+        return True
+    stop = min(handed.settled + most, count)
+    items = handed.items if count <= most else handed.items[handed.settled : stop]
+    if len(items) > <Py_ssize_t>collector.most_at_once:
+        collector.most_at_once = len(items)
+    _settle_slices(items, collector, handed)
+    handed.settled = stop
+    if stop < count:
+        return False
+    counters.slices += count
+    counters.records += handed.records
+    counters.corrupt_batches += handed.corrupt
+    door.handed = None
+    return True
+
+
+cdef int _settle_slices(tuple items, collector, ReturnedFetches handed) except -1:
+    cdef PartitionStates states = collector.states
     cdef PyObject *found
-    cdef bint outlived = False
-    states = positions.states
+    fetcher, positions, view = collector.fetcher, collector.positions, collector.context.metadata.view
+    cdef FetchBuffer parked = fetcher.parked
+    topics = view.topics
     for item in items:
         slice_, rest, next_offset, last_ms, _records, misled = <tuple>item
         partition, _fetched, _start, _end, serial, epoch, _aborted, leader_epoch, _watermark = <tuple>slice_
-        known = view.partition(partition)
-        outlived = outlived or known is not None and leader_epoch < known.leader_epoch
+        topic = topics.get((<tuple>partition)[0])
+        known = None if topic is None else topic.partitions.get((<tuple>partition)[1])
+        if known is not None and leader_epoch < known.leader_epoch:
+            handed.outlived = True
         found = PyDict_GetItem(states, partition)
         if found != NULL:
             state = <object>found
             if (<tuple>state)[SERIAL_OF_STATE] == serial:
                 if next_offset > (<tuple>state)[OFFSET_OF_STATE]:
-                    positions.consumed(partition, serial, next_offset, epoch, leader_epoch)
+                    states.consumed(partition, serial, next_offset, epoch, leader_epoch)
                 if last_ms is not None:
-                    positions.last_timestamps[partition] = last_ms
+                    (<dict>positions.last_timestamps)[partition] = last_ms
                 if misled:
                     fetcher.refetch(partition, positions)
         parked.remove(slice_, rest)
-    return outlived
+    return 0
+
+
+cdef bint _is_due(core) except -1:
+    hook = core._hook
+    if hook is not None and hook.serial != core._hook_over:
+        return True
+    if core.commits.callbacks or core.unreported or core._errors or core.positions.errors:
+        return True
+    if core._fatal is not None or not core.may_read:
+        return True
+    view = core.view
+    return view is not None and view.fatal is not None and core.subscription is not None
+
+
+def action_is_due(core):
+    """A poll has more to do than to look for records: a hook, a callback or an error."""
+    return _is_due(core)
+
+
+def readable(core, double now):
+    """As `ConsumerCore.readable`."""
+    view = core.view
+    if view is None or core.subscription is None or now < <double>view.ownership_deadline:
+        return core.allowed
+    return None
+
+
+cdef bint _is_unusual(session, core, driver, collector) except -1:
+    if session.outcome is not None or session._callback is not None or session.error is not None:
+        return True
+    if session._observer is not None or collector.decoded:
+        return True
+    return core.owes_loss or _is_due(core)
+
+
+def usual_poll(session, double until, Py_ssize_t most):
+    """Wait until records come, and collect at most `most` slices.
+
+    None at the time `until` (monotonic s), and if anything else is due or unusual. The poll goes on in `PollLoop` then,
+    which looks at everything again. Only a turn of the driver changes what is due, apart from a wake-up and a close.
+    """
+    core, driver, collector = session.core, session.driver, session.collector
+    cdef Bell bell = driver.bell
+    cdef FetchBuffer buffered = core.fetcher.parked
+    cdef unsigned long seen
+    cdef long long turns = -1, turns_now
+    cdef double left
+    while True:
+        seen = bell._rings
+        core.has_updates = False
+        if session._wakeup or session.closed or driver.crashed is not None:
+            return None
+        turns_now = driver.turns
+        if turns_now != turns:  # only a turn changes the rest
+            if _is_unusual(session, core, driver, collector):
+                return None
+            turns = turns_now
+        if buffered.has_slices():
+            return collector.collect_usual(most)
+        left = until - <double>driver.now()
+        if left <= 0:
+            return None
+        if not core.has_updates:
+            bell.wait(seen, left)

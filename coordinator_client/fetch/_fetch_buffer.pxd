@@ -4,6 +4,7 @@ cdef class FetchBuffer:
     cdef readonly Py_ssize_t total_bytes
 
     cdef object queue(self, partition)
+    cdef bint has_slices(self) except -1
     cpdef put(self, slice_)
     cpdef set_aside(self, partition)
     cpdef take_in_hand(self, slice_)

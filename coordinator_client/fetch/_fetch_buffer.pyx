@@ -6,6 +6,8 @@ from collections import OrderedDict, deque
 from itertools import islice
 
 cimport cython
+from cpython.dict cimport PyDict_GetItem
+from cpython.object cimport PyObject
 
 cdef enum:  # of a `CompletedFetch`
     PARTITION = 0
@@ -33,24 +35,30 @@ cdef class FetchBuffer:
         self.total_bytes = 0
 
     cdef object queue(self, partition):
-        found = self._line.get(partition)
-        return self._aside.get(partition) if found is None else found
+        cdef PyObject *found = PyDict_GetItem(self._line, partition)
+        if found == NULL and self._aside:
+            found = PyDict_GetItem(self._aside, partition)
+        return None if found == NULL else <object>found
+
+    cdef bint has_slices(self) except -1:
+        return len(self._line) > 0 or len(self._aside) > 0
 
     cpdef put(self, slice_):
         """Append a slice; slices of the partition with another serial are dropped."""
         partition = (<tuple>slice_)[PARTITION]
+        cdef Py_ssize_t size = len((<tuple>slice_)[RECORDS])
         queue = self.queue(partition)
         if queue is not None and (<tuple>queue[-1])[SERIAL] != (<tuple>slice_)[SERIAL]:
             self.drop(partition)
             queue = None
-        size = len((<tuple>slice_)[RECORDS])
         if queue is None:
-            self._in_hand.pop(partition, None)
-            queue = deque()
-            self._line[partition] = queue
-            self._bytes[partition] = 0
-        queue.append(slice_)
-        self._bytes[partition] += size
+            if self._in_hand:
+                self._in_hand.pop(partition, None)
+            self._line[partition] = deque((slice_,))
+            self._bytes[partition] = size
+        else:
+            queue.append(slice_)
+            self._bytes[partition] += size
         self.total_bytes += size
 
     def line(self, most=None):
@@ -99,9 +107,11 @@ cdef class FetchBuffer:
     cpdef drop(self, partition):
         """Drop all slices of a partition."""
         self._line.pop(partition, None)
-        self._aside.pop(partition, None)
-        self._in_hand.pop(partition, None)
-        self.total_bytes -= self._bytes.pop(partition, 0)
+        if self._aside:
+            self._aside.pop(partition, None)
+        if self._in_hand:
+            self._in_hand.pop(partition, None)
+        self.total_bytes -= <Py_ssize_t>self._bytes.pop(partition, 0)
 
     def drop_newest(self, partition):
         """Drop the last slice of a partition to free memory; it will be fetched again."""
@@ -129,13 +139,16 @@ cdef class FetchBuffer:
 
     cpdef Py_ssize_t bytes_of(self, partition) except -1:
         """Bytes of a partition that wait, without the slice in hand."""
-        held = self._in_hand.get(partition)
-        waiting = self._bytes.get(partition, 0)
-        return waiting - (len((<tuple>held)[RECORDS]) if held is not None else 0)
+        cdef PyObject *waiting = PyDict_GetItem(self._bytes, partition)
+        cdef PyObject *held
+        if waiting == NULL:
+            return 0
+        held = PyDict_GetItem(self._in_hand, partition)
+        return <Py_ssize_t><object>waiting - (len((<tuple>held)[RECORDS]) if held != NULL else 0)
 
     def __iter__(self):
         """All partitions with slices."""
         return iter([*self._line, *self._aside])
 
     def __bool__(self):
-        return bool(self._line or self._aside)
+        return self.has_slices()

@@ -1,6 +1,7 @@
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.fetch.fetcher import Fetcher, FetchOrder
 from kohort.coordinator_client.offsets.positions import Positions
+from kohort.network._follow_up import FollowUp
 from kohort.network.metadata import ClusterView
 
 class SteadySession:
@@ -9,7 +10,7 @@ class SteadySession:
     def __init__(self, fetcher: Fetcher, positions: Positions, order: FetchOrder) -> None: ...
     def follow_up(self, frame: memoryview, version: int, view: ClusterView) -> tuple[bytes, int] | None: ...
 
-class SteadyFetch:
+class SteadyFetch(FollowUp):
     """The `follow_up` of the Fetch requests to one node, from the request of a full turn on.
 
     `sent_at` is the time (monotonic s) of the last request.
@@ -18,4 +19,3 @@ class SteadyFetch:
     @property
     def sent_at(self) -> float: ...
     def __init__(self, context: ConsumerContext, session: SteadySession, now: float) -> None: ...
-    def __call__(self, frame: memoryview, version: int, now: float) -> bytes | None: ...

@@ -6,33 +6,63 @@ The full turn is `Fetcher.on_response` and `Fetcher.ready_requests`. Both lead t
 """
 
 cimport cython
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize
 from cpython.dict cimport PyDict_GetItem
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
+from libc.stdint cimport int64_t, uint8_t
 
 from kohort.coordinator_client.fetch._fetch_buffer cimport FetchBuffer
-from kohort.network._sampled_window cimport SampledWindow
+from kohort.coordinator_client.offsets._partition_states cimport PartitionStates
+from kohort.fastpath._fetch cimport ChangedPartition, FetchedSpan, FetchedSpans, fetch_request_body
+from kohort.fastpath._tuples cimport new
+from kohort.network._follow_up cimport FollowUp
+from kohort.network._samples cimport Counters, SampledWindow
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
 from kohort.coordinator_client.fetch.fetch_session import INT32_MAX, OPENING, LogOffsets, RequestedFetch, Wanted
-from kohort.fastpath._fetch import fetch_request_topics, fetch_response
 
-cdef object new = tuple.__new__
-cdef long long LONGEST_STEP = INT32_MAX
+cdef int64_t LONGEST_STEP = INT32_MAX
+cdef long long FIRST_EPOCH = OPENING + 1
+cdef long long LAST_EPOCH = INT32_MAX - 1
 
-cdef enum:  # of a `PartitionState`
-    SERIAL = 1
-    OFFSET = 2
+cdef enum:
+    TOPIC_ID_BYTES = 16
+    SERIAL = 0  # of a `RequestedFetch`
+    REQUESTED_OFFSET = 1
+    SERIAL_OF_STATE = 1
+    OFFSET_OF_STATE = 2
+    TOPIC_ID = 0  # of a `Wanted`
+    WANTED_OFFSET = 1
+    WANTED_EPOCH = 2
+    WANTED_BYTES = 3
+
+
+@cython.final
+cdef class SteadyPartition:
+    """A partition of the session, from its first response on. `sent`: the offset that was requested last.
+
+    `response`: the number of the last response that has records of it.
+    """
+
+    cdef object partition
+    cdef object sent, wanted
+    cdef int64_t offset
+    cdef long long response
 
 
 @cython.final
 cdef class SteadySession:
     """One fetch session from a request of a full turn on, for as long as each request follows from a response."""
 
-    cdef object fetcher, session, request, node, states, names, orders
-    cdef dict requested, ahead, ends, last_requested
+    cdef object fetcher, session, request, node, names, orders
+    cdef dict requested, ahead, ends, last_requested, by_topic
+    cdef PartitionStates states
     cdef FetchBuffer parked
+    cdef FetchedSpans found
     cdef Py_ssize_t max_partition_bytes, max_buffered_bytes, max_fetch_bytes
+    cdef long long responses
 
     def __init__(self, fetcher, positions, order):
         config = fetcher.config
@@ -44,6 +74,8 @@ cdef class SteadySession:
         self.max_partition_bytes = config.max_partition_fetch_bytes
         self.max_buffered_bytes = config.max_buffered_bytes
         self.max_fetch_bytes = config.fetch_max_bytes
+        self.by_topic, self.found = {}, FetchedSpans()
+        self.responses = 0
 
     cdef bint is_steady(self, view) except -1:
         """True if the next request differs from the last only in the offsets that were fetched."""
@@ -51,97 +83,167 @@ cdef class SteadySession:
         if under is None or self.fetcher.held_back:
             return False
         revision, positions_revision, seen = <tuple>under
-        return seen is view and revision == self.fetcher.revision and positions_revision == self.states.revision
+        return seen is view and <long long>positions_revision == self.states.revision and (
+            revision == self.fetcher.revision
+        )
 
-    cpdef follow_up(self, frame, int version, view):
+    cdef SteadyPartition known(self, const FetchedSpan *span):
+        """A partition of a response; None if it was not requested."""
+        cdef bytes topic_id = PyBytes_FromStringAndSize(<const char *>span.topic_id, TOPIC_ID_BYTES)
+        cdef PyObject *numbers = PyDict_GetItem(self.by_topic, topic_id)
+        cdef PyObject *found
+        cdef SteadyPartition made
+        number = <object>span.number
+        if numbers != NULL:
+            found = PyDict_GetItem(<object>numbers, number)
+            if found != NULL:
+                return <SteadyPartition>found
+        name = self.names.get(topic_id)
+        if name is None:
+            return None
+        partition = new(TopicPartition, (name, number))
+        sent = self.requested.get(partition)
+        if sent is None:
+            return None
+        made = SteadyPartition.__new__(SteadyPartition)
+        made.partition, made.sent, made.wanted = partition, sent, self.session.session_partitions[partition]
+        made.offset, made.response = (<tuple>sent)[REQUESTED_OFFSET], 0
+        self.by_topic.setdefault(topic_id, {})[number] = made
+        return made
+
+    cdef bint is_expected(self, SteadyPartition one) except -1:
+        """The response begins where reading goes on."""
+        cdef PyObject *known = PyDict_GetItem(self.ahead, one.partition)
+        cdef PyObject *state
+        if known != NULL and <object>known is one.sent:
+            return True
+        state = PyDict_GetItem(self.states, one.partition)
+        if state == NULL or (<tuple>state)[SERIAL_OF_STATE] != (<tuple>one.sent)[SERIAL]:
+            return False
+        if known != NULL and (<tuple>known)[SERIAL] == (<tuple>one.sent)[SERIAL]:
+            return (<tuple>known)[REQUESTED_OFFSET] == (<tuple>one.sent)[REQUESTED_OFFSET]
+        return (<tuple>state)[OFFSET_OF_STATE] == (<tuple>one.sent)[REQUESTED_OFFSET]
+
+    def follow_up(self, frame, int version, view):
         """Buffer the records of a response. Returns the body of the next request, and the number of buffered bytes.
 
         None if anything is unusual. Then nothing was changed.
         """
-        cdef dict requested = self.requested, ahead = self.ahead, partitions
-        cdef list found, places = [], changed = []
-        cdef Py_ssize_t size, parked_bytes = 0, place
-        cdef long long high_watermark
-        session, fetcher = self.session, self.fetcher
+        cdef Py_ssize_t parked_bytes
+        cdef const uint8_t[::1] seen = frame
+        body = self.next_body(frame, &seen[0], len(seen), version, view, &parked_bytes)
+        return None if body is None else (body, parked_bytes)
+
+    cdef bytes next_body(
+        self, frame, const uint8_t *start, Py_ssize_t size, int version, view, Py_ssize_t *parked_bytes
+    ):
+        cdef dict partitions = self.session.session_partitions
+        cdef long long epoch = self.session.epoch
+        cdef FetchedSpans found = self.found
+        cdef FetchedSpan *span
+        cdef SteadyPartition one
+        cdef list usual = []
+        cdef Py_ssize_t place, room
+        fetcher = self.fetcher
+        parked_bytes[0] = 0
+        if not FIRST_EPOCH <= epoch <= LAST_EPOCH or not self.is_steady(view):
+            return None
+        if not found.read(start, size, version, self.session.session_id, len(partitions)):
+            return None
         until = fetcher.until
-        epoch, partitions = session.epoch, session.session_partitions
-        if epoch == OPENING or epoch == INT32_MAX or not self.is_steady(view):
-            return None
-        found = fetch_response(frame, version, session.session_id, len(partitions))
-        if found is None:
-            return None
-        seen = set()
-        for one in found:
-            topic_id, number, high_watermark, _stable, _start, records, next_offset, _epoch = <tuple>one
-            name = self.names.get(topic_id)
-            if name is None:
+        self.responses += 1
+        for place in range(found.count):
+            span = &found.spans[place]
+            one = self.known(span)
+            if one is None or one.response == self.responses or not self.is_expected(one):
                 return None
-            partition = new(TopicPartition, (name, number))
-            places.append(partition)
-            sent, state = requested.get(partition), _of(self.states, partition)
-            if sent is None or state is None or partition in seen:
-                return None
-            serial, offset, _leader_epoch, _leader = <tuple>sent
-            if (<tuple>state)[SERIAL] != serial:
-                return None
-            known = ahead.get(partition)
-            fetched = known is not None and (<tuple>known)[0] == serial
-            if offset != ((<tuple>known)[1] if fetched else (<tuple>state)[OFFSET]):
-                return None
-            if records is None:
+            usual.append(one)
+            if not span.records_size:
                 continue
-            seen.add(partition)
-            size = len(records)
-            parked_bytes += size
-            if high_watermark < 0 or not offset < next_offset <= high_watermark + LONGEST_STEP:
+            one.response = self.responses
+            parked_bytes[0] += span.records_size
+            if span.high_watermark < 0 or not one.offset < span.next_offset or (
+                span.next_offset - LONGEST_STEP > span.high_watermark
+            ):
                 return None
-            if until and next_offset >= until.get(partition, next_offset + 1):
+            if until and span.next_offset >= until.get(one.partition, span.next_offset + 1):
                 return None
-            if self.parked.bytes_of(partition) + size > self.max_partition_bytes:
+            if self.parked.bytes_of(one.partition) + span.records_size > self.max_partition_bytes:
                 return None
-        room = self.max_buffered_bytes - self.parked.total_bytes - parked_bytes
+        room = self.max_buffered_bytes - self.parked.total_bytes - parked_bytes[0]
         if room < len(fetcher.in_flight) * self.max_fetch_bytes:
             return None
         # Everything is as usual. From here on it is carried out.
-        stale = fetcher.stale_log_offsets
-        for place, one in enumerate(found):
-            topic_id, number, watermark, stable, start, records, next_offset, last_epoch = <tuple>one
-            partition = places[place]
-            if stale:
-                stale.discard(partition)
-            self.ends[partition] = new(LogOffsets, (watermark, stable, start))
-            if records is None:
-                continue
-            serial, offset, leader_epoch, leader = <tuple>requested[partition]
-            self.parked.put(
-                new(
-                    CompletedFetch,
-                    (partition, records, offset, next_offset, serial, last_epoch, (), leader_epoch, watermark),
+        return self.carried_out(frame, version, epoch + 1, partitions, usual)
+
+    cdef bytes carried_out(self, frame, int version, long long epoch, dict partitions, list usual):
+        cdef FetchedSpan *span
+        cdef SteadyPartition one
+        cdef Py_ssize_t place, count = 0
+        cdef set stale = self.fetcher.stale_log_offsets
+        cdef ChangedPartition *changed = <ChangedPartition *>PyMem_Malloc(max(len(usual), 1) * sizeof(ChangedPartition))
+        if changed == NULL:
+            raise MemoryError("no memory for the partitions of a request")
+        try:
+            for place in range(len(usual)):
+                span = &self.found.spans[place]
+                one = usual[place]
+                partition = one.partition
+                if stale:
+                    stale.discard(partition)
+                self.ends[partition] = new(LogOffsets, (span.high_watermark, span.last_stable, span.log_start))
+                if not span.records_size:
+                    continue
+                serial, offset, leader_epoch, leader = <tuple>one.sent
+                topic_id, _before, wanted_epoch, most_bytes = <tuple>one.wanted
+                next_offset = <object>span.next_offset
+                records = frame[span.records_at : span.records_at + span.records_size]
+                self.parked.put(
+                    new(
+                        CompletedFetch,
+                        (
+                            partition,
+                            records,
+                            offset,
+                            next_offset,
+                            serial,
+                            span.leader_epoch,
+                            (),
+                            leader_epoch,
+                            span.high_watermark,
+                        ),
+                    )
                 )
-            )
-            ahead[partition] = requested[partition] = new(RequestedFetch, (serial, next_offset, leader_epoch, leader))
-            topic, _before, wanted_epoch, most_bytes = <tuple>partitions[partition]
-            partitions[partition] = new(Wanted, (topic, next_offset, wanted_epoch, most_bytes))
-            changed.append((topic_id, number, wanted_epoch, next_offset, most_bytes))
-        self.last_requested[self.node] = next(self.orders)
-        session.epoch = epoch = epoch + 1
-        template = session.template
-        if template is None or template.version != version or template.session_id != session.session_id:
-            template = session.template_of(self.request, version)
-        topics = fetch_request_topics(changed)
-        body = b"".join((template.before_epoch, epoch.to_bytes(4, "big"), topics, template.after_topics))
-        return body, parked_bytes
+                one.offset = span.next_offset
+                one.sent = new(RequestedFetch, (serial, next_offset, leader_epoch, leader))
+                one.wanted = new(Wanted, (topic_id, next_offset, wanted_epoch, most_bytes))
+                self.ahead[partition] = self.requested[partition] = one.sent
+                partitions[partition] = one.wanted
+                changed[count] = ChangedPartition(
+                    span.topic_id, span.number, wanted_epoch, span.next_offset, most_bytes
+                )
+                count += 1
+            session = self.session
+            self.last_requested[self.node] = next(self.orders)
+            session.epoch = epoch
+            template = session.template
+            if template is None or template.version != version or template.session_id != session.session_id:
+                template = session.template_of(self.request, version)
+            return fetch_request_body(template.before_epoch, epoch, changed, count, template.after_topics)
+        finally:
+            PyMem_Free(changed)
 
 
 @cython.final
-cdef class SteadyFetch:
+cdef class SteadyFetch(FollowUp):
     """The `follow_up` of the Fetch requests to one node, from the request of a full turn on.
 
     `sent_at` is the time (monotonic s) of the last request.
     """
 
     cdef SteadySession session
-    cdef object metadata, notify, counters
+    cdef object metadata, notify
+    cdef Counters counters
     cdef SampledWindow took_ms, throttle_ms, fetched_bytes
     cdef readonly double sent_at
 
@@ -153,17 +255,14 @@ cdef class SteadyFetch:
         self.throttle_ms = sensors.fetch_throttle_ms
         self.sent_at = now
 
-    def __call__(self, frame, int version, double now):
-        """Handle a response, and return the body of the next request. None if anything is unusual."""
+    cdef bytes next_body(self, frame, const uint8_t *start, Py_ssize_t size, int version, double now):
         cdef Py_ssize_t parked_bytes
-        found = self.session.follow_up(frame, version, self.metadata.view)
-        if found is None:
+        cdef bytes body = self.session.next_body(frame, start, size, version, self.metadata.view, &parked_bytes)
+        if body is None:
             return None
-        body, parked_bytes = <tuple>found
-        counters = self.counters
-        counters.requests += 1
-        counters.fetches += 1
-        counters.fetched_bytes += parked_bytes
+        self.counters.requests += 1
+        self.counters.fetches += 1
+        self.counters.fetched_bytes += parked_bytes
         self.took_ms.add((now - self.sent_at) * 1000, now)
         self.throttle_ms.add(0.0, now)
         self.fetched_bytes.add(parked_bytes, now)
@@ -171,8 +270,3 @@ cdef class SteadyFetch:
             self.notify()
         self.sent_at = now
         return body
-
-
-cdef inline object _of(states, partition):
-    cdef PyObject *found = PyDict_GetItem(states, partition)
-    return None if found == NULL else <object>found

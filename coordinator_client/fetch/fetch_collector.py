@@ -12,7 +12,13 @@ from typing import Any, Final
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_context import ConsumerContext
-from kohort.coordinator_client.fetch._collect import CollectedFetches, ReturnedFetches, collect_usual, settle_slices
+from kohort.coordinator_client.fetch._collect import (
+    CollectedFetches,
+    ReturnedFetches,
+    collect_usual,
+    settle,
+    settle_step,
+)
 from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, CompletedFetch, DecodedFetch
 from kohort.coordinator_client.fetch.fetcher import Fetcher
 from kohort.coordinator_client.offsets.positions import Positions
@@ -53,7 +59,7 @@ class FetchCollector:
         self.fetcher = fetcher
         self.states = positions.states
         self.now = driver.now
-        self._positions = positions
+        self.positions = positions
         self._door = door
         self.readable = readable
         self._on_skipped = on_skipped
@@ -71,7 +77,7 @@ class FetchCollector:
             self.decoded = {}
             return CollectedFetches()
         if not self.decoded:
-            usual = collect_usual(self._driver.lock, self, decode, most, SIDE_BY_SIDE_BYTES)
+            usual = self.collect_usual(most)
             if usual is not None:
                 return usual
         run, now = self._run, self.now
@@ -92,6 +98,10 @@ class FetchCollector:
             self._refuse(collected)
         return collected
 
+    def collect_usual(self, most: int) -> CollectedFetches | None:
+        """As `collect`, in one compiled step. None if something is unusual."""
+        return collect_usual(self._driver.lock, self, decode, most, SIDE_BY_SIDE_BYTES)
+
     def skip_batch(self, collected: CollectedFetches) -> None:
         """Move behind slices without records for the user: control batches, records of aborted transactions."""
         self._door.handed = ReturnedFetches(collected)
@@ -101,7 +111,7 @@ class FetchCollector:
         """Move behind what earlier polls returned."""
         handed: ReturnedFetches | None = self._door.handed
         if handed is not None:
-            while not self._run(self._settle_some, handed):
+            while not settle(self._driver.lock, self, self._door, handed, MOST_AT_ONCE):
                 pass
             if handed.outlived:
                 self._driver.wakeup()
@@ -152,7 +162,7 @@ class FetchCollector:
         def refetch(_core: object) -> None:
             for one in collected.errors:
                 if self.fetcher.parked.first(one.slice_.partition) is one.slice_:
-                    self.fetcher.refetch(one.slice_.partition, self._positions)
+                    self.fetcher.refetch(one.slice_.partition, self.positions)
             if collected.columns:
                 self.context.put_error(first)
 
@@ -171,7 +181,7 @@ class FetchCollector:
         buffered until they are settled.
         """
         found: list[tuple[CompletedFetch, int]] = []
-        allowed, positions = self.readable(now), self._positions
+        allowed, positions = self.readable(now), self.positions
         if allowed is None:
             return found
         self._looks_at(len(partitions))
@@ -231,36 +241,13 @@ class FetchCollector:
         partition = slice_.partition
         return (
             partition in allowed
-            and self._positions.is_current(partition, slice_.serial)
+            and self.positions.is_current(partition, slice_.serial)
             and self.fetcher.parked.first(partition) is slice_
         )
 
     def settle_step(self) -> bool:
         """Settle a part of the last hand-over. Returns True if nothing is left of it."""
-        handed: ReturnedFetches | None = self._door.handed
-        return handed is None or self._settle_some(handed)
-
-    def _settle_some(self, handed: ReturnedFetches) -> bool:
-        """Settle at most `MOST_AT_ONCE` handed-over slices. Returns True if that was all. It may be interrupted and
-        repeated.
-        """
-        if self._door.handed is not handed:
-            return True
-        stop = handed.settled + MOST_AT_ONCE
-        items = handed.items[handed.settled : stop]
-        self.most_at_once = max(self.most_at_once, len(items))
-        if settle_slices(items, self._positions, self.fetcher, self.context.metadata.view):
-            handed.outlived = True
-        handed.settled = stop
-        if stop < len(handed.items):
-            return False
-        counters = self.context.counters
-        # No calls from here on: it is counted once.
-        counters.slices += len(handed.items)
-        counters.records += handed.records
-        counters.corrupt_batches += handed.corrupt
-        self._door.handed = None
-        return True
+        return settle_step(self, self._door, MOST_AT_ONCE)
 
 
 def _decode_or_error(slice_: CompletedFetch, offset: int, config: ConsumerConfig) -> DecodedFetch:

@@ -42,8 +42,8 @@ from kohort.assignors import Assignor
 from kohort.common.errors import KohortError
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group import group_requests, reconcile
+from kohort.coordinator_client.group.classic_heartbeat import ClassicHeartbeat
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
-from kohort.coordinator_client.group.heartbeat import Standing
 from kohort.coordinator_client.group.join_group import Gathering
 from kohort.coordinator_client.group.leader_assignment import PlanOrder
 from kohort.coordinator_client.group.leader_members import Leadership
@@ -84,7 +84,7 @@ class ClassicMember(MemberBase):
         self._leadership = leadership
         self._planning = Planning(shared, by_name, leadership)
         self._gathering = Gathering(shared, by_name, leadership, self._planning, membership, link)
-        self._standing = Standing(shared, membership, link)
+        self._heartbeat = ClassicHeartbeat(shared, membership, link)
 
     # ---------------------------------------------------------------------------------------------- what is due, when
 
@@ -101,10 +101,10 @@ class ClassicMember(MemberBase):
         return self._planning.drain_plan()
 
     def _watch(self) -> None:
-        self._standing.watch_silence()
+        self._heartbeat.watch_silence()
 
     def _beat(self) -> None:
-        self._standing.beat()
+        self._heartbeat.beat()
 
     def _start_afresh(self) -> None:
         self._gathering.start_afresh()
@@ -162,7 +162,7 @@ class ClassicMember(MemberBase):
         return error is not None
 
     def _times(self) -> list[float]:
-        times = self._standing.times()
+        times = self._heartbeat.times()
         match self._tracker.state:
             case MemberState.JOINING if self._in_flight.is_in_flight("JoinGroup"):
                 pass  # waits for the response, while `heartbeat.py` watches the owned partitions
@@ -189,9 +189,9 @@ class ClassicMember(MemberBase):
         **COMMON_HANDLERS,
         ev.JoinGroupResponded: lambda member, event: member._gathering.on_joined(event),
         ev.SyncGroupResponded: lambda member, event: member._gathering.on_synced(event),
-        ev.HeartbeatResponded: lambda member, event: member._standing.on_response(event),
+        ev.HeartbeatResponded: lambda member, event: member._heartbeat.on_response(event),
         ev.LeaveGroupResponded: lambda member, event: member._membership.on_left(event),
-        ev.CommitRefused: lambda member, event: member._standing.on_commit_refused(event),
+        ev.CommitRefused: lambda member, event: member._heartbeat.on_commit_refused(event),
         ev.RebalanceEnforced: _on_rebalance_enforced,
         TopicsChanged: _on_topics_changed,
         ev.LagKnown: lambda member, event: member._planning.on_backlog(event),

@@ -19,6 +19,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.errors import NoOffset, OffsetOutOfRange, Truncation
 from kohort.coordinator_client.offset_reset import OffsetReset, ResetKind, ResetPolicy
+from kohort.coordinator_client.offsets._partition_states import PartitionStates
 from kohort.network.backoff import FRESH, Attempts
 from kohort.network.errors import IllegalState, OperationTimeout
 from kohort.network.group_types import OffsetAndMetadata
@@ -99,43 +100,6 @@ SETTLED: Final = frozenset({FetchState.FETCHING, FetchState.FAILED})
 """The phases in which no request is due for a position, but for a new leader."""
 
 
-class _States(dict[TopicPartition, PartitionState]):
-    """States by partition, and the partitions that a turn has to look at.
-
-    `changed`: those that were set since it was last cleared. `unchecked`: those that were set since their leader epoch
-    was compared. `unsettled`: those whose position is being found out. `revision` grows with each change
-    but those of `advance`.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.changed: set[TopicPartition] = set()
-        self.unchecked: set[TopicPartition] = set()
-        self.unsettled: dict[TopicPartition, None] = {}
-        self.revision = 0
-
-    def __setitem__(self, partition: TopicPartition, state: PartitionState) -> None:
-        self.revision += 1
-        self.advance(partition, state)
-        if state.phase in SETTLED:
-            self.unsettled.pop(partition, None)
-        else:
-            self.unsettled[partition] = None
-
-    def advance(self, partition: TopicPartition, state: PartitionState) -> None:
-        """Set a state that is fetched as before: records were returned, or an epoch is known to be valid."""
-        self.changed.add(partition)  # first, so that an interrupt between the two leaves no change unnoticed
-        self.unchecked.add(partition)
-        super().__setitem__(partition, state)
-
-    def drop(self, partition: TopicPartition) -> None:
-        self.pop(partition, None)
-        self.changed.discard(partition)
-        self.unchecked.discard(partition)
-        self.unsettled.pop(partition, None)
-        self.revision += 1
-
-
 class Positions:
     """The partitions that are read, and their positions.
 
@@ -146,7 +110,7 @@ class Positions:
     def __init__(self, policy: ResetPolicy, gone: Callable[[TopicPartition], None] = lambda _partition: None) -> None:
         self.policy = policy
         self._gone = gone
-        self.states = _States()
+        self.states = PartitionStates(SETTLED)
         self._serials: Iterator[int] = count(1)
         self.errors: dict[TopicPartition, KohortError] = {}
         self.last_timestamps: dict[TopicPartition, int] = {}
@@ -247,18 +211,7 @@ class Positions:
         `fetched_under`: the leader epoch of the request. A validation by a newer leader applied to the previous
         position, so it does not cover the new one.
         """
-        state = self.states.get(partition)
-        if state is None or state.serial != serial:
-            return False
-        phase, _serial, offset, kept, validated, reset_to, wanted, reason, in_flight, attempts = state
-        if epoch != NO_EPOCH:
-            kept = epoch
-        if NO_EPOCH != fetched_under < validated:
-            validated = fetched_under
-        offset = max(next_offset, offset)
-        after = PartitionState(phase, serial, offset, kept, validated, reset_to, wanted, reason, in_flight, attempts)
-        self.states.advance(partition, after)
-        return True
+        return self.states.consumed(partition, serial, next_offset, epoch, fetched_under)
 
     # --- fetching
 

@@ -5,7 +5,7 @@ from types import ModuleType
 
 import pytest
 
-from kohort.assignors import _balance, balance, balance_py, plan, rack, sticky
+from kohort.assignors import _balance, balance_py, integer_group, plan, rack, sticky
 from kohort.cli.assigning.java_plans import JavaPlans
 
 
@@ -13,7 +13,7 @@ from kohort.cli.assigning.java_plans import JavaPlans
 def core(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """Every test that uses it runs on the compiled core and on its twin."""
     chosen: ModuleType = request.param
-    for user in (balance, plan, rack, sticky):
+    for user in (integer_group, plan, rack, sticky):
         monkeypatch.setattr(user, "core", chosen)
     return chosen
 

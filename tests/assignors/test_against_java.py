@@ -20,8 +20,8 @@ from math import prod
 import pytest
 
 from kohort.assignors import GroupView, Plan, get
-from kohort.assignors.balance import claims_of, withheld
 from kohort.assignors.cooperative_sticky import CooperativeStickyAssignor
+from kohort.assignors.integer_group import claims_of, withheld
 from kohort.assignors.run_assignor import check
 from kohort.assignors.sticky import by_topic
 from kohort.cli.assigning.java_plans import JAVA_ASSIGNORS, JavaPlans

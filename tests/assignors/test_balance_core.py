@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kohort.assignors import GroupView, _balance, balance_py
-from kohort.assignors.balance import Claims, balanced
+from kohort.assignors.integer_group import Claims, balanced
 from kohort.protocol.membership import parse_assignment
 
 Score = tuple[list[Fraction], int, int]
@@ -135,7 +135,7 @@ def test_the_compiled_core_returns_the_same_arrays_as_its_twin(seed: int, monkey
     group, weights, claimed, generations = _random_rows(seed)
     results = []
     for core in (_balance, balance_py):
-        monkeypatch.setattr("kohort.assignors.balance.core", core)
+        monkeypatch.setattr("kohort.assignors.integer_group.core", core)
         claims = Claims.of(zip(claimed, generations, strict=True))
         previous = claims.settle(group)
         owners = balanced(group, previous, weights)
@@ -178,7 +178,7 @@ def test_the_search_stays_within_its_bound(seed: int, monkeypatch: pytest.Monkey
         return is_cut(network)
 
     monkeypatch.setattr(balance_py._Network, "is_cut", counted)
-    monkeypatch.setattr("kohort.assignors.balance.core", balance_py)
+    monkeypatch.setattr("kohort.assignors.integer_group.core", balance_py)
     balanced(group, array("i", [-1]) * group.size)
     classes = len({tuple(takers) for takers in group.subscribers})
     assert looked_at < 4 * max(1, min(classes, members))

@@ -119,6 +119,15 @@ def test_a_package_cannot_take_over_a_built_in_name(register: Register) -> None:
     assert names().count("range") == 1
 
 
+def test_a_registered_package_without_its_module_is_one_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    entry = EntryPoint("first", "a_module_that_is_gone:First", registry.ENTRY_POINT_GROUP)
+    monkeypatch.setattr(registry, "entry_points", lambda group: [entry])
+    with pytest.raises(
+        AssignorError, match=r"cannot be imported: ModuleNotFoundError: .*a_module_that_is_gone.*pip uninstall"
+    ):
+        get("first")
+
+
 def test_a_registration_under_another_name_is_refused(register: Register) -> None:
     register(first=NamedOtherwise)
     with pytest.raises(AssignorError, match="another name"):

@@ -341,17 +341,18 @@ def test_a_poll_in_a_handler_does_not_give_records_twice(fake: FakeBroker) -> No
     with reader(fake) as consumer:
         consumer.assign({P0: 0})
         inner: list[object] = []
-        gather = consumer._session.gather
+        collector = consumer._session.collector
+        collect = collector.collect_usual
 
         def interrupted(most: int) -> object:
-            collected = gather(most)
-            if collected.columns and not inner:
+            collected = collect(most)
+            if collected is not None and not inner:
                 with pytest.raises(ConcurrentUseError, match="inside poll"):
                     consumer.poll(1)
                 inner.append(True)
             return collected
 
-        consumer._session.gather = interrupted  # type: ignore[method-assign, assignment]
+        collector.collect_usual = interrupted  # type: ignore[method-assign, assignment]
         seen: list[int] = []
         until(lambda: len(seen) >= 20, lambda: seen.extend(n for one in consumer.poll(1) for n in one.offsets))
         assert inner

@@ -34,7 +34,7 @@ NEEDLESS = (
     "isal",
     "zstandard",
     "kohort.admin",
-    "kohort.assignors.balance",
+    "kohort.assignors.integer_group",
     "kohort.assignors.group_file",
     "kohort.assignors.lag",
     "kohort.cli",

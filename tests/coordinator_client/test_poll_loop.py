@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client import Consumer
+from kohort.coordinator_client import Consumer, IllegalState, WakeupError
 from kohort.coordinator_client.fetch import fetch_collector
+from kohort.coordinator_client.fetch._collect import usual_poll
 from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
 from kohort.fastpath import CorruptRecord, DecompressionLimit, RecordColumns, decode, encode
 from kohort.fastpath._fetch import slice_end
@@ -56,6 +57,46 @@ def test_a_poll_returns_one_slice_of_each_partition_and_moves_the_positions(cons
     assert (consumer.position(P0), consumer.position(P1)) == (103, 102)
     assert [(columns.partition, columns[0].offset) for columns in consumer.poll(0)] == [(0, 103)]
     assert consumer.poll(0) == []
+
+
+def test_a_usual_poll_is_one_step_and_any_other_goes_on_in_the_loop(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looked: list[None] = []
+    session = consumer._session
+    next_action = session.next_action
+    monkeypatch.setattr(session, "next_action", lambda: looked.append(None) or next_action())
+    park(consumer, P0, batch(100))
+    assert len(consumer.poll(0)) == 1
+    assert looked == []
+    park(consumer, P0, broken(batch(103)), 103)
+    with pytest.raises(CorruptRecord):
+        consumer.poll(0)
+    assert looked == [None]
+
+
+@pytest.mark.parametrize("news", ["an error", "a wake-up", "a close"])
+def test_what_happens_while_a_usual_poll_waits_ends_the_wait(consumer: Consumer, news: str) -> None:
+    session = consumer._session
+
+    def happen() -> None:
+        if news == "an error":
+            session.driver.execute(lambda core: core.put_error(IllegalState("news")))
+        elif news == "a wake-up":
+            consumer.wakeup()
+        else:
+            session.closed = True
+            session.driver.bell.ring()
+
+    limit = session.driver.now() + 60.0
+    threading.Timer(0.1, happen).start()
+    assert usual_poll(session, limit, 1) is None
+    assert session.driver.now() < limit  # the news ended the wait
+    if news == "a close":
+        session.closed = False
+        return
+    with pytest.raises(IllegalState if news == "an error" else WakeupError):
+        consumer.poll(0)
 
 
 @pytest.mark.proves("CR-18")

@@ -364,7 +364,13 @@ def test_partitions_are_decoded_side_by_side() -> None:
 
 @pytest.mark.parametrize(
     ("convert", "library"),
-    [("to_arrow", "pyarrow"), ("to_polars", "polars"), ("to_polars", "pyarrow"), ("to_pandas", "pyarrow")],
+    [
+        ("to_arrow", "pyarrow"),
+        ("to_polars", "polars"),
+        ("to_polars", "pyarrow"),
+        ("to_pandas", "pandas"),
+        ("to_pandas", "pyarrow"),
+    ],
 )
 def test_a_missing_library_is_one_error_that_names_what_to_install(
     convert: str, library: str, monkeypatch: pytest.MonkeyPatch

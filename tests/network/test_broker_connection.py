@@ -4,9 +4,17 @@ import pytest
 
 from kohort.common import WireError
 from kohort.network.auth.sasl import Credentials
-from kohort.network.broker_connection import BrokerConnection, Stage, explained
+from kohort.network.broker_connection import BrokerConnection, explained
 from kohort.network.errors import ConnectionFailed, FrameTooLarge
-from kohort.network.requests import Endpoint, NoResponse, PendingRequest, RequestResult, ResponseReceived, SendFailed
+from kohort.network.requests import (
+    Endpoint,
+    NoResponse,
+    PendingRequest,
+    RequestResult,
+    ResponseReceived,
+    SendFailed,
+    Stage,
+)
 from kohort.protocol.apis.api_versions import ApiVersion, ApiVersionsResponse
 from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.protocol.catalogue import API

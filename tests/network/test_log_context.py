@@ -2,6 +2,7 @@
 
 import logging
 import re
+import socket
 import subprocess
 import sys
 import threading
@@ -59,6 +60,23 @@ def test_lines_of_a_rebalance_name_group_member_and_generation(
         if record.name in CLIENTS:
             assert {name for name in FIELDS if name not in vars(record)} == set()
             assert vars(record)["client_id"]
+
+
+def test_an_address_where_no_broker_listens_is_one_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    caplog.set_level(logging.INFO, "kohort")
+    with Consumer(address, group="g", reconnect_backoff_ms=1, reconnect_backoff_max_ms=10) as consumer:
+        consumer.subscribe(["t"])
+
+        def ended() -> list[logging.LogRecord]:
+            return [one for one in lines(caplog, "g") if "cannot reach the broker" in one.getMessage()]
+
+        poll_until(consumer, lambda: len(ended()) >= 3)
+        first, *others = ended()
+    assert first.levelno == logging.WARNING
+    assert address.split(":")[1] in first.getMessage()
+    assert {one.levelno for one in others} == {logging.INFO}
 
 
 def test_a_lost_membership_is_reported_as_the_one_it_was(caplog: pytest.LogCaptureFixture) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.network.backoff import Backoff
-from kohort.network.metadata import NOTHING_KNOWN, BrokerNode, ClusterView
+from kohort.network.metadata import MOST_SHARED_PARTITIONS, NOTHING_KNOWN, BrokerNode, ClusterView
 from kohort.network.metadata_refresh import MetadataRefresher, WantedTopics, topics_changed
 from kohort.protocol.apis.metadata import (
     MetadataResponse,
@@ -41,6 +41,35 @@ def respond(*topics: MetadataResponseTopic, nodes: tuple[int, ...] = (1, 2)) -> 
 
 
 VIEW = NOTHING_KNOWN.updated(respond(topic("t", {0: (1, 5), 1: (2, 3)})), requested={"t"})
+
+
+def seen(topic: MetadataResponseTopic, before: ClusterView = NOTHING_KNOWN) -> ClusterView:
+    return before.updated(respond(topic), requested={"shared"})
+
+
+def test_clients_of_a_process_share_the_views_of_equal_topics() -> None:
+    first = seen(topic("shared", {0: (1, 5), 1: (2, 3)}))
+    assert seen(topic("shared", {0: (1, 5), 1: (2, 3)})).topics["shared"] is first.topics["shared"]
+    assert seen(topic("shared", {0: (1, 5), 1: (2, 3)}), first).topics["shared"] is first.topics["shared"]
+    moved = seen(topic("shared", {0: (1, 5), 1: (1, 4)}))
+    assert moved.leader(TopicPartition("shared", 1)) == BrokerNode(1, "b1", 9092, "r1")
+    assert seen(topic("shared", {0: (1, 5)}, topic_id=uuid.UUID(int=8))).topic_id("shared") == uuid.UUID(int=8)
+
+
+def test_a_client_that_knows_a_newer_leader_does_not_share_the_older_view_of_another() -> None:
+    newer = seen(topic("shared", {0: (1, 5)}))
+    old = topic("shared", {0: (2, 4)})
+    assert seen(old).leader(TopicPartition("shared", 0)) == BrokerNode(2, "b2", 9092, "r2")
+    assert seen(old, newer).leader(TopicPartition("shared", 0)) == BrokerNode(1, "b1", 9092, "r1")
+
+
+def test_the_shared_views_have_an_upper_bound() -> None:
+    many = dict.fromkeys(range(MOST_SHARED_PARTITIONS // 2 + 1), (1, 0))
+    first = seen(topic("shared", many))
+    seen(topic("shared too", many))
+    assert seen(topic("shared", many)).topics["shared"] is not first.topics["shared"]
+    huge = topic("shared", dict.fromkeys(range(MOST_SHARED_PARTITIONS + 1), (1, 0)))
+    assert seen(huge).topics["shared"] is not seen(huge).topics["shared"]
 
 
 def test_leaders_ids_and_racks() -> None:

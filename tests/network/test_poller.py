@@ -89,9 +89,12 @@ def peers() -> Iterator[list[Peer]]:
         peer.close()
 
 
-def test_a_response_in_pieces_is_followed_up_without_a_turn(peers: list[Peer]) -> None:
+@pytest.mark.parametrize("later", [True, False])
+def test_a_response_in_pieces_is_followed_up_without_a_turn(later: bool, peers: list[Peer]) -> None:
     peer = Peer(b"first", b"second")
     peers.append(peer)
+    if later:
+        peer.driver.on_update = None
     for body in (b"first", b"second"):
         for byte in peer.respond():
             peer.theirs.send(bytes((byte,)))
@@ -102,7 +105,7 @@ def test_a_response_in_pieces_is_followed_up_without_a_turn(peers: list[Peer]) -
     peer.bodies = [b"third"]
     peer.theirs.send(peer.respond())
     assert peer.wait() == []
-    assert (peer.notices, peer.driver.bell.rings) == (1, 1)
+    assert (peer.notices, peer.driver.bell.rings) == (not later, 1)
 
 
 def test_a_response_that_is_not_followed_up_is_found_by_the_turn(peers: list[Peer]) -> None:
@@ -128,9 +131,12 @@ def test_a_connection_with_news_is_left_to_the_turn(late: str, peers: list[Peer]
     assert peer.offered == 0
 
 
-def test_what_a_full_socket_does_not_take_is_written_by_turns(peers: list[Peer]) -> None:
+@pytest.mark.parametrize("later", [True, False])
+def test_what_a_full_socket_does_not_take_is_written_by_turns(later: bool, peers: list[Peer]) -> None:
     peer = Peer(bytes(LARGE_BYTES))
     peers.append(peer)
+    if later:
+        peer.driver.on_update = None
     peer.theirs.send(peer.respond())
     assert peer.wait() == [peer.owner]
     received = 0
@@ -142,6 +148,28 @@ def test_what_a_full_socket_does_not_take_is_written_by_turns(peers: list[Peer])
     with pytest.raises(BlockingIOError):
         peer.theirs.recv(1 << 20)
     assert received - LARGE_BYTES < 100  # the header, and nothing twice
+
+
+def test_many_connections_at_once_are_served_or_left_to_turns(peers: list[Peer]) -> None:
+    peers += [Peer(b"body") for _ in range(20)]
+    poller = peers[0].poller
+    for peer in peers:
+        peer.driver.on_update = None
+    for peer in peers[1:]:
+        peer.poller.unregister(peer.ours)
+        poller.register(peer.ours, EVENT_READ, peer.owner)
+    for peer in peers:
+        peer.theirs.send(peer.respond())
+    left = peers[0].wait(5.0)
+    served = [peer for peer in peers if peer.owner not in left]
+    assert len(served) == 16  # of the requests that one call sends
+    for peer in served:
+        assert peer.theirs.recv(4096).endswith(b"body")
+    for peer in peers:
+        if peer.owner in left:
+            assert peer.turn() == []
+            peer.channel.write()
+            assert peer.theirs.recv(4096).endswith(b"body")
 
 
 def test_an_error_of_the_socket_ends_the_connection_in_the_turn(peers: list[Peer]) -> None:

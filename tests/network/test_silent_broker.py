@@ -15,8 +15,8 @@ from kohort.network.errors import ConnectionFailed
 from kohort.network.requests import Endpoint
 from kohort.testing import FakeBroker, RealCluster
 from kohort.testing.fake_broker import Call, Drop
-from kohort.testing.topics import create_topic
-from tests.coordinator_client.consumer_helpers import read
+from kohort.testing.topics import create_topic, serves
+from tests.coordinator_client.consumer_helpers import read, wait_until
 
 PLACE = TopicPartition("topic", 0)
 CLIENTS = 6  # each begins with an address by chance: one of two would be silent for all but one in 64 runs
@@ -140,6 +140,7 @@ def test_clients_start_while_a_broker_is_frozen(cluster3: RealCluster, unique: C
     topic = unique("topic")
     create_topic(cluster3.bootstrap, topic)
     frozen = cluster3.nodes[0]
+    wait_until(lambda: all(serves(address, topic, 1) for address in cluster3.bootstrap.split(",")))
     frozen.pause()
     try:
         for _ in range(CLIENTS):

@@ -132,6 +132,7 @@ class World:
             return
         pipe.popleft()
         pending.done(self.carry_out(pending, self.chance.random() < self.faults), self.now)
+        self.core.is_at_rest()  # as a driver does, which polls the core if it is not
 
     def run(self, steps: int) -> None:
         for _ in range(steps):

@@ -47,6 +47,26 @@ def test_every_record_is_in_the_log_once_and_in_order_under_any_faults(first: in
     assert resent > 20 * len(expected)  # the faults did happen
 
 
+def test_a_producer_is_at_rest_when_its_batches_are_acknowledged_and_needs_a_poll_before() -> None:
+    world = ready()
+    rests = world.core.is_at_rest
+    assert rests()
+    world.send(b"waits", 0)
+    assert not rests()
+    codes = iter([7])
+    world.code_of = lambda place: next(codes, 0)
+    world.turn()
+    assert not rests()  # in flight
+    world.respond_to_one()
+    assert not rests()  # to be sent again
+    world.calm()
+    assert rests()
+    assert not world.core.accumulator.busy
+    world.core.retired = True
+    assert not rests()  # it is to be stopped
+    assert world.logs[P0].values == [b"waits"]
+
+
 def test_without_the_numbers_the_same_faults_double_and_reorder() -> None:
     """The world detects faults: a broker that takes everything shows the faults that the numbers cure."""
     broken = 0

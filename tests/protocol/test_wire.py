@@ -150,7 +150,7 @@ def test_a_request_that_cannot_be_built_opens_nothing() -> None:
 
 def test_correlation_ids_wrap_below_the_sign() -> None:
     wire = WireConnection("me")
-    wire._next_id = 2**31 - 1
+    wire.next_id = 2**31 - 1
     assert [wire.send("Heartbeat", 4, HEARTBEAT)[0] for _ in range(2)] == [2**31 - 1, 0]
 
 

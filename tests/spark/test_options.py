@@ -97,6 +97,10 @@ def test_assign_names_partitions() -> None:
     ("given", "says"),
     [
         ({"startingOffset": "earliest"}, "unknown option 'startingoffset' .*did you mean 'startingOffsets'"),
+        (
+            {"subscribe": "a", "option.subscribe": "a"},
+            "a table of a catalog .*option=subscribe.* CREATE TEMPORARY VIEW",
+        ),
         ({"maxOffsetPerTriger": "5"}, "did you mean 'maxOffsetsPerTrigger'"),
         ({"failOnDataLos": "true"}, "did you mean 'failOnDataLoss'"),
         ({"startingOffsets": "earlist"}, "cannot be 'earlist' .*did you mean 'earliest'"),

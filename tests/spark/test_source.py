@@ -62,6 +62,20 @@ def offsets(*counts: int) -> list[tuple[int, int]]:
     return [(partition, offset) for partition, count in enumerate(counts) for offset in range(count)]
 
 
+def test_sql_reads_a_view_and_refuses_a_table(
+    kohort_spark: Any, broker: SelectedBroker, topic: str, send: Callable[..., None]
+) -> None:
+    send(topic, varied(30))
+    source = f"records USING kohort OPTIONS ('kafka.bootstrap.servers' '{broker.bootstrap}', 'subscribe' '{topic}')"
+    kohort_spark.sql(f"CREATE TEMPORARY VIEW {source}")
+    try:
+        assert kohort_spark.sql("SELECT count(*) FROM records").first()[0] == 30
+    finally:
+        kohort_spark.sql("DROP VIEW records")
+    with pytest.raises(pyspark.errors.AnalysisException, match="use CREATE TEMPORARY VIEW"):
+        kohort_spark.sql(f"CREATE TABLE {source}")
+
+
 def test_rows_are_the_records(read: Callable[..., Any], topic: str, send: Callable[..., None]) -> None:
     sent = varied(60)
     for codec in CODECS:

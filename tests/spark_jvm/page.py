@@ -77,6 +77,9 @@ PySpark's own decoding of filters |
 | `subscribePattern` is a pattern of Java | a pattern of Python's `re` | \
 syntax that only Java has is refused, as is syntax that \
 both read in different ways: `[a&&[b]]`, nested classes, `\\101`, the flag `x` |
+| `CREATE TABLE ... USING kafka` | refused. Use `CREATE TEMPORARY VIEW ... USING kohort OPTIONS (...)` | \
+Spark gives the options of \
+a table to no source in Python |
 | `load("x")` ignores the path | refused | a log has no path |
 | an option that does not apply is ignored: `maxOffsetsPerTrigger` in a batch, `subscribe` in a sink | refused | \
 it has no effect |

@@ -17,8 +17,7 @@ from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics
 from kohort.coordinator_client.sensors import Sensors
-from kohort.network._sampled_window import WINDOW_S, SampledWindow
-from kohort.network.client_metrics import Counters
+from kohort.network._samples import WINDOW_S, Counters, SampledWindow
 from kohort.network.metric_spec import MetricKind
 from kohort.testing import jars
 from kohort.testing.jdk import java
@@ -56,11 +55,11 @@ def test_the_rate_is_of_the_time_that_the_window_covers() -> None:
 def test_polls_are_measured_apart_from_what_the_user_does_between() -> None:
     meters = Sensors()
     for start in (0.0, 10.0, 30.0):
-        meters.polled(start)
-        meters.poll_ended(start + 1.0)
-    assert meters.between_polls_ms.mean(31.0) == 15_000.0
-    assert meters.between_polls_ms.most(31.0) == 20_000.0
-    assert meters.idle_ratio.mean(31.0) == pytest.approx((1 / 1 + 1 / 10 + 1 / 20) / 3)
+        meters.polls.begin(start)
+        meters.polls.end(start + 1.0)
+    assert meters.polls.between_ms.mean(31.0) == 15_000.0
+    assert meters.polls.between_ms.most(31.0) == 20_000.0
+    assert meters.polls.idle_ratio.mean(31.0) == pytest.approx((1 / 1 + 1 / 10 + 1 / 20) / 3)
 
 
 def test_a_callback_is_measured_from_its_own_begin_under_its_event() -> None:
@@ -73,11 +72,12 @@ def test_a_callback_is_measured_from_its_own_begin_under_its_event() -> None:
 
 
 def test_nothing_is_counted_before_it_happens() -> None:
-    counters = {name: getattr(Counters(), name) for name in Counters.__annotations__}
+    counters = {name: getattr(Counters(), name) for name in dir(Counters) if not name.startswith("_")}
     assert counters == dict.fromkeys(counters, 0)
+    assert "records" in counters
     meters = Sensors()
     assert (meters.rebalances, meters.failed_rebalances, meters.rebalancing_s) == (0, 0, 0.0)
-    assert meters.polled_at is None
+    assert (meters.polls.begun, meters.polls.ended) == (0, 0)
 
 
 def test_each_rebalance_is_counted_once_as_what_it_came_to() -> None:

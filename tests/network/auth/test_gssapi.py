@@ -12,9 +12,9 @@ from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.network.auth import kerberos_tickets
 from kohort.network.auth.gssapi import KerberosTicket, TicketCache
 from kohort.network.auth.sasl import Credentials, LoginRefused
-from kohort.network.broker_connection import BrokerConnection, Stage
+from kohort.network.broker_connection import BrokerConnection
 from kohort.network.errors import AuthenticationFailed, ConfigError, ConnectionFailed, TicketUnavailable
-from kohort.network.requests import Endpoint, PendingRequest
+from kohort.network.requests import Endpoint, PendingRequest, Stage
 from kohort.protocol.catalogue import API
 
 SETTINGS: dict[str, Any] = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "GSSAPI"}

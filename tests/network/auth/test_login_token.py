@@ -7,10 +7,10 @@ import pytest
 from kohort import Consumer, TopicPartition
 from kohort.network.auth.sasl import Credentials
 from kohort.network.auth.token_refresh import Token, TokenRefresher
-from kohort.network.broker_connection import BrokerConnection, Stage
+from kohort.network.broker_connection import BrokerConnection
 from kohort.network.client_settings import SaslMechanism
 from kohort.network.errors import AuthenticationFailed, ConnectionFailed
-from kohort.network.requests import Endpoint, PendingRequest
+from kohort.network.requests import Endpoint, PendingRequest, Stage
 from kohort.protocol.apis.api_versions import ApiVersion
 from kohort.protocol.catalogue import API
 from kohort.protocol.errors import UnsupportedVersion

@@ -19,7 +19,7 @@ ENOUGH_PROBES: Final = 3
 """Number of successive heartbeats with a newer generation after which a join's response counts as lost."""
 
 
-class Standing(MemberComponent):
+class ClassicHeartbeat(MemberComponent):
     """Sends heartbeats while the group expects them, and acts on their responses and time-outs."""
 
     def __init__(self, shared: MemberContext, membership: Membership, link: CoordinatorLink) -> None:
