@@ -9,13 +9,8 @@ from kohort.assignors import get_all as assignors_of
 from kohort.common import KohortError
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
-<<<<<<< HEAD
-from kohort.coordinator_client.errors import CallbackError, ConsumerClosed, WakeupError
-from kohort.coordinator_client.fetch._collect import CollectedFetches, readable
-=======
 from kohort.coordinator_client.errors import CallbackError, ConsumerClosed
-from kohort.coordinator_client.fetch._collect import CollectedFetches
->>>>>>> h-share
+from kohort.coordinator_client.fetch._collect import CollectedFetches, readable
 from kohort.coordinator_client.fetch.fetch_collector import FetchCollector
 from kohort.coordinator_client.health import Health, health_of
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked

@@ -3,7 +3,7 @@
 All are written under the driver's lock.
 """
 
-from kohort.network._sampled_window import SampledWindow
+from kohort.network._samples import SampledWindow
 
 
 class ShareSensors:
