@@ -196,12 +196,8 @@ def test_a_corrupt_batch_is_skipped_with_a_report_where_that_is_wanted(caplog: p
         assert consumer.metrics()["corrupt_batches_total"] == 2
         reported = [notice.text for notice in consumer.notices() if notice.kind == "batch_skipped"]
         assert ["continues at offset 106" in reported[0], "continues at offset 112" in reported[1]] == [True, True]
-    assert [
-        record.message.startswith("batch skipped") for record in caplog.records if record.levelname == "WARNING"
-    ] == [
-        True,
-        True,
-    ]
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert sum(text.startswith("batch skipped") for text in warnings) == 2
 
 
 @pytest.mark.proves("B-09")
