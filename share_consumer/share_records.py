@@ -213,7 +213,7 @@ class ShareRecords:
     def expected(self, first_offset: int, last_offset: int, *, implicit: bool) -> list["AckRange"]:
         """The ranges inside of these offsets whose acknowledgement the caller expects, since it noted or holds them.
 
-        `implicit`: the others are expected to be accepted.
+        `implicit`: the others are expected to be accepted. Raises nothing.
         """
         start, end = first_offset - self.first_offset, last_offset - self.first_offset + 1
         return [

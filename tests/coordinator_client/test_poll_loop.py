@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Iterator
 from types import MappingProxyType
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
@@ -62,17 +63,16 @@ def test_a_poll_returns_one_slice_of_each_partition_and_moves_the_positions(cons
 def test_a_usual_poll_is_one_step_and_any_other_goes_on_in_the_loop(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    looked: list[None] = []
     session = consumer._session
-    next_action = session.next_action
-    monkeypatch.setattr(session, "next_action", lambda: looked.append(None) or next_action())
+    next_action = Mock(side_effect=session.next_action)
+    monkeypatch.setattr(session, "next_action", next_action)
     park(consumer, P0, batch(100))
     assert len(consumer.poll(0)) == 1
-    assert looked == []
+    assert next_action.call_count == 0
     park(consumer, P0, broken(batch(103)), 103)
     with pytest.raises(CorruptRecord):
         consumer.poll(0)
-    assert looked == [None]
+    assert next_action.call_count == 1
 
 
 @pytest.mark.parametrize("news", ["an error", "a wake-up", "a close"])
@@ -196,12 +196,8 @@ def test_a_corrupt_batch_is_skipped_with_a_report_where_that_is_wanted(caplog: p
         assert consumer.metrics()["corrupt_batches_total"] == 2
         reported = [notice.text for notice in consumer.notices() if notice.kind == "batch_skipped"]
         assert ["continues at offset 106" in reported[0], "continues at offset 112" in reported[1]] == [True, True]
-    assert [
-        record.message.startswith("batch skipped") for record in caplog.records if record.levelname == "WARNING"
-    ] == [
-        True,
-        True,
-    ]
+    warnings = [record.message for record in caplog.records if record.levelname == "WARNING"]
+    assert sum(text.startswith("batch skipped") for text in warnings) == 2
 
 
 @pytest.mark.proves("B-09")

@@ -1,8 +1,10 @@
 """The memory limit of a hostile response of 1 MiB: the cap and 16 MiB, measured in a process of its own."""
 
+import tracemalloc
+
 import pytest
 
-from kohort.fastpath import decode
+from kohort.fastpath import decode, encode
 from kohort.protocol import record_batch as wire
 from tests.fastpath.hostile_batches import HOSTILE, MIB, measured, small_records
 
@@ -46,3 +48,16 @@ def test_a_batch_with_more_records_than_there_is_room_for_comes_in_parts() -> No
         position, total, complete = columns.next_offset, total + len(columns), columns.complete
     assert total == 1_000_000
     assert position == (1 << 20) + 1_000_001
+
+
+def test_a_slice_of_one_record_takes_little_memory() -> None:
+    data = encode([(None, b"v")], base_offset=0, timestamp_ms=1)
+    decode(data)
+    tracemalloc.start()
+    try:
+        kept = [decode(data) for _ in range(100)]
+        taken, _peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert taken < 100 * 4096  # each has five columns
+    assert len(kept) == 100

@@ -54,6 +54,7 @@ class Conductor:
         self._members: list[Member] = []
         self._java: list[str] = []
         self._harmed: list[int] = []
+        self._times: list[tuple[int, str]] = []
         self.acts: dict[str, int] = {}
 
     def run(self) -> dict[str, Any]:
@@ -87,6 +88,7 @@ class Conductor:
             "acknowledged": len(found.successes),
             "seconds": round(time.monotonic() - began, 1),
             "acts": self.acts,
+            "act_times": self._times,
             "deliveries_by_kind": self._by_kind(),
             "violations": broken[:50],
             "violated": len(broken),
@@ -140,6 +142,7 @@ class Conductor:
 
     def _act(self, act: str, broker: RealBroker) -> None:
         self._count(act)
+        self._times.append((time.monotonic_ns(), act))
         member = self._draw.choice(self._members)
         match act:
             case "kill" | "stop":

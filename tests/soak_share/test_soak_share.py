@@ -46,7 +46,7 @@ def test_broken_rules_are_found() -> None:
     accepted = HandMade().deliver(1, 1).succeed(2, ACCEPT)
     assert "after the success" in accepted.deliver(3, 2).judged()[0]
     assert "after the success" in HandMade().deliver(1, 1).succeed(2, ACCEPT).deliver(60, 1).judged()[0]
-    assert HandMade().deliver(1, 1).succeed(2, ACCEPT).deliver(3, 1).judged() == []  # an older delivery, seen late
+    assert HandMade().deliver(1, 2).succeed(2, ACCEPT).deliver(3, 1).judged() == []  # an older delivery, seen late
     assert "never delivered" in HandMade().judged()[0]
     assert "4 deliveries" in HandMade().deliver(1, 4).judged()[0]
     assert "without a cause" in HandMade().deliver(1, 1).succeed(2, RELEASE).judged(5)[0]
