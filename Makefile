@@ -26,7 +26,7 @@ LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/netwo
   tests/conformance tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-newest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim sim-share soak-share soak-region soak soak-groups mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist sbom release release-check lint-release test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
+.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-newest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim sim-producer soak-producer sim-share soak-share soak-region soak soak-groups mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist sbom release release-check lint-release test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -209,6 +209,13 @@ fuzz: dev  ## fuzz the parsers under sanitizers: INPUTS=1000000 SEED=1
 
 sim: dev  ## histories of a consistent region in a seeded world, resumable: SEEDS=2000 FIRST=1
 	@$(BIN)/python -m kohort.testing.simulation --first $(or $(FIRST),1) --seeds $(or $(SEEDS),2000) --resume out/sim.jsonl
+
+sim-producer: dev  ## histories of a producer with splits, callbacks and both versions of transactions, resumable: SEEDS=50000 FIRST=0
+	@nice -n 10 $(BIN)/python -m tests.producer.histories --first $(or $(FIRST),0) --seeds $(or $(SEEDS),500) \
+	  --resume out/producer-histories.jsonl
+
+soak-producer: dev  ## kills of brokers under producers, with another client as the judge, resumable: KILLS=300 SEED=1
+	@$(BIN)/python -m tests.soak_producer --kills $(or $(KILLS),300) --seed $(or $(SEED),1)
 
 sim-share: dev  ## histories of share members in a seeded world, resumable: SEEDS=100000 FIRST=0
 	@nice -n 10 $(BIN)/python -m tests.share_consumer.share_histories --first $(or $(FIRST),0) --seeds $(or $(SEEDS),100000)

@@ -24,12 +24,13 @@ Figures = Mapping[str, float]
 
 
 @cache
-def franz_go() -> Path | None:
-    """The program of `franz_go/`, built in a scratch folder. None without Go."""
+def franz_go(package: str = ".") -> Path | None:
+    """A program of `franz_go/`, built in a scratch folder. None without Go."""
     if shutil.which("go") is None:
         return None
-    program = Path(tempfile.gettempdir()) / f"kohort-franz-go-{os.getuid()}"
-    subprocess.run(["go", "build", "-o", str(program), "."], cwd=Path(__file__).parent / "franz_go", check=True)
+    program = Path(tempfile.gettempdir()) / f"kohort-franz-go-{package.strip('./')}{os.getuid()}"
+    command = ["go", "build", "-o", str(program), package]
+    subprocess.run(command, cwd=Path(__file__).parent / "franz_go", check=True)
     return program
 
 

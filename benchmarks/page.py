@@ -39,10 +39,16 @@ def page() -> str:
             *_described(module.__doc__ or ""),
             *([f"![{result['benchmark']}]({_own_picture(result)})"] if hasattr(module, "draw") else []),
             f"`{result['command']}`, {machine['date']}, {machine['cores']} cores of {machine['cpu']}, "
-            f"Python {machine['python']}.",
+            f"Python {machine['python']}{_loaded(result)}.",
             "\n".join(_table(result)),
         ]
     return "\n\n".join(parts) + "\n"
+
+
+def _loaded(result: dict[str, Any]) -> str:
+    """The machine's load, which results of older runs do not have."""
+    load = result.get("load")
+    return f", load {load['least']} to {load['most']}" if load else ""
 
 
 def results() -> list[dict[str, Any]]:

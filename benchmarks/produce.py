@@ -5,13 +5,15 @@ with the client's constructor, and ends when all records are acknowledged by all
 Figures are medians. CPU is that of the whole process. confluent-kafka is called with a delivery callback, as it reports
 failures in no other way. Slow clients get a part of the records. Values are words, so that they can be compressed.
 kafka-producer-perf-test reports its own rate, without the start of the JVM, and its CPU is left out. The raw socket
-sends batches that were encoded beforehand, without idempotence. Latency is from `send` to the callback, with linger 0.
+sends batches that were encoded beforehand, without idempotence. franz-go measures itself in a process of its own, where
+Go is installed. Latency is from `send` to the callback, with linger 0.
 A tick is a timer of the loop, and its figure is its delay. Each task beside it awaits each of its records.
 
     python -m benchmarks produce --runs 1 --scale 0.1 --only rows --codecs none
 """
 
 import argparse
+import json
 import os
 import re
 import statistics
@@ -26,6 +28,7 @@ from typing import NamedTuple
 
 from benchmarks import produce_clients as clients
 from benchmarks.consume import texts
+from benchmarks.light_process import FRANZ_GO, franz_go
 from benchmarks.produce_clients import Load
 from benchmarks.report import OURS, Report
 from kohort import Admin, Consumer, TopicPartition
@@ -109,6 +112,20 @@ class Bench:
                 rates.append(some.records / (time.perf_counter() - wall))
         self._report.add(work, RAW, statistics.median(rates), "records/s")
 
+    def franz_go(self, work: str, load: Load) -> None:
+        """Add the rates of franz-go, where Go is installed."""
+        program = franz_go("./produce")
+        if program is None:
+            return
+        walls, cpus = [], []
+        for _run in range(self.options.runs):
+            with self.topic(load, load.records) as some:
+                found = franz_go_run(program, some)
+                walls.append(some.records / found["wall_s"])
+                cpus.append(some.records / found["cpu_s"])
+        self._report.add(work, FRANZ_GO, statistics.median(walls), "records/s")
+        self._report.add(f"{work}, per CPU second", FRANZ_GO, statistics.median(cpus), "records/s")
+
     def perf_test(self, work: str, load: Load) -> None:
         """Add the rate of Kafka's own tool."""
         rates = []
@@ -152,6 +169,7 @@ def _rows(bench: Bench) -> None:
         for codec in bench.options.codecs:
             load, work = bench.load(size, codec), f"produce {size} B, {codec}"
             bench.compare(work, load, ROWS)
+            bench.franz_go(work, load)
             bench.perf_test(work, load)
             if codec == "none":
                 bench.raw(work, load)
@@ -231,6 +249,25 @@ def _running_broker() -> Iterator[tuple[str, tuple[str, str] | None]]:
     soon = {"log.segment.delete.delay.ms": 1_000}  # deleted topics free their disk
     with RealBroker(tls=True, jvm_options=OPTIMIZING, properties=soon) as broker:
         yield broker.bootstrap, (broker.bootstrap_tls, str(broker.ca_file))
+
+
+def franz_go_run(program: Path, load: Load) -> dict[str, float]:
+    """The time and the CPU time that franz-go takes."""
+    with tempfile.TemporaryDirectory() as folder:
+        values = Path(folder, "values")
+        values.write_bytes(b"\n".join(load.values) + b"\n")
+        task = {
+            "bootstrap": load.bootstrap,
+            "topic": load.topic,
+            "values": str(values),
+            "records": load.records,
+            "codec": load.codec,
+            "ca_file": load.ca_file or "",
+        }
+        command = [str(program), json.dumps(task)]
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
 
 
 def perf_test(load: Load) -> float:

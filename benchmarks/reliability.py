@@ -150,6 +150,47 @@ KINDS: Mapping[str, Kind] = {
         ("differences from the log",),
         "There are four member processes. The newest checkpoint is compared with the whole log, one bit a record.",
     ),
+    "histories-producer": Kind(
+        "Simulated histories of a producer",
+        "tests.producer.histories",
+        "200,000 histories, 0 violated",
+        figures(r"([\d,]+) histories, ([\d,]+) violated", "histories", "violated"),
+        ("histories", "violated"),
+        ("violated",),
+        "The producer without its sockets runs among brokers that lose responses, break connections, refuse batches as "
+        "too large, and move coordinators, while time passes. Every record has a callback. A quarter of the histories "
+        "has no transactions, the others have transactions of version 1, of version 2, and of version 2 with late "
+        "requests. Nothing acknowledged or committed is missing, doubled or out of order, nothing aborted is seen, and "
+        "each callback is called once and in order. The run from seed 1,000 on is the older "
+        "one. Without transactions, four of five of its records expired. No batch was refused after an attempt without "
+        "a response.",
+        resumes=True,
+    ),
+    "soak-producer": Kind(
+        "Producers on three real brokers with min.insync.replicas=2, which are killed",
+        "tests.soak_producer",
+        "300 kills, 0 missing, 0 doubled, 0 out of order",
+        figures(
+            r"([\d,]+) kills, ([\d,]+) records, ([\d,]+) commits, ([\d,]+) aborts: (\d+) missing, (\d+) doubled, "
+            r"(\d+) disordered, (\d+) unwanted; with acks=1 (\d+) of ([\d,]+) lost",
+            "kills",
+            "records",
+            "commits",
+            "aborts",
+            "missing",
+            "doubled",
+            "out of order",
+            "aborted and seen, or at another offset",
+            "lost with acks=1",
+            "records with acks=1",
+        ),
+        ("kills", "records", "commits", "aborts", "missing", "doubled", "out of order", "lost with acks=1"),
+        ("missing", "doubled", "out of order", "aborted and seen, or at another offset"),
+        "One producer is idempotent, one is transactional, and one has acks=1 and one request in flight. A broker is "
+        "killed once all replicas are in sync again. A read_committed consumer of confluent-kafka reads the logs. "
+        "What is lost with acks=1 is no fault: a leader was killed before a replica had it.",
+        resumes=True,
+    ),
     "soak": Kind(
         "Random mixed groups on three real brokers, through kills and restarts",
         "tests.soak",

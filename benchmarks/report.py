@@ -88,10 +88,12 @@ class Report:
     command: str = ""  # where it is not `python -m benchmarks NAME`
     options: Namespace = field(default_factory=Namespace)
     rows: list[Row] = field(default_factory=list)
+    loads: list[float] = field(default_factory=lambda: [_load()])  # of the machine, at the start and after each row
 
     def add(self, work: str, who: str, value: float, unit: str, note: str = "") -> None:
         """Record a figure and print it at once, so that a long run shows progress."""
         self.rows.append(Row(work, who, value, unit, note))
+        self.loads.append(_load())
         print(f"  {work:<58} {who:<26} {_human(value):>10} {unit}  {note}", flush=True)
 
     def print_ratios(self) -> None:
@@ -105,6 +107,7 @@ class Report:
             "benchmark": self.name,
             "command": self.command or f"python -m benchmarks {self.name}",
             "machine": machine(),
+            "load": {"least": min(self.loads), "most": max(self.loads)},
             "rows": [asdict(row) for row in self.rows],
             "ratios": [one._asdict() for one in ratios(self.rows)],
         }
@@ -120,6 +123,11 @@ def best_of(run: Callable[[], object], *, times: int = 5) -> float:
 def median_of(run: Callable[[], object], *, times: int = 5) -> float:
     """The median wall time in seconds, for work whose own variance matters."""
     return statistics.median(_timed(run) for _ in range(times))
+
+
+def _load() -> float:
+    """The load average of the last minute: above the number of cores, other work slows down the clients."""
+    return round(os.getloadavg()[0], 1)
 
 
 def machine() -> dict[str, object]:

@@ -59,7 +59,7 @@ class Consumer(ConsumerBase):
 
     def _begin(self, config: ConsumerConfig, on_reset: Callable[[OffsetReset], None] | None) -> None:
         super()._begin(config, on_reset)
-        OPEN.add(self)
+        OPEN[self] = Consumer.close
 
     def unsubscribe(self) -> None:
         """Cancel the subscription (hooks run, and the member leaves the group) or the manual assignment.

@@ -15,6 +15,7 @@ from kohort.network.client_config import (
     ALLOW_AUTO_CREATE_TOPICS,
     BOOTSTRAP_TIMEOUT_MS,
     DEFAULT_API_TIMEOUT_MS,
+    ENABLE_METRICS_PUSH,
     ClientConfig,
 )
 from kohort.network.errors import ConfigError
@@ -67,7 +68,7 @@ class ConsumerConfig(ClientConfig):
     # --- identity
     group: str | None = row("group.id", "sent", None, "The group to join. Without a group only assign() is possible.", optional=True)
     group_instance_id: str | None = row("group.instance.id", "sent", None, "Makes the member static: it keeps its partitions if it returns within the session timeout (KIP-345).", optional=True)
-    enable_metrics_push: bool = row("enable.metrics.push", "bool", True, "Push metrics to brokers that request them (KIP-714). Needs kohort[opentelemetry]. Nothing is sent without a request.")
+    enable_metrics_push: bool = ENABLE_METRICS_PUSH
     rack: str | None = row("client.rack", "sent", None, "The client's rack. Records are read from a replica there if the broker offers one (KIP-392).", optional=True, read=_none_if_empty)
 
     # --- membership

@@ -45,7 +45,6 @@ from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hook_results import meaning
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.log_events import LogEvents
-from kohort.coordinator_client.metrics.telemetry_reporter import TelemetryReporter
 from kohort.coordinator_client.offset_reset import OffsetReset, ResetKind, ResetPolicy
 from kohort.coordinator_client.offsets.auto_commit import AutoCommitState
 from kohort.coordinator_client.offsets.commit_requests import CommitRequestManager
@@ -79,6 +78,7 @@ from kohort.network.requests import (
     SendFailed,
     UnsentRequest,
 )
+from kohort.network.telemetry.telemetry_reporter import TelemetryContext, TelemetryReporter
 
 if TYPE_CHECKING:
     from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
@@ -165,7 +165,19 @@ class ConsumerCore:
         self.fetches = FetchRequestManager(
             context, self.fetcher, self.positions, lambda partition: partition in self.allowed
         )
-        self.telemetry = TelemetryReporter(context, self.metrics)
+        self.telemetry = TelemetryReporter(
+            TelemetryContext(
+                client="consumer",
+                enabled=config.enable_metrics_push,
+                request_s=context.request_s,
+                endpoints=self.endpoints,
+                chance=chance,
+                wall_ms=context.wall_ms,
+                metrics=self.metrics,
+                labels=self._labels,
+                notify=self.notify,
+            )
+        )
         self.context = context
         self._managers: tuple[RequestManager, ...] = (self.commits, self.lookups, self.fetches, self.telemetry)
         self.log_fields = self.log_events.log_fields  # the logging context of the driver's thread
@@ -434,6 +446,16 @@ class ConsumerCore:
     def bootstrap_s(self) -> float:
         """Time (s) at the start after which the client ends if no broker was reached."""
         return self.context.config.bootstrap_timeout_ms / 1000
+
+    def _labels(self) -> Mapping[str, str | None]:
+        """The labels of pushed metrics."""
+        config, view = self.config, self.view
+        return {
+            "client_rack": config.rack,
+            "group_id": config.group,
+            "group_instance_id": config.group_instance_id,
+            "group_member_id": view.identity.member_id if view is not None else None,
+        }
 
     def metrics(self, now: float) -> "ConsumerMetrics":
         """All metrics at `now`."""

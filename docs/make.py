@@ -15,7 +15,6 @@ from docs import typed_settings
 from docs.grafana import board
 from kohort.consistent_region import states as region
 from kohort.coordinator_client.consumer_config import ConsumerConfig
-from kohort.coordinator_client.exporting.readings import prometheus_name
 from kohort.coordinator_client.group.states import (
     CONSUMER_GROUP_TRANSITIONS,
     COORDINATOR_TRANSITIONS,
@@ -23,13 +22,14 @@ from kohort.coordinator_client.group.states import (
     CoordinatorState,
     MemberState,
 )
-from kohort.coordinator_client.metrics.metrics_table import FIGURES
+from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
 from kohort.network.auth.security_config import SecurityConfig
 from kohort.network.client_config import ClientConfig
-from kohort.network.metric_spec import MetricKind, MetricSpec
+from kohort.network.exporting.readings import prometheus_name
+from kohort.network.metric_spec import ClientMetrics, MetricKind, MetricSpec
 from kohort.network.settings_table import Setting, Settings
 from kohort.producer.producer_config import ProducerConfig
-from kohort.producer.producer_metrics import PRODUCER_FIGURES
+from kohort.producer.producer_metrics import ProducerMetrics
 from kohort.share_consumer import states as share
 from kohort.share_consumer.share_config import ShareConsumerConfig
 from kohort.share_consumer.share_metrics import SHARE_FIGURES
@@ -169,26 +169,14 @@ def metrics_page() -> str:
         "Made by `docs/make.py` from `coordinator_client/metrics/metrics_table.py`, `producer/producer_metrics.py` and "
         "`share_consumer/share_metrics.py`; change the tables there and run `make docs`.",
         "`Consumer.metrics()`, `Producer.metrics()` and `ShareConsumer.metrics()` return all metrics of one moment. "
-        "[watching.md](watching.md) describes them, and the exporters of a consumer's.",
+        "[watching.md](watching.md) describes them and their exporters. Metrics of share consumers have no exporter.",
         "Latencies are in ms as in Java's client; ages are in s. A metric without a measurement is None, where Java "
         "has NaN or -1. Averages and maxima are over the last 30 to 60 s. Those of rebalances are over the last 100. "
         "There are no rates that a monitoring system computes from a counter.",
         "## Consumer",
-        "\n".join(
-            [
-                "| kohort | Java | Prometheus | unit | meaning |",
-                "| --- | --- | --- | --- | --- |",
-                *(_figure_row(one) for one in FIGURES.values()),
-            ]
-        ),
+        _figures_table(ConsumerMetrics),
         "## Producer",
-        "\n".join(
-            [
-                "| kohort | Java | unit | meaning |",
-                "| --- | --- | --- | --- |",
-                *(f"| `{one.name}` | {_javas(one)} | {one.unit} | {one.about} |" for one in PRODUCER_FIGURES.values()),
-            ]
-        ),
+        _figures_table(ProducerMetrics),
         "## Share consumer",
         "\n".join(
             [
@@ -205,8 +193,14 @@ def _javas(one: MetricSpec) -> str:
     return f"{one.java[1]} ({one.java[0]}-metrics)" if one.java is not None else ""
 
 
-def _figure_row(one: MetricSpec) -> str:
-    name = prometheus_name(one).removeprefix("kohort_consumer_") + ("_total" if one.kind is MetricKind.COUNTER else "")
+def _figures_table(table: type[ClientMetrics]) -> str:
+    head = ("| kohort | Java | Prometheus | unit | meaning |", "| --- | --- | --- | --- | --- |")
+    return "\n".join([*head, *(_figure_row(table, one) for one in table.figures.values())])
+
+
+def _figure_row(table: type[ClientMetrics], one: MetricSpec) -> str:
+    name = prometheus_name(table, one).removeprefix(f"kohort_{table.client}_")
+    name += "_total" if one.kind is MetricKind.COUNTER else ""
     return f"| `{one.name}` | {_javas(one)} | {name} | {one.unit} | {one.about} |"
 
 

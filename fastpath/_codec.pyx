@@ -16,9 +16,9 @@ from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.float cimport PyFloat_AsDouble, PyFloat_FromDouble
 from cpython.list cimport PyList_AsTuple
 from cpython.long cimport PyLong_AsLongLong, PyLong_FromLong, PyLong_FromLongLong
-from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
+from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
-from cpython.ref cimport Py_DECREF, Py_INCREF
+from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
 from cpython.tuple cimport PyTuple_GET_ITEM, PyTuple_GET_SIZE, PyTuple_New, PyTuple_SET_ITEM
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_t, uint16_t, uint32_t, uint64_t
@@ -28,6 +28,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from kohort.fastpath._byteorder cimport load16, load32, load64, store16, store32, store64
+from kohort.fastpath._memory cimport Pieces
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
@@ -36,6 +37,8 @@ cdef extern from "Python.h":
     bint PyUnicode_Check(object value)
     void PyObject_GC_UnTrack(object value)
     PyObject *new_int "PyLong_FromLong"(long value) except NULL
+    PyObject *new_bytes "PyBytes_FromStringAndSize"(const char *start, Py_ssize_t size) except NULL
+    int resize_bytes "_PyBytes_Resize"(PyObject **place, Py_ssize_t size) except -1
     ctypedef struct PyTupleObject:
         PyObject **ob_item
 
@@ -129,6 +132,7 @@ cdef int _read_uvarint(Cursor *c, uint32_t *value) except -1:
 
 cdef enum:
     NULL_LENGTH = -1
+    SLACK_BYTES = 256  # for the fields behind records
 
 
 cdef Py_ssize_t _read_length(Cursor *c, Sized node, int width, str unit) except -2:
@@ -175,41 +179,49 @@ cdef class Node:
 
 
 cdef class Writer:
-    """A growing buffer. `reserve` allocates room before anything is stored."""
+    """Bytes that grow. `reserve` allocates room before anything is stored."""
 
+    cdef PyObject *room  # bytes, of which `size` are written
     cdef uint8_t *data
     cdef Py_ssize_t size
     cdef Py_ssize_t capacity
 
     def __cinit__(self):
         self.capacity = 256
-        self.data = <uint8_t *>PyMem_Malloc(self.capacity)
-        if self.data == NULL:
-            raise MemoryError
+        self.room = new_bytes(NULL, self.capacity)
+        self.data = <uint8_t *>PyBytes_AS_STRING(<object>self.room)
 
     def __dealloc__(self):
-        PyMem_Free(self.data)
+        Py_XDECREF(self.room)
 
     cdef inline uint8_t *reserve(self, Py_ssize_t count) except NULL:
         if self.capacity - self.size < count:
-            self.grow(count)
+            self.resize(max(2 * self.capacity, self.size + count + SLACK_BYTES))
         self.size += count
         return self.data + self.size - count
 
-    cdef int grow(self, Py_ssize_t count) except -1:
-        cdef Py_ssize_t capacity = self.capacity
-        while capacity - self.size < count:
-            capacity *= 2
-        cdef uint8_t *data = <uint8_t *>PyMem_Realloc(self.data, capacity)
-        if data == NULL:
-            raise MemoryError
-        self.data = data
+    cdef int resize(self, Py_ssize_t capacity) except -1:
+        resize_bytes(&self.room, capacity)
+        self.data = <uint8_t *>PyBytes_AS_STRING(<object>self.room)
         self.capacity = capacity
         return 0
+
+    cdef bytes finish(self):
+        """The bytes. Nothing can be written afterwards."""
+        self.resize(self.size)
+        return <bytes>self.room
 
     cdef int put(self, const void *source, Py_ssize_t count) except -1:
         memcpy(self.reserve(count), source, count)
         return 0
+
+    cdef int put_buffer(self, object value) except -1:
+        cdef Py_buffer view
+        PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
+        try:
+            return self.put(view.buf, view.len)
+        finally:
+            PyBuffer_Release(&view)
 
     cdef int put_uvarint(self, uint32_t value) except -1:
         cdef uint8_t *p = self.reserve(5)
@@ -437,21 +449,16 @@ cdef class Blob(Sized):
         return PyBytes_FromStringAndSize(<const char *>c.at - length, length)
 
     cdef int write(self, Writer w, object value) except -1:
-        cdef Py_buffer view
         if value is None:
             return w.put_null(self, 4)
         if not isinstance(value, (bytes, bytearray, memoryview)):
             raise Malformed(f"bytes are required, not {_shown(value)}")
-        PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
-        try:
-            w.put_length(self, 4, view.len)
-            return w.put(view.buf, view.len)
-        finally:
-            PyBuffer_Release(&view)
+        w.put_length(self, 4, value.nbytes if isinstance(value, memoryview) else len(value))
+        return w.put_buffer(value)
 
 
 cdef class Span(Blob):
-    """Record batches, read as a memoryview of their frame."""
+    """Record batches, read as a memoryview of their frame. They may be written in pieces."""
 
     cdef object read(self, Cursor *c):
         cdef Py_ssize_t length = _read_length(c, self, 4, "bytes")
@@ -461,6 +468,13 @@ cdef class Span(Blob):
         _spend(c, SPAN_BYTES)
         c.at += length
         return (<object>c.frame)[start:start + length]
+
+    cdef int write(self, Writer w, object value) except -1:
+        if not isinstance(value, Pieces):
+            return Blob.write(self, w, value)
+        w.put_length(self, 4, len(value))
+        w.put_buffer((<Pieces>value).head)
+        return w.put_buffer((<Pieces>value).rest)
 
 
 cdef class Array(Sized):
@@ -848,4 +862,14 @@ def write(Node node, value):
     """Return the bytes of `value`. Raises Malformed."""
     cdef Writer w = Writer()
     node.write(w, value)
-    return PyBytes_FromStringAndSize(<const char *>w.data, w.size)
+    return w.finish()
+
+
+def write_frame(Node node, bytes header, value):
+    """Return a frame: its length, the header and the bytes of `value`. Raises Malformed."""
+    cdef Writer w = Writer()
+    w.reserve(4)
+    w.put_buffer(header)
+    node.write(w, value)
+    store32(w.data, <uint32_t>(w.size - 4))
+    return w.finish()

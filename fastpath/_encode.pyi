@@ -3,6 +3,7 @@ from typing import Any, Protocol, final
 
 from typing_extensions import Buffer
 
+from kohort.fastpath._memory import Pieces
 from kohort.fastpath.compression import Codec
 
 class RecordLike(Protocol):
@@ -62,6 +63,18 @@ def seal(
     transactional: bool = False,
     control: bool = False,
 ) -> bytes: ...
+def sealed(
+    body: Body,
+    *,
+    base_offset: int | None = None,
+    log_append_time_ms: int | None = None,
+    producer_id: int = -1,
+    producer_epoch: int = -1,
+    base_sequence: int = -1,
+    partition_leader_epoch: int = -1,
+    transactional: bool = False,
+    control: bool = False,
+) -> Pieces: ...
 def encode(
     records: Iterable[RecordLike | tuple[Any, ...]],
     *,

@@ -12,7 +12,7 @@ from libc.stdint cimport INT64_MIN, int64_t, uint8_t, uint64_t
 from libc.string cimport memcpy
 cimport cython
 
-from kohort.fastpath._memory cimport Block, Source, view_of
+from kohort.fastpath._memory cimport Block, Pieces, Source, view_of
 from kohort.fastpath._records cimport APPEND_TIME_BIT, BATCH_OVERHEAD, CONTROL_BIT, LOG_OVERHEAD, TRANSACTIONAL_BIT, crc32c
 
 from kohort.fastpath.compression import CODECS, codec_of
@@ -176,7 +176,12 @@ cdef tuple _named(headers):
     return tuple(pairs)
 
 
-def seal(
+def seal(Body body, **fields):
+    """Return a whole batch: header, checksum and `body`. `fields`: as of `sealed`."""
+    return bytes(sealed(body, **fields))
+
+
+def sealed(
     Body body,
     *,
     base_offset=None,
@@ -188,12 +193,15 @@ def seal(
     bint transactional=False,
     bint control=False,
 ):
-    """Return a whole batch: header, checksum and `body`. Fields as in `encode`."""
+    """Return a whole batch in two pieces: the header with its checksum, and the payload of `body`, which is not copied.
+
+    Fields as in `encode`.
+    """
     cdef Source source = Source(body.payload)
     cdef Py_ssize_t size = source.view.len
     cdef int64_t first_offset = body.first_offset if base_offset is None else <int64_t>base_offset
-    out = PyBytes_FromStringAndSize(NULL, BATCH_OVERHEAD + size)
-    cdef char *p = PyBytes_AS_STRING(out)
+    head = PyBytes_FromStringAndSize(NULL, BATCH_OVERHEAD)
+    cdef char *p = PyBytes_AS_STRING(head)
     cdef int attributes = (
         body.codec
         | (0 if log_append_time_ms is None else APPEND_TIME_BIT)
@@ -212,9 +220,9 @@ def seal(
     put(p + 51, producer_epoch, 2)
     put(p + 53, base_sequence, 4)
     put(p + 57, body.count, 4)
-    memcpy(p + BATCH_OVERHEAD, source.view.buf, size)
-    put(p + 17, crc32c()(view_of(<uint8_t *>p + 21, BATCH_OVERHEAD - 21 + size)), 4)
-    return out
+    checksum = crc32c()(view_of(<uint8_t *>p + 21, BATCH_OVERHEAD - 21))
+    put(p + 17, crc32c()(view_of(<uint8_t *>source.view.buf, size), checksum), 4)
+    return Pieces(head, body.payload)
 
 
 def encode(

@@ -1,5 +1,5 @@
-# Block is pooled memory, Source holds another object's buffer, Window is the rest of one, and view_of lends bytes to a
-# library for one call.
+# Block is pooled memory, Source holds another object's buffer, Window is the rest of one, Pieces are two, and view_of
+# lends bytes to a library for one call.
 
 cimport cython
 from cpython.memoryview cimport PyMemoryView_FromMemory
@@ -27,6 +27,11 @@ cdef class Window:
     cdef Py_buffer view
     cdef bint held
     cdef Py_ssize_t start
+
+
+@cython.final
+cdef class Pieces:
+    cdef readonly object head, rest
 
 
 cdef inline object view_of(const uint8_t *p, Py_ssize_t size):

@@ -173,3 +173,18 @@ cdef class Window:
 
     def __len__(self):
         return self.view.len - self.start
+
+
+@cython.final
+cdef class Pieces:
+    """Bytes in two pieces, which are joined where they are written. So what they are written to is their only copy."""
+
+    def __init__(self, bytes head not None, rest not None):
+        self.head = head
+        self.rest = rest
+
+    def __len__(self):
+        return len(self.head) + len(self.rest)
+
+    def __bytes__(self):
+        return b"".join((self.head, self.rest))

@@ -15,6 +15,7 @@ from kohort.network.settings_table import INT32_MAX, MIB, row, split_address
 BOOTSTRAP_TIMEOUT_MS: Final[Any] = row("kohort.bootstrap.timeout.ms", "int", 10_000, "Time at the start without a reachable broker after which calls raise ConnectionFailed.", low=0, high=INT32_MAX)
 DEFAULT_API_TIMEOUT_MS: Final[Any] = row("default.api.timeout.ms", "int", 60_000, "Time-out of calls without a timeout argument.", low=1, high=INT32_MAX)
 ALLOW_AUTO_CREATE_TOPICS: Final[Any] = row("allow.auto.create.topics", "bool", False, "Let Metadata requests create missing topics, if the broker allows it.")
+ENABLE_METRICS_PUSH: Final[Any] = row("enable.metrics.push", "bool", True, "Push metrics to brokers that request them (KIP-714). Needs kohort[opentelemetry]. Nothing is sent without a request.")
 # fmt: on
 
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import field, fields
 from enum import Enum
 from types import MappingProxyType
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from kohort.common.named_tuple import NamedTuple
 from kohort.network._samples import Counters, SampledWindow
@@ -39,11 +39,21 @@ def figure(kind: MetricKind, unit: str, java: str | None, about: str, *, by_part
 
 
 class ClientMetrics(Mapping[str, Any]):
-    """A client's metrics at one time: attributes, and a mapping by the same names. `figures` is the table."""
+    """A client's metrics at one time: attributes, and a mapping by the same names. `figures` is the table.
+
+    `client`: the kind of client, as in names of metrics. `labels`: the attributes that identify a client, and their
+    names in OpenTelemetry. `closed`: true once close was called.
+    """
 
     __slots__ = ()
 
     figures: ClassVar[Mapping[str, MetricSpec]]
+    client: ClassVar[str]
+    labels: ClassVar[Mapping[str, str]]
+    if TYPE_CHECKING:
+
+        @property
+        def closed(self) -> bool: ...
 
     def __getitem__(self, name: str) -> Any:
         if name not in self.figures:

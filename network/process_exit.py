@@ -13,16 +13,10 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from kohort.network.network_client import Driver
-
-
-class Closable(Protocol):
-    """A client to be closed within a time."""
-
-    def close(self, timeout_s: float) -> None: ...
 
 
 def warn_unclosed(
@@ -42,16 +36,18 @@ def warn_unclosed(
         (stop or driver.stop_soon)()
 
 
-OPEN: "weakref.WeakSet[Closable]" = weakref.WeakSet()
+OPEN: "weakref.WeakKeyDictionary[Any, Callable[[Any, float], object]]" = weakref.WeakKeyDictionary()
+"""The clients to be closed at the interpreter's end, each with a function that closes it within a time (s)."""
+
 EXIT_S = 5.0
 TERMINATED: Final = 143  # 128 + SIGTERM, as in a shell
 
 
 @atexit.register
 def _close_all() -> None:
-    for one in list(OPEN):
+    for client, close in list(OPEN.items()):
         with contextlib.suppress(Exception):
-            one.close(EXIT_S)
+            close(client, EXIT_S)
 
 
 @contextmanager

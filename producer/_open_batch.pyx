@@ -472,7 +472,8 @@ cdef class OpenBatches:
 
     @cython.critical_section
     cdef TopicBatches find(self, name):
-        return self.topics.get(name) if self.forks == _forks else None
+        # Anything but a string takes the slow way, which refuses it.
+        return self.topics.get(name) if self.forks == _forks and isinstance(name, str) else None
 
     def topic(self, name):
         """The open batches of a topic, or None."""

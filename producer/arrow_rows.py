@@ -40,6 +40,8 @@ def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int) -> Iterator[Rows]:
     """
     import pyarrow as pa
 
+    if not isinstance(data, pa.Table | pa.RecordBatch):
+        raise TypeError(f"the rows are a pyarrow Table or RecordBatch, not {type(data).__name__}")
     strange = [name for name in data.schema.names if name not in NAMES]
     if strange or "value" not in data.schema.names:
         raise KohortError(

@@ -6,6 +6,7 @@ has happened in its turn. So no record costs a change of threads.
 
 import asyncio
 import contextlib
+from asyncio import get_running_loop
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
 from functools import partial
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
 from kohort.common import KohortError, TopicPartition
 from kohort.network.arguments import seconds_given
-from kohort.network.errors import OperationTimeout
+from kohort.network.errors import IllegalState, OperationTimeout
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.offset_requests import plain
 from kohort.network.timed_event import TimedEvent, call_in
@@ -95,6 +96,8 @@ class _Updates:
     async def settled(self, delivery: Delivery) -> None:
         """Wait until a record is settled. Raises the defect that ended the driver."""
         if not delivery.done():
+            if get_running_loop() is not self._loop:
+                raise _elsewhere()
             future: asyncio.Future[None] = self._loop.create_future()
             self._awaited.setdefault(delivery.batch, []).append((delivery, future))
             if delivery.done() or self._driver.crashed is not None:  # settled before it was added
@@ -180,7 +183,7 @@ class AsyncProducer(ProducerBase):
 
     def _begin(self, config: ProducerConfig) -> None:
         super()._begin(config)
-        self._loop = asyncio.get_running_loop()  # first: where there is none, no driver may have been started
+        self._loop = get_running_loop()  # first: where there is none, no driver may have been started
         self._producer = producer = Producer.__new__(Producer)
         producer._begin(config)
         self._handle, self._driver = producer._handle, producer._driver
@@ -219,6 +222,8 @@ class AsyncProducer(ProducerBase):
         UnknownTopic, RecordTooLarge, PartitionerError, IllegalState outside a transaction, TransactionAborted after its
         failure.
         """
+        if get_running_loop() is not self._loop:
+            raise _elsewhere()
         while self._room <= 0:
             await self._let_others_run()
         self._room -= 1
@@ -262,6 +267,8 @@ class AsyncProducer(ProducerBase):
         Columns: value, and optionally key, timestamp, partition, headers (see `producer.arrow_rows`). The rows are
         encoded on a thread of the loop's executor. If the task is cancelled, they are sent all the same.
         """
+        if get_running_loop() is not self._loop:
+            raise _elsewhere()
         deliveries = await asyncio.to_thread(self._producer.send_arrow, topic, data, partition=partition)
         return AsyncDeliveries(deliveries, self)
 
@@ -325,6 +332,8 @@ class AsyncProducer(ProducerBase):
         waits for it.
         """
         timeout_s = seconds_given(timeout_s)
+        if get_running_loop() is not self._loop:
+            raise _elsewhere()
         if self._closing is None:
             self._closing = asyncio.ensure_future(
                 self._loop.run_in_executor(None, self._producer.close, timeout_s)  # once, and not for each record
@@ -455,6 +464,8 @@ class AsyncProducer(ProducerBase):
 
     async def _change(self, change: Callable[[ProducerCore], T]) -> T:
         """Have the driver's thread change the core; returns the value of `change`, or raises its error."""
+        if get_running_loop() is not self._loop:
+            raise _elsewhere()
         done: asyncio.Future[None] = self._loop.create_future()
         promise = self._driver.enqueue(change)
         promise.add_done_callback(lambda _promise: call_in(self._loop, partial(_finish, done)))
@@ -472,6 +483,12 @@ class AsyncProducer(ProducerBase):
             return
         with contextlib.suppress(KohortError):  # the error of the block is raised
             await self.close()
+
+
+def _elsewhere() -> IllegalState:
+    return IllegalState(
+        "an AsyncProducer belongs to the event loop that it was made in", hint="make one in the loop that uses it"
+    )
 
 
 def _finish(done: "asyncio.Future[None]") -> None:

@@ -6,6 +6,7 @@ the next call is assigned last.
 """
 
 import contextlib
+import warnings
 import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -85,7 +86,7 @@ class Producer(ProducerBase):
         driver.core.wake, driver.core.stop = driver.wakeup, driver.stop_soon
         driver.core.sender.run_aside, driver.core.accumulator.wait = driver.run_aside, self._wait
         driver.start()
-        OPEN.add(self)
+        OPEN[self] = _close_at_exit
 
     # --- records
 
@@ -248,22 +249,35 @@ class Producer(ProducerBase):
             return
         driver = self._driver
         fatal = self._handle.read(lambda core: core.fatal)  # raises at once in a handler that interrupted a lock holder
+        failure: KohortError | None = None
         try:
-            if self._config.transactional_id is not None:
-                if fatal is None or not self._closed:
-                    self._end_transaction(timeout_s)
-            elif fatal is None:
-                self._flush(timeout_s)
-        except KohortError:
-            self._shut_down(timeout_s)
-            self._call_back()
-            raise
+            try:
+                if self._config.transactional_id is not None:
+                    if fatal is None or not self._closed:
+                        self._end_transaction(timeout_s)
+                elif fatal is None:
+                    self._flush(timeout_s)
+            except KohortError as error:
+                failure = error
+            self._push_last_metrics(timeout_s)
         except BaseException:
             self._refuse()
             _retire(driver)
             raise
         self._shut_down(timeout_s)
         self._call_back()
+        if failure is not None:
+            raise failure
+
+    def _push_last_metrics(self, timeout_s: float) -> None:
+        """Push metrics a last time, if a broker requests them (KIP-714)."""
+        driver = self._driver
+        if driver.lock.run(lambda: driver.core.telemetry.ended):
+            return
+        with contextlib.suppress(KohortError):  # metrics are no reason for an error
+            now = driver.now()
+            driver.execute(lambda core: core.telemetry.close(now, now + timeout_s))
+            self._wait(lambda: driver.core.telemetry.ended, timeout_s)
 
     def _shut_down(self, timeout_s: float) -> None:
         driver = self._driver
@@ -466,6 +480,22 @@ class _Block(Generic[P]):
     def _abort(self) -> None:
         with contextlib.suppress(KohortError):  # the error of the block is raised
             self._producer.abort()
+
+
+def _close_at_exit(producer: Producer, timeout_s: float) -> None:
+    """Close a producer at the interpreter's end. Warn with the number of records that were not acknowledged in time."""
+    waiting = producer._handle.read(lambda core: core.accumulator.queued())
+    try:
+        producer.close(timeout_s)
+    finally:
+        lost = sum(batch.count for batch in waiting if batch.error is not None)
+        if lost:
+            warnings.warn(
+                f"the producer {producer._config.client_id!r} was not closed before the interpreter's end, and {lost} "
+                "of its records were not acknowledged: call flush() or close()",
+                RuntimeWarning,
+                stacklevel=2,
+            )
 
 
 def _retire(driver: Driver[ProducerCore]) -> None:

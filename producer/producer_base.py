@@ -89,9 +89,7 @@ class ProducerBase:
 
     def metrics(self) -> "ProducerMetrics":
         """All metrics of one moment, under Java's names: docs/metrics.md."""
-        from kohort.producer.producer_metrics import metrics_of  # for producers that are watched
-
-        return self._handle.read(lambda core: metrics_of(core, self._driver.now()))
+        return self._handle.read(lambda core: core.metrics(self._driver.now()))
 
     @property
     def _state(self) -> TxnState:

@@ -4,7 +4,7 @@
 from collections.abc import Mapping
 from typing import Any, Self
 
-from kohort.network.client_config import ALLOW_AUTO_CREATE_TOPICS, ClientConfig
+from kohort.network.client_config import ALLOW_AUTO_CREATE_TOPICS, ENABLE_METRICS_PUSH, ClientConfig
 from kohort.network.errors import ConfigError
 from kohort.network.settings_table import INT32_MAX, KIB, MIB, Setting, checked, from_text, row
 from kohort.producer.partitioner import NAMES, Partitioner
@@ -57,6 +57,7 @@ class ProducerConfig(ClientConfig):
     max_block_ms: int = row("max.block.ms", "int", 60_000, "Maximum time that a call waits for room, metadata or the coordinator.", low=0, high=INT32_MAX)
     on_delivery: Any = row("kohort.on.delivery", "callable", None, "A function that is called with the Delivery of each settled record, unless `send` has another one.", optional=True)
     delivery_timeout_ms: int = row("delivery.timeout.ms", "int", 120_000, "Time after which an unacknowledged record fails, with its batch. Its batch may be older by a tenth of it, or by linger_ms if that is more.", low=1, high=INT32_MAX)
+    enable_metrics_push: bool = ENABLE_METRICS_PUSH
     # fmt: on
 
     @classmethod

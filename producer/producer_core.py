@@ -23,6 +23,7 @@ from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.metadata_updater import MetadataUpdater
 from kohort.network.request_manager import earliest, poll_all
 from kohort.network.requests import PollResult
+from kohort.network.telemetry.telemetry_reporter import TelemetryContext, TelemetryReporter
 from kohort.producer._open_batch import Delivery, record_size
 from kohort.producer.errors import ProducerClosed, RecordTooLarge
 from kohort.producer.producer_batch import ProducerBatch
@@ -36,6 +37,7 @@ from kohort.producer.transaction_states import TxnState
 
 if TYPE_CHECKING:
     from kohort.producer._open_batch import OnDelivery
+    from kohort.producer.producer_metrics import ProducerMetrics
 
 log = logger("kohort.producer")
 
@@ -58,7 +60,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
         self.stop: Callable[[], None] = _idle  # makes the driver end
         self.retired = False  # dropped unclosed: the driver ends when everything is settled
         self.sensors = ProducerSensors()
-        context = ProducerContext(
+        self._context = context = ProducerContext(
             config,
             self.metadata,
             self.backoff,
@@ -73,6 +75,20 @@ class ProducerCore(ClientCore[ProducerConfig]):
         self.accumulator = RecordAccumulator(context, lambda error: self.transactions.batch_failed(error))
         self.transactions = TransactionManager(context, self.accumulator)
         self.sender = Sender(context, self.accumulator, self.transactions)
+        self.telemetry = TelemetryReporter(
+            TelemetryContext(
+                client="producer",
+                enabled=config.enable_metrics_push,
+                request_s=self.request_s,
+                endpoints=self.endpoints,
+                chance=chance,
+                wall_ms=lambda: self._wall_ms,
+                metrics=self.metrics,
+                labels=lambda: {"transactional_id": config.transactional_id},
+                notify=self._updated,
+            )
+        )
+        self._wall_ms = 0
         self._topics: set[str] = set()
         self._topic_errors: dict[str, KohortError] = {}
         self._polls_at = inf  # the time of the next poll, unless it is woken
@@ -85,10 +101,11 @@ class ProducerCore(ClientCore[ProducerConfig]):
 
     def poll(self, now: float, wall_ms: int) -> PollResult:
         """Handle everything that happened, and return the requests to send."""
+        self._wall_ms = wall_ms
         self.cluster.bootstrap_failed(now)
         if self.retired:
             self._wind_up()
-        others = poll_all((self.transactions, self.sender), now)
+        others = poll_all((self.transactions, self.sender, self.telemetry), now)
         cluster = self.cluster.poll(now)  # last, since the others request updates and coordinators
         self._polled()
         next_poll_at = earliest(now, (cluster.next_poll_at, others.next_poll_at))
@@ -98,6 +115,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
     def is_at_rest(self) -> bool:
         """True if no batch, transaction, error or end of the producer is left to be dealt with."""
         plain = self.transactions.transactional_id is None and self.transactions.state is TxnState.IDLE
+        plain = plain and self.telemetry.ended  # else a response changes the time of its next request
         if not plain or self.retired or self._fatal is not None or not self.sender.is_at_rest():
             return False
         self._polled()
@@ -123,6 +141,19 @@ class ProducerCore(ClientCore[ProducerConfig]):
             return ""
         addresses = ", ".join(f"{one.host}:{one.port}" for one in self.endpoints.bootstrap)
         return f": no broker was reached at {addresses}: {error.message}"
+
+    def metrics(self, now: float) -> "ProducerMetrics":
+        """All metrics at `now`."""
+        from kohort.producer.producer_metrics import ProducerSources, metrics_of  # for producers that are watched
+
+        sources = ProducerSources(
+            self._context,
+            self.accumulator,
+            self.counters,
+            requests_in_flight=self.sender.requests_in_flight,
+            closed=isinstance(self._fatal, ProducerClosed),
+        )
+        return metrics_of(sources, now)
 
     def fail(self, error: KohortError) -> None:
         """End the producer: fail everything that waits."""
@@ -160,6 +191,8 @@ class ProducerCore(ClientCore[ProducerConfig]):
         """The number of partitions of a topic; None if unknown. Raises the error that ended the producer."""
         if self._fatal is not None:
             raise self._fatal
+        if type(topic) is not str:
+            _check_topic(topic)  # first, since not every object can be a key
         view = self.metadata.view.topics.get(topic)
         if view is None:
             return None
@@ -191,11 +224,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
                 self.metadata.remove_transient([topic])
             raise error
         if topic not in self._topics:
-            if not isinstance(topic, str) or not topic or not topic.isascii() or not fits_the_wire(topic):
-                raise IllegalState(
-                    f"a topic name is a non-empty string of ASCII, of {INT16_MAX} bytes at most",
-                    topic=repr(topic)[:100],
-                )
+            _check_topic(topic)
             self._topics.add(topic)
             self.metadata.add_transient([topic])
             self.cluster.forget_missing()
@@ -272,6 +301,14 @@ class ProducerCore(ClientCore[ProducerConfig]):
                 topic=topic,
                 max_request_bytes=self.config.max_request_bytes,
             )
+
+
+def _check_topic(topic: object) -> None:
+    """Raises IllegalState unless it can be a topic's name."""
+    if not isinstance(topic, str) or not topic or not topic.isascii() or not fits_the_wire(topic):
+        raise IllegalState(
+            f"a topic name is a non-empty string of ASCII, of {INT16_MAX} bytes at most", topic=repr(topic)[:100]
+        )
 
 
 def _idle() -> None:

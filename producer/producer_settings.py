@@ -66,3 +66,7 @@ class ProducerSettings(ClientSettings, total=False):
     delivery_timeout_ms: int
     """Time after which an unacknowledged record fails, with its batch. Its batch may be older by a tenth of it, or by
     linger_ms if that is more."""
+
+    enable_metrics_push: bool
+    """Push metrics to brokers that request them (KIP-714). Needs kohort[opentelemetry]. Nothing is sent without a
+    request."""

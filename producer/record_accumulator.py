@@ -156,6 +156,10 @@ class RecordAccumulator:
         while self.failures and self.failures[0][0] <= self.failures_raised:
             self.failures.popleft()
         self.close_batches()
+        return self.queued()
+
+    def queued(self) -> list[ProducerBatch]:
+        """The batches neither acknowledged nor failed."""
         return [batch for lane in self.busy.values() for batch in lane.queue]
 
     @property

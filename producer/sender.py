@@ -14,7 +14,7 @@ from typing import Final
 from kohort.common import KohortError, TopicPartition
 from kohort.common.log_context import logger
 from kohort.common.named_tuple import NamedTuple
-from kohort.fastpath._encode import Body, compressed, seal
+from kohort.fastpath._encode import Body, compressed, sealed
 from kohort.network.backoff import FRESH
 from kohort.network.errors import AuthorizationFailed
 from kohort.network.metadata import BrokerNode
@@ -228,7 +228,7 @@ class Sender:
             topics: dict[str, list[PartitionProduceData]] = {}
             for (_lane, batch, producer), sequence, body in zip(group, numbers, bodies, strict=True):
                 assert body is not None
-                records = seal(
+                records = sealed(
                     body if body.codec or codec == "none" else compressed(body, codec, level),
                     producer_id=producer.id,
                     producer_epoch=producer.epoch,

@@ -26,6 +26,9 @@ class MessageCodec(Protocol):
     def write(self, value: object) -> bytes:
         """The bytes of a typed value or a mapping."""
 
+    def write_frame(self, header: bytes, value: object) -> bytes:
+        """A frame: its length, the header, and the bytes of a typed value or a mapping."""
+
 
 class Message(Generic[T]):
     """The codec of one message in all its versions."""
@@ -77,6 +80,10 @@ class Message(Generic[T]):
     def build(self, value: T | Mapping[str, object], version: int) -> bytes:
         """The bytes of a typed value or a mapping (nested ones too). Raises WireError, or UnsupportedVersion."""
         return (self._codecs.get(version) or self.codec(version)).write(value)
+
+    def build_frame(self, header: bytes, value: T | Mapping[str, object], version: int) -> bytes:
+        """A frame: its length, the header, and what `build` returns. The value's bytes are copied once only."""
+        return (self._codecs.get(version) or self.codec(version)).write_frame(header, value)
 
     def codec(self, version: int) -> MessageCodec:
         """Return the codec of a version, built at first use: compiled, or construct if the extension is not built."""

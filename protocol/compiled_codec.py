@@ -52,6 +52,13 @@ class LoweredCodec(NamedTuple):
         except _codec.Malformed as error:
             raise self._error(error) from None
 
+    def write_frame(self, header: bytes, value: object) -> bytes:
+        """Return a frame of the header and a value. Raises WireError."""
+        try:
+            return _codec.write_frame(self.node, header, value)
+        except _codec.Malformed as error:
+            raise self._error(error) from None
+
     def _error(self, error: _codec.Malformed) -> WireError:
         path = "".join(f"[{step}]" if isinstance(step, int) else f".{step}" for step in reversed(error.steps))
         hint = "raise max_frame_bytes if the cluster has so many topics" if "more memory" in error.reason else None

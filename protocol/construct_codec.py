@@ -122,6 +122,11 @@ class ConstructCodec(NamedTuple):
             raise self._error(error) from None
         return stream.getvalue()
 
+    def write_frame(self, header: bytes, value: object) -> bytes:
+        """Return a frame of the header and a value. Raises WireError."""
+        body = self.write(value)
+        return b"".join(((len(header) + len(body)).to_bytes(4, "big"), header, body))
+
     def _error(self, error: Malformed) -> WireError:
         return WireError(
             error.reason, api=self.name, version=self.version, path=field_path(error.path), offset=error.offset

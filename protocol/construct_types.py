@@ -254,6 +254,8 @@ class Blob(Sized):
         if obj is None:
             self.write_length(None, stream, path)
             return obj
+        if self.span and hasattr(obj, "__bytes__"):
+            obj = bytes(obj)  # of `fastpath._memory.Pieces`, which need no extension here
         if not isinstance(obj, bytes | bytearray | memoryview):
             raise Malformed(f"bytes are required, not {_shown(obj)}", path)
         self.write_length(obj.nbytes if isinstance(obj, memoryview) else len(obj), stream, path)

@@ -21,7 +21,6 @@ from kohort.protocol.framing import (
     RequestHeader,
     ResponseHeader,
     Unframer,
-    frame,
     request_header_version,
     response_header_version,
 )
@@ -82,7 +81,6 @@ class WireConnection:
         if self._dead is not None:
             raise self._dead
         api = API[api_key]
-        body = api.request.build(value, version)
         correlation_id = self.next_id
         header = _REQUEST_HEADER.build(
             RequestHeader(
@@ -93,10 +91,11 @@ class WireConnection:
             ),
             request_header_version(api.request, version),
         )
+        framed = api.request.build_frame(header, value, version)
         self.next_id = 0 if correlation_id == _MAX_CORRELATION_ID else correlation_id + 1
         if not (api.key == _PRODUCE and _acks(value) == 0):
             self.open.append(_Open(correlation_id, api.key, version))
-        return correlation_id, frame(header, body)
+        return correlation_id, framed
 
     def add_header(self, api_key: int, version: int) -> tuple[bytes, bytes]:
         """Return the bytes of a request's header before and after the correlation id, and keep them in `headers`."""

@@ -39,7 +39,7 @@ class ShareConsumer(ShareConsumerBase):
 
     def _begin(self, config: ShareConsumerConfig, on_acknowledged: OnAcknowledged | None) -> None:
         super()._begin(config, on_acknowledged)
-        OPEN.add(self)
+        OPEN[self] = ShareConsumer.close
 
     def poll(self, timeout_s: float = 1.0, **strange: Never) -> list[ShareRecords]:
         """Return acquired records, a ShareRecords for each range with one delivery count.

@@ -1,7 +1,6 @@
-"""Exporters of a consumer's metrics; each module needs the extra of its name.
+"""Exporters of a consumer's metrics, and spans; each module needs the extra of its name.
 
-    prometheus       kohort[prometheus]       ConsumerCollector, for a registry
-    opentelemetry    kohort[opentelemetry]    ConsumerInstruments, for a meter
-
-Both read `metrics_table.FIGURES` through `samples`, and only `metrics()` of a consumer.
+prometheus       kohort[prometheus]       ConsumerCollector, for a registry
+opentelemetry    kohort[opentelemetry]    ConsumerInstruments, for a meter
+spans            kohort[opentelemetry]    ConsumerSpans, for a tracer
 """

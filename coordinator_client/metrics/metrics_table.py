@@ -115,6 +115,10 @@ class ConsumerMetrics(ClientMetrics):
 
 FIGURES: Final = figures_of(ConsumerMetrics)
 ConsumerMetrics.figures = FIGURES
+ConsumerMetrics.client = CLIENT
+ConsumerMetrics.labels = MappingProxyType(
+    {"client_id": "messaging.client.id", "group": "messaging.consumer.group.name"}
+)
 
 
 class MetricsSources(NamedTuple):

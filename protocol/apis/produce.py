@@ -19,16 +19,20 @@ Errors (by partition)
     TOPIC_AUTHORIZATION_FAILED, CLUSTER_AUTHORIZATION_FAILED                       fatal
 """
 
+from typing import TYPE_CHECKING
 from uuid import UUID
 
 from kohort.protocol.primitives import int16, int32, int64, records, string, uuid
 from kohort.protocol.schema import Buffer, Request, RequestPart, Response, ResponsePart, field
 
+if TYPE_CHECKING:
+    from kohort.fastpath._memory import Pieces
+
 
 class PartitionProduceData(RequestPart):
     index: int = field(int32, "0+")
     """The partition's number within its topic."""
-    records: Buffer | None = field(records, "0+", null="0+")
+    records: "Buffer | Pieces | None" = field(records, "0+", null="0+")
     """The record batches to append."""
 
 

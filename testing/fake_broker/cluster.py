@@ -19,6 +19,7 @@ from kohort.testing.fake_broker.settings import CoordinatorSettings
 from kohort.testing.fake_broker.shares import FakeShares
 from kohort.testing.fake_broker.transactions import FakeTransactions, Transactional
 
+INT32_MAX: Final = 2**31 - 1
 NO_FEATURES: Final[Mapping[str, int]] = MappingProxyType({})
 CLUSTER_ID = "fake-cluster"
 
@@ -60,11 +61,15 @@ class FakePartition:
 
 @dataclass(eq=False, slots=True)
 class FakeTopic:
-    """A topic. Its id is made of its name and of how often it was created: a run repeats, a recreated topic differs."""
+    """A topic. Its id is made of its name and of how often it was created: a run repeats, a recreated topic differs.
+
+    `most_bytes`: max.message.bytes, the largest size of a batch.
+    """
 
     name: str
     topic_id: uuid.UUID
     partitions: list[FakePartition]
+    most_bytes: int = INT32_MAX
 
 
 class FakeCluster:

@@ -76,6 +76,7 @@ class World:
         self.logs = {TopicPartition(TOPIC, n): Written(leader=n % nodes) for n in range(partitions)}
         self.faults = 0.3
         self.most_bytes = 1 << 30  # of a batch, as max.message.bytes
+        self.refusals: tuple[int, ...] = ()  # codes that end a batch, even one that is in the log already
         self.jumps = 0.0  # share of responses before which time passes
         self.code_of: Callable[[TopicPartition], int] = lambda _place: 0
         self.sent: list[tuple[Delivery, bytes]] = []
@@ -180,7 +181,7 @@ class World:
                 if len(data.records) > self.most_bytes:
                     code = TOO_LARGE
                 if not code and trouble and self.chance.random() < 0.5:
-                    code = self.chance.choice((6, 7, 19))
+                    code = self.chance.choice((6, 7, 19, *self.refusals))
                 if not code:
                     code, offset = self.logs[place].append(bytes(data.records))
                 responses.append(PartitionProduceResponse(index=data.index, error_code=code, base_offset=offset))

@@ -1,9 +1,10 @@
 """AsyncProducer on the fake broker: deliveries, room, callbacks, transactions, cancellation, signatures."""
 
 import asyncio
+import contextlib
 import inspect
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from typing import Any
 
 import pyarrow as pa
@@ -404,3 +405,54 @@ def test_the_example_of_a_service(fake: FakeBroker, capsys: pytest.CaptureFixtur
     asyncio.run(async_service.main(fake.bootstrap, "topic"))
     assert capsys.readouterr().out == "100 orders placed\n"
     assert sorted(set(values(fake))) == [b"order %d" % each for each in range(5)]  # type: ignore[type-var]
+
+
+def test_a_service_of_fastapi_stores_every_order_under_load(fake: FakeBroker) -> None:
+    """The example's `service` is the lifespan of an application, which 40 connections call at once."""
+    fastapi, uvicorn = pytest.importorskip("fastapi"), pytest.importorskip("uvicorn")
+    connections, requests = 40, 25
+
+    @contextlib.asynccontextmanager
+    async def lifespan(app: Any) -> AsyncIterator[None]:
+        async with async_service.service(fake.bootstrap, "topic") as app.state.orders:
+            yield
+
+    app = fastapi.FastAPI(lifespan=lifespan)
+
+    async def place(customer: str, order: int) -> int:
+        offset: int = await app.state.orders.place(customer, b"%d" % order)
+        return offset
+
+    app.put("/orders/{customer}/{order}")(place)
+
+    async def customer(port: int, number: int) -> list[bytes]:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        statuses = []
+        for order in range(requests):
+            writer.write(b"PUT /orders/c%d/%d HTTP/1.1\r\nHost: x\r\n\r\n" % (number, order))
+            head = await reader.readuntil(b"\r\n\r\n")
+            size = int(next(one for one in head.split(b"\r\n") if one.lower().startswith(b"content-length")).split()[1])
+            await reader.readexactly(size)
+            statuses.append(head.split()[1])
+        writer.close()
+        return statuses
+
+    async def program() -> None:
+        started = asyncio.Event()
+
+        class Server(uvicorn.Server):  # type: ignore[misc, name-defined]
+            async def startup(self, sockets: Any = None) -> None:
+                await super().startup(sockets)
+                started.set()
+
+        server = Server(uvicorn.Config(app, port=0, log_level="error"))
+        serving = asyncio.create_task(server.serve())
+        await started.wait()
+        port = server.servers[0].sockets[0].getsockname()[1]
+        found = await asyncio.gather(*(customer(port, number) for number in range(connections)))
+        server.should_exit = True
+        await serving
+        assert found == [[b"200"] * requests] * connections
+
+    asyncio.run(program())
+    assert len(values(fake)) == connections * requests

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kohort import AsyncProducer, Producer
-from kohort.producer.producer_metrics import PRODUCER_FIGURES, ProducerMetrics, metrics_of
+from kohort.producer.producer_metrics import PRODUCER_FIGURES, ProducerMetrics
 from kohort.testing import FakeBroker, jars
 from kohort.testing.jdk import java
 from tests.producer.test_producer_machine import ready
@@ -17,7 +17,8 @@ LIMIT_S = 60.0
 
 
 def metrics(world: Any) -> ProducerMetrics:
-    return metrics_of(world.core, world.now)
+    found: ProducerMetrics = world.core.metrics(world.now)
+    return found
 
 
 def test_records_batches_and_requests_are_measured() -> None:

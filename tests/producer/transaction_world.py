@@ -1,13 +1,14 @@
 """A transactional producer's machine among coordinators and brokers that fail, all out of one seed.
 
 The brokers are the handlers of the fake broker, without its sockets. Responses are lost, connections break,
-coordinators move, time passes while requests are in flight, and transactions time out. In version 2 of transactions, a
-request of a broken connection may also arrive later, in any transaction.
+coordinators move, batches are too large, time passes while requests are in flight, and transactions time out. In
+version 2 of transactions, a request of a broken connection may also arrive later, in any transaction.
 """
 
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Coroutine
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, NamedTuple, Self, cast
 
 from kohort.common import TopicPartition
@@ -23,6 +24,8 @@ from kohort.network.requests import (
     ResponseReceived,
     UnsentRequest,
 )
+from kohort.producer._open_batch import Delivery
+from kohort.producer.callback_queue import CallbackQueue
 from kohort.producer.producer_batch import ProducerId
 from kohort.producer.transaction_manager import OffsetsOrder
 from kohort.producer.transaction_states import TxnState
@@ -36,6 +39,7 @@ from kohort.testing.fake_broker.interventions import Call
 from tests.producer.producer_world import TOPIC, World
 
 PARTITIONS = 3
+TOO_LARGE_ONES = 0.01  # share of records
 NODES = (1, 2)
 GROUP, SOURCE = "g", TopicPartition("source", 0)
 RANGES = {key: handler.VERSIONS for key, handler in HANDLERS.items()}
@@ -69,9 +73,12 @@ class _Sent(NamedTuple):
 
 
 class TransactionWorld(World):
-    """A producer, its program and its brokers. `faults` is the share of requests that meet one."""
+    """A producer, its program and its brokers. `faults` is the share of requests that meet one.
 
-    def __init__(self, seed: int, version: int, *, late: bool, **settings: Any) -> None:
+    `called`: the numbers of the records whose callbacks were called, by partition. `most_bytes`: that of the topic.
+    """
+
+    def __init__(self, seed: int, version: int, *, late: bool, most_bytes: int, **settings: Any) -> None:
         super().__init__(
             seed,
             nodes=len(NODES),
@@ -81,10 +88,13 @@ class TransactionWorld(World):
         )
         self.cluster = FakeCluster(None, {"transaction.version": version})
         self.cluster.addresses = {node: Address("b", node) for node in NODES}
-        self.cluster.create_topic(TOPIC, PARTITIONS)
+        self.cluster.create_topic(TOPIC, PARTITIONS).most_bytes = most_bytes
         self.cluster.create_topic(SOURCE.topic, 1)
         self.core.endpoints.finalized(FinalizedFeatures(0, self.cluster.features))
+        self.version, self.most_bytes = version, most_bytes
         self.transactions = self.core.transactions
+        self.called: dict[int, list[int]] = defaultdict(list)
+        self._callbacks = CallbackQueue(self.core.accumulator.callbacks, _nothing)
         self.begun: list[Transaction] = []
         self.used: set[ProducerId] = set()
         self._queues: dict[str, deque[_Sent]] = {}
@@ -115,8 +125,8 @@ class TransactionWorld(World):
     def _fill(self, now: Transaction) -> None:
         happening = self.chance.random()
         if happening < 0.7:
-            number, value = self.chance.randrange(PARTITIONS), b"%d-%d" % (len(self.begun), len(self.sent))
-            if self.send(value, number) is not None:
+            number, value = self.chance.randrange(PARTITIONS), self._value()
+            if self.send(value, number, partial(self._note, len(self.sent))) is not None:
                 now.values[number].append(value)
         elif happening < 0.8:
             if now.order is None:
@@ -127,6 +137,15 @@ class TransactionWorld(World):
         else:
             now.commits = False
             self.transactions.abort()
+
+    def _value(self) -> bytes:
+        """Now and then one that no batch may have, so that its transaction fails."""
+        size = self.most_bytes if self.chance.random() < TOO_LARGE_ONES else self.chance.choice((1, 1, 20, 60, 120))
+        return b"%d-%d:" % (len(self.begun), len(self.sent)) + b"x" * size
+
+    def _note(self, number: int, delivery: Delivery) -> None:
+        assert delivery.done()
+        self.called[delivery.batch.partition.partition].append(number)
 
     # --- time
 
@@ -172,8 +191,10 @@ class TransactionWorld(World):
             happening = self.chance.random()
             if happening < 0.35:
                 self.step()
-            elif happening < 0.65:
+            elif happening < 0.6:
                 self.turn()
+            elif happening < 0.65:
+                self._callbacks.call()
             else:
                 self.respond_to_one()
 
@@ -192,6 +213,7 @@ class TransactionWorld(World):
         if self.begun and self.begun[-1].committed is None:
             now = self.begun[-1]
             now.committed = now.commits and self.transactions.state is TxnState.IDLE
+        self._callbacks.call()
 
     # --- the brokers
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+from uuid import UUID
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kohort.common.errors import WireError
+from kohort.fastpath._memory import Pieces
+from kohort.protocol.apis.leave_group import LeaveGroupRequest
 from kohort.protocol.apis.metadata import MetadataResponse, MetadataResponsePartition, MetadataResponseTopic
 from kohort.protocol.apis.offset_commit import OffsetCommitRequest
+from kohort.protocol.apis.produce import PartitionProduceData, ProduceRequest, TopicProduceData
 from kohort.protocol.catalogue import APIS
 from kohort.protocol.codec import Message
 from kohort.protocol.compiled_codec import LoweredCodec, lower
 from kohort.protocol.construct_codec import ConstructCodec
+from kohort.protocol.framing import frame
 from tests.protocol.fuzz_codec import fuzz
 from tests.protocol.sampling import Choices, sample
 
@@ -127,6 +132,40 @@ def test_records_are_a_span_of_the_frame_and_not_a_copy() -> None:
     records = fetch.response.parse(frame, 4).responses[0].partitions[0].records
     frame[frame.index(b"abc")] = ord("z")
     assert bytes(records) == b"zbc"
+
+
+@pytest.mark.parametrize("size", [0, 1, 100, 70_000])
+@pytest.mark.parametrize("version", [3, 9, 13])
+def test_records_in_pieces_are_written_as_one(version: int, size: int) -> None:
+    whole = bytes(range(200)) + b"x" * size
+
+    def request(records: bytes | Pieces) -> ProduceRequest:
+        data = PartitionProduceData(index=1, records=records)
+        topic = TopicProduceData(name="t", topic_id=UUID(int=1), partition_data=(data, data))
+        return ProduceRequest(acks=-1, timeout_ms=1, topic_data=(topic,))
+
+    message = Message.of(ProduceRequest)
+    pieces = Pieces(whole[:61], memoryview(whole)[61:])
+    assert (len(pieces), bytes(pieces)) == (len(whole), whole)
+    assert message.build(request(pieces), version) == message.build(request(whole), version)
+    assert message.reference(version).write(request(pieces)) == message.build(request(whole), version)
+
+
+@settings(suppress_health_check=[HealthCheck.too_slow], deadline=None, max_examples=20)
+@given(st.binary(max_size=600))
+def test_a_frame_has_its_length_and_header_first(header: bytes) -> None:
+    request = LeaveGroupRequest(group_id="g" * len(header), member_id="m")
+    message = Message.of(LeaveGroupRequest)
+    expected = frame(header, message.build(request, 0))
+    assert message.build_frame(header, request, 0) == expected
+    assert message.reference(0).write_frame(header, request) == expected
+
+
+def test_a_bad_value_in_a_frame_is_refused_at_its_field() -> None:
+    for codec in (lower(LeaveGroupRequest, 0), Message.of(LeaveGroupRequest).reference(0)):
+        with pytest.raises(WireError) as refused:
+            codec.write_frame(b"header", {"group_id": 7, "member_id": "m"})
+        assert refused.value.place["path"] == "group_id"
 
 
 def test_a_cut_of_the_fuzz_run_that_make_fuzz_does_in_full() -> None:

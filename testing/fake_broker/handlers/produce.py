@@ -2,7 +2,7 @@
 
 With acks 0 there is no response. Sequence numbers of idempotent producers are checked (`producers.py`). A transaction's
 batch is accepted if its partition was added to the transaction. From version 12 on it adds the partition (KIP-890).
-Not done: limits on batch size, timestamps of the log.
+Not done: timestamps of the log.
 """
 
 from kohort.common.topic_partition import TopicPartition
@@ -45,8 +45,10 @@ def _append(
     partition = work.cluster.partition(topic, sent.index)
     error = refused or leader_error(work, partition, -1)
     base_offset = -1
+    data = bytes(sent.records or b"")
+    if not error and topic is not None and len(data) > topic.most_bytes:
+        error = ErrorCode.MESSAGE_TOO_LARGE  # before anything else of the batch is looked at
     if not error and topic is not None and partition is not None:
-        data = bytes(sent.records or b"")
         try:
             (batch,) = batches(data)
             decode(data)

@@ -12,29 +12,32 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kohort import Consumer, TopicPartition
 from kohort.coordinator_client.exporting import opentelemetry, prometheus
-from kohort.coordinator_client.exporting.readings import (
+from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics
+from kohort.network.exporting.prometheus import PARTITION_LABELS
+from kohort.network.exporting.readings import (
     BASES,
-    ConsumerRegistry,
+    ClientRegistry,
     base_name,
     opentelemetry_name,
     prometheus_name,
     samples,
 )
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics
 from kohort.network.metric_spec import MetricKind
 from tests.coordinator_client.consumer_helpers import numbers, produce, read
 from tests.support.broker_selection import SelectedBroker
+
+LABELS = (*ConsumerMetrics.labels, ConsumerMetrics.client, *PARTITION_LABELS)
 
 
 def scraped(registry: CollectorRegistry) -> dict[str, dict[tuple[str, ...], float]]:
     """The result of a scrape: sample's name -> values of its labels -> value; each family typed as the table has it."""
     found: dict[str, dict[tuple[str, ...], float]] = {}
-    kinds = {prometheus_name(one): one.kind.value for one in FIGURES.values()}
+    kinds = {prometheus_name(ConsumerMetrics, one): one.kind.value for one in FIGURES.values()}
     for family in text_string_to_metric_families(generate_latest(registry).decode()):
         assert family.type == kinds[family.name]
         assert family.documentation
         for sample in family.samples:
-            labels = tuple(sample.labels[name] for name in prometheus.PARTITION_LABELS if name in sample.labels)
+            labels = tuple(sample.labels[name] for name in LABELS if name in sample.labels)
             assert len(labels) == len(sample.labels)
             found.setdefault(sample.name, {})[labels] = sample.value
     return found
@@ -124,24 +127,26 @@ def test_a_scrape_and_a_reader_have_the_values_of_metrics(
         assert unit == "s"
         assert latency_s == pytest.approx(seen.rebalance_latency_max_ms / 1000)
         known = {reading.figure.name for reading in samples(seen)}
-        assert {opentelemetry_name(FIGURES[name]) for name in known} <= set(points)
-        assert {prometheus_name(FIGURES[name]) for name in known} <= {name.removesuffix("_total") for name in lines}
+        assert {opentelemetry_name(ConsumerMetrics, FIGURES[name]) for name in known} <= set(points)
+        assert {prometheus_name(ConsumerMetrics, FIGURES[name]) for name in known} <= {
+            name.removesuffix("_total") for name in lines
+        }
     assert scraped(registry) == {}, "a closed consumer is exported no more"
     assert observed(reader).get("kohort.consumer.records_consumed", []) == []
 
 
 def test_names_are_distinct_and_in_base_units() -> None:
-    names = [prometheus_name(one) for one in FIGURES.values()]
+    names = [prometheus_name(ConsumerMetrics, one) for one in FIGURES.values()]
     assert len(set(names)) == len(names)
-    assert len({opentelemetry_name(one) for one in FIGURES.values()}) == len(names)
+    assert len({opentelemetry_name(ConsumerMetrics, one) for one in FIGURES.values()}) == len(names)
     for one in FIGURES.values():
-        name = prometheus_name(one)
+        name = prometheus_name(ConsumerMetrics, one)
         word = BASES[one.unit].word
         assert not name.endswith(("_ms", "_s", "_total")), name
         assert word in name.split("_") or not word, name
     assert base_name(FIGURES["rebalance_latency_total_ms"]) == "rebalance_latency"
     assert base_name(FIGURES["bytes_consumed_total"]) == "bytes_consumed"
-    assert prometheus_name(FIGURES["throttled_ms_total"]) == "kohort_consumer_throttled_seconds"
+    assert prometheus_name(ConsumerMetrics, FIGURES["throttled_ms_total"]) == "kohort_consumer_throttled_seconds"
 
 
 def test_what_is_not_known_is_not_told_and_what_is_comes_in_base_units(nothing_yet: ConsumerMetrics) -> None:
@@ -176,7 +181,7 @@ def test_several_consumers_of_one_name_are_several_series(nothing_yet: ConsumerM
 
 def test_a_watched_consumer_may_go_without_a_close(nothing_yet: ConsumerMetrics) -> None:
     still = Still(changed(nothing_yet, closed=False))
-    watch = ConsumerRegistry(still)
+    watch = ClientRegistry(still)
     assert [number for number, _ in watch.snapshots()] == [1]
     del still
     gc.collect()
@@ -190,7 +195,7 @@ def test_a_collection_looks_once(nothing_yet: ConsumerMetrics) -> None:
     for looks in (1, 2, 3):
         assert [value for _, value, _ in observed(reader)["kohort.consumer.records_consumed"]] == [5]
         assert still.looks == looks
-    counters = {opentelemetry_name(one) for one in FIGURES.values() if one.kind is MetricKind.COUNTER}
+    counters = {opentelemetry_name(ConsumerMetrics, one) for one in FIGURES.values() if one.kind is MetricKind.COUNTER}
     monotonic = {
         metric.name
         for resource in (reader.get_metrics_data() or pytest.fail("nothing")).resource_metrics

@@ -10,13 +10,14 @@ import cramjam
 import pytest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality, MetricsData
 
-from kohort import Consumer
+from kohort import Consumer, Producer
 from kohort.testing import RealBroker, jars
 from kohort.testing.jdk import java
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
 from tests.support.broker_selection import SelectedBroker, wanted_version
 
+WANTED = "interval.ms=200,metrics=[org.apache.kafka.consumer.,org.apache.kafka.producer.]"
 ZSTD = bytes.fromhex("28b52ffd")
 
 
@@ -63,7 +64,7 @@ def taking(received: Path) -> Iterator[RealBroker]:
         command = "org.apache.kafka.tools.ConfigCommand" if moved else "kafka.admin.ConfigCommand"
         reported = [str(java()), "-XX:TieredStopAtLevel=1", "-cp", classpath, command]
         reported += ["--bootstrap-server", broker.bootstrap, "--alter", "--entity-type", "client-metrics"]
-        reported += ["--entity-name", "all", "--add-config", "interval.ms=200,metrics=[org.apache.kafka.consumer.]"]
+        reported += ["--entity-name", "all", "--add-config", WANTED]
         subprocess.run(reported, check=True, timeout=120, capture_output=True)
         yield broker
 
@@ -153,3 +154,24 @@ def test_a_program_that_does_not_want_to_be_watched_is_not(taking: RealBroker, r
         poll_until(hidden, lambda: len(hidden.assignment) == 1)
         poll_until(seen, lambda: len(pushes(received, "seen")) >= 3)
     assert pushes(received, "hidden") == []
+
+
+@pytest.mark.broker
+def test_a_producers_metrics_reach_a_broker_that_requests_them(taking: RealBroker, received: Path) -> None:
+    create_topic(taking.bootstrap, "written", partitions=1)
+    settings: dict[str, Any] = {"client_id": "writer", "transactional_id": "writer"}
+    with Producer(taking.bootstrap, **settings) as producer:
+        with producer.transaction():
+            while len(pushes(received, "writer")) < 3:
+                producer.send("written", b"x").result(120)
+        sent = producer.metrics().record_send_total
+    reported = pushes(received, "writer")
+    assert [last for _, last, _ in reported] == [False] * (len(reported) - 1) + [True]
+    names = {name for _, _, data in reported for name in values(data)}
+    assert all(name.startswith("org.apache.kafka.producer.") for name in names)
+    assert {"record.queue.time.avg", "produce.throttle.time.max", "connection.creation.total"} <= {
+        name.removeprefix("org.apache.kafka.producer.") for name in names
+    }
+    assert sum(values(data)["org.apache.kafka.producer.record.send.total"] for _, _, data in reported) == sent
+    labels = {one.key: one.value.string_value for one in reported[-1][2].resource_metrics[0].resource.attributes}
+    assert labels == {"transactional_id": "writer"}

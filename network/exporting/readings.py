@@ -1,14 +1,16 @@
-"""Samples in base units, derived names, and the observed consumers, for all exporters."""
+"""Samples in base units, derived names, and the observed clients, for all exporters."""
 
 import threading
 import weakref
 from collections.abc import Iterator
-from typing import Final, Protocol
+from typing import Final, Generic, Protocol, TypeVar
 
 from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics
-from kohort.network.metric_spec import MetricSpec
+from kohort.network.metric_spec import ClientMetrics, MetricSpec
+
+Seen = TypeVar("Seen", bound=ClientMetrics)
+Shown = TypeVar("Shown", bound=ClientMetrics, covariant=True)
 
 
 class Base(NamedTuple):
@@ -42,21 +44,21 @@ def base_name(figure: MetricSpec) -> str:
     return "_".join(word for place, word in enumerate(words) if not place or word not in ("total", "ms", "s", "bytes"))
 
 
-def prometheus_name(figure: MetricSpec) -> str:
+def prometheus_name(table: type[ClientMetrics], figure: MetricSpec) -> str:
     """The Prometheus name, without the `_total` that a counter's samples get."""
     bare, word = base_name(figure), BASES[figure.unit].word
     unit = "" if not word or word in bare.split("_") else f"_{word}"
-    return f"kohort_consumer_{bare}{unit}"
+    return f"kohort_{table.client}_{bare}{unit}"
 
 
-def opentelemetry_name(figure: MetricSpec) -> str:
+def opentelemetry_name(table: type[ClientMetrics], figure: MetricSpec) -> str:
     """The OpenTelemetry name; the unit is not part of it."""
-    return f"kohort.consumer.{base_name(figure)}"
+    return f"kohort.{table.client}.{base_name(figure)}"
 
 
-def samples(metrics: ConsumerMetrics) -> Iterator[Sample]:
+def samples(metrics: ClientMetrics) -> Iterator[Sample]:
     """The samples of all metrics; values of None are left out."""
-    for name, figure in FIGURES.items():
+    for name, figure in metrics.figures.items():
         found = getattr(metrics, name)
         factor = BASES[figure.unit].factor
         if figure.by_partition:
@@ -66,38 +68,38 @@ def samples(metrics: ConsumerMetrics) -> Iterator[Sample]:
             yield Sample(figure, found * factor, None)
 
 
-class Watched(Protocol):
-    """A Consumer or an AsyncConsumer."""
+class Watched(Protocol[Shown]):
+    """A client whose metrics are exported."""
 
-    def metrics(self) -> ConsumerMetrics: ...
+    def metrics(self) -> Shown: ...
 
 
-class ConsumerRegistry:
-    """The consumers that an exporter reads, each with its own number.
+class ClientRegistry(Generic[Seen]):
+    """The clients that an exporter reads, each with its own number.
 
-    Several may share client id and group. Consumers are held by weak references; closed consumers are removed.
+    Several may share their labels. Clients are held by weak references; closed clients are removed.
     """
 
-    def __init__(self, *consumers: Watched) -> None:
+    def __init__(self, *clients: Watched[Seen]) -> None:
         self._lock = threading.Lock()
         self._next = 1
-        self._consumers: dict[int, weakref.ref[Watched]] = {}
-        for consumer in consumers:
-            self.add(consumer)
+        self._clients: dict[int, weakref.ref[Watched[Seen]]] = {}
+        for client in clients:
+            self.add(client)
 
-    def add(self, consumer: Watched) -> None:
-        """Add a consumer."""
+    def add(self, client: Watched[Seen]) -> None:
+        """Add a client."""
         with self._lock:
-            self._consumers[self._next] = weakref.ref(consumer)
+            self._clients[self._next] = weakref.ref(client)
             self._next += 1
 
-    def snapshots(self) -> list[tuple[int, ConsumerMetrics]]:
-        """The current metrics of each open consumer, with its number."""
+    def snapshots(self) -> list[tuple[int, Seen]]:
+        """The current metrics of each open client, with its number."""
         with self._lock:
-            known = [(number, reference()) for number, reference in self._consumers.items()]
-        found = [(number, consumer.metrics()) for number, consumer in known if consumer is not None]
+            known = [(number, reference()) for number, reference in self._clients.items()]
+        found = [(number, client.metrics()) for number, client in known if client is not None]
         alive = [(number, metrics) for number, metrics in found if not metrics.closed]
         with self._lock:
             for number in {number for number, _ in known} - {number for number, _ in alive}:
-                self._consumers.pop(number, None)
+                self._clients.pop(number, None)
         return alive

@@ -1,17 +1,17 @@
-"""Pushes a consumer's metrics to brokers (KIP-714).
+"""Pushes a client's metrics to brokers (KIP-714).
 
 The state machine is in `telemetry_state.py`. No code is loaded and no request is sent unless a broker supports it. A
 broker without a metrics plugin does not.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from math import inf
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.common import KohortError
 from kohort.common.log_context import logger
-from kohort.coordinator_client.consumer_config import ConsumerConfig
-from kohort.coordinator_client.consumer_context import ConsumerContext
+from kohort.common.named_tuple import NamedTuple
+from kohort.network.connection_states import ConnectionStates
 from kohort.network.request_manager import earliest
 from kohort.network.requests import (
     ConnectionPurpose,
@@ -25,28 +25,43 @@ from kohort.network.requests import (
 )
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
-    from kohort.coordinator_client.metrics.telemetry_state import Push, Telemetry
-
-log = logger("kohort.consumer")
+    from kohort.network.metric_spec import ClientMetrics
+    from kohort.network.telemetry.telemetry_state import Push, Telemetry
 
 GET_TELEMETRY_SUBSCRIPTIONS: Final = 71
 LAST_PUSH_S: Final = 3.0
 """Time (s) that close waits for the response to the last push."""
 
 
-class TelemetryReporter:
-    """Sends the telemetry requests of a consumer; used under the driver's lock.
+class TelemetryContext(NamedTuple):
+    """The client whose metrics are pushed.
 
-    `metrics` returns the metrics at a time (monotonic s).
+    `client`: its kind, as in the name of its logger. `enabled`: the setting enable_metrics_push. `chance` returns
+    random numbers in [0, 1). `wall_ms` returns the time (ms since the epoch), and `metrics` the metrics at a time
+    (monotonic s). `labels` returns KIP-714's client labels that the broker cannot take from the connection; empty ones
+    are left out. `notify` wakes a waiting close.
     """
 
-    def __init__(self, context: ConsumerContext, metrics: "Callable[[float], ConsumerMetrics]") -> None:
+    client: str
+    enabled: bool
+    request_s: float
+    endpoints: ConnectionStates
+    chance: Callable[[], float]
+    wall_ms: Callable[[], int]
+    metrics: "Callable[[float], ClientMetrics]"
+    labels: "Callable[[], Mapping[str, str | None]]"
+    notify: Callable[[], None]
+
+
+class TelemetryReporter:
+    """Sends the telemetry requests of a client; used under the driver's lock."""
+
+    def __init__(self, context: TelemetryContext) -> None:
         self._context = context
-        self._metrics = metrics
+        self._log = logger(f"kohort.{context.client}")
         self._machine: Telemetry | None = None
         self._broker: Endpoint | None = None
-        self._limit = inf
+        self._limit = inf  # the time until which a close waits for the last push
         self._began_ms = 0
         self._since_ms = 0
         self._before: dict[str, float] = {}
@@ -67,7 +82,7 @@ class TelemetryReporter:
         owed = machine.next_request(now)
         if owed is None:
             return ()
-        from kohort.coordinator_client.metrics import telemetry_state
+        from kohort.network.telemetry import telemetry_state
         from kohort.protocol.apis.get_telemetry_subscriptions import GetTelemetrySubscriptionsRequest
 
         if isinstance(owed, telemetry_state.Push):
@@ -102,11 +117,11 @@ class TelemetryReporter:
 
     def _begun(self) -> "Telemetry | None":
         context = self._context
-        if not context.config.enable_metrics_push or self._limit != inf:
+        if not context.enabled or self._limit != inf:
             return None
         if context.endpoints.offering(GET_TELEMETRY_SUBSCRIPTIONS) is None:
             return None
-        from kohort.coordinator_client.metrics.telemetry_state import Telemetry
+        from kohort.network.telemetry.telemetry_state import Telemetry
 
         self._machine = Telemetry(context.chance)
         self._began_ms = self._since_ms = context.wall_ms()
@@ -120,39 +135,39 @@ class TelemetryReporter:
                 case ResponseReceived(value):
                     responded(value, now)
                 case SendFailed(error):
-                    _stop(machine, str(error))
+                    self._stop(machine, str(error))
                 case _:
                     machine.unanswered(now)
-            if self._context.closing():
+            if self._limit != inf:
                 self._context.notify()  # close may be waiting for it
 
         pending = PendingRequest(api, request, done, self._context.request_s)
         return UnsentRequest(purpose, self._broker, pending)
 
     def _subscribed(self, machine: "Telemetry", response: Any, now: float) -> None:
-        from kohort.coordinator_client.metrics.otlp import available
+        from kohort.network.telemetry.otlp import available
 
         machine.subscription(response, now)
         if machine.stopped:
-            _report(machine.stopped)
+            self._report(machine.stopped)
         elif machine.subscribed is not None and machine.subscribed.wanted and not available():
-            _stop(
+            self._stop(
                 machine,
                 "a broker requests metrics, but OpenTelemetry's library is missing: pip install "
                 "kohort[opentelemetry], or set enable_metrics_push to False",
             )
 
     def _push(self, machine: "Telemetry", push: "Push", now: float) -> UnsentRequest:
-        from kohort.coordinator_client.metrics import otlp
-        from kohort.coordinator_client.metrics.telemetry_state import PUSH
+        from kohort.network.telemetry import otlp
+        from kohort.network.telemetry.telemetry_state import PUSH
         from kohort.protocol.apis.push_telemetry import PushTelemetryRequest
 
-        wants, metrics = push.subscribed, self._metrics(now)
+        wants, metrics = push.subscribed, self._context.metrics(now)
         reported_at_ms = max(self._context.wall_ms(), self._since_ms)
         span = otlp.OtlpSpan(self._began_ms, reported_at_ms, None)
         if wants.delta:
             span = otlp.OtlpSpan(self._since_ms, reported_at_ms, dict(self._before))
-        about = _about(self._context.config, metrics)
+        about = {name: value for name, value in self._context.labels().items() if value}
 
         def request(_version: int) -> PushTelemetryRequest:
             # Runs on the driver's thread without the lock, since encoding takes time.
@@ -162,7 +177,7 @@ class TelemetryReporter:
                 )
             except KohortError:
                 raise
-            except Exception as problem:  # an error of the library must not end the consumer
+            except Exception as problem:  # an error of the library must not end the client
                 raise KohortError(f"metrics cannot be encoded: {problem}") from problem
             return PushTelemetryRequest(
                 client_instance_id=push.client,
@@ -177,26 +192,13 @@ class TelemetryReporter:
                 if wants.delta:
                     self._since_ms, self._before = reported_at_ms, otlp.counters(metrics)
             elif machine.stopped:
-                _report(machine.stopped)
+                self._report(machine.stopped)
 
         return self._request(machine, ConnectionPurpose.TELEMETRY, PUSH, request, responded)
 
+    def _stop(self, machine: "Telemetry", why: str) -> None:
+        machine.stop(why)
+        self._report(why)
 
-def _stop(machine: "Telemetry", why: str) -> None:
-    machine.stop(why)
-    _report(why)
-
-
-def _report(why: str) -> None:
-    log.warning("no metrics are pushed to brokers: %s", why)
-
-
-def _about(config: ConsumerConfig, metrics: "ConsumerMetrics") -> dict[str, str]:
-    """KIP-714's client labels that the broker cannot take from the connection."""
-    labels = {
-        "client_rack": config.rack,
-        "group_id": config.group,
-        "group_instance_id": config.group_instance_id,
-        "group_member_id": metrics.member_id,
-    }
-    return {name: value for name, value in labels.items() if value}
+    def _report(self, why: str) -> None:
+        self._log.warning("no metrics are pushed to brokers: %s", why)

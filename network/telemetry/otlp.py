@@ -2,7 +2,7 @@
 
 A metric that Java has uses the name that KIP-714 derives from Java's, such as
 `org.apache.kafka.consumer.coordinator.commit.total`, and Java's unit. One broker plugin then handles both clients.
-Other metrics are named `kohort.consumer.` and their own name.
+Other metrics are named `kohort.`, the kind of client, and their own name.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from kohort.common import KohortError, TopicPartition
 from kohort.common.named_tuple import NamedTuple
-from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics
 from kohort.fastpath.compression import CODECS
-from kohort.network.metric_spec import MetricKind, MetricSpec
+from kohort.network.metric_spec import ClientMetrics, MetricKind, MetricSpec
 
 if TYPE_CHECKING:
     from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, MetricsData
@@ -43,20 +42,20 @@ def available() -> bool:
         return False
 
 
-def name_of(figure: MetricSpec) -> str:
+def name_of(table: type[ClientMetrics], figure: MetricSpec) -> str:
     """The metric's name in a push."""
     if figure.java is None:
-        return f"kohort.consumer.{figure.name}"
+        return f"kohort.{table.client}.{figure.name}"
     return ".".join(("org.apache.kafka", *figure.java)).replace("-", ".")
 
 
-def counters(metrics: ConsumerMetrics) -> dict[str, float]:
+def counters(metrics: ClientMetrics) -> dict[str, float]:
     """The counters to subtract in the next push with delta temporality."""
-    return {name: metrics[name] for name, figure in FIGURES.items() if figure.kind is MetricKind.COUNTER}
+    return {name: metrics[name] for name, figure in metrics.figures.items() if figure.kind is MetricKind.COUNTER}
 
 
 def payload(
-    metrics: ConsumerMetrics,
+    metrics: ClientMetrics,
     span: OtlpSpan,
     *,
     wants: Callable[[str], bool],
@@ -79,7 +78,7 @@ def payload(
 
 
 def _data(
-    metrics: ConsumerMetrics,
+    metrics: ClientMetrics,
     span: OtlpSpan,
     wants: Callable[[str], bool],
     about: Mapping[str, str],
@@ -93,17 +92,18 @@ def _data(
     _label(resource.resource.attributes, about)
     scope = resource.scope_metrics.add()
     scope.scope.name = "kohort"
-    for figure in FIGURES.values():
-        if not wants(name_of(figure)) or (figure.by_partition and not partitions):
+    for figure in metrics.figures.values():
+        name = name_of(type(metrics), figure)
+        if not wants(name) or (figure.by_partition and not partitions):
             continue
         values = list(_values(metrics, figure, span.before))
         if values:
-            _fill(scope.metrics.add(), figure, values, span)
+            _fill(scope.metrics.add(name=name), figure, values, span)
     return data
 
 
 def _values(
-    metrics: ConsumerMetrics, figure: MetricSpec, before: Mapping[str, float] | None
+    metrics: ClientMetrics, figure: MetricSpec, before: Mapping[str, float] | None
 ) -> Iterator[tuple[TopicPartition | None, float]]:
     found = metrics[figure.name]
     if figure.by_partition:
@@ -118,7 +118,7 @@ def _fill(
 ) -> None:
     from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
 
-    metric.name, metric.unit = name_of(figure), UNITS[figure.unit]
+    metric.unit = UNITS[figure.unit]
     if figure.kind is MetricKind.COUNTER:
         metric.sum.is_monotonic = True
         metric.sum.aggregation_temporality = (

@@ -1,0 +1,1 @@
+"""The push of a client's metrics to brokers (KIP-714)."""
