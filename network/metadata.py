@@ -182,16 +182,33 @@ class _SharedTopic(NamedTuple):
     view: TopicView
 
 
-_shared: dict[str, _SharedTopic] = {}
-"""The newest views by topic. The clients of a process share them: a thousand members of one group have the same."""
+class _SharedTopics:
+    """The newest views by topic. The clients of a process share them: a thousand members of one group have the same.
+
+    A call costs the same whatever is kept. Threads may race in `put`: the count of partitions is then not exact, and
+    the bound is a little higher or lower.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[str, _SharedTopic] = {}
+        self._partitions = 0
+
+    def get(self, topic: str) -> _SharedTopic | None:
+        return self._kept.get(topic)
+
+    def put(self, response: MetadataResponseTopic, view: TopicView) -> None:
+        """Keep a view, and drop all others where there would be too many partitions."""
+        count, before = len(view.partitions), self._kept.get(view.name)
+        if count > MOST_SHARED_PARTITIONS:
+            return
+        self._partitions += count - (0 if before is None else len(before.view.partitions))
+        if self._partitions > MOST_SHARED_PARTITIONS:
+            self._kept.clear()
+            self._partitions = count
+        self._kept[view.name] = _SharedTopic(response, view)
 
 
-def _share(response: MetadataResponseTopic, view: TopicView) -> None:
-    kept = sum(len(one.view.partitions) for one in list(_shared.values()))
-    if kept + len(view.partitions) > MOST_SHARED_PARTITIONS:
-        _shared.clear()
-    if len(view.partitions) <= MOST_SHARED_PARTITIONS:
-        _shared[view.name] = _SharedTopic(response, view)
+_shared = _SharedTopics()
 
 
 def _topic(response: MetadataResponseTopic, known: TopicView | None) -> TopicView | None:
@@ -218,7 +235,7 @@ def _topic(response: MetadataResponseTopic, known: TopicView | None) -> TopicVie
         return known
     view = TopicView(response.name or "", response.topic_id, response.is_internal, MappingProxyType(partitions))
     if alone:
-        _share(response, view)
+        _shared.put(response, view)
     return view
 
 

@@ -65,6 +65,7 @@ if TYPE_CHECKING:
 log = logger("kohort.driver")
 
 MOST_HELPERS = 8
+MOST_PORT = 65_535
 
 
 class Driven(ClientContext, Protocol):
@@ -663,7 +664,7 @@ def _family(host: str) -> int | None:
 
 def _addresses(endpoint: Endpoint) -> list[Address]:
     family = _family(endpoint.host)
-    if family is not None:
+    if family is not None and 0 <= endpoint.port <= MOST_PORT:  # a broker may name any port
         return [(family, (endpoint.host, endpoint.port))]
     # A name in bytes is not passed through IDNA, whose tables ASCII names do not need.
     host = endpoint.host.encode() if endpoint.host.isascii() else endpoint.host

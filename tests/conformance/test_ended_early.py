@@ -106,7 +106,7 @@ def test_the_second_request_ends_cleaning_up_too() -> None:
             stop.request("first")
             stop.request("second")
 
-        report = conducted(broker, "B4", stop, on_result=twice)
+        report = conducted(broker, "B4", stop, on_result=twice, at_a_time=1)
         hold.release()
         assert report.ended_early == "first"
         assert "cleaning up was interrupted" in report.left_behind[0]

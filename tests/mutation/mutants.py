@@ -280,6 +280,8 @@ def _by_rule(node: ast.AST) -> Iterator[tuple[str, Any]]:
                 yield "text", node
         case ast.BinOp(op=ast.BitOr()) if _is_type(node.left) and _is_type(node.right):
             yield "types", node
+        case ast.MatchOr():
+            yield "patterns, which take no other operator", node
         case ast.If(test=ast.Name(id="TYPE_CHECKING")):
             yield "types", node
         case ast.Call(func=ast.Name(id="cast" | "TypeVar")):
