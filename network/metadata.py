@@ -185,8 +185,8 @@ class _SharedTopic(NamedTuple):
 class _SharedTopics:
     """The newest views by topic. The clients of a process share them: a thousand members of one group have the same.
 
-    A call costs the same for any number of topics. Threads may race in `put`: the count of partitions is then not exact, and
-    the bound is a little higher or lower.
+    A call costs the same for any number of topics. Threads may race in `put`: the count of partitions is then not
+    exact, and the bound is a little higher or lower.
     """
 
     def __init__(self) -> None:
