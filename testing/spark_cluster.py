@@ -157,7 +157,7 @@ class SparkCluster:
         try:
             with urllib.request.urlopen(f"http://{_MASTER}:{self._web}/json/", timeout=5) as response:
                 return sum(worker["state"] == "ALIVE" for worker in json.load(response)["workers"])
-        except OSError:  # it does not serve yet
+        except (OSError, ValueError):  # it does not serve yet, or serves no JSON yet
             return 0
 
 

@@ -1,0 +1,27 @@
+"""The start of a Spark cluster, without Spark."""
+
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+
+import pytest
+
+from kohort.testing import SparkCluster
+
+
+@pytest.mark.parametrize(("body", "alive"), [(b"", 0), (b'{"workers": [{"state": "ALIVE"}, {"state": "DEAD"}]}', 1)])
+def test_a_master_whose_page_is_empty_yet_has_no_workers(body: bytes, alive: int) -> None:
+    class Master(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            """Print nothing."""
+
+    with HTTPServer(("127.0.0.1", 0), Master) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        cluster = SparkCluster.__new__(SparkCluster)
+        cluster._web = server.server_port
+        assert cluster._alive() == alive
+        server.shutdown()
