@@ -403,33 +403,24 @@ cdef int _plain(sock, Py_ssize_t size) except -2:
 
 def send(sock, data):
     """As `sock.send(data)`, of a socket that never blocks."""
-    cdef Py_buffer view
-    cdef Py_ssize_t sent = -1
     cdef int fd = _plain(sock, len(data))
-    if fd < 0:
-        return sock.send(data)
-    PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
-    try:
-        while sent < 0:
-            sent = one_send(fd, view.buf, view.len)
-            if sent < 0 and not was_interrupted():
-                raise OSError(errno, os.strerror(errno))
-    finally:
-        PyBuffer_Release(&view)
-    return sent
+    return sock.send(data) if fd < 0 else _transferred(fd, data, PyBUF_SIMPLE)
 
 
 def recv_into(sock, target):
     """As `sock.recv_into(target)`, of a socket that never blocks."""
+    cdef int fd = _plain(sock, len(target))
+    return sock.recv_into(target) if fd < 0 else _transferred(fd, target, PyBUF_WRITABLE)
+
+
+cdef Py_ssize_t _transferred(int fd, data, int access) except -1:
+    """Receive into a buffer that is to be writable, and send any other."""
     cdef Py_buffer view
     cdef Py_ssize_t count = -1
-    cdef int fd = _plain(sock, len(target))
-    if fd < 0:
-        return sock.recv_into(target)
-    PyObject_GetBuffer(target, &view, PyBUF_WRITABLE)
+    PyObject_GetBuffer(data, &view, access)
     try:
         while count < 0:
-            count = recv(fd, view.buf, view.len)
+            count = recv(fd, view.buf, view.len) if access == PyBUF_WRITABLE else one_send(fd, view.buf, view.len)
             if count < 0 and not was_interrupted():
                 raise OSError(errno, os.strerror(errno))
     finally:

@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from kohort.common.named_tuple import NamedTuple
-from kohort.network._samples import Counters, SampledWindow
+from kohort.network._samples import Counters, PollTimes, SampledWindow
 
 
 class MetricKind(Enum):
@@ -76,6 +76,20 @@ def figures_of(kind: type[Any]) -> Mapping[str, MetricSpec]:
 def spread(name: str, window: SampledWindow, now: float) -> dict[str, Any]:
     """The average and the maximum of a window. `name` has {} in the place of "avg" and "max"."""
     return {name.format("avg"): window.mean(now), name.format("max"): window.most(now)}
+
+
+def ago(at: float | None, now: float) -> float | None:
+    """The time (s) since `at`; None without one."""
+    return None if at is None else max(now - at, 0.0)
+
+
+def poll_values(polls: PollTimes, now: float) -> dict[str, Any]:
+    """The values that every consumer has of its polls."""
+    return {
+        "last_poll_ago_s": ago(polls.began_at if polls.begun else None, now),
+        **spread("time_between_poll_{}_ms", polls.between_ms, now),
+        "poll_idle_ratio_avg": polls.idle_ratio.mean(now),
+    }
 
 
 def connection_values(counters: Counters) -> dict[str, Any]:

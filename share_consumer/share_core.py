@@ -143,12 +143,12 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
             self.fetcher.take(handed.batches)
             self.fetcher.forget(handed.failures)
             if handed.at is not None:
-                self.sensors.poll_ended(handed.at)
+                self.sensors.polls.end(handed.at)
 
     def begin_poll(self, handed: Handed | None, now: float, until: float) -> None:
         """As `poll_on`, at the start of a call."""
         self.take(handed)
-        self.sensors.polled(now)
+        self.sensors.polls.begin(now)
         self.poll_on(None, now, until)
 
     def poll_on(self, handed: Handed | None, now: float, until: float) -> None:

@@ -7,7 +7,16 @@ It is loaded at first use, so that share consumers without monitoring do not pay
 from dataclasses import dataclass
 from typing import Final
 
-from kohort.network.metric_spec import ClientMetrics, MetricKind, connection_values, figure, figures_of, spread
+from kohort.network.metric_spec import (
+    ClientMetrics,
+    MetricKind,
+    ago,
+    connection_values,
+    figure,
+    figures_of,
+    poll_values,
+    spread,
+)
 from kohort.share_consumer.errors import ShareConsumerClosed
 from kohort.share_consumer.share_core import ShareConsumerCore
 
@@ -84,9 +93,7 @@ def metrics_of(core: ShareConsumerCore, now: float) -> ShareConsumerMetrics:
         client_id=config.client_id,
         group=config.group,
         closed=isinstance(core.fatal, ShareConsumerClosed),
-        last_poll_ago_s=_ago(sensors.polled_at, now),
-        **spread("time_between_poll_{}_ms", sensors.between_polls_ms, now),
-        poll_idle_ratio_avg=sensors.idle_ratio.mean(now),
+        **poll_values(sensors.polls, now),
         records_consumed_total=counters.records,
         bytes_consumed_total=counters.fetched_bytes,
         redelivered_records_total=sensors.redelivered,
@@ -103,10 +110,6 @@ def metrics_of(core: ShareConsumerCore, now: float) -> ShareConsumerMetrics:
         heartbeat_total=sensors.heartbeat_ms.count,
         heartbeat_rate=sensors.heartbeat_ms.rate(now),
         heartbeat_response_time_max_ms=sensors.heartbeat_ms.most(now),
-        last_heartbeat_ago_s=_ago(sensors.heartbeat_at, now),
+        last_heartbeat_ago_s=ago(sensors.heartbeat_at, now),
         **connection_values(counters),
     )
-
-
-def _ago(at: float | None, now: float) -> float | None:
-    return None if at is None else now - at

@@ -3,15 +3,14 @@
 All are written under the driver's lock.
 """
 
-from kohort.network._samples import SampledWindow
+from kohort.network._samples import PollTimes, SampledWindow
 
 
 class ShareSensors:
     """Samples of polls, ShareFetch responses and heartbeats."""
 
     def __init__(self) -> None:
-        self.between_polls_ms = SampledWindow()
-        self.idle_ratio = SampledWindow()
+        self.polls = PollTimes()
         self.fetch_ms = SampledWindow()
         self.fetch_bytes = SampledWindow()
         self.fetch_records = SampledWindow()
@@ -21,21 +20,6 @@ class ShareSensors:
         self.rebalances = 0
         self.redelivered = 0
         self.locks_lost = 0
-        self.polled_at: float | None = None
-        self._poll_ended_at: float | None = None
-
-    def polled(self, now: float) -> None:
-        """Record the start of a poll."""
-        if self.polled_at is not None:
-            self.between_polls_ms.add((now - self.polled_at) * 1000, now)
-        self.polled_at = now
-
-    def poll_ended(self, at: float) -> None:
-        """Record the end of a poll, at a time (monotonic s) before the next call. It may be repeated."""
-        since = self._poll_ended_at if self._poll_ended_at is not None else self.polled_at
-        if since is not None and self.polled_at is not None and at > since:
-            self.idle_ratio.add((at - self.polled_at) / (at - since), at)
-            self._poll_ended_at = at
 
     def fetched(self, took_ms: float, throttle_ms: int, size: int, records: int, now: float) -> None:
         """Record a ShareFetch response with so many bytes of batches and acquired records."""

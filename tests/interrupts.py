@@ -25,11 +25,13 @@ of the day. So a run can be repeated, and days differ.
             consumer.close()
 """
 
+import contextlib
 import datetime
 import dis
 import os
 import sys
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -38,6 +40,8 @@ from functools import cache
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, NamedTuple, TypeVar
+
+import pytest
 
 import kohort
 
@@ -181,6 +185,21 @@ def attempt(call: Callable[[], T], *, again: bool = True) -> T:
         if not again:
             raise
         return call()
+
+
+def reported(report: object, capsys: pytest.CaptureFixture[str]) -> None:
+    """Print a report in spite of the capture of output."""
+    with capsys.disabled():
+        print(f"\n    {report}", end="")
+
+
+def until(reached: Callable[[], bool], step: Callable[[], object], *, patience_s: float = 120.0) -> None:
+    """Take steps, which may be interrupted, until it is reached."""
+    limit = time.monotonic() + patience_s
+    while not reached():
+        assert time.monotonic() < limit, "it stands still"
+        with contextlib.suppress(Interrupt):
+            step()
 
 
 def elsewhere(call: Callable[[], T], timeout_s: float = 120.0) -> T:

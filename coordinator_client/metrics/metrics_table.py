@@ -17,7 +17,16 @@ from kohort.coordinator_client.fetch.fetcher import Fetcher
 from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.offsets.positions import Positions
-from kohort.network.metric_spec import ClientMetrics, MetricKind, connection_values, figure, figures_of, spread
+from kohort.network.metric_spec import (
+    ClientMetrics,
+    MetricKind,
+    ago,
+    connection_values,
+    figure,
+    figures_of,
+    poll_values,
+    spread,
+)
 
 COUNTER, GAUGE = MetricKind.COUNTER, MetricKind.GAUGE
 CLIENT, GROUP, FETCH = "consumer", "consumer-coordinator", "consumer-fetch-manager"
@@ -155,9 +164,7 @@ def metrics_of(sources: MetricsSources, now: float) -> ConsumerMetrics:
         generation=view.identity.generation if view is not None else -1,
         closed=context.closing(),
         polls_total=meters.polls.begun,
-        last_poll_ago_s=_ago(meters.polls.began_at if meters.polls.begun else None, now),
-        **spread("time_between_poll_{}_ms", meters.polls.between_ms, now),
-        poll_idle_ratio_avg=meters.polls.idle_ratio.mean(now),
+        **poll_values(meters.polls, now),
         records_consumed_total=counters.records,
         slices_total=counters.slices,
         bytes_consumed_total=counters.fetched_bytes,
@@ -181,7 +188,7 @@ def metrics_of(sources: MetricsSources, now: float) -> ConsumerMetrics:
         rebalance_latency_avg_ms=sum(took_ms) / len(took_ms) if took_ms else None,
         rebalance_latency_max_ms=max(took_ms, default=None),
         rebalance_latency_total_ms=meters.rebalancing_s * 1000,
-        last_rebalance_ago_s=_ago(max(ended, default=None), now),
+        last_rebalance_ago_s=ago(max(ended, default=None), now),
         rebalances_kept=len(history),
         join_total=joins.count,
         **spread("join_time_{}_ms", joins, now),
@@ -190,7 +197,7 @@ def metrics_of(sources: MetricsSources, now: float) -> ConsumerMetrics:
         heartbeat_total=beats.count,
         heartbeat_rate=beats.rate(now),
         heartbeat_response_time_max_ms=beats.most(now),
-        last_heartbeat_ago_s=_ago(beat_at, now),
+        last_heartbeat_ago_s=ago(beat_at, now),
         hooks_total=counters.hooks,
         **spread("partition_revoked_latency_{}_ms", revoked, now),
         **spread("partition_assigned_latency_{}_ms", assigned, now),
@@ -216,7 +223,3 @@ def _lag_and_lead(sources: MetricsSources) -> tuple[dict[TopicPartition, int], d
         if start >= 0:
             lead[partition] = max(position - start, 0)
     return lag, lead
-
-
-def _ago(at: float | None, now: float) -> float | None:
-    return None if at is None else max(now - at, 0.0)

@@ -21,7 +21,7 @@ from kohort.network.event_loop import LONGEST_SLEEP_S
 from kohort.protocol.errors import UnsupportedVersion
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
-from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point, every_point_within
+from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point, every_point_within, reported
 
 STRIDE = 67
 PLACE = TopicPartition("topic", 0)
@@ -67,8 +67,7 @@ def test_every_call(capsys: pytest.CaptureFixture[str]) -> None:
             ended(admin)
 
         report = every_point(script, stride=STRIDE)
-    with capsys.disabled():
-        print(f"\n    {report}", end="")
+    reported(report, capsys)
 
 
 def carried_out(call: Callable[[], object]) -> None:

@@ -26,7 +26,7 @@ from kohort.coordinator_client import (
 from kohort.fastpath import RecordColumns
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
-from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point, every_point_within
+from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point, every_point_within, reported, until
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 STRIDE = 67
@@ -66,15 +66,6 @@ class Seen:
             assert found == list(range(BATCHES * RECORDS)), self.offsets
 
 
-def until(reached: Callable[[], bool], step: Callable[[], object]) -> None:
-    """Take steps, which may be interrupted, until it is reached."""
-    limit = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < limit, "it stands still"
-        with contextlib.suppress(Interrupt):
-            step()
-
-
 def ended(consumer: Consumer) -> None:
     """No lock is held, and close works."""
     elsewhere(consumer.health)
@@ -83,11 +74,6 @@ def ended(consumer: Consumer) -> None:
     assert attempt(lambda: driver.ended.wait(PATIENCE_S))
     with pytest.raises(ConsumerClosed):
         elsewhere(lambda: consumer.assignment)
-
-
-def reported(report: object, capsys: pytest.CaptureFixture[str]) -> None:
-    with capsys.disabled():
-        print(f"\n    {report}", end="")
 
 
 def test_poll_and_the_calls_of_a_reader(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:

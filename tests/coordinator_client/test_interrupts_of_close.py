@@ -19,7 +19,7 @@ from kohort.coordinator_client import AsyncConsumer, Consumer, ConsumerClosed, R
 from kohort.coordinator_client.poll_loop import PollLoop, _hand_in
 from kohort.testing.fake_broker import Delay, FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
-from tests.interrupts import Interrupt, Tracer, elsewhere, every_point_within
+from tests.interrupts import Interrupt, Tracer, elsewhere, every_point_within, reported
 
 P0 = TopicPartition("t", 0)
 RECORDS = 5
@@ -53,11 +53,6 @@ class Hooks(RebalanceHooks):
         if self._error is not None:
             raise self._error
         assert self._consumer.assignment, "a hook may call the consumer while it closes"
-
-
-def reported(report: object, capsys: pytest.CaptureFixture[str]) -> None:
-    with capsys.disabled():
-        print(f"\n    {report}", end="")
 
 
 def member(fake: FakeBroker, group: str, error: BaseException | None = None, **settings: Any) -> tuple[Consumer, Hooks]:

@@ -22,8 +22,8 @@ from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.producer import AsyncDelivery, AsyncProducer, ProducerClosed
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
-from tests.interrupts import Interrupt, Tracer, elsewhere, every_point_within
-from tests.producer.test_producer_interrupts import HASTY, SOURCE, read, reported, topic_of
+from tests.interrupts import Interrupt, Tracer, elsewhere, every_point_within, reported
+from tests.producer.test_producer_interrupts import HASTY, SOURCE, read, topic_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # by an interrupted caller
 T = TypeVar("T")

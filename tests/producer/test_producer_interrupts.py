@@ -28,7 +28,7 @@ from kohort.producer.transaction_states import TxnState
 from kohort.testing import RealBroker
 from kohort.testing.fake_broker import Delay, FakeBroker, Hold
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
-from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point, every_point_within
+from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point, every_point_within, reported
 
 STRIDE = 67
 SOURCE = TopicPartition("source", 0)
@@ -116,11 +116,6 @@ def ended(producer: Producer) -> None:
     with pytest.raises(ProducerClosed):
         elsewhere(producer.flush)
     attempt(producer.close)
-
-
-def reported(report: object, capsys: pytest.CaptureFixture[str]) -> None:
-    with capsys.disabled():
-        print(f"\n    {report}", end="")
 
 
 def test_send_and_flush(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:

@@ -24,7 +24,7 @@ from kohort.protocol.errors import ErrorCode
 from kohort.share_consumer import AcknowledgeOutcome, ShareConsumerClosed, ShareRecords
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import OffsetState
-from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point, every_point_within
+from tests.interrupts import Interrupt, Tracer, attempt, elsewhere, every_point, every_point_within, reported, until
 from tests.producer.test_async_producer_interrupts import Calls
 
 pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited")  # by an interrupted caller
@@ -57,20 +57,6 @@ def member(fake: FakeBroker, group: str, **settings: Any) -> ShareConsumer:
 
 def settled(fake: FakeBroker, group: str) -> bool:
     return fake.share_states(group, TOPIC, 0) == (RECORDS, {})
-
-
-def until(reached: Callable[[], bool], step: Callable[[], object]) -> None:
-    """Take steps, which may be interrupted, until it is reached."""
-    limit = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < limit, "it stands still"
-        with contextlib.suppress(Interrupt):
-            step()
-
-
-def reported(report: object, capsys: pytest.CaptureFixture[str]) -> None:
-    with capsys.disabled():
-        print(f"\n    {report}", end="")
 
 
 def ended(consumer: ShareConsumer) -> None:
@@ -130,7 +116,7 @@ def test_polls_acknowledgements_and_commits(fake: FakeBroker, capsys: pytest.Cap
                     attempt(partial(consumer.acknowledge, record, "accept" if record.offset % 2 else "reject"))
             assert attempt(consumer.commit) == {}
 
-        until(lambda: settled(fake, group), step)
+        until(lambda: settled(fake, group), step, patience_s=PATIENCE_S)
         assert sorted(seen.counts) == list(range(RECORDS))
         assert sum(outcomes.values()) == RECORDS + released, "each outcome is reported once"
         assert attempt(lambda: consumer.lock_timeout_ms) == 30_000
@@ -143,7 +129,7 @@ def test_polls_acknowledgements_and_commits(fake: FakeBroker, capsys: pytest.Cap
 
 
 def test_iteration_in_implicit_mode(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
-    """What was accepted by the next step had been returned."""
+    """The next step of the iteration accepts records. All of these were returned before."""
 
     def script() -> None:
         group, seen = group_of(fake), Seen()
@@ -156,7 +142,7 @@ def test_iteration_in_implicit_mode(fake: FakeBroker, capsys: pytest.CaptureFixt
                 if len(seen.counts) == RECORDS:
                     break
 
-        until(lambda: len(seen.counts) == RECORDS, step)
+        until(lambda: len(seen.counts) == RECORDS, step, patience_s=PATIENCE_S)
         assert attempt(consumer.commit) == {}
         assert set(seen.counts.values()) == {1}
         assert settled(fake, group)
@@ -174,7 +160,7 @@ def test_failures_of_a_commit(fake: FakeBroker, capsys: pytest.CaptureFixture[st
         consumer = member(fake, group, max_poll_records=RECORDS)
         attempt(lambda: consumer.subscribe([TOPIC]))
         batches: list[ShareRecords] = []
-        until(lambda: bool(batches), lambda: batches.extend(consumer.poll(0.5)))
+        until(lambda: bool(batches), lambda: batches.extend(consumer.poll(0.5)), patience_s=PATIENCE_S)
         fake.fail_share_write(group, TOPIC, 0, ErrorCode.NOT_LEADER_OR_FOLLOWER)
         failures: dict[int, KohortError] = {}
         for found in attempt(consumer.commit).values():
@@ -191,7 +177,7 @@ def test_hold_and_wakeup(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -
         group, seen = group_of(fake), Seen()
         consumer = member(fake, group)
         attempt(lambda: consumer.subscribe([TOPIC]))
-        until(lambda: bool(seen.batches), lambda: seen.add(consumer.poll(0.5)))
+        until(lambda: bool(seen.batches), lambda: seen.add(consumer.poll(0.5)), patience_s=PATIENCE_S)
         (batch,) = seen.batches
         try:
             consumer.hold(batch)
@@ -208,7 +194,7 @@ def test_hold_and_wakeup(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -
             except WakeupError:
                 woken += 1
 
-        until(lambda: len(seen.counts) == RECORDS, step)
+        until(lambda: len(seen.counts) == RECORDS, step, patience_s=PATIENCE_S)
         assert 1 <= woken <= 2  # an interrupted wakeup may have had its effect, and was repeated
         assert attempt(consumer.commit) == {}
         _start, states = fake.share_states(group, TOPIC, 0)

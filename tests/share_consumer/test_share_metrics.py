@@ -1,17 +1,14 @@
 """The metrics of a share consumer, under the names of Java's."""
 
-import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from kohort.share_consumer.share_metrics import SHARE_FIGURES
 from kohort.share_consumer.share_sensors import ShareSensors
-from kohort.testing import jars
-from kohort.testing.jdk import java
 from tests.share_consumer.test_share_consumer import GROUP, broker_with, member, next_batch, until
+from tests.support.java_metrics import names_of_java
 
 
 def test_polls_fetches_acknowledgements_and_heartbeats_are_measured() -> None:
@@ -52,13 +49,13 @@ def test_a_lost_lock_is_counted() -> None:
 
 def test_the_idle_ratio_is_the_part_of_the_time_inside_polls() -> None:
     sensors = ShareSensors()
-    sensors.polled(10.0)
-    sensors.poll_ended(11.0)
-    sensors.polled(14.0)
-    sensors.poll_ended(15.0)
-    sensors.poll_ended(15.0)  # a call that is repeated changes nothing
-    assert sensors.idle_ratio.mean(15.0) == pytest.approx((1.0 + 0.25) / 2)
-    assert sensors.between_polls_ms.most(15.0) == pytest.approx(4000.0)
+    sensors.polls.begin(10.0)
+    sensors.polls.end(11.0)
+    sensors.polls.begin(14.0)
+    sensors.polls.end(15.0)
+    sensors.polls.end(15.0)  # a call that is repeated changes nothing
+    assert sensors.polls.idle_ratio.mean(15.0) == pytest.approx((1.0 + 0.25) / 2)
+    assert sensors.polls.between_ms.most(15.0) == pytest.approx(4000.0)
 
 
 def test_a_share_consumer_that_is_not_watched_loads_no_table() -> None:
@@ -71,15 +68,9 @@ def test_a_share_consumer_that_is_not_watched_loads_no_table() -> None:
 
 
 def test_javas_names_are_those_of_its_share_consumer() -> None:
-    classpath = os.pathsep.join(map(str, jars.clients(jars.DEFAULT_VERSION)))
-    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
-    source = Path(__file__).with_name("JavaShareMetricNames.java")
-    command = [str(java()), "-XX:TieredStopAtLevel=1", quiet, "-cp", classpath, str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    javas = set(done.stdout.split())
     named = [f"{one.java[0]}-metrics/{one.java[1]}" for one in SHARE_FIGURES.values() if one.java is not None]
     assert len(named) == len(set(named)) > 25
-    assert set(named) <= javas
+    assert set(named) <= names_of_java(share=True)
 
 
 def test_figures_are_named_by_javas_words_with_the_unit_behind() -> None:

@@ -2,7 +2,6 @@
 
 import dataclasses
 import importlib.util
-import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -19,10 +18,9 @@ from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMet
 from kohort.coordinator_client.sensors import Sensors
 from kohort.network._samples import WINDOW_S, Counters, SampledWindow
 from kohort.network.metric_spec import MetricKind
-from kohort.testing import jars
-from kohort.testing.jdk import java
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, read
 from tests.support.broker_selection import SelectedBroker
+from tests.support.java_metrics import names_of_java
 
 DOCS = Path(__file__).parents[3] / "docs"
 BY_PARTITION = {"records-lag", "records-lead"}  # Java registers them with the partition
@@ -94,12 +92,7 @@ def test_each_rebalance_is_counted_once_as_what_it_came_to() -> None:
 
 @pytest.fixture(scope="module")
 def javas() -> set[str]:
-    classpath = os.pathsep.join(map(str, jars.clients(jars.DEFAULT_VERSION)))
-    quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=off"
-    source = Path(__file__).with_name("JavaMetricNames.java")
-    command = [str(java()), "-XX:TieredStopAtLevel=1", quiet, "-cp", classpath, str(source)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    return set(done.stdout.split())
+    return names_of_java()
 
 
 def test_names_said_to_be_javas_are(javas: set[str]) -> None:

@@ -2,10 +2,15 @@ import java.util.Map;
 import java.util.Properties;
 import java.util.TreeSet;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
+import org.apache.kafka.clients.consumer.KafkaShareConsumer;
+import org.apache.kafka.common.Metric;
 import org.apache.kafka.common.MetricName;
 import org.apache.kafka.common.serialization.ByteArrayDeserializer;
 
-/** Prints "group/name" of every metric that a Java consumer has from its first moment on. No broker is needed. */
+/**
+ * Prints "group/name" of every metric that a Java consumer has from its first moment on. No broker is needed. With an
+ * argument, it is a share consumer.
+ */
 public class JavaMetricNames {
     public static void main(String[] arguments) {
         Properties settings = new Properties();
@@ -14,8 +19,11 @@ public class JavaMetricNames {
         settings.put("enable.metrics.push", "false");
         TreeSet<String> names = new TreeSet<>();
         ByteArrayDeserializer bytes = new ByteArrayDeserializer();
-        KafkaConsumer<byte[], byte[]> consumer = new KafkaConsumer<>(settings, bytes, bytes);
-        for (MetricName name : consumer.metrics().keySet()) {
+        Map<MetricName, ? extends Metric> metrics =
+                arguments.length == 0
+                        ? new KafkaConsumer<>(settings, bytes, bytes).metrics()
+                        : new KafkaShareConsumer<>(settings, bytes, bytes).metrics();
+        for (MetricName name : metrics.keySet()) {
             names.add(name.group() + "/" + name.name());
         }
         names.forEach(System.out::println);
