@@ -31,7 +31,7 @@ class Rows(NamedTuple):
     source: "pa.RecordBatch"
 
 
-def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int) -> Iterator[Rows]:
+def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int, topic: str) -> Iterator[Rows]:
     """The rows of `data`, by batch. Rows without a timestamp get `now_ms`.
 
     Required column: value. Optional: key (both binary or string of any width), timestamp (int64 or timestamp: ms).
@@ -41,33 +41,34 @@ def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int) -> Iterator[Rows]:
     import pyarrow as pa
 
     if not isinstance(data, pa.Table | pa.RecordBatch):
-        raise TypeError(f"the rows are a pyarrow Table or RecordBatch, not {type(data).__name__}")
+        raise TypeError(f"the rows are a pyarrow Table or RecordBatch, not {type(data).__name__} (topic={topic})")
     strange = [name for name in data.schema.names if name not in NAMES]
     if strange or "value" not in data.schema.names:
         raise KohortError(
             f"no record has a column {strange[0]!r}" if strange else "there is no column 'value'",
             hint=f"rename or select: records have {', '.join(NAMES)}",
+            topic=topic,
         )
     for batch in data.to_batches() if isinstance(data, pa.Table) else [data]:
         if batch.num_rows:
-            yield _rows(batch, now_ms)
+            yield _rows(batch, now_ms, topic)
 
 
-def _rows(batch: "pa.RecordBatch", now_ms: int) -> Rows:
+def _rows(batch: "pa.RecordBatch", now_ms: int, topic: str) -> Rows:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    headers, keys = columns.get("headers"), _bytes("key", columns.get("key"))
+    headers, keys = columns.get("headers"), _bytes("key", columns.get("key"), topic)
     return Rows(
         batch.num_rows,
         keys,
-        _bytes("value", columns["value"], even_nulls=keys is None),  # one of the two has the number of rows
-        _timestamps(columns.get("timestamp"), now_ms),
-        _partitions(columns.get("partition")),
+        _bytes("value", columns["value"], topic, even_nulls=keys is None),  # one of the two has the number of rows
+        _timestamps(columns.get("timestamp"), now_ms, topic),
+        _partitions(columns.get("partition"), topic),
         None if headers is None or headers.null_count == len(headers) else headers,
         batch,
     )
 
 
-def _bytes(name: str, array: Any, *, even_nulls: bool = False) -> BytesRows | None:
+def _bytes(name: str, array: Any, topic: str, *, even_nulls: bool = False) -> BytesRows | None:
     import pyarrow as pa
 
     if array is None or (array.null_count == len(array) and not even_nulls):
@@ -79,7 +80,8 @@ def _bytes(name: str, array: Any, *, even_nulls: bool = False) -> BytesRows | No
         try:
             array = array.cast(pa.binary())  # copies views, fixed sizes and the like, but not strings
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise KohortError(f"column {name!r} is {array.type}, not bytes: {error}") from None
+            hint = "cast it to binary or string"
+            raise KohortError(f"column {name!r} is {array.type}: {error}", hint=hint, topic=topic) from None
     wide = types.is_large_binary(array.type) or types.is_large_string(array.type)
     validity, offsets, data = array.buffers()
     return BytesRows(
@@ -87,34 +89,46 @@ def _bytes(name: str, array: Any, *, even_nulls: bool = False) -> BytesRows | No
     )
 
 
-def _timestamps(array: Any, now_ms: int) -> memoryview | None:
+def _timestamps(array: Any, now_ms: int, topic: str) -> memoryview | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if array is None or array.null_count == len(array):
         return None
+    types = pa.types
+    if types.is_date(array.type):
+        array = array.cast(pa.timestamp("ms"))
+    elif types.is_timestamp(array.type):
+        array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
+    elif not types.is_integer(array.type):  # floats have fractions, and Arrow reads numbers from strings and bools
+        raise KohortError(
+            f"column 'timestamp' is {array.type}, not milliseconds",
+            hint="cast it to int64 (ms since the epoch) or a timestamp",
+            topic=topic,
+        )
     try:
-        if pa.types.is_timestamp(array.type):
-            array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
         array = array.cast(pa.int64())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise KohortError(f"column 'timestamp' is {array.type}, not milliseconds: {error}") from None
+    except pa.ArrowInvalid as error:
+        raise KohortError(f"column 'timestamp' is not milliseconds: {error}", topic=topic) from None
     if (pc.min(array).as_py() or 0) < 0:
-        raise KohortError("column 'timestamp' has a negative time", hint="times are in ms since the epoch")
+        raise KohortError("column 'timestamp' has a negative time", hint="times are in ms since the epoch", topic=topic)
     return _integers(array.fill_null(now_ms) if array.null_count else array, 8)
 
 
-def _partitions(array: Any) -> memoryview | None:
+def _partitions(array: Any, topic: str) -> memoryview | None:
     import pyarrow as pa
 
     if array is None or array.null_count == len(array):
         return None
     if array.null_count:
-        raise KohortError("column 'partition' names one for some rows only", hint="split the rows, or name all")
+        hint = "split the rows, or name all"
+        raise KohortError("column 'partition' names one for some rows only", hint=hint, topic=topic)
+    if not pa.types.is_integer(array.type):  # as for timestamps
+        raise KohortError(f"column 'partition' is {array.type}", hint="cast it to int32", topic=topic)
     try:
         return _integers(array.cast(pa.int32()), 4).cast("i")
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise KohortError(f"column 'partition' is {array.type}, not int32: {error}") from None
+    except pa.ArrowInvalid as error:
+        raise KohortError(f"column 'partition' has no such number: {error}", topic=topic) from None
 
 
 def _integers(array: Any, size: int) -> memoryview:
