@@ -35,14 +35,17 @@ def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int, topic: str) -> Itera
     """The rows of `data`, by batch. Rows without a timestamp get `now_ms`.
 
     Required column: value. Optional: key (both binary or string of any width), timestamp (int64 or timestamp: ms).
-    Optional, too: partition (integer, no nulls), headers (list of struct of key and value). Raises KohortError for
-    other columns or types.
+    Optional, too: partition (integer, no nulls), headers (map, or list of struct of key and value). Raises KohortError
+    for other columns or types.
     """
     import pyarrow as pa
 
     if not isinstance(data, pa.Table | pa.RecordBatch):
         raise TypeError(f"the rows are a pyarrow Table or RecordBatch, not {type(data).__name__} (topic={topic})")
     strange = [name for name in data.schema.names if name not in NAMES]
+    twice = [name for name in NAMES if data.schema.names.count(name) > 1]
+    if twice:
+        raise KohortError(f"two columns have the name {twice[0]!r}", hint="drop or rename one", topic=topic)
     if strange or "value" not in data.schema.names:
         raise KohortError(
             f"no record has a column {strange[0]!r}" if strange else "there is no column 'value'",
@@ -56,14 +59,14 @@ def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int, topic: str) -> Itera
 
 def _rows(batch: "pa.RecordBatch", now_ms: int, topic: str) -> Rows:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    headers, keys = columns.get("headers"), _bytes("key", columns.get("key"), topic)
+    keys = _bytes("key", columns.get("key"), topic)
     return Rows(
         batch.num_rows,
         keys,
         _bytes("value", columns["value"], topic, even_nulls=keys is None),  # one of the two has the number of rows
         _timestamps(columns.get("timestamp"), now_ms, topic),
         _partitions(columns.get("partition"), topic),
-        None if headers is None or headers.null_count == len(headers) else headers,
+        _headers(columns.get("headers"), topic),
         batch,
     )
 
@@ -113,6 +116,41 @@ def _timestamps(array: Any, now_ms: int, topic: str) -> memoryview | None:
     if (pc.min(array).as_py() or 0) < 0:
         raise KohortError("column 'timestamp' has a negative time", hint="times are in ms since the epoch", topic=topic)
     return _integers(array.fill_null(now_ms) if array.null_count else array, 8)
+
+
+def _headers(array: Any, topic: str) -> Any:
+    """The column of headers, of which each has a name and bytes."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if array is None or array.null_count == len(array):
+        return None
+    if pa.types.is_map(array.type):
+        array = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
+    if not _are_headers(array.type):
+        raise KohortError(
+            f"column 'headers' is {array.type}",
+            hint="cast it to a map of string and binary, or to a list of struct of key (string) and value (binary)",
+            topic=topic,
+        )
+    unnamed = pc.struct_field(array.flatten(), "key").is_null()
+    if pc.any(unnamed).as_py():
+        row = pc.list_parent_indices(array).filter(unnamed)[0].as_py()
+        raise KohortError("a header has no name", hint="filter them out of column 'headers'", topic=topic, row=row)
+    return array
+
+
+def _are_headers(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    if not (types.is_list(kind) or types.is_large_list(kind)) or not types.is_struct(kind.value_type):
+        return False
+    fields = {field.name: field.type for field in kind.value_type}
+    texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
+    return fields.keys() == {"key", "value"} and all(
+        types.is_null(field) or any(one(field) for one in texts) for field in fields.values()
+    )
 
 
 def _partitions(array: Any, topic: str) -> memoryview | None:

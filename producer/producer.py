@@ -159,9 +159,7 @@ class Producer(ProducerBase):
         places = repeat(partition) if partition is not None or rows.partitions is None else rows.partitions
         times = repeat(None) if rows.timestamps_ms is None else rows.timestamps_ms.cast("q")
         batches: dict[ProducerBatch, None] = {}
-        for value, key, headers, place, time_ms in zip(
-            values, keys, headers_of(rows, topic), places, times, strict=False
-        ):
+        for value, key, headers, place, time_ms in zip(values, keys, headers_of(rows), places, times, strict=False):
             delivery = self.send(topic, value, key, headers=headers, partition=place, timestamp_ms=time_ms)
             batches[delivery.batch] = None
         return list(batches)

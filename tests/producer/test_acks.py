@@ -27,7 +27,7 @@ def test_acks_is_a_number_or_all(given: Any, acks: str) -> None:
     assert (config.acks, config.idempotent) == (acks, acks == "all")
 
 
-@pytest.mark.parametrize("given", [2, "two", True])
+@pytest.mark.parametrize("given", [2, "two", True, None])
 def test_other_acks_are_refused(given: Any) -> None:
     with pytest.raises(ConfigError, match="acks must be 0, 1 or 'all'"):
         ProducerConfig.of(bootstrap="b:1", acks=given)

@@ -143,6 +143,9 @@ def test_integers_and_bytes_of_other_libraries_are_sent_as_they_are(producer: Pr
     assert dict(record.headers) == {"name": b"content"}
 
 
+NAMED = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+
+
 @pytest.mark.parametrize(
     ("column", "text"),
     [
@@ -159,6 +162,13 @@ def test_integers_and_bytes_of_other_libraries_are_sent_as_they_are(producer: Pr
         ({"key": pa.array([5])}, "column 'key' is int64"),
         ({"key": pa.array([b"k"]), "strange": pa.array([1])}, "no record has a column 'strange'"),
         ({"headers": pa.array([[{"key": None, "value": b"x"}]])}, "a header has no name"),
+        ({"headers": pa.array([[None]], NAMED)}, "a header has no name"),
+        ({"headers": pa.array([{"a": 1}])}, "column 'headers' is struct"),
+        ({"headers": pa.array([["a"]])}, "column 'headers' is list"),
+        ({"headers": pa.array([[{"key": "a"}]])}, "column 'headers' is list"),
+        ({"headers": pa.array([[{"key": "a", "value": 5}]])}, "column 'headers' is list"),
+        ({"headers": pa.array([[{"key": 5, "value": b"x"}]])}, "column 'headers' is list"),
+        ({"headers": pa.array([5])}, "column 'headers' is int64"),
     ],
 )
 def test_wrong_columns_are_refused(producer: Producer, fake: FakeBroker, column: dict[str, Any], text: str) -> None:
@@ -168,6 +178,32 @@ def test_wrong_columns_are_refused(producer: Producer, fake: FakeBroker, column:
     assert "topic=t" in str(raised.value)
     producer.flush(LIMIT_S)
     assert fake.end_offset("t", 0) + fake.end_offset("t", 1) == end
+
+
+def test_the_row_of_a_header_without_a_name_is_said_and_no_row_is_sent(producer: Producer, fake: FakeBroker) -> None:
+    end = fake.end_offset("t", 0) + fake.end_offset("t", 1)
+    headers = pa.array([[], [("a", b"x")], None, [("b", b"y"), (None, b"z")]], NAMED)
+    with pytest.raises(KohortError, match="row=2") as raised:
+        producer.send_arrow("t", pa.table({"value": [b"x"] * 4, "headers": headers})[1:])
+    assert "a header has no name" in str(raised.value)
+    producer.flush(LIMIT_S)
+    assert fake.end_offset("t", 0) + fake.end_offset("t", 1) == end
+
+
+def test_two_columns_of_a_name_are_refused(producer: Producer) -> None:
+    with pytest.raises(KohortError, match="two columns have the name 'value'"):
+        producer.send_arrow("t", pa.table([pa.array([b"x"]), pa.array([b"y"])], names=["value", "value"]))
+
+
+@pytest.mark.parametrize("kind", [NAMED, pa.map_(pa.string(), pa.binary()), pa.large_list(NAMED.value_type)])
+def test_headers_are_a_map_or_a_list(producer: Producer, fake: FakeBroker, kind: pa.DataType) -> None:
+    at = fake.end_offset("t", 0)
+    rows = pa.table({"value": [b"a", b"b", b"c"], "headers": pa.array([[("n", b"x"), ("n", None)], [], None], kind)})
+    assert producer.send_arrow("t", rows, partition=0).result(LIMIT_S) == {TopicPartition("t", 0): 3}
+    with Consumer(fake.bootstrap) as reader:
+        reader.assign({TopicPartition("t", 0): at})
+        found = [list(record.headers) for columns in reader.poll(LIMIT_S) for record in columns]
+    assert found == [[("n", b"x"), ("n", None)], [], []]
 
 
 @pytest.mark.parametrize("partition", ["1", 1.0, True, 2**70, 2, -1])
