@@ -6,7 +6,7 @@ Figures are medians. CPU is that of the whole process. confluent-kafka is called
 failures in no other way. Slow clients get a part of the records. Values are words, so that they can be compressed.
 kafka-producer-perf-test reports its own rate, without the start of the JVM, and its CPU is left out. The raw socket
 sends batches that were encoded beforehand, without idempotence. The compression ratio is the size of the values over
-that of the topic's log on the disk, where the log has all record and batch headers. franz-go measures itself in a
+that of the topic's log on the disk. The log has the headers of records and batches, too. franz-go measures itself in a
 process of its own, where Go is installed. gzip is slow in all clients, and gets a part of the records. Latency is from
 `send` to the callback, with linger 0. A tick is a timer of the loop, and its figure is its delay. Each task beside it
 awaits each of its records.
