@@ -5,10 +5,14 @@ with the client's constructor, and ends when all records are acknowledged by all
 Figures are medians. CPU is that of the whole process. confluent-kafka is called with a delivery callback, as it reports
 failures in no other way. Slow clients get a part of the records. Values are words, so that they can be compressed.
 kafka-producer-perf-test reports its own rate, without the start of the JVM, and its CPU is left out. The raw socket
-sends batches that were encoded beforehand, without idempotence. franz-go measures itself in a process of its own, where
-Go is installed. Latency is from `send` to the callback, with linger 0.
-A tick is a timer of the loop, and its figure is its delay. Each task beside it awaits each of its records.
+sends batches that were encoded beforehand, without idempotence. The compression ratio is the size of the values over
+that of the topic's log on the disk. The log has the headers of records and batches, too. franz-go measures itself in a
+process of its own, where Go is installed. gzip is slow in all clients, and gets a part of the records. Latency is from
+`send` to the callback, with linger 0. A tick is a timer of the loop, and its figure is its delay. Each task beside it
+awaits each of its records.
 
+    python -m benchmarks produce                              # all parts: some 20 minutes on 2 quiet cores
+    python -m benchmarks produce --only rows columns --codecs lz4 zstd
     python -m benchmarks produce --runs 1 --scale 0.1 --only rows --codecs none
 """
 
@@ -39,6 +43,8 @@ from kohort.testing.topics import create_topic
 
 CODECS: tuple[CompressionType, ...] = ("none", "lz4", "zstd", "snappy", "gzip")
 RECORDS: Mapping[int, int] = {100: 1_000_000, 1_000: 200_000}  # value bytes -> records
+SHARES: Mapping[CompressionType, float] = {"gzip": 0.2}
+PERF_TEST_CODECS: tuple[CompressionType, ...] = ("none", "lz4", "zstd")  # a JVM is started for each run
 PARTITIONS = 6
 RATE, LATENCY_RECORDS = 2_000.0, 10_000
 PERF_TEST = "kafka-producer-perf-test"
@@ -56,14 +62,14 @@ class Client(NamedTuple):
 ROWS = (
     Client(OURS, clients.ours),
     Client("confluent-kafka", clients.confluent),
-    Client("aiokafka", clients.aiokafka, 0.2),
-    Client("kafka-python", clients.kafka_python, 0.1),
+    Client("aiokafka", clients.aiokafka, 0.1),
+    Client("kafka-python", clients.kafka_python, 0.05),
 )
 COLUMNS = (Client(OURS, clients.columns, 4.0), Client("confluent-kafka, rows", clients.confluent))
 ASYNCIO = (
     Client(OURS, clients.ours_in_asyncio),
-    Client("confluent-kafka, AIOProducer", clients.confluent_in_asyncio, 0.2),
-    Client("aiokafka", clients.aiokafka, 0.2),
+    Client("confluent-kafka, AIOProducer", clients.confluent_in_asyncio, 0.1),
+    Client("aiokafka", clients.aiokafka, 0.1),
 )
 PACED = (
     (OURS, clients.ours_paced),
@@ -73,22 +79,23 @@ PACED = (
 
 
 class Bench:
-    """A broker, and the report. `tls`: its address with TLS and the authority's file, or None."""
+    """A broker with the folder of its logs, and the report. `tls`: its address with TLS, and the authority's file."""
 
-    def __init__(self, report: Report, bootstrap: str, tls: tuple[str, str] | None) -> None:
+    def __init__(self, report: Report, bootstrap: str, tls: tuple[str, str] | None, data: Path | None) -> None:
         self.options, self._report = report.options, report
-        self.bootstrap, self.tls = bootstrap, tls
+        self.bootstrap, self.tls, self._data = bootstrap, tls, data
         self._words = {size: texts(size) for size in RECORDS}
 
     def load(self, size: int, codec: CompressionType = "none", partitions: int = PARTITIONS) -> Load:
         """The records of a run, but for its topic."""
-        count = int(RECORDS[size] * self.options.scale)
+        count = int(RECORDS[size] * SHARES.get(codec, 1.0) * self.options.scale)
         return Load(self.bootstrap, "", self._words[size], count, codec, partitions)
 
     def compare(self, work: str, load: Load, among: Sequence[Client]) -> None:
         """Run all clients in turns, and add the medians of their rates."""
         walls: dict[str, list[float]] = {one.who: [] for one in among}
         cpus: dict[str, list[float]] = {one.who: [] for one in among}
+        ratios: dict[str, list[float]] = {one.who: [] for one in among}
         for _run in range(self.options.runs):
             for who, produce, share in among:
                 with self.topic(load, int(load.records * share)) as some:
@@ -96,9 +103,19 @@ class Bench:
                     produce(some)
                     walls[who].append(some.records / (time.perf_counter() - wall))
                     cpus[who].append(some.records / (time.process_time() - cpu))
+                    ratios[who] += self._compression_ratio(some)
         for who, rates in walls.items():
             self._report.add(work, who, statistics.median(rates), "records/s")
             self._report.add(f"{work}, per CPU second", who, statistics.median(cpus[who]), "records/s")
+            if ratios[who] and load.codec != "none":
+                self._report.add(f"{work}, compression ratio", who, statistics.median(ratios[who]), "times")
+
+    def _compression_ratio(self, load: Load) -> list[float]:
+        """The bytes of the values over those of the topic's log; empty if the broker's folder is unknown."""
+        if self._data is None:
+            return []
+        log_bytes = sum(one.stat().st_size for one in self._data.glob(f"{load.topic}-*/*.log"))
+        return [sum(map(len, load.each())) / log_bytes]
 
     def raw(self, work: str, load: Load) -> None:
         """Add the rate of batches that are encoded before the clock starts."""
@@ -170,7 +187,8 @@ def _rows(bench: Bench) -> None:
             load, work = bench.load(size, codec), f"produce {size} B, {codec}"
             bench.compare(work, load, ROWS)
             bench.franz_go(work, load)
-            bench.perf_test(work, load)
+            if codec in PERF_TEST_CODECS:
+                bench.perf_test(work, load)
             if codec == "none":
                 bench.raw(work, load)
 
@@ -183,7 +201,10 @@ def _columns(bench: Bench) -> None:
 
 def _partitions(bench: Bench) -> None:
     for partitions in (1, 50):
-        bench.compare(f"produce 100 B to {partitions} partitions", bench.load(100, partitions=partitions), ROWS)
+        to = f"to {partitions} partition{'s' * (partitions > 1)}"
+        load = bench.load(100, partitions=partitions)
+        bench.compare(f"produce 100 B {to}", load, ROWS)
+        bench.compare(f"produce 100 B in columns {to}", load, COLUMNS)
 
 
 def _tls(bench: Bench) -> None:
@@ -229,26 +250,29 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(report: Report) -> None:
-    with _running_broker() as (bootstrap, tls):
-        bench = Bench(report, bootstrap, tls)
+    with _running_broker() as (bootstrap, tls, data):
+        bench = Bench(report, bootstrap, tls, data)
         with bench.topic(bench.load(100), 1_000) as warm:
             clients.ours(warm)
         for part in report.options.only:
+            began = time.monotonic()
             PARTS[part](bench)
+            print(f"-- {part}: {time.monotonic() - began:.0f} s", flush=True)
 
 
 @contextmanager
-def _running_broker() -> Iterator[tuple[str, tuple[str, str] | None]]:
-    """KOHORT_BOOTSTRAP if set, without TLS, else a broker of our own."""
+def _running_broker() -> Iterator[tuple[str, tuple[str, str] | None, Path | None]]:
+    """KOHORT_BOOTSTRAP if set, without TLS and the folder of its logs, else a broker of our own."""
     if given := os.environ.get("KOHORT_BOOTSTRAP"):
-        yield given, None
+        yield given, None, None
         return
     from kohort.testing import RealBroker
     from kohort.testing.real_broker import OPTIMIZING
 
     soon = {"log.segment.delete.delay.ms": 1_000}  # deleted topics free their disk
     with RealBroker(tls=True, jvm_options=OPTIMIZING, properties=soon) as broker:
-        yield broker.bootstrap, (broker.bootstrap_tls, str(broker.ca_file))
+        data = broker.nodes[0].layout.folder / "data"
+        yield broker.bootstrap, (broker.bootstrap_tls, str(broker.ca_file)), data
 
 
 def franz_go_run(program: Path, load: Load) -> dict[str, float]:

@@ -1,7 +1,8 @@
 """Results of a benchmark: rows of (work, client, value), printed as ratios and kept as JSON with the machine.
 
-Less time and memory is better, and a higher rate is better. A ratio above 1 means that kohort is better: 2.0x is twice
-as good as the other client. It is computed from two rows of one work and one unit.
+Less time and memory is better, and a higher rate is better. So is a higher compression ratio, in times. A ratio above 1
+means that kohort is better: 2.0x is twice as good as the other client. It is computed from two rows of one work and one
+unit.
 """
 
 import json
@@ -25,7 +26,7 @@ TIME, AMOUNT = ("faster", "slower"), ("less", "more")
 UNITS: Mapping[str, tuple[bool, tuple[str, str]]] = MappingProxyType(
     dict.fromkeys(("s", "ms", "us"), (True, TIME))
     | dict.fromkeys(UNITS_OF_AMOUNT, (True, AMOUNT))
-    | {"records/s": (False, TIME)}
+    | {"records/s": (False, TIME), "times": (False, ("smaller", "larger"))}
 )
 """By unit: whether a lower figure is better, and the words for a better and a worse one."""
 

@@ -144,12 +144,14 @@ class Driver(Generic[C]):
         self.ended = Flag()
 
     def start(self) -> None:
-        """Have a loop give it turns."""
+        """Have a loop give it turns. An interrupt before the end of this call leaves it without a turn."""
         run_uninterrupted(self._start)
+        self.wakeup()
 
     def _start(self) -> None:
         self._loop = place(self)
-        self._loop.wakeup(self)
+        if self.stopping:  # its caller was interrupted, and has stopped it before it had a loop
+            self.wakeup()
 
     now = staticmethod(time.monotonic)
     """Monotonic seconds: what every deadline here is measured in. Clock jumps do not touch it (B-32)."""

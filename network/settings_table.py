@@ -156,7 +156,8 @@ def checked(setting: Setting, value: Any) -> Any:
     if value is None:
         if setting.optional:
             return None
-        raise wrong_type(setting, value)
+        if setting.kind != "any" or setting.check is None:
+            raise wrong_type(setting, value)
     return (setting.check or _CHECKS[setting.kind])(setting, value)
 
 
@@ -182,8 +183,11 @@ def _check_bool(setting: Setting, value: Any) -> bool:
 
 
 def _check_str(setting: Setting, value: Any) -> str:
-    if not isinstance(value, str) or not value:
+    if not isinstance(value, str):
         raise wrong_type(setting, value)
+    if not value:
+        hint = "leave it out, or give it a value"
+        raise ConfigError(f"{setting.name} must not be empty", hint=hint, setting=setting.name)
     if setting.choices and value not in setting.choices:
         nearest = _nearest(value, setting.choices)
         raise ConfigError(

@@ -9,7 +9,9 @@ from kohort.producer.producer_batch import Delivered, ProducerBatch
 
 OnDelivery = Callable[["Delivery"], object]
 
-def encoded_headers(headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]) -> bytes | None: ...
+def encoded_headers(
+    headers: Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]], topic: str | None = None
+) -> bytes | None: ...
 def record_size(key: Buffer | None, value: Buffer | None, headers: bytes | None = None) -> int: ...
 
 @final

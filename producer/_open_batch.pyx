@@ -11,6 +11,7 @@ import os
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.long cimport PyLong_AsLongAndOverflow, PyLong_AsLongLongAndOverflow, PyLong_CheckExact
 from libc.stdint cimport int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
 cimport cython
@@ -18,6 +19,8 @@ cimport cython
 from kohort.fastpath._encode cimport Body, body_of, put_varint, varint_size
 from kohort.fastpath._memory cimport Block
 from kohort.fastpath._rows cimport crc32_of, murmur2_of
+from kohort.producer.record_arguments import bytes_refused, callback_refused, header_pairs
+from kohort.producer.record_arguments import partition_given, timestamp_given
 
 cdef extern from "<time.h>" nogil:
     ctypedef long time_t
@@ -60,33 +63,38 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forked)
 
 
-cdef inline int64_t stamp_of(timestamp_ms) except -1:
+cdef inline int64_t stamp_of(timestamp_ms, topic) except -1:
     """A record's time (ms since the epoch); None means now."""
     cdef timespec now
     cdef int64_t stamp
+    cdef int overflow
     if timestamp_ms is None:
         timespec_get(&now, TIME_UTC)
         return <int64_t>now.tv_sec * 1000 + now.tv_nsec // 1000000
-    stamp = timestamp_ms
-    if stamp < 0:
-        raise ValueError(f"a timestamp is in ms since the epoch, and not negative: {stamp}")
-    return stamp
+    if PyLong_CheckExact(timestamp_ms):
+        stamp = PyLong_AsLongLongAndOverflow(timestamp_ms, &overflow)
+        if stamp >= 0 and not overflow:
+            return stamp
+    return timestamp_given(timestamp_ms, topic)
 
 
-cdef inline int hold(data, Py_buffer *view) except -1:
+cdef inline int hold(data, Py_buffer *view, str field="value", topic=None) except -1:
     """Get the bytes of a key, a value or a header; the size of None is -1. The caller releases the view."""
     if data is None:
         view_of_bytes(view, NULL, -1)
     elif PyBytes_CheckExact(data):  # the caller has a reference
         view_of_bytes(view, PyBytes_AS_STRING(data), PyBytes_GET_SIZE(data))
     else:
-        PyObject_GetBuffer(data, view, PyBUF_SIMPLE)
+        try:
+            PyObject_GetBuffer(data, view, PyBUF_SIMPLE)
+        except (TypeError, BufferError):
+            bytes_refused(field, data, topic)
     return 0
 
 
-cdef inline int check_callback(on_delivery) except -1:
+cdef inline int check_callback(on_delivery, topic) except -1:
     if on_delivery is not None and not callable(on_delivery):
-        raise TypeError(f"on_delivery must be a function, not {on_delivery!r}")
+        callback_refused(on_delivery, topic)
     return 0
 
 
@@ -102,21 +110,20 @@ cdef inline Py_ssize_t field_size(const Py_buffer *view) noexcept nogil:
     return varint_size(view.len) + max(view.len, 0)
 
 
-def encoded_headers(headers):
+def encoded_headers(headers, topic=None):
     """Return the headers of a record as bytes: their number, then names and values. None for no headers.
 
-    `headers`: a mapping, or pairs of a name and bytes or None. Raises ValueError for a header without a name.
+    `headers`: a mapping, or pairs of a name and bytes or None. Raises ValueError for a header without a name, and
+    TypeError for other objects, both with the `topic`.
     """
-    cdef list pairs = list(headers.items() if hasattr(headers, "items") else headers)
+    cdef list pairs = header_pairs(headers, topic)
     cdef list parts = []
     if not pairs:
         return None
     parts.append(_varint(len(pairs)))
     for name, content in pairs:
-        if name is None:  # a broker would reject the whole batch, with its other records
-            raise ValueError("a header without a name")
-        parts.append(_field(name.encode() if isinstance(name, str) else name))
-        parts.append(_field(content))
+        parts.append(_field(name, topic))
+        parts.append(_field(content, topic))
     return b"".join(parts)
 
 
@@ -125,10 +132,10 @@ cdef bytes _varint(Py_ssize_t value):
     return PyBytes_FromStringAndSize(<char *>room, put_varint(room, value) - room)
 
 
-cdef bytes _field(content):
+cdef bytes _field(content, topic):
     cdef Py_buffer view
     cdef bytes out
-    hold(content, &view)
+    hold(content, &view, "a header's value", topic)
     try:
         out = PyBytes_FromStringAndSize(NULL, field_size(&view))
         put_field(<uint8_t *>PyBytes_AS_STRING(out), &view)
@@ -262,9 +269,9 @@ cdef class OpenBatch:
         """
         cdef Py_buffer key_view, value_view
         cdef Py_ssize_t index
-        cdef int64_t stamp = stamp_of(timestamp_ms)
-        check_callback(on_delivery)
-        hold(key, &key_view)
+        cdef int64_t stamp = stamp_of(timestamp_ms, None)
+        check_callback(on_delivery, None)
+        hold(key, &key_view, "key")
         try:
             hold(value, &value_view)
             try:
@@ -428,12 +435,13 @@ cdef class TopicBatches:
     cdef OpenBatch find(self, const Py_buffer *key, partition):
         """The open batch for a record; None if there is none, or no such partition."""
         cdef Py_ssize_t number
+        cdef int overflow
         if partition is None:
             number = self.chosen(key)
             if number == STICKY:
                 number = self.sticky
         else:
-            number = partition
+            number = PyLong_AsLongAndOverflow(partition, &overflow)  # -1 if it is too large
         return self.batches[number] if 0 <= number < self.partitions else None
 
     def choose(self, key):
@@ -491,22 +499,22 @@ cdef class OpenBatches:
 
     def append(self, topic, key, value, bytes headers, partition, timestamp_ms, on_delivery=None):
         """Append a record to the open batch of its partition. Returns its Delivery; None if it has to take the slow
-        way."""
+        way. All records come here first: the arguments are checked here, where the error can have the topic."""
         cdef TopicBatches batches = self.find(topic)
         cdef OpenBatch batch
         cdef Py_buffer key_view, value_view
         cdef Py_ssize_t index = FULL
-        cdef int64_t stamp = stamp_of(timestamp_ms)
-        check_callback(on_delivery)
-        if batches is None:
-            return None
-        hold(key, &key_view)
+        cdef int64_t stamp = stamp_of(timestamp_ms, topic)
+        check_callback(on_delivery, topic)
+        if partition is not None and not PyLong_CheckExact(partition):
+            partition = partition_given(partition, topic)
+        hold(key, &key_view, "key", topic)
         try:
-            batch = batches.find(&key_view, partition)
-            if batch is None:
-                return None
-            hold(value, &value_view)
+            hold(value, &value_view, "value", topic)
             try:
+                batch = None if batches is None else batches.find(&key_view, partition)
+                if batch is None:
+                    return None
                 index = batch.add(&key_view, &value_view, headers, stamp, on_delivery, None)
             finally:
                 PyBuffer_Release(&value_view)

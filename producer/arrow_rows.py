@@ -31,43 +31,47 @@ class Rows(NamedTuple):
     source: "pa.RecordBatch"
 
 
-def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int) -> Iterator[Rows]:
+def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int, topic: str) -> Iterator[Rows]:
     """The rows of `data`, by batch. Rows without a timestamp get `now_ms`.
 
     Required column: value. Optional: key (both binary or string of any width), timestamp (int64 or timestamp: ms).
-    Optional, too: partition (integer, no nulls), headers (list of struct of key and value). Raises KohortError for
-    other columns or types.
+    Optional, too: partition (integer, no nulls), headers (map, or list of struct of key and value). Raises KohortError
+    for other columns or types.
     """
     import pyarrow as pa
 
     if not isinstance(data, pa.Table | pa.RecordBatch):
-        raise TypeError(f"the rows are a pyarrow Table or RecordBatch, not {type(data).__name__}")
+        raise TypeError(f"the rows are a pyarrow Table or RecordBatch, not {type(data).__name__} (topic={topic})")
     strange = [name for name in data.schema.names if name not in NAMES]
+    twice = [name for name in NAMES if data.schema.names.count(name) > 1]
+    if twice:
+        raise KohortError(f"two columns have the name {twice[0]!r}", hint="drop or rename one", topic=topic)
     if strange or "value" not in data.schema.names:
         raise KohortError(
             f"no record has a column {strange[0]!r}" if strange else "there is no column 'value'",
             hint=f"rename or select: records have {', '.join(NAMES)}",
+            topic=topic,
         )
     for batch in data.to_batches() if isinstance(data, pa.Table) else [data]:
         if batch.num_rows:
-            yield _rows(batch, now_ms)
+            yield _rows(batch, now_ms, topic)
 
 
-def _rows(batch: "pa.RecordBatch", now_ms: int) -> Rows:
+def _rows(batch: "pa.RecordBatch", now_ms: int, topic: str) -> Rows:
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
-    headers, keys = columns.get("headers"), _bytes("key", columns.get("key"))
+    keys = _bytes("key", columns.get("key"), topic)
     return Rows(
         batch.num_rows,
         keys,
-        _bytes("value", columns["value"], even_nulls=keys is None),  # one of the two has the number of rows
-        _timestamps(columns.get("timestamp"), now_ms),
-        _partitions(columns.get("partition")),
-        None if headers is None or headers.null_count == len(headers) else headers,
+        _bytes("value", columns["value"], topic, even_nulls=keys is None),  # one of the two has the number of rows
+        _timestamps(columns.get("timestamp"), now_ms, topic),
+        _partitions(columns.get("partition"), topic),
+        _headers(columns.get("headers"), topic),
         batch,
     )
 
 
-def _bytes(name: str, array: Any, *, even_nulls: bool = False) -> BytesRows | None:
+def _bytes(name: str, array: Any, topic: str, *, even_nulls: bool = False) -> BytesRows | None:
     import pyarrow as pa
 
     if array is None or (array.null_count == len(array) and not even_nulls):
@@ -79,7 +83,8 @@ def _bytes(name: str, array: Any, *, even_nulls: bool = False) -> BytesRows | No
         try:
             array = array.cast(pa.binary())  # copies views, fixed sizes and the like, but not strings
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise KohortError(f"column {name!r} is {array.type}, not bytes: {error}") from None
+            hint = "cast it to binary or string"
+            raise KohortError(f"column {name!r} is {array.type}: {error}", hint=hint, topic=topic) from None
     wide = types.is_large_binary(array.type) or types.is_large_string(array.type)
     validity, offsets, data = array.buffers()
     return BytesRows(
@@ -87,34 +92,81 @@ def _bytes(name: str, array: Any, *, even_nulls: bool = False) -> BytesRows | No
     )
 
 
-def _timestamps(array: Any, now_ms: int) -> memoryview | None:
+def _timestamps(array: Any, now_ms: int, topic: str) -> memoryview | None:
     import pyarrow as pa
     import pyarrow.compute as pc
 
     if array is None or array.null_count == len(array):
         return None
+    types = pa.types
+    if types.is_date(array.type):
+        array = array.cast(pa.timestamp("ms"))
+    elif types.is_timestamp(array.type):
+        array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
+    elif not types.is_integer(array.type):  # floats have fractions, and Arrow reads numbers from strings and bools
+        raise KohortError(
+            f"column 'timestamp' is {array.type}, not milliseconds",
+            hint="cast it to int64 (ms since the epoch) or a timestamp",
+            topic=topic,
+        )
     try:
-        if pa.types.is_timestamp(array.type):
-            array = array.cast(pa.timestamp("ms", array.type.tz), safe=False)
         array = array.cast(pa.int64())
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise KohortError(f"column 'timestamp' is {array.type}, not milliseconds: {error}") from None
+    except pa.ArrowInvalid as error:
+        raise KohortError(f"column 'timestamp' is not milliseconds: {error}", topic=topic) from None
     if (pc.min(array).as_py() or 0) < 0:
-        raise KohortError("column 'timestamp' has a negative time", hint="times are in ms since the epoch")
+        raise KohortError("column 'timestamp' has a negative time", hint="times are in ms since the epoch", topic=topic)
     return _integers(array.fill_null(now_ms) if array.null_count else array, 8)
 
 
-def _partitions(array: Any) -> memoryview | None:
+def _headers(array: Any, topic: str) -> Any:
+    """The column of headers, of which each has a name and bytes."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if array is None or array.null_count == len(array):
+        return None
+    if pa.types.is_map(array.type):
+        array = array.cast(pa.list_(pa.struct([("key", array.type.key_type), ("value", array.type.item_type)])))
+    if not _are_headers(array.type):
+        raise KohortError(
+            f"column 'headers' is {array.type}",
+            hint="cast it to a map of string and binary, or to a list of struct of key (string) and value (binary)",
+            topic=topic,
+        )
+    unnamed = pc.struct_field(array.flatten(), "key").is_null()
+    if pc.any(unnamed).as_py():
+        row = pc.list_parent_indices(array).filter(unnamed)[0].as_py()
+        raise KohortError("a header has no name", hint="filter them out of column 'headers'", topic=topic, row=row)
+    return array
+
+
+def _are_headers(kind: Any) -> bool:
+    import pyarrow as pa
+
+    types = pa.types
+    if not (types.is_list(kind) or types.is_large_list(kind)) or not types.is_struct(kind.value_type):
+        return False
+    fields = {field.name: field.type for field in kind.value_type}
+    texts = (types.is_string, types.is_large_string, types.is_binary, types.is_large_binary, types.is_fixed_size_binary)
+    return fields.keys() == {"key", "value"} and all(
+        types.is_null(field) or any(one(field) for one in texts) for field in fields.values()
+    )
+
+
+def _partitions(array: Any, topic: str) -> memoryview | None:
     import pyarrow as pa
 
     if array is None or array.null_count == len(array):
         return None
     if array.null_count:
-        raise KohortError("column 'partition' names one for some rows only", hint="split the rows, or name all")
+        hint = "split the rows, or name all"
+        raise KohortError("column 'partition' names one for some rows only", hint=hint, topic=topic)
+    if not pa.types.is_integer(array.type):  # as for timestamps
+        raise KohortError(f"column 'partition' is {array.type}", hint="cast it to int32", topic=topic)
     try:
         return _integers(array.cast(pa.int32()), 4).cast("i")
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-        raise KohortError(f"column 'partition' is {array.type}, not int32: {error}") from None
+    except pa.ArrowInvalid as error:
+        raise KohortError(f"column 'partition' has no such number: {error}", topic=topic) from None
 
 
 def _integers(array: Any, size: int) -> memoryview:

@@ -195,6 +195,11 @@ class AsyncProducer(ProducerBase):
         self._room, self._is_refilled = RECORDS_AT_ONCE, False  # refilled by the next turn of the loop
         self._closing: asyncio.Future[None] | None = None
 
+    def _abandon(self) -> None:
+        producer: Producer | None = self.__dict__.get("_producer")
+        if producer is not None:
+            producer._abandon()
+
     def _watch(self, observer: SendObserver) -> None:
         super()._watch(observer)
         self._producer._watch(observer)  # sends rows with headers
@@ -229,7 +234,7 @@ class AsyncProducer(ProducerBase):
         self._room -= 1
         if self._special:
             return await self._send_specially(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        encoded = encoded_headers(headers) if headers is not None else None
+        encoded = encoded_headers(headers, topic) if headers is not None else None
         delivery = self._open_batches.append(topic, key, value, encoded, partition, timestamp_ms, on_delivery)
         if delivery is None:
             delivery = await self._send_slowly(topic, key, value, encoded, partition, timestamp_ms, on_delivery)
@@ -255,7 +260,7 @@ class AsyncProducer(ProducerBase):
                 batches = self._open_batches.topic(topic)
                 count = await self._partitions(topic) if batches is None else batches.partitions
                 partition = called(self._partitioner, topic, key, value, count)
-            record = (key, value, encoded_headers(headers) if headers is not None else None, partition, *rest)
+            record = (key, value, encoded_headers(headers, topic) if headers is not None else None, partition, *rest)
             delivery = self._open_batches.append(topic, *record) or await self._send_slowly(topic, *record)
             return AsyncDelivery(note(delivery), self._updates)
 

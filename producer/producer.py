@@ -85,7 +85,6 @@ class Producer(ProducerBase):
         self._open_batches = driver.core.accumulator.open
         driver.core.wake, driver.core.stop = driver.wakeup, driver.stop_soon
         driver.core.sender.run_aside, driver.core.accumulator.wait = driver.run_aside, self._wait
-        driver.start()
         OPEN[self] = _close_at_exit
 
     # --- records
@@ -112,7 +111,7 @@ class Producer(ProducerBase):
         """
         if self._special:
             return self._send_specially(topic, value, key, headers, partition, timestamp_ms, on_delivery)
-        encoded = encoded_headers(headers) if headers is not None else None
+        encoded = encoded_headers(headers, topic) if headers is not None else None
         delivery = self._open_batches.append(topic, key, value, encoded, partition, timestamp_ms, on_delivery)
         if delivery is not None:
             return delivery
@@ -136,7 +135,7 @@ class Producer(ProducerBase):
         with self._observed(topic, value, headers) as (headers, note):
             if partition is None and self._partitioner is not None:
                 partition = called(self._partitioner, topic, key, value, self._count(topic))
-            record = (key, value, encoded_headers(headers) if headers is not None else None, partition, *rest)
+            record = (key, value, encoded_headers(headers, topic) if headers is not None else None, partition, *rest)
             return note(self._open_batches.append(topic, *record) or self._send_slowly(topic, *record))
 
     def send_arrow(self, topic: str, data: "pa.Table | pa.RecordBatch", *, partition: int | None = None) -> Deliveries:
@@ -146,7 +145,7 @@ class Producer(ProducerBase):
         no Python object is created per row. Rows of a partition keep their order. Waits and raises as `send`.
         """
         batches: list[ProducerBatch] = []
-        for rows in rows_of(data, self._driver.wall_ms()):
+        for rows in rows_of(data, self._driver.wall_ms(), topic):
             if rows.headers is not None:
                 batches += self._send_each(topic, rows, partition)
             else:
@@ -160,9 +159,7 @@ class Producer(ProducerBase):
         places = repeat(partition) if partition is not None or rows.partitions is None else rows.partitions
         times = repeat(None) if rows.timestamps_ms is None else rows.timestamps_ms.cast("q")
         batches: dict[ProducerBatch, None] = {}
-        for value, key, headers, place, time_ms in zip(
-            values, keys, headers_of(rows, topic), places, times, strict=False
-        ):
+        for value, key, headers, place, time_ms in zip(values, keys, headers_of(rows), places, times, strict=False):
             delivery = self.send(topic, value, key, headers=headers, partition=place, timestamp_ms=time_ms)
             batches[delivery.batch] = None
         return list(batches)

@@ -9,6 +9,7 @@ from kohort.network.arguments import seconds_given
 from kohort.network.client_handle import ClientHandle
 from kohort.network.errors import OperationTimeout
 from kohort.network.network_client import Driver
+from kohort.network.process_exit import OPEN
 from kohort.producer._open_batch import Delivery
 from kohort.producer.errors import BufferFull
 from kohort.producer.producer_batch import Headers
@@ -40,7 +41,13 @@ class ProducerBase:
     _handle: ClientHandle[ProducerCore]
 
     def __init__(self, bootstrap: str | Sequence[str] = (), **settings: "Unpack[ProducerSettings]") -> None:
-        self._begin(ProducerConfig.of(bootstrap=bootstrap, **settings))
+        config = ProducerConfig.of(bootstrap=bootstrap, **settings)
+        try:
+            self._begin(config)
+            self._driver.start()
+        except BaseException:
+            self._abandon()
+            raise
 
     @classmethod
     def from_config(cls, properties: Mapping[str, Any]) -> Self:
@@ -48,14 +55,26 @@ class ProducerBase:
 
         Unknown names raise ConfigError with the nearest known name.
         """
-        producer = cls.__new__(cls)
-        producer._begin(ProducerConfig.from_kafka(properties))
+        config, producer = ProducerConfig.from_kafka(properties), cls.__new__(cls)
+        try:
+            producer._begin(config)
+            producer._driver.start()
+        except BaseException:
+            producer._abandon()
+            raise
         return producer
 
     def _begin(self, config: ProducerConfig) -> None:
         self._config = config
         self._partitioner = None if isinstance(config.partitioner, str) else config.partitioner
         self._special = self._partitioner is not None  # whether records have that or an observer
+
+    def _abandon(self) -> None:
+        """Stop the driver after an interrupt. Its InitProducerId would fence the caller's next producer."""
+        driver: Driver[ProducerCore] | None = self.__dict__.get("_driver")
+        if driver is not None:
+            driver.stop_soon()
+            OPEN.pop(self, None)
 
     def _watch(self, observer: SendObserver) -> None:
         """Let `observer` follow the records of `send`."""

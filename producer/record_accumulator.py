@@ -16,6 +16,7 @@ from kohort.producer._open_batch import BufferedBytes, OpenBatches, TopicBatches
 from kohort.producer.partitioner import drawn
 from kohort.producer.producer_batch import PartitionQueue, ProducerBatch, Wait
 from kohort.producer.producer_context import ProducerContext
+from kohort.producer.record_arguments import partition_given
 
 FAILURES_KEPT: Final = 1_000
 
@@ -59,6 +60,7 @@ class RecordAccumulator:
         """The partition for a record. Raises UnknownTopic if `partition` is not below `partitions`."""
         batches = self._topic(topic, partitions)
         if partition is not None:
+            partition = partition_given(partition, topic)
             if not 0 <= partition < partitions:
                 raise UnknownTopic(f"the topic has {partitions} partitions", topic=topic, partition=partition)
             return partition

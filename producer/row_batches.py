@@ -4,7 +4,7 @@ from array import array
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
-from kohort.common import KohortError, TopicPartition
+from kohort.common import TopicPartition
 from kohort.fastpath._encode import Body
 from kohort.fastpath._rows import grouped, lay_out, spread
 from kohort.network.errors import UnknownTopic
@@ -84,13 +84,10 @@ def column(rows: Rows, name: str, at: int = 0, stop: int | None = None) -> list[
     return [one.encode() if isinstance(one, str) else one for one in found]
 
 
-def headers_of(rows: Rows, topic: str) -> Iterator[Headers | None]:
-    """The headers of each row. Raises KohortError for a header without a name."""
-    for number, pairs in enumerate(rows.source.column("headers").to_pylist()):
-        if any(pair is None or pair["key"] is None for pair in pairs or ()):
-            raise KohortError(
-                "a header has no name", hint="filter them out of column 'headers'", topic=topic, row=number
-            )
+def headers_of(rows: Rows) -> Iterator[Headers | None]:
+    """The headers of each row."""
+    assert rows.headers is not None
+    for pairs in rows.headers.to_pylist():
         yield [(pair["key"], _bytes(pair["value"])) for pair in pairs] if pairs else None
 
 

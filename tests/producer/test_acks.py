@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from kohort import Producer
+from kohort import Consumer, Producer
 from kohort.common import TopicPartition
 from kohort.fastpath.batches import batches
 from kohort.network.errors import ConfigError
@@ -27,7 +27,7 @@ def test_acks_is_a_number_or_all(given: Any, acks: str) -> None:
     assert (config.acks, config.idempotent) == (acks, acks == "all")
 
 
-@pytest.mark.parametrize("given", [2, "two", True])
+@pytest.mark.parametrize("given", [2, "two", True, None])
 def test_other_acks_are_refused(given: Any) -> None:
     with pytest.raises(ConfigError, match="acks must be 0, 1 or 'all'"):
         ProducerConfig.of(bootstrap="b:1", acks=given)
@@ -54,6 +54,10 @@ def test_records_are_sent_without_a_producer_id(acks: Acks, offset: int) -> None
             assert producer.send("t", b"y").result(PATIENCE_S) == Delivered("t", 0, offset)
             producer.flush(PATIENCE_S)
             assert producer.metrics()["request_failures_total"] == 0
+        with Consumer(fake.bootstrap, auto_offset_reset="earliest") as reader:  # without a response, they may be late
+            reader.assign([TopicPartition("t", 0)])
+            while reader.position(TopicPartition("t", 0)) < 2:
+                reader.poll(PATIENCE_S)
         assert fake.calls_of("InitProducerId") == []
         (head, *_) = batches(bytes(fake.calls_of("Produce")[0].request.topic_data[0].partition_data[0].records))  # type: ignore[attr-defined]
         assert (head.producer_id, head.base_sequence) == (-1, -1)

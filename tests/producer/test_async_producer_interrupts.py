@@ -19,7 +19,8 @@ import pytest
 
 from kohort.common import TopicPartition
 from kohort.network.group_types import ConsumerGroupMetadata
-from kohort.producer import AsyncDelivery, AsyncProducer, ProducerClosed
+from kohort.network.network_client import Driver
+from kohort.producer import AsyncDelivery, AsyncProducer, Producer, ProducerClosed
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
 from tests.interrupts import Interrupt, Tracer, elsewhere, every_point_within, reported
@@ -52,6 +53,39 @@ def steps(call: Coroutine[Any, Any, T], tracer: Tracer) -> Generator[Any, Any, T
             step = partial(call.send, None)
         except BaseException as error:
             step = partial(call.throw, error)
+
+
+@pytest.mark.parametrize("late", [False, True])
+def test_an_interrupted_creation_does_not_fence_the_next_producer(late: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`late`: its driver has a loop. Else the interrupt comes before."""
+    drivers: list[Any] = []
+    begin, start = Producer._begin, Driver.start
+
+    def interrupted_begin(producer: Producer, config: Any) -> None:
+        begin(producer, config)
+        drivers.append(producer._driver)
+        raise Interrupt
+
+    def interrupted_start(driver: Any) -> None:
+        drivers.append(driver)
+        start(driver)
+        raise Interrupt
+
+    async def run(fake: FakeBroker) -> None:
+        with monkeypatch.context() as patched:
+            if late:
+                patched.setattr(Driver, "start", interrupted_start)
+            else:
+                patched.setattr(Producer, "_begin", interrupted_begin)
+            with pytest.raises(Interrupt):
+                AsyncProducer(fake.bootstrap, transactional_id="same")
+        assert drivers[0].stopping
+        async with AsyncProducer(fake.bootstrap, transactional_id="same", **HASTY) as producer, producer.transaction():
+            await producer.send("topic", b"x")
+        assert len(fake.calls_of("InitProducerId")) == 1
+
+    with FakeBroker(topics={"topic": 1}) as fake:
+        asyncio.run(run(fake))
 
 
 class Calls:

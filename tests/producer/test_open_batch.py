@@ -99,7 +99,7 @@ def test_a_record_without_a_timestamp_has_the_time_of_its_append() -> None:
         ({"value": "text"}, TypeError, "bytes-like"),
         ({"key": 5}, TypeError, "bytes-like"),
         ({"timestamp_ms": -1}, ValueError, "not negative"),
-        ({"timestamp_ms": 1 << 70}, OverflowError, "too large|too big"),
+        ({"timestamp_ms": 1 << 70}, ValueError, "above 2"),
         ({"timestamp_ms": "now"}, TypeError, "integer"),
     ],
 )
@@ -244,7 +244,7 @@ def test_a_topic_with_more_partitions_has_its_keys_spread_again() -> None:
 def test_a_negative_time_of_a_row_is_refused() -> None:
     table = pa.table({"value": [b"x", b"y"], "timestamp": [5, -5]})
     with pytest.raises(KohortError, match="negative time"):
-        list(rows_of(table, 1))
+        list(rows_of(table, 1, "t"))
 
 
 @pytest.mark.parametrize(("bytes_each", "by"), [(100_000, "kohort-helper"), (10, "kohort-driver")])

@@ -157,7 +157,7 @@ def test_arrow_rows_may_name_partitions_and_carry_headers(broker: SelectedBroker
         producer.send_arrow(topic, table.select(["value"]), partition=0).result(120)
         with pytest.raises(KohortError, match="no record has a column 'what'"):
             producer.send_arrow(topic, pa.table({"value": [b""], "what": [1]}))
-        with pytest.raises(KohortError, match="not bytes"):
+        with pytest.raises(KohortError, match="cast it to binary"):
             producer.send_arrow(topic, pa.table({"value": [1]}))
         with pytest.raises(UnknownTopic, match="of 2"):
             producer.send_arrow(topic, pa.table({"value": [b""], "partition": [2]}))

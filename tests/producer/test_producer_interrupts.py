@@ -22,7 +22,9 @@ import pytest
 
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import ConcurrentUseError, Consumer
+from kohort.network import network_client
 from kohort.network.group_types import ConsumerGroupMetadata
+from kohort.network.network_client import Driver
 from kohort.producer import Delivery, Producer, ProducerClosed
 from kohort.producer.transaction_states import TxnState
 from kohort.testing import RealBroker
@@ -238,6 +240,59 @@ def test_transactions(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> N
         assert fake.group(topic).offsets[SOURCE].offset == 7
 
     reported(every_point(script, stride=STRIDE), capsys)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        Producer,
+        lambda bootstrap, **settings: Producer.from_config(
+            {"bootstrap.servers": bootstrap, "transactional.id": settings["transactional_id"]}
+        ),
+    ],
+    ids=["by name", "from_config"],
+)
+def test_an_interrupted_creation_does_not_fence_the_next_producer(
+    make: Callable[..., Producer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its InitProducerId could be processed behind that of the next one, whose transaction then fails."""
+    drivers: list[Any] = []
+
+    def interrupted(driver: Any) -> None:
+        drivers.append(driver)
+        start(driver)
+        raise Interrupt
+
+    with FakeBroker(topics={"topic": 1}) as fake:
+        start = Driver.start
+        with monkeypatch.context() as patched:
+            patched.setattr(Driver, "start", interrupted)
+            with pytest.raises(Interrupt) as kept:  # as in an `except` block that makes the next producer
+                make(fake.bootstrap, transactional_id="same")
+        assert drivers[0].ended.wait(PATIENCE_S), kept
+        with Producer(fake.bootstrap, transactional_id="same", **HASTY) as producer, producer.transaction():
+            producer.send("topic", b"x")
+        assert len(fake.calls_of("InitProducerId")) == 1
+
+
+def test_a_driver_whose_start_is_interrupted_takes_no_turn(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The thread that gives it a loop may be later than the interrupt, and later than the stop."""
+    made: list[Any] = []
+    monkeypatch.setattr(Driver, "turn", lambda *_given, **_more: pytest.fail("a turn"))
+    monkeypatch.setattr(network_client, "run_uninterrupted", made.append)
+
+    def interrupted(driver: Any) -> None:
+        made.append(driver)
+        raise Interrupt
+
+    monkeypatch.setattr(Driver, "wakeup", interrupted)
+    with monkeypatch.context(), pytest.raises(Interrupt):
+        Producer(fake.bootstrap)
+    place, driver = made[0], made[1]
+    monkeypatch.undo()
+    place()
+    assert driver.ended.wait(PATIENCE_S)
+    assert driver.crashed is None
 
 
 def test_a_block_of_a_transaction(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
