@@ -100,7 +100,8 @@ cdef class BytesColumn:
                 self.spans, self.start, self.stop, self.store.run_of(self.start), self.store.last_run(),
                 <View *>views.data,
             )
-        return memoryview(views).toreadonly(), tuple(self.store.buffers)
+        buffers = tuple([memoryview(buffer).toreadonly().cast("B") for buffer in self.store.buffers])
+        return memoryview(views).toreadonly(), buffers
 
 
 cdef BytesColumn bytes_column(Store store, Py_ssize_t start, Py_ssize_t stop, Span *spans):

@@ -28,7 +28,7 @@ from collections.abc import Mapping
 from uuid import UUID
 
 from kohort.fastpath._byteorder cimport load16, load32, load64, store16, store32, store64
-from kohort.fastpath._memory cimport Pieces
+from kohort.fastpath._memory cimport Pieces, part_of
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
@@ -78,7 +78,7 @@ cdef struct Cursor:
     const uint8_t *start
     const uint8_t *at
     const uint8_t *end
-    PyObject *frame  # a memoryview of the whole buffer, borrowed: `records` values are slices of it
+    PyObject *frame  # a memoryview of the whole buffer, borrowed: `records` values are parts of it
     int64_t budget  # remaining memory for values, in bytes
     PyObject *arrays[16]  # arrays of int32 that were read, borrowed from the value being read, with their offsets
     const uint8_t *arrays_at[16]
@@ -99,7 +99,7 @@ cdef enum:  # bytes of a Python object, besides its contents
     STRING_BYTES = 56
     INT_BYTES = 32
     SLOT_BYTES = 8
-    SPAN_BYTES = 184
+    SPAN_BYTES = 456
     UUID_BYTES = 120
 
 
@@ -458,16 +458,15 @@ cdef class Blob(Sized):
 
 
 cdef class Span(Blob):
-    """Record batches, read as a memoryview of their frame. They may be written in pieces."""
+    """Record batches, read as a memoryview of their part of the frame. They may be written in pieces."""
 
     cdef object read(self, Cursor *c):
         cdef Py_ssize_t length = _read_length(c, self, 4, "bytes")
         if length == NULL_LENGTH:
             return None
-        cdef Py_ssize_t start = c.at - c.start
         _spend(c, SPAN_BYTES)
         c.at += length
-        return (<object>c.frame)[start:start + length]
+        return part_of(<object>c.frame, c.at - length, length)
 
     cdef int write(self, Writer w, object value) except -1:
         if not isinstance(value, Pieces):

@@ -366,7 +366,7 @@ def _unpickle(
     memcpy(store.keys, PyBytes_AS_STRING(keys), count * 8)
     memcpy(store.values, PyBytes_AS_STRING(values), count * 8)
     memcpy(store.headers, PyBytes_AS_STRING(headers), count * 4)
-    store.buffers.append(memoryview(data))
+    store.buffers.append(data)
     store.source = Source(data)
     cdef const uint8_t *start = <const uint8_t *>store.source.view.buf
     cdef const int8_t *kinds = <const int8_t *>PyBytes_AS_STRING(types)

@@ -1,4 +1,4 @@
-# Block is pooled memory, Source holds another object's buffer, Window is the rest of one, Pieces are two, and view_of
+# Block is pooled memory, Source holds another object's buffer, Window is a part of one, Pieces are two, and view_of
 # lends bytes to a library for one call.
 
 cimport cython
@@ -26,7 +26,12 @@ cdef class Source:
 cdef class Window:
     cdef Py_buffer view
     cdef bint held
-    cdef Py_ssize_t start
+    cdef char *start
+    cdef Py_ssize_t size
+
+
+cdef object exporter_of(buffer)
+cdef object part_of(frame, const uint8_t *start, Py_ssize_t size)
 
 
 @cython.final

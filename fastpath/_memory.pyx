@@ -6,9 +6,14 @@ Blocks return to a small pool when their last reader releases them. A poll loop 
 are already mapped.
 """
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
 from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from cpython.memoryview cimport PyMemoryView_Check, PyMemoryView_FromObject
+from cpython.object cimport PyObject
 cimport cython
+
+cdef extern from "Python.h":
+    PyObject *PyMemoryView_GET_BASE(object view)
 
 cdef extern from *:
     """
@@ -154,25 +159,63 @@ cdef class Source:
 
 @cython.final
 cdef class Window:
-    """The rest of a writable buffer from `start` on, with the buffer protocol. cramjam needs it: without a GIL it writes
-    into no memoryview, since another thread could write there too."""
+    """A part of another object's buffer, with the buffer protocol: the rest from `start` on, or what `part_of` takes.
 
-    def __cinit__(self, buffer, Py_ssize_t start):
-        PyObject_GetBuffer(buffer, &self.view, PyBUF_WRITABLE)
+    Each memoryview of it counts its own views. CPython counts those of one memoryview without a lock, also without a
+    GIL. A thread that decodes one part of a frame therefore shares no count with one that drops another part. cramjam
+    needs a Window, too: without a GIL it writes into no memoryview.
+    """
+
+    def __cinit__(self, buffer, Py_ssize_t start=0):
+        PyObject_GetBuffer(buffer, &self.view, PyBUF_SIMPLE)
         self.held = True
         if not 0 <= start <= self.view.len:
             raise ValueError(f"no byte {start} in a buffer of {self.view.len}")
-        self.start = start
+        self.start = <char *>self.view.buf + start
+        self.size = self.view.len - start
 
     def __dealloc__(self):
         if self.held:
             PyBuffer_Release(&self.view)
 
     def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, <char *>self.view.buf + self.start, self.view.len - self.start, 0, flags)
+        PyBuffer_FillInfo(view, self, self.start, self.size, self.view.readonly, flags)
 
     def __len__(self):
-        return self.view.len - self.start
+        return self.size
+
+
+cdef object exporter_of(buffer):
+    """A buffer that counts its own views: for a memoryview the `Window` of its bytes, and any other buffer itself.
+
+    Raises BufferError for bytes that are not contiguous, and ValueError for a memoryview that was released.
+    """
+    cdef Py_buffer view
+    if not PyMemoryView_Check(buffer):
+        return buffer
+    PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
+    try:
+        return _window(buffer, <char *>view.buf, view.len)
+    finally:
+        PyBuffer_Release(&view)
+
+
+cdef object part_of(frame, const uint8_t *start, Py_ssize_t size):
+    """A memoryview of `size` bytes from `start` on, which is a place in the buffer that the memoryview `frame` shows. It
+    counts its own views. The caller holds the buffer of `frame`."""
+    return PyMemoryView_FromObject(_window(frame, <char *>start, size))
+
+
+cdef Window _window(view, char *start, Py_ssize_t size):
+    cdef PyObject *base = PyMemoryView_GET_BASE(view)
+    cdef Window window
+    if base != NULL and isinstance(<object>base, Window):
+        window = <Window>base
+        if window.start == start and window.size == size:
+            return window
+    window = Window.__new__(Window, <object>base if base != NULL else view)
+    window.start, window.size = start, size
+    return window
 
 
 @cython.final

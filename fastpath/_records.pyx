@@ -20,17 +20,13 @@ from zlib import crc32
 
 from kohort.fastpath._byteorder cimport be16, be32, be64
 from kohort.fastpath._columns cimport columns_of
-from kohort.fastpath._memory cimport Block, Source, view_of
+from kohort.fastpath._memory cimport Block, Source, exporter_of, view_of
 from kohort.fastpath._store cimport NO_HEADERS, Span, Store
 from kohort.fastpath._varint cimport varint, varlong
 
 from kohort.fastpath.checksum import crc32c_function
 from kohort.fastpath.compression import CODECS, LEGACY_LZ4, Broken, Codec, DoesNotFit
 from kohort.fastpath.errors import CorruptRecord, DecompressionLimit, UnsupportedCodec, UnsupportedMagic
-
-cdef extern from "Python.h":
-    bint PyMemoryView_Check(object value)
-    Py_buffer *PyMemoryView_GET_BUFFER(object view)
 
 cdef enum:
     MAGIC_AT = 16
@@ -606,15 +602,6 @@ _BEYOND = "its offsets are far above the response's high watermark"
 _CORRUPT_HINT = "seek past the batch, or read it again from another replica"
 
 
-cdef bint _is_plain(buffer) except -1:
-    """A read-only memoryview of bytes."""
-    cdef Py_buffer *view
-    if not PyMemoryView_Check(buffer):
-        return False
-    view = PyMemoryView_GET_BUFFER(buffer)
-    return view.readonly and view.itemsize == 1 and view.ndim == 1 and view.format != NULL and view.format[0] == c"B"
-
-
 def decode(
     buffer,
     *,
@@ -653,7 +640,8 @@ def decode(
         raise ValueError(f'on_corrupt is "raise" or "skip_batch", not {on_corrupt!r}')
     if not 0 < max_decompressed_bytes <= 0x7FFFFFFF:
         raise ValueError(f"max_decompressed_bytes must be between 1 and {0x7FFFFFFF}, not {max_decompressed_bytes}")
-    cdef Source source = Source(buffer)
+    exporter = exporter_of(buffer)
+    cdef Source source = Source(exporter)
     if source.view.len > 0x7FFFFFFF:
         raise ValueError("decode accepts less than 2 GiB in one call")
     cdef const uint8_t *p = <const uint8_t *>source.view.buf
@@ -662,7 +650,7 @@ def decode(
     cdef list corrupt = []
     cdef _Decoder decoder = _Decoder.__new__(_Decoder)
     decoder.store = Store(count_records(p, end))
-    decoder.store.buffers.append(buffer if _is_plain(buffer) else memoryview(buffer).toreadonly().cast("B"))
+    decoder.store.buffers.append(exporter)
     decoder.store.source = source
     decoder.start = p
     decoder.size = source.view.len

@@ -15,6 +15,7 @@ from libc.stdint cimport int64_t, uint8_t
 from kohort.coordinator_client.fetch._fetch_buffer cimport FetchBuffer
 from kohort.coordinator_client.offsets._partition_states cimport PartitionStates
 from kohort.fastpath._fetch cimport ChangedPartition, FetchedSpan, FetchedSpans, fetch_request_body
+from kohort.fastpath._memory cimport part_of
 from kohort.fastpath._tuples cimport new
 from kohort.network._follow_up cimport FollowUp
 from kohort.network._samples cimport Counters, SampledWindow
@@ -174,9 +175,11 @@ cdef class SteadySession:
         if room < len(fetcher.in_flight) * self.max_fetch_bytes:
             return None
         # Everything is as usual. From here on it is carried out.
-        return self.carried_out(frame, version, epoch + 1, partitions, usual)
+        return self.carried_out(frame, start, version, epoch + 1, partitions, usual)
 
-    cdef bytes carried_out(self, frame, int version, long long epoch, dict partitions, list usual):
+    cdef bytes carried_out(
+        self, frame, const uint8_t *start, int version, long long epoch, dict partitions, list usual
+    ):
         cdef FetchedSpan *span
         cdef SteadyPartition one
         cdef Py_ssize_t place, count = 0
@@ -197,7 +200,7 @@ cdef class SteadySession:
                 serial, offset, leader_epoch, leader = <tuple>one.sent
                 topic_id, _before, wanted_epoch, most_bytes = <tuple>one.wanted
                 next_offset = <object>span.next_offset
-                records = frame[span.records_at : span.records_at + span.records_size]
+                records = part_of(frame, start + span.records_at, span.records_size)
                 self.parked.put(
                     new(
                         CompletedFetch,

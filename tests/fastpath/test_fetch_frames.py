@@ -216,3 +216,13 @@ def test_a_frame_is_not_changed_and_its_records_are_views() -> None:
     assert found[0].records.obj is frame.obj
     with pytest.raises(WireError):
         API["Fetch"].response.parse_from(bytes(frame)[:-1], len(HEAD), 18)
+
+
+def test_each_partition_s_records_count_their_own_views() -> None:
+    """CPython counts the views of one buffer without a lock. Threads that hold parts of a frame share no such count."""
+    frame = framed(response(partition(0), partition(1)), 18)
+    value, _end = API["Fetch"].response.parse_from(frame, len(HEAD), 18)
+    first, second = (one.records for one in value.responses[0].partitions)
+    assert first.obj is not second.obj
+    assert frame.obj not in (first.obj, second.obj)
+    assert first == second == batch(2, 3)

@@ -16,6 +16,8 @@ import kohort
 from kohort.fastpath import RecordColumns, decode, encode
 from kohort.fastpath._encode import BatchBuilder, seal
 from kohort.fastpath._memory import Block
+from kohort.protocol.apis.fetch import FetchableTopicResponse, FetchResponse, PartitionData
+from kohort.protocol.catalogue import API
 
 SUFFIX = EXTENSION_SUFFIXES[0]
 FILES = glob(f"**/*{SUFFIX}", root_dir=kohort.__path__[0], recursive=True)
@@ -124,3 +126,40 @@ def test_threads_append_to_one_batch() -> None:
     columns = decode(seal(builder.finish()))
     expected = sorted((b"%d" % number, value * 10) for number in range(THREADS) for _, value, _, _ in rows(number))
     assert sorted((key or b"", value or b"") for key, value in pairs(columns)) == expected
+
+
+def test_threads_decode_the_parts_of_one_frame_while_others_are_dropped() -> None:
+    """As the network's thread does, which reads a frame and keeps none of its views."""
+    partitions = tuple(
+        PartitionData(partition_index=number, records=encode(rows(number)), aborted_transactions=None)
+        for number in range(THREADS)
+    )
+    body = API["Fetch"].response.build(FetchResponse(responses=(FetchableTopicResponse(partitions=partitions),)), 18)
+    expected = [[(key, value) for key, value, _, _ in rows(number)] for number in range(THREADS)]
+    for _ in range(ROUNDS):
+        frame = Block(len(body))
+        memoryview(frame)[:] = body
+        topic = API["Fetch"].response.parse_from(memoryview(frame), 0, 18)[0].responses[0]
+        parts = [partition.records for partition in topic.partitions]
+        del frame, topic
+
+        def work(number: int, parts: list[memoryview] = parts) -> None:
+            records, parts[number] = parts[number], memoryview(b"")
+            columns = decode(records)
+            del records
+            assert pairs(columns) == expected[number]
+
+        at_once(work)
+
+
+def test_threads_take_the_views_of_the_same_columns() -> None:
+    data = encode(rows(3))
+    columns = decode(memoryview(data))
+
+    def work(number: int) -> None:
+        for _ in range(ROUNDS):
+            _views, buffers = columns.values.views()
+            assert bytes(buffers[0]) == data
+            assert memoryview(buffers[0]).readonly
+
+    at_once(work)

@@ -244,3 +244,28 @@ def test_a_response_that_names_a_partition_twice_is_left_to_the_full_turn() -> N
     reader.respond(1, FetchResponse(session_id=SESSION, responses=(topic,)))
     assert reader.followed == followed
     assert reader.fetcher.parked.total_bytes == len(twice.records or b"")
+
+
+def test_the_records_of_a_followed_response_count_their_own_views() -> None:
+    reader = steady()
+    topics: dict[str, list[PartitionData]] = {}
+    requested = [*reader.requested(1)][:2]
+    for partition in requested:
+        data = PartitionData(
+            partition_index=partition.partition,
+            high_watermark=9,
+            aborted_transactions=None,
+            records=encode([(None, b"v")], base_offset=0),
+        )
+        topics.setdefault(partition.topic, []).append(data)
+    followed = reader.followed
+    responses = tuple(
+        FetchableTopicResponse(topic_id=IDS[topic], partitions=tuple(partitions))
+        for topic, partitions in topics.items()
+    )
+    reader.respond(1, FetchResponse(session_id=SESSION, responses=responses))
+    assert reader.followed == followed + 1
+    slices = [reader.fetcher.parked.first(partition) for partition in requested]
+    first, second = (slice_.records for slice_ in slices if slice_ is not None)
+    assert first.obj is not second.obj
+    assert first == second == encode([(None, b"v")], base_offset=0)
