@@ -50,7 +50,9 @@ class AsyncShareConsumer(ShareConsumerBase):
             found, handed = self._returned(batches)
         except BaseException as problem:
             visit.leave()
-            self._raised(problem)
+            self._report("poll", problem)
+            if problem is self._error:
+                self._error = None  # the last step: no signal handler takes its place after this
             raise
         visit.handed = handed  # the last step, as in ShareConsumer
         return found
@@ -64,7 +66,9 @@ class AsyncShareConsumer(ShareConsumerBase):
                 found, handed = self._returned(batches)
             except BaseException as problem:
                 visit.leave()
-                self._raised(problem)
+                self._report("poll", problem)
+                if problem is self._error:
+                    self._error = None  # the last step: no signal handler takes its place after this
                 raise
             visit.handed = handed
             for batch in found:

@@ -54,7 +54,9 @@ class ShareConsumer(ShareConsumerBase):
             found, handed = self._returned(batches)
         except BaseException as problem:
             visit.leave()
-            self._raised(problem)
+            self._report("poll", problem)
+            if problem is self._error:
+                self._error = None  # the last step: no signal handler takes its place after this
             raise
         # The last step: a signal handler that raises before it leaves all records where they were.
         visit.handed = handed
@@ -69,7 +71,9 @@ class ShareConsumer(ShareConsumerBase):
                 found, handed = self._returned(batches)
             except BaseException as problem:
                 visit.leave()
-                self._raised(problem)
+                self._report("poll", problem)
+                if problem is self._error:
+                    self._error = None  # the last step: no signal handler takes its place after this
                 raise
             visit.handed = handed
             yield from found

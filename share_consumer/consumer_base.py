@@ -206,7 +206,7 @@ class ShareConsumerBase:
         self._handle.call(partial(ShareConsumerCore.poll_on, handed=Handed(batches), now=now, until=until))
 
     def _raise_due(self) -> None:
-        """Raise what is due in a poll. `_raised` notes that it has left the poll."""
+        """Raise what is due in a poll. It stays due until the poll's last step."""
         if self._error is None and self._wakeup:
             self._error = WakeupError("wakeup() was called")
             self._wakeup = False
@@ -218,11 +218,6 @@ class ShareConsumerBase:
     def _take_error(self, core: ShareConsumerCore) -> None:
         if self._error is None and core.errors:
             self._error = core.errors.popleft()
-
-    def _raised(self, problem: BaseException) -> None:
-        self._report("poll", problem)
-        if problem is self._error:
-            self._error = None
 
     def _report(self, operation: str, problem: BaseException) -> None:
         if self._observer is not None and isinstance(problem, KohortError) and not isinstance(problem, WakeupError):
