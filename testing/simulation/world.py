@@ -563,7 +563,7 @@ class World:
         end = self.log.ends[partition]
         begin = self.initial.get(partition, end)
         if begin >= end or self.log.topics > 1:
-            return  # a topic that is forgotten begins anew
+            return  # a forgotten topic has first offsets of its own
         self.log.truncate(partition, self.chance.randint(begin, end - 1))
         self.note(f"{partition} is truncated")
         self.faults_done += 1
