@@ -62,10 +62,10 @@ def run(report: Report) -> None:
     # Half the members on half the topics; the more topics, the longer Java searches.
     search = [Case("cooperative-sticky", 100, 10_000, topics, "half") for topics in (100, 1_000, 10_000)]
     for case in (*million, *search):
-        for who, measured in ((OURS, ours_alone(case)), (JAVA, java_alone(case))):
-            report.add(f"{case}: plan", who, measured.plan_s, "s")
-            report.add(f"{case}: bytes to bytes", who, measured.bytes_s, "s")
-            report.add(f"{case}: peak", who, measured.peak_mb, "MB")
+        for client, measured in ((OURS, ours_alone(case)), (JAVA, java_alone(case))):
+            report.add(f"{case}: plan", client, measured.plan_s, "s")
+            report.add(f"{case}: bytes to bytes", client, measured.bytes_s, "s")
+            report.add(f"{case}: peak", client, measured.peak_mb, "MB")
     grown = [
         (shape, past, size, plan_seconds(Case("cooperative-sticky", 1_000, size, 100, shape, past, runs=7)))
         for shape in ("alike", "half")

@@ -171,11 +171,11 @@ def run(report: Report) -> None:
         readers, writers = _codecs(message, value, data, version, kio_path, kafka_path)
         aiokafka = _aiokafka(what, value)
         for verb, works in (("parse", readers), ("build", writers)):
-            for who, work in works:
-                slow = who == "construct" and times == 40
-                report.add(f"{verb} {what}", who, best_of(work, times=3 if slow else times) * 1e3, "ms")
-            for who, work in aiokafka.get(verb, ()):
-                report.add(f"{verb} {what}", who, best_of(work, times=times) * 1e3, "ms", note="its newest version")
+            for client, work in works:
+                slow = client == "construct" and times == 40
+                report.add(f"{verb} {what}", client, best_of(work, times=3 if slow else times) * 1e3, "ms")
+            for client, work in aiokafka.get(verb, ()):
+                report.add(f"{verb} {what}", client, best_of(work, times=times) * 1e3, "ms", note="its newest version")
     for partitions in (1_000, 10_000, 100_000):
         data = Message.of(MetadataResponse).build(metadata(partitions), 12)
         tracemalloc.start()

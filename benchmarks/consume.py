@@ -43,12 +43,12 @@ def _table(report: Report, bootstrap: str, codec: CompressionType, size: int, co
     ]
     if codec == "none":
         clients.append(("raw socket, nothing decoded", peers.raw_socket, count, TIMES))
-    for who, consume, some, times in clients:
+    for client, consume, some, times in clients:
         wall, cpu = _fastest(consume, bootstrap, topic, some, times)
-        report.add(work, who, some / wall, "records/s")
-        report.add(f"{work}, per CPU second", who, some / cpu, "records/s")
-        if who != OURS and who in ("confluent-kafka", "aiokafka"):
-            report.add(f"{work}, record by record, per CPU second", who, some / cpu, "records/s")
+        report.add(work, client, some / wall, "records/s")
+        report.add(f"{work}, per CPU second", client, some / cpu, "records/s")
+        if client != OURS and client in ("confluent-kafka", "aiokafka"):
+            report.add(f"{work}, record by record, per CPU second", client, some / cpu, "records/s")
     wall, cpu = _fastest(peers.records, bootstrap, topic, count, TIMES)
     report.add(f"{work}, record by record, per CPU second", OURS, count / cpu, "records/s")
 

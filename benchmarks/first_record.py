@@ -70,15 +70,15 @@ def run(report: Report) -> None:
         producer = Producer({"bootstrap.servers": bootstrap})
         producer.produce(topic, b"first")
         producer.flush()
-        best = {who: (float("inf"), float("inf")) for who in _PROGRAMS}
+        best = {client: (float("inf"), float("inf")) for client in _PROGRAMS}
         for counted in (False,) + (True,) * ROUNDS:
-            for who, program in _PROGRAMS.items():
+            for client, program in _PROGRAMS.items():
                 wall_s, cpu_s = _first_record(program, bootstrap, topic)
                 if counted:
-                    best[who] = (min(best[who][0], wall_s), min(best[who][1], cpu_s))
-        for who, (wall_s, cpu_s) in best.items():
-            report.add("import + join + first record", who, wall_s, "s")
-            report.add("import + join + first record, CPU", who, cpu_s, "s")
+                    best[client] = (min(best[client][0], wall_s), min(best[client][1], cpu_s))
+        for client, (wall_s, cpu_s) in best.items():
+            report.add("import + join + first record", client, wall_s, "s")
+            report.add("import + join + first record, CPU", client, cpu_s, "s")
 
 
 def _first_record(program: str, bootstrap: str, topic: str) -> tuple[float, float]:

@@ -11,10 +11,10 @@ from tests.fastpath.hostile_batches import CONSUMERS, HOSTILE, MIB, READERS, mea
 def run(report: Report) -> None:
     for title, make in HOSTILE.items():
         data = make()
-        for who in READERS:
-            peak, outcome = measured(data, who)
-            report.add(f"peak memory: {title}", who, peak / MIB, "MB", outcome)
-        for who in CONSUMERS:
+        for client in READERS:
+            peak, outcome = measured(data, client)
+            report.add(f"peak memory: {title}", client, peak / MIB, "MB", outcome)
+        for client in CONSUMERS:
             with served(data) as address:
-                peak, outcome = measured(address, who)
-            report.add(f"peak memory: {title}", who, peak / MIB, "MB", outcome)
+                peak, outcome = measured(address, client)
+            report.add(f"peak memory: {title}", client, peak / MIB, "MB", outcome)

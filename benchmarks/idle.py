@@ -74,17 +74,17 @@ def run(report: Report) -> None:
         topic = f"bench-idle-{uuid.uuid4().hex[:8]}"
         create_topic(bootstrap, topic, partitions=PARTITIONS)
         running = {}
-        for who, client in _POLLING.items():
-            program = _MEASURE.replace("{client}", client)
-            arguments = [bootstrap, topic, f"{topic}-{who}", str(SETTLE_S), str(for_s)]
-            running[who] = subprocess.Popen(
+        for client, program_text in _POLLING.items():
+            program = _MEASURE.replace("{client}", program_text)
+            arguments = [bootstrap, topic, f"{topic}-{client}", str(SETTLE_S), str(for_s)]
+            running[client] = subprocess.Popen(
                 [sys.executable, "-c", program, *arguments], stdout=subprocess.PIPE, text=True
             )
         time.sleep(SETTLE_S + for_s)
         note = f"{for_s:g} s"
-        for who, process in running.items():
+        for client, process in running.items():
             out, _ = process.communicate(timeout=60)
             cpu, growth_kb, memory_kb = map(float, out.split())
-            report.add("an idle member: CPU", who, cpu, "% of a core", note)
-            report.add("an idle member: growth of memory", who, growth_kb, "kB", note)
-            report.add("an idle member: memory", who, memory_kb / 1000, "MB", note)
+            report.add("an idle member: CPU", client, cpu, "% of a core", note)
+            report.add("an idle member: growth of memory", client, growth_kb, "kB", note)
+            report.add("an idle member: memory", client, memory_kb / 1000, "MB", note)

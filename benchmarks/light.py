@@ -104,8 +104,8 @@ class Bench:
                 if client != OURS_IN_ASYNCIO:
                     self.report.add(f"{cell}: {column}", client, value, unit, note)
                 if client in (OURS_IN_ASYNCIO, THEIRS_IN_ASYNCIO):
-                    who = OURS if client == OURS_IN_ASYNCIO else client
-                    self.report.add(f"{cell}, asyncio: {column}", who, value, unit, note)
+                    named = OURS if client == OURS_IN_ASYNCIO else client
+                    self.report.add(f"{cell}, asyncio: {column}", named, value, unit, note)
 
 
 def run(report: Report) -> None:

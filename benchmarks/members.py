@@ -22,24 +22,24 @@ PATIENCE_S = 180.0
 
 def run(report: Report) -> None:
     with running_broker() as bootstrap:
-        for who, sizes in SIZES.items():
+        for client, sizes in SIZES.items():
             for size in sizes:
-                seconds, threads, megabytes = measured(who, size, bootstrap)
+                seconds, threads, megabytes = measured(client, size, bootstrap)
                 work = f"{size} members until stable"
-                report.add(work, who, seconds, "s")
-                report.add(work, who, threads, "threads")
-                report.add(f"{size} members", who, megabytes, "MB")
+                report.add(work, client, seconds, "s")
+                report.add(work, client, threads, "threads")
+                report.add(f"{size} members", client, megabytes, "MB")
 
 
-def measured(who: str, size: int, bootstrap: str) -> tuple[float, float, float]:
+def measured(client: str, size: int, bootstrap: str) -> tuple[float, float, float]:
     """(seconds until all are stable, threads, MB) of so many members in a process of their own."""
-    command = [sys.executable, "-m", "benchmarks.members", who, str(size), bootstrap]
+    command = [sys.executable, "-m", "benchmarks.members", client, str(size), bootstrap]
     out = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S * 2, check=True).stdout
     seconds, threads, megabytes = map(float, out.split()[-3:])
     return seconds, threads, megabytes
 
 
-def _main(who: str, size: int, bootstrap: str) -> None:
+def _main(client: str, size: int, bootstrap: str) -> None:
     from kohort.testing.topics import create_topic
 
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -48,7 +48,7 @@ def _main(who: str, size: int, bootstrap: str) -> None:
     create_topic(bootstrap, topic, partitions=size, timeout_s=PATIENCE_S)
     before_mb = resident_mb()
     began = time.perf_counter()
-    members = {OURS: _kohort, "confluent-kafka": _confluent}[who](size, bootstrap, topic)
+    members = {OURS: _kohort, "confluent-kafka": _confluent}[client](size, bootstrap, topic)
     seconds = time.perf_counter() - began
     print(seconds, _threads(), resident_mb() - before_mb, flush=True)
     assert len(members) == size  # they live until here

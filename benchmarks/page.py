@@ -61,9 +61,9 @@ def of(result: dict[str, Any]) -> list[Ratio]:
     return ratios([Row(**row) for row in result["rows"]])
 
 
-def is_peer(who: str) -> bool:
+def is_peer(client: str) -> bool:
     """True for another client, False for a bound that no client can pass."""
-    return not who.startswith(BOUNDS)
+    return not client.startswith(BOUNDS)
 
 
 def drawn() -> dict[str, list[float]]:
@@ -110,10 +110,10 @@ def _table(result: dict[str, Any]) -> Iterator[str]:
     yield "| work | client | result | kohort is |"
     yield "| --- | --- | ---: | ---: |"
     for row in result["rows"]:
-        ratio = better.get((row["work"], row["who"], row["unit"]), "")
-        who = f"**{row['who']}**" if row["who"] == OURS else row["who"]
+        ratio = better.get((row["work"], row["client"], row["unit"]), "")
+        client = f"**{row['client']}**" if row["client"] == OURS else row["client"]
         note = f" ({row['note']})" if row["note"] else ""
-        yield f"| {row['work']} | {who}{note} | {_shown(row['value'])} {row['unit']} | {ratio} |"
+        yield f"| {row['work']} | {client}{note} | {_shown(row['value'])} {row['unit']} | {ratio} |"
 
 
 def _shown(value: float) -> str:

@@ -28,7 +28,7 @@ class Way(NamedTuple):
     """A way to count. `slow`: it gets fewer records, since its rate does not depend on their number."""
 
     name: str
-    who: str
+    client: str
     script: str
     kind: str
     slow: bool = False
@@ -68,7 +68,7 @@ def run(report: Report) -> None:
                     found.append(records[way.slow] / took_s)
                     print(f"{keys} keys, {way.kind}: {found[-1]:,.0f} records/s, {cpu_s:.1f} s CPU", flush=True)
             for way, found in rates.items():
-                report.add(f"count by key, {keys} keys, {way.name}", way.who, statistics.median(found), "records/s")
+                report.add(f"count by key, {keys} keys, {way.name}", way.client, statistics.median(found), "records/s")
 
 
 def _timed(way: Way, quix: str | None, bootstrap: str, topic: str, records: int) -> tuple[float, float]:

@@ -41,7 +41,7 @@ def figures(pattern: str, *names: str) -> Callable[[str], Figures]:
 def hostile(output: str) -> Figures:
     """The rows of the benchmark: peak memory by kind of batch and client."""
     rows = re.findall(r"^  peak memory: (.+?) {2,}(\S+) +([\d.,]+k?) MB +(.*)$", output, re.MULTILINE)
-    return {f"{title} | {who}": f"{peak} MB, {outcome.strip()}" for title, who, peak, outcome in rows}
+    return {f"{title} | {client}": f"{peak} MB, {outcome.strip()}" for title, client, peak, outcome in rows}
 
 
 def overstay(output: str) -> Figures:

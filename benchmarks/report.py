@@ -32,10 +32,10 @@ UNITS: Mapping[str, tuple[bool, tuple[str, str]]] = MappingProxyType(
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A result. `who` is "kohort" or another client. `note` has its settings, if they matter."""
+    """A result. `client` is "kohort" or another client. `note` has its settings, if they matter."""
 
     work: str
-    who: str
+    client: str
     value: float
     unit: str
     note: str = ""
@@ -64,19 +64,19 @@ def ratios(rows: Sequence[Row]) -> list[Ratio]:
     """
     ours: dict[tuple[str, str], list[float]] = {}
     for row in rows:
-        if row.who == OURS:
+        if row.client == OURS:
             ours.setdefault((row.work, row.unit), []).append(row.value)
     found = []
     for row in rows:
         mine = ours.get((row.work, row.unit))
-        if row.who == OURS or mine is None:
+        if row.client == OURS or mine is None:
             continue
         if len(mine) > 1:
-            raise ValueError(f"{len(mine)} rows of ours for one of {row.who}: {row.work} ({row.unit})")
+            raise ValueError(f"{len(mine)} rows of ours for one of {row.client}: {row.work} ({row.unit})")
         less_is_better, _ = UNITS[row.unit]
         over, under = (row.value, mine[0]) if less_is_better else (mine[0], row.value)
         if under:
-            found.append(Ratio(row.work, row.who, row.unit, round(over / under, 3)))
+            found.append(Ratio(row.work, row.client, row.unit, round(over / under, 3)))
     return found
 
 
@@ -90,11 +90,11 @@ class Report:
     rows: list[Row] = field(default_factory=list)
     loads: list[float] = field(default_factory=lambda: [_load()])  # of the machine, at the start and after each row
 
-    def add(self, work: str, who: str, value: float, unit: str, note: str = "") -> None:
+    def add(self, work: str, client: str, value: float, unit: str, note: str = "") -> None:
         """Record a figure and print it at once, so that a long run shows progress."""
-        self.rows.append(Row(work, who, value, unit, note))
+        self.rows.append(Row(work, client, value, unit, note))
         self.loads.append(_load())
-        print(f"  {work:<58} {who:<26} {_human(value):>10} {unit}  {note}", flush=True)
+        print(f"  {work:<58} {client:<26} {_human(value):>10} {unit}  {note}", flush=True)
 
     def print_ratios(self) -> None:
         for one in ratios(self.rows):

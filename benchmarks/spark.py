@@ -64,8 +64,8 @@ def running_sessions(
             bootstrap,
             folder,
             {
-                who: stack.enter_context(session(source, {**(kept if source == "floor" else connect), **options}))
-                for who, (source, options) in wanted.items()
+                client: stack.enter_context(session(source, {**(kept if source == "floor" else connect), **options}))
+                for client, (source, options) in wanted.items()
             },
         )
 
@@ -132,15 +132,15 @@ def compare(
     times: int,
 ) -> None:
     """Each in turn, `times` times after one that warms up. The medians are kept."""
-    took: dict[str, list[tuple[float, float]]] = {who: [] for who in sessions}
+    took: dict[str, list[tuple[float, float]]] = {client: [] for client in sessions}
     for turn in range(times + 1):
-        for who, one in sessions.items():
+        for client, one in sessions.items():
             found = one.send(order)
             if found["result"] != right:
-                raise AssertionError(f"{who} found {found['result']} and not {right}: {work}")
+                raise AssertionError(f"{client} found {found['result']} and not {right}: {work}")
             if turn:
-                took[who].append((found["wall_s"], found["cpu_s"]))
-    for who, both in took.items():
+                took[client].append((found["wall_s"], found["cpu_s"]))
+    for client, both in took.items():
         wall, cpu = (statistics.median(column) for column in zip(*both, strict=True))
-        report.add(work, who, records / wall, "records/s")
-        report.add(f"{work}, per CPU second", who, records / cpu, "records/s")
+        report.add(work, client, records / wall, "records/s")
+        report.add(f"{work}, per CPU second", client, records / cpu, "records/s")

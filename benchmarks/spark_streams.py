@@ -48,12 +48,12 @@ def run(report: Report) -> None:
 
 
 def _micro_batches(report: Report, rate: int, bootstrap: str, sessions: Mapping[str, Child]) -> None:
-    for who, one in sessions.items():
-        found = _steady_rate(one, rate) if who == FLOOR else _steady(one, rate, bootstrap)
+    for client, one in sessions.items():
+        found = _steady_rate(one, rate) if client == FLOOR else _steady(one, rate, bootstrap)
         for stage in STAGES:
             work = f"a micro-batch at {rate:,} records/s" + ("" if stage == STAGES[0] else f": {stage}")
             value = statistics.median(batch.get(stage, 0) for batch in found)
-            report.add(work, RATE if who == FLOOR else who, value, "ms")
+            report.add(work, RATE if client == FLOOR else client, value, "ms")
 
 
 def _steady(one: Child, rate: int, bootstrap: str) -> list[dict[str, float]]:

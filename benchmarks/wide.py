@@ -131,7 +131,7 @@ def draw(rows: Sequence[Mapping[str, Any]], path: Path) -> None:
     """Ours as lines of both logarithms, a panel for each axis, with the slope of each line in its legend."""
     import matplotlib.pyplot as plt
 
-    mine = [row for row in rows if row["who"] == OURS]
+    mine = [row for row in rows if row["client"] == OURS]
     slopes = {row["work"].removesuffix(SLOPE): row["value"] for row in mine if row["unit"] == "slope"}
     axes = list(dict.fromkeys(line.rpartition(", ")[2] for line in slopes))
     figure, panels = plt.subplots(1, len(axes), figsize=(5 * len(axes), 4.5), squeeze=False)

@@ -26,8 +26,8 @@ def test_the_picture_has_a_panel_for_each_axis_and_our_lines_only(
     monkeypatch.setattr(Axes, "plot", lambda _axes, xs, ys, label, **_: drawn.append((xs, ys, label)))
     monkeypatch.setattr(Axes, "legend", lambda _axes, **_: None)
 
-    def row(work: str, value: float, unit: str, who: str = "kohort") -> dict[str, Any]:
-        return {"work": work, "who": who, "value": value, "unit": unit}
+    def row(work: str, value: float, unit: str, client: str = "kohort") -> dict[str, Any]:
+        return {"work": work, "client": client, "value": value, "unit": unit}
 
     rows = [
         row("a poll, 10 partitions", 1.0, "us"),

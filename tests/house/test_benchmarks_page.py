@@ -29,9 +29,9 @@ def test_a_ratio_in_the_table_divides_the_two_figures_of_its_own_unit(result: di
         mine = [
             one["value"]
             for one in result["rows"]
-            if (one["work"], one["unit"], one["who"]) == (row["work"], row["unit"], OURS)
+            if (one["work"], one["unit"], one["client"]) == (row["work"], row["unit"], OURS)
         ]
-        if row["who"] == OURS or not mine:
+        if row["client"] == OURS or not mine:
             assert reported == "", row
             continue
         (ours,) = mine
