@@ -41,6 +41,8 @@ def main(name: str, bootstrap: str, source: str, target: str, url: str, group: s
         hand_over=moving == "hand-over",
     )
     faulthandler.register(signal.SIGUSR2)
+    # A shell that runs the soak in the background has its processes ignore SIGINT.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda *_: region.stop())
     try:
         print("running", flush=True)
