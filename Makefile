@@ -26,7 +26,7 @@ LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/netwo
   tests/conformance tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-newest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim sim-producer soak-producer sim-share soak-share soak-region soak soak-groups mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist sbom release release-check lint-release test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
+.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-newest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim sim-producer soak-producer sim-share soak-share soak-region soak soak-groups mutants line-mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist sbom release release-check lint-release test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -239,6 +239,9 @@ soak-region: dev  ## a region under kill -9 and SIGSTOP: SEED=1 KILLS=100 STORE=
 
 mutants: dev  ## deliberate faults in a region, which the seeded world must catch
 	@$(BIN)/python -m tests.consistent_region.region_mutants
+
+line-mutants: dev  ## faults of one line in a region, for the seeded world and tests without a broker, resumable: SEEDS=100
+	@nice -n 10 $(BIN)/python -m tests.consistent_region.line_mutants --seeds $(or $(SEEDS),100)
 
 mutation: dev  ## random small faults in tests/mutation/scope.py, which tests without a broker must find: SEED=1 COUNT=300
 	@nice -n 10 $(BIN)/python -m tests.mutation --seed $(or $(SEED),1) --count $(or $(COUNT),300) --jobs $(or $(JOBS),1)

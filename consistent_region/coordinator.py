@@ -44,7 +44,8 @@ class Admission(NamedTuple):
 
 class TaskStart(NamedTuple):
     """The start of a task. `cut` is None for the initial state. `offsets`: of all its partitions, also of those that
-    the cut does not have. `sequence`: the checkpoint that the cut is of, None if another member handed it over."""
+    the cut does not have. `sequence`: the checkpoint whose effects the cut has. It is None for a cut that another
+    member handed over."""
 
     offsets: Positions
     cut: TaskState | None = None
@@ -444,7 +445,8 @@ class RegionCoordinator:
             initial = {one: record.initial[one] for one in partitions if one in record.initial}
             places = SeekMap(cut.offsets if cut else None, initial).starts(partitions)
             state = None if cut is None else self._cut(books, cut)
-            starts[task] = TaskStart(places, state, None if task in handed else record.newest)
+            due = (cut and cut.effects_of) or record.newest
+            starts[task] = TaskStart(places, state, None if task in handed else due)
         return starts
 
     def _manifest(self, books: StoreTransaction, sequence: int) -> Manifest:

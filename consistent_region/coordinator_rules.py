@@ -318,7 +318,11 @@ def without(
     record = replace(_new_epoch(record, "an operator had a topic forgotten", True, None, 1), initial=left)
     if before is None:
         return record, gone, None
-    tasks = tuple(replace(one, offsets=_narrowed(one.offsets, left)) for one in before.tasks)
+    # The effects of `before` may have been carried out, under its number.
+    tasks = tuple(
+        replace(one, offsets=_narrowed(one.offsets, left), effects_of=one.effects_of or before.sequence)
+        for one in before.tasks
+    )
     manifest = replace(before, sequence=record.next_sequence, epoch=record.epoch, tasks=tasks)
     return replace(_completed(record, manifest), next_sequence=manifest.sequence + 1), gone, manifest
 

@@ -55,6 +55,11 @@ class Lineage:
                 ends.append((here.offset, here.leader_epoch))
             del ends[:-MOST_POLLS]
 
+    def placed(self, partitions: Iterable[TopicPartition]) -> None:
+        """Forget what was polled of these partitions: they are read from another position now."""
+        for partition in partitions:
+            self._polled.pop(partition, None)
+
     def named(self, positions: Positions) -> dict[TopicPartition, RegionPosition]:
         """With the ids that the topics have now, where none is known yet."""
         return {

@@ -71,7 +71,8 @@ class TaskState(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class TaskSnapshot:
     """A cut of a task as a checkpoint names it. `member`: the label of the process that contributed it. `blocks`: the
-    parts of a state that is written in blocks, in order."""
+    parts of a state that is written in blocks, in order. `effects_of`: the checkpoint that the cut is copied from,
+    whose effects it has; None for the checkpoint's own."""
 
     task: TaskId
     member: str
@@ -79,6 +80,7 @@ class TaskSnapshot:
     state: StateReference
     version: int = 1
     blocks: tuple[StateReference, ...] = ()
+    effects_of: int | None = None
 
     @classmethod
     def of(cls, task: TaskId, member: str, cut: TaskState) -> "TaskSnapshot":
@@ -270,6 +272,7 @@ def plain_snapshots(tasks: Iterable[TaskSnapshot]) -> dict[str, dict[str, Any]]:
             "state": _plain(one.state),
             "version": one.version,
             **({"blocks": [_plain(block) for block in one.blocks]} if one.blocks else {}),
+            **({"effects_of": one.effects_of} if one.effects_of is not None else {}),
         }
         for one in tasks
     }
@@ -285,6 +288,7 @@ def read_snapshots(value: Mapping[str, Any]) -> tuple[TaskSnapshot, ...]:
             state=_reference(one["state"]),
             version=whole(one["version"]),
             blocks=tuple(map(_reference, one.get("blocks", ()))),
+            effects_of=whole(one["effects_of"]) if "effects_of" in one else None,
         )
         for task, one in value.items()
     )

@@ -187,14 +187,15 @@ class RegionDriver(RebalanceHooks):
         self._step(ev.PartitionsLost(event.generation))
         self.states.keep(())
 
-    def on_assigned(self, event: Assigned) -> Mapping[TopicPartition, int] | None:
+    def on_assigned(self, event: Assigned) -> Mapping[TopicPartition, OffsetAndMetadata] | None:
         view, starts = self._take(event.assignment, event.generation)
         self._company.assigned(self.clock())
         assigned = ev.StateTaken if self.member.settings.hand_over else ev.PartitionsAssigned
         self._step(assigned(event.assignment, event.generation, starts, view))
         if self.member.state not in READING:
             return None  # the reset seeks
-        return {partition: position.offset for partition, position in starts.items()}
+        # With its epoch the consumer notices a log that was truncated and written again (KIP-320).
+        return {one: OffsetAndMetadata(at.offset, at.leader_epoch) for one, at in starts.items()}
 
     def on_gap(self, gap: OffsetReset) -> None:
         """The consumer could not read where it was to. Inside an epoch that is data loss, and never passed over."""
@@ -263,6 +264,7 @@ class RegionDriver(RebalanceHooks):
     def _started(self, response: TaskStarts, live: Collection[TaskId] = ()) -> dict[TopicPartition, RegionPosition]:
         """Start tasks, except the states of `live` ones. Returns the starts of their partitions."""
         starts = self._on_the_log(response.positions)
+        self._lineage.placed(starts)
         new = {task: start for task, start in response.starts.items() if task not in live}
         lineage = response.view.past.lineage
         check_witnesses(self.states.fence(new, TaskTerm(lineage, response.term)), response.view)

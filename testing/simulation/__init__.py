@@ -15,6 +15,7 @@ Processes of members are killed (also inside the handler, the store's transactio
 isolated, started twice, or never restarted. They leave in order, and each has a name of its own. The store rejects
 calls, or loses responses. A sink refuses commits. Operators go back to checkpoints, and delete some. Partitions are
 added. The store is lost, or replaced by an older copy, and brought back. Its clock jumps, and members' clocks differ.
+Logs are truncated, and the topic is deleted and created again. Requests to brokers fail, and commits come late.
 All steps are interleaved.
 Everything, including time, follows from the seed, so a seed always gives the same run.
 """
@@ -60,7 +61,7 @@ class Simulation:
     reset. By default odd seeds do. `batch_records`: the handler gets batches, as in `ConsistentRegion`, with `offsets`,
     `keys`, `values` and `timestamps_ms` as lists.
 
-    The invariants I1 to I18 are checked after every step in any case.
+    The invariants I1 to I22 are checked after every step in any case.
     """
 
     def __init__(

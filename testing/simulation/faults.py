@@ -1,6 +1,7 @@
 """Fault rates of a simulated world, and the store that suffers from them."""
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,6 +36,10 @@ class Faults:
     operator: float
     store_back: float
     store_clock: float
+    broker: float
+    commit_late: float
+    truncate: float
+    recreate: float
     static: bool
     interleaved: bool
 
@@ -59,10 +64,14 @@ class Faults:
             gone=chance.choice([0.0, 0.0, 0.002]),
             leave=rate(0.02),
             sink_kill=rate(0.05),
-            sink_refused=rate(0.02),
-            operator=chance.choice([0.0, 0.0, 0.003]),
+            sink_refused=rate(0.05),
+            operator=chance.choice([0.0, 0.0, 0.006]),
             store_back=chance.choice([0.0, 0.0, 0.05]),
             store_clock=chance.choice([0.0, 0.0, 0.005]),
+            broker=rate(0.02),
+            commit_late=rate(0.3),
+            truncate=chance.choice([0.0, 0.0, 0.01]),
+            recreate=chance.choice([0.0, 0.0, 0.0, 0.002]),
             static=chance.random() < 0.3,
             interleaved=chance.random() < 0.7,
         )
@@ -82,7 +91,9 @@ class StoreWorld(Protocol):
     now: float
     outage_until: float
     faults_done: int
+    events: Counter[str]
 
+    def requested(self, *, failed: bool = False) -> None: ...
     def interleave(self) -> None: ...
     def check_store(self) -> None: ...
 
@@ -102,10 +113,10 @@ class FlakyStore(MemoryStore):
         self.world.check_store()
         faults, chance = self.world.faults, self.world.chance
         if chance.random() < faults.kill_in_store:
-            self.world.faults_done += 1
+            self._count("killed at the store")
             raise Killed
         if chance.random() < faults.store_after:
-            self.world.faults_done += 1
+            self._count("store's response lost")
             raise CoordinatorUnavailable("the response was lost")
 
     @contextmanager
@@ -128,14 +139,21 @@ class FlakyStore(MemoryStore):
         calm._values, calm._lock = self._values, self._lock
         return calm
 
+    def _count(self, event: str) -> None:
+        self.world.requested(failed=True)
+        self.world.faults_done += 1
+        self.world.events[event] += 1
+
     def _before(self) -> None:
         self.world.interleave()
         faults, chance = self.world.faults, self.world.chance
         if chance.random() < faults.kill_in_store:
-            self.world.faults_done += 1
+            self._count("killed at the store")
             raise Killed
+        self.world.requested()
         if self.world.now < self.world.outage_until:
+            self.world.requested(failed=True)
             raise CoordinatorUnavailable("locked")
         if chance.random() < faults.store_before:
-            self.world.faults_done += 1
+            self._count("store refused")
             raise CoordinatorUnavailable("locked")

@@ -1,7 +1,8 @@
 """Kafka, as a region sees it: logs with gaps, one EAGER group, and a consumer whose hooks run inside poll."""
 
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import index
 from random import Random
@@ -11,14 +12,21 @@ from uuid import UUID
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.errors import RegionError
-from kohort.consistent_region.offsets import RegionPosition
+from kohort.consistent_region.offsets import NO_EPOCH, RegionPosition
 from kohort.consistent_region.settings import RegionSettings
+from kohort.coordinator_client.errors import TopicRecreated, Truncation
 from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceCause, RebalanceHooks, RebalanceReason, Revoked
+from kohort.coordinator_client.offset_reset import OffsetReset
+from kohort.network.errors import OperationTimeout
 from kohort.network.group_types import OffsetAndMetadata
+from kohort.protocol.errors import BrokerError, ErrorCode
+from kohort.testing.simulation.faults import Faults
 
 TOPIC = "t"
 CAUSE = RebalanceCause(RebalanceReason.REBALANCE_IN_PROGRESS)
-TOPIC_ID = UUID(int=7)
+FIRST_TOPIC_ID = 7
+OFFSET_BITS, EPOCHS_OF_A_TOPIC = 32, 1_000
+ALL = 1 << OFFSET_BITS
 SESSION_S, REBALANCE_S = 3.0, 4.0
 
 
@@ -27,11 +35,20 @@ class Violation(BaseException):
 
 
 class SimRecord(NamedTuple):
-    """A record of the simulated log. Key and value follow from its position."""
+    """A record of the simulated log. Key and value follow from its position.
+
+    `log`: the number of the log it is in. After a truncation, and in a topic that was created again, it is another one.
+    """
 
     topic: str
     partition: int
     offset: int
+    log: int = 0
+
+    @property
+    def identity(self) -> int:
+        """The number of this record among all that its partition ever had."""
+        return self.log << OFFSET_BITS | self.offset
 
     @property
     def key(self) -> bytes:
@@ -99,11 +116,22 @@ def holds(condition: bool, invariant: str, text: str) -> None:
 
 
 class SimLog:
-    """Partitions with offsets that have gaps, as compaction and transactions leave them."""
+    """Partitions with offsets that have gaps, as compaction and transactions leave them.
+
+    `epochs`: the leaders of each partition, as (first offset, epoch). `topics`: the number of topics of this name.
+    `former`: the identities in each log of a partition before it was truncated or deleted.
+    """
 
     def __init__(self, partitions: int) -> None:
         self.offsets: dict[TopicPartition, list[int]] = {TopicPartition(TOPIC, n): [] for n in range(partitions)}
         self.ends: dict[TopicPartition, int] = dict.fromkeys(self.offsets, 0)
+        self.epochs: dict[TopicPartition, list[tuple[int, int]]] = {one: [(0, 0)] for one in self.offsets}
+        self.topics = 1
+        self.former: dict[TopicPartition, list[list[int]]] = {}
+
+    @property
+    def topic_id(self) -> UUID:
+        return UUID(int=FIRST_TOPIC_ID + self.topics)
 
     def append(self, partition: TopicPartition, gap: int) -> None:
         offset = self.ends[partition] + gap
@@ -112,12 +140,52 @@ class SimLog:
 
     def add(self) -> TopicPartition:
         partition = TopicPartition(TOPIC, len(self.offsets))
-        self.offsets[partition], self.ends[partition] = [], 0
+        self.offsets[partition], self.ends[partition], self.epochs[partition] = [], 0, [(0, 0)]
+        if self.topics > 1:
+            self.former[partition] = []  # its records are of this topic, and not of the first
         return partition
+
+    def truncate(self, partition: TopicPartition, end: int) -> None:
+        """An unclean election: the records from `end` on are lost, and the next ones are of a new leader."""
+        self.former.setdefault(partition, []).append(self.identities(partition, 0, ALL))
+        offsets, epochs = self.offsets[partition], self.epochs[partition]
+        del offsets[bisect_left(offsets, end) :]
+        self.ends[partition] = end
+        self.epochs[partition] = [*(one for one in epochs if one[0] < end), (end, epochs[-1][1] + 1)]
+
+    def recreate(self) -> None:
+        """The topic is deleted, and created again with as many partitions."""
+        for partition in self.offsets:
+            self.former.setdefault(partition, []).append(self.identities(partition, 0, ALL))
+            self.offsets[partition], self.ends[partition], self.epochs[partition] = [], 0, [(0, 0)]
+        self.topics += 1
+
+    def epoch_of(self, partition: TopicPartition, offset: int) -> int:
+        """The leader epoch of the record at an offset."""
+        epochs = self.epochs[partition]
+        return epochs[max(bisect_right(epochs, (offset, ALL)) - 1, 0)][1]
+
+    def end_of(self, partition: TopicPartition, epoch: int) -> int:
+        """The end of what this leader and those before it wrote (KIP-320); for no epoch the end of the log."""
+        later = (start for start, one in self.epochs[partition] if one > epoch)
+        return self.ends[partition] if epoch == NO_EPOCH else next(later, self.ends[partition])
 
     def between(self, partition: TopicPartition, start: int, stop: int) -> list[int]:
         offsets = self.offsets[partition]
         return offsets[bisect_left(offsets, start) : bisect_left(offsets, stop)]
+
+    def records(self, partition: TopicPartition, start: int, stop: int) -> list[SimRecord]:
+        offsets = self.between(partition, start, stop)
+        if partition not in self.former:
+            return [SimRecord(*partition, one) for one in offsets]
+        first = (self.topics - 1) * EPOCHS_OF_A_TOPIC
+        return [SimRecord(*partition, one, first + self.epoch_of(partition, one)) for one in offsets]
+
+    def identities(self, partition: TopicPartition, start: int, stop: int) -> list[int]:
+        """The identities of these records."""
+        if partition not in self.former:
+            return self.between(partition, start, stop)
+        return [one.identity for one in self.records(partition, start, stop)]
 
 
 class KafkaWorld(Protocol):
@@ -128,9 +196,15 @@ class KafkaWorld(Protocol):
     settings: RegionSettings
     cut_until: dict[str, float]
     log: SimLog
+    faults: Faults
+    faults_done: int
+    events: Counter[str]
 
     @property
     def group(self) -> "SimGroup": ...
+    @property
+    def commits_may_be_late(self) -> bool: ...
+    def requested(self, *, failed: bool = False) -> None: ...
     def serial(self) -> int: ...
 
 
@@ -147,7 +221,16 @@ class SimGroup:
     committed: dict[TopicPartition, OffsetAndMetadata] = field(default_factory=dict)
     owned: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
     target: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
-    handed: int = 0
+    late: list[tuple[float, "SimCommit"]] = field(default_factory=list)
+
+    def commit(self, request: "SimCommit") -> bool:
+        """Handle a commit that arrives now. False if the group, or the topic, has gone on without its sender."""
+        if request.generation != self.generation or self.joining_since is not None:
+            return False
+        if request.topic_id != self.world.log.topic_id:
+            return False
+        self.committed |= request.offsets
+        return True
 
     def beat(self, member: str) -> None:
         if member in self.seen:
@@ -170,6 +253,9 @@ class SimGroup:
 
     def tick(self) -> None:
         now = self.world.now
+        for due_at, request in [one for one in self.late if one[0] <= now]:
+            self.late.remove((due_at, request))
+            self.commit(request)
         for member in [one for one, at in self.seen.items() if now - at > SESSION_S]:
             self.leave(member)
         if self.joining_since is None:
@@ -199,6 +285,14 @@ class SimGroup:
         self.joining_since = None
 
 
+class SimCommit(NamedTuple):
+    """A commit on its way to the group's coordinator."""
+
+    offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    generation: int
+    topic_id: UUID
+
+
 class SimConsumer:
     """The part of `kohort.Consumer` that a region uses: hooks inside poll, positions, and no record of a past epoch."""
 
@@ -206,8 +300,9 @@ class SimConsumer:
         self.world = world
         self.member = member
         self.hooks: RebalanceHooks | None = None
+        self.on_gap: Callable[[OffsetReset], None] | None = None
         self.assignment: frozenset[TopicPartition] = frozenset()
-        self.positions: dict[TopicPartition, int] = {}
+        self.positions: dict[TopicPartition, RegionPosition] = {}
         self.generation = -1
         self.paused = False
         self.lives = 0
@@ -221,6 +316,8 @@ class SimConsumer:
         assert self.hooks is not None
         if self.cut_off:
             return []  # neither the group nor the log can be reached
+        if self._breaks():
+            raise BrokerError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS)
         if self.member not in group.seen:
             if self.generation >= 0:
                 lost, generation = self.assignment, self.generation
@@ -237,6 +334,7 @@ class SimConsumer:
         group.tick()
         if chance.random() < 0.5:  # revoked and assigned come in one poll or in several (A4)
             self._take_assignment()
+        self._validate()
         return self._fetch()
 
     def _take_assignment(self) -> None:
@@ -248,7 +346,7 @@ class SimConsumer:
         if gone := self.assignment - mine:
             self.hooks.on_revoked(Revoked(gone, self.assignment, self.generation, CAUSE))
             self.assignment &= mine
-            group.handed += len(gone)
+            self.world.events["partitions revoked alone"] += len(gone)
             group.rebalance()  # so that others may have it
             if self.world.chance.random() < 0.5:
                 return  # what is kept is read on until the other hook comes
@@ -256,30 +354,50 @@ class SimConsumer:
         response = self.hooks.on_assigned(Assigned(new, mine, generation, CAUSE)) or {}
         assert isinstance(response, Mapping)
         kept = {one: at for one, at in self.positions.items() if one in self.assignment}
-        starts = {one: start if isinstance(start, int) else start.offset for one, start in response.items()}
-        committed = {one: at.offset for one, at in group.committed.items()}
-        self.positions = {one: starts.get(one, committed.get(one, 0)) for one in new} | kept
+        starts = {**dict.fromkeys(new, 0), **group.committed, **response}
+        self.positions = {one: self._position(starts[one]) for one in new} | kept
         self.assignment, self.generation = mine, generation
+
+    def _position(self, start: int | OffsetAndMetadata) -> RegionPosition:
+        at = OffsetAndMetadata(start) if isinstance(start, int) else start
+        return RegionPosition(at.offset, at.leader_epoch, self.world.log.topic_id)
+
+    def _validate(self) -> None:
+        """Compare the positions with the logs, as a consumer does that sees a new leader, or another topic id."""
+        log = self.world.log
+        for partition in sorted(self.assignment & log.former.keys()):
+            at = self.positions[partition]
+            if at.topic_id != log.topic_id:
+                raise TopicRecreated("the topic was created again", **partition._asdict(), offset=at.offset)
+            if at.offset <= log.end_of(partition, at.leader_epoch):
+                continue
+            if at.leader_epoch != NO_EPOCH:
+                raise Truncation("the log was truncated", **partition._asdict(), offset=at.offset)
+            assert self.on_gap is not None
+            self.positions[partition] = at._replace(offset=0)
+            self.on_gap(OffsetReset(partition, at.offset, 0, "the position is behind the end of the log"))
 
     def _fetch(self) -> list[SimColumns]:
         if self.paused:
             return []
-        fetched: list[SimColumns] = []
+        log, fetched = self.world.log, list[SimColumns]()
         left = self.world.settings.max_poll_records
         for partition in sorted(self.assignment):
             if self.world.chance.random() < 0.3 or not left:
                 continue
-            start = self.positions[partition]
-            stop = min(start + self.world.chance.randint(1, min(left, 6)), self.world.log.ends[partition])
-            if offsets := self.world.log.between(partition, start, stop):
-                left -= len(offsets)
-                fetched.append(SimColumns(partition, [SimRecord(*partition, one) for one in offsets], stop))
-            self.positions[partition] = max(start, stop)
+            at = self.positions[partition]
+            stop = min(at.offset + self.world.chance.randint(1, min(left, 6)), log.ends[partition])
+            if stop <= at.offset:
+                continue
+            if records := log.records(partition, at.offset, stop):
+                left -= len(records)
+                fetched.append(SimColumns(partition, records, stop))
+            self.positions[partition] = RegionPosition(stop, log.epoch_of(partition, stop - 1), at.topic_id)
         return fetched
 
     def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None:
         holds(partition in self.assignment, "seek", f"{partition} is not assigned")
-        self.positions[partition] = offset
+        self.positions[partition] = self._position(OffsetAndMetadata(offset, leader_epoch))
 
     def pause(self) -> None:
         self.paused = True
@@ -290,33 +408,55 @@ class SimConsumer:
     def commit_async(
         self, offsets: dict[TopicPartition, OffsetAndMetadata], on_done: Any, *, allow_rewind: bool = False
     ) -> None:
-        group = self.world.group
-        if self.cut_off or self.generation != group.generation or group.joining_since is not None:
+        world, group = self.world, self.world.group
+        if self.cut_off:
             on_done(offsets, RegionError("not committed"))
             return
-        group.committed |= offsets
-        on_done(offsets, None)
+        ids = {at.topic_id for one, at in self.positions.items() if one in offsets} or {world.log.topic_id}
+        request = SimCommit(dict(offsets), self.generation, min(ids))
+        if world.chance.random() < world.faults.commit_late and world.commits_may_be_late:
+            world.events["late commit"] += 1
+            world.faults_done += 1
+            group.late.append((world.now + world.chance.choice([0.1, 1.0, 3.0]), request))
+            on_done(offsets, OperationTimeout("no response to the commit"))
+            return
+        on_done(offsets, None if group.commit(request) else RegionError("not committed"))
 
     def group_members(self, timeout_s: float) -> list[Any]:
         return []
 
     def topic_id(self, topic: str) -> UUID:
-        return TOPIC_ID
+        return self.world.log.topic_id
 
     def position_of(self, partition: TopicPartition) -> RegionPosition:
-        return RegionPosition(self.positions[partition], 0, TOPIC_ID)
+        return self.positions[partition]
 
     def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, Any]:
+        self._request()
         return {one: self.world.group.committed.get(one) for one in partitions}
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        self._request()
         return dict.fromkeys(partitions, 0)
 
     def end_offsets(self, partitions: Iterable[TopicPartition], *, stable: bool = True) -> dict[TopicPartition, int]:
+        self._request()
         return {one: self.world.log.ends[one] for one in partitions}
 
     def offsets_for_times(self, times_ms: Mapping[TopicPartition, int]) -> dict[TopicPartition, Any]:
         raise NotImplementedError
+
+    def _request(self) -> None:
+        if self._breaks():
+            raise OperationTimeout("no response from a broker")
+
+    def _breaks(self) -> bool:
+        world = self.world
+        if breaks := world.chance.random() < world.faults.broker:
+            world.requested(failed=True)
+            world.events["broker error"] += 1
+            world.faults_done += 1
+        return breaks
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
         return sorted(self.world.log.offsets)

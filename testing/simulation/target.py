@@ -1,5 +1,6 @@
 """The target of the simulated members' effects: rows that a transaction writes with its note."""
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from random import Random
 from typing import Protocol
@@ -10,7 +11,7 @@ from kohort.consistent_region.errors import RegionError
 from kohort.consistent_region.tasks import TaskId
 from kohort.consistent_region.witness import NO_COMMIT, Witness
 from kohort.testing.simulation.faults import Faults, Killed
-from kohort.testing.simulation.kafka import TOPIC, holds
+from kohort.testing.simulation.kafka import ALL, TOPIC, holds
 
 
 class SinkRefused(RegionError):
@@ -23,13 +24,14 @@ class SinkWorld(Protocol):
     faults: Faults
     chance: Random
     faults_done: int
+    events: Counter[str]
 
     @property
     def target(self) -> "SimTarget": ...
 
 
 class SimTarget:
-    """Rows of effects, one for each record, and the owner and note of each task."""
+    """Rows of effects, one for the identity of each record, and the owner and note of each task."""
 
     def __init__(self) -> None:
         self.rows: dict[TopicPartition, dict[int, int]] = {}
@@ -37,11 +39,12 @@ class SimTarget:
         self.notes: dict[TaskId, Witness] = {}
         self.gone_behind: list[Mapping[TopicPartition, int]] = []  # where an operator went back to
 
-    def write(self, partition: TopicPartition, offset: int) -> None:
+    def write(self, partition: TopicPartition, identity: int) -> None:
         rows = self.rows.setdefault(partition, {})
-        rows[offset] = rows.get(offset, 0) + 1
-        most = 1 + sum(offset >= at.get(partition, 0) for at in self.gone_behind)
-        holds(rows[offset] <= most, "I16", f"the effect of {partition.partition}@{offset} came {rows[offset]} times")
+        rows[identity] = rows.get(identity, 0) + 1
+        most = 1 + sum(identity % ALL >= at.get(partition, 0) for at in self.gone_behind)
+        text = f"the effect of {partition.partition}@{identity} came {rows[identity]} times"
+        holds(rows[identity] <= most, "I16", text)
 
 
 class SimSink:
@@ -53,8 +56,8 @@ class SimSink:
         self._collected: dict[TaskId, list[str]] = {}
         self._selected: list[str] = []
 
-    def add(self, partition: int, offset: int) -> None:
-        self._selected.append(f"{partition}@{offset}")
+    def add(self, partition: int, identity: int) -> None:
+        self._selected.append(f"{partition}@{identity}")
 
     def open(self, place: SinkPlace) -> None:
         """Nothing to do."""
@@ -79,8 +82,8 @@ class SimSink:
             if target.owners.get(task) != self._terms.get(task) or target.notes.get(task, NO_COMMIT).covers(at):
                 continue
             for effect in b" ".join(prepared).decode().split():
-                partition, _, offset = effect.partition("@")
-                target.write(TopicPartition(TOPIC, int(partition)), int(offset))
+                partition, _, identity = effect.partition("@")
+                target.write(TopicPartition(TOPIC, int(partition)), int(identity))
             target.notes[task] = at
         self._break()
 
@@ -94,7 +97,9 @@ class SimSink:
         world = self._world
         if world.chance.random() < world.faults.sink_kill:
             world.faults_done += 1
+            world.events["killed at the sink"] += 1
             raise Killed
         if world.chance.random() < world.faults.sink_refused:
             world.faults_done += 1
+            world.events["sink refused"] += 1
             raise SinkRefused("the target refuses the commit")

@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf
 from typing import Any
 
@@ -17,18 +18,28 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.checkpoint_barrier import Barrier, CheckpointTicket, MembershipView
 from kohort.consistent_region.coordinator import RegionCoordinator
+from kohort.consistent_region.coordinator_rules import in_use
 from kohort.consistent_region.effects import SinkPlace, unpacked
-from kohort.consistent_region.errors import CoordinatorUnavailable, FencedError, RegionError, StoreLost, StoreWentBack
+from kohort.consistent_region.errors import (
+    ConfigurationError,
+    CoordinatorUnavailable,
+    FencedError,
+    RegionError,
+    StoreLost,
+    StoreWentBack,
+    TopicRecreatedError,
+    TruncationError,
+)
 from kohort.consistent_region.manifest import TaskSnapshot, TaskState, decode
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.region_driver import RegionDriver
 from kohort.consistent_region.region_member import RegionMember
-from kohort.consistent_region.region_record import decode_record
+from kohort.consistent_region.region_record import RegionRecord, decode_record
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.start_positions import StartPosition
 from kohort.consistent_region.state import StateHandle
 from kohort.consistent_region.states import SUBMITTING, RegionState
-from kohort.consistent_region.store import Key
+from kohort.consistent_region.store import Key, StoreTransaction
 from kohort.consistent_region.task_states import TaskStates
 from kohort.consistent_region.tasks import TaskId
 from kohort.consistent_region.triggers import OperatorDriven, Periodic, Trigger
@@ -36,7 +47,17 @@ from kohort.consistent_region.witness import witness_of
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.testing.simulation.faults import Faults, FlakyStore, Killed
 from kohort.testing.simulation.history import SimBlocks, SimHistory, Twin, applied, joined, split
-from kohort.testing.simulation.kafka import SimConsumer, SimGroup, SimLog, SimRecord, Violation, holds
+from kohort.testing.simulation.kafka import (
+    ALL,
+    OFFSET_BITS,
+    TOPIC,
+    SimConsumer,
+    SimGroup,
+    SimLog,
+    SimRecord,
+    Violation,
+    holds,
+)
 from kohort.testing.simulation.target import SimSink, SimTarget, SinkRefused
 
 GROUP, REGION = "g", "r"
@@ -44,6 +65,7 @@ LEAST_FAULTS, LEAST_CHECKPOINTS = 5, 3
 # The errors that this world gives its members reasons for; any other end of a member is a violation.
 REASONS = (CoordinatorUnavailable, FencedError, SinkRefused)
 SETTLED_WITHIN_S = 120.0
+FAILED_TURNS_LEAST = 5  # before a member may give up its coordinator
 # A second of short histories catches the deliberate faults about as often as a second of long ones.
 LENGTHS_STEPS = (60, 60, 150, 400)
 
@@ -63,10 +85,23 @@ _STEPS_S = (0.001, 0.01, 0.02, 0.08)
 _QUIET_STEPS_S = (0.005, 0.01, 0.04, 0.1)
 
 
+@lru_cache(maxsize=16)
+def _decoded(data: bytes) -> RegionRecord:
+    return decode_record(data)
+
+
 class WatchedCoordinator(RegionCoordinator):
-    """Checks the members whose contributions are accepted."""
+    """Checks the members whose contributions are accepted. All of them parse each record of the region once."""
 
     __slots__ = ()
+
+    def _record(self, books: StoreTransaction) -> RegionRecord | None:
+        data = books.get(Key("region", self.group))
+        if data is None:
+            return None
+        if data != self._read[0]:
+            self._read = (data, _decoded(data))
+        return self._read[1]
 
     def contribute(
         self, ticket: CheckpointTicket, barrier: Barrier, cuts: Mapping[TaskId, TaskState]
@@ -109,9 +144,10 @@ class Node:
             batch_records=world.batch_records,
             records_a_turn=world.records_a_turn,
         )
-        self.consumer.hooks = self.conductor
+        self.consumer.hooks, self.consumer.on_gap = self.conductor, self.conductor.on_gap
         self.stopped_until = 0.0
         self.started = False
+        self.requests = self.failures = self.failed_turns = 0  # calls of the store and of brokers; turns in a row
         self._before: tuple[int, ev.RecordLike] | None = None  # the last record, and how many were submitted before it
 
     def turn(self) -> None:
@@ -149,7 +185,9 @@ class Node:
         world, member = self.world, self.member
         if world.chance.random() < world.faults.kill_in_handler:
             world.faults_done += 1
+            world.events["killed in the handler"] += 1
             raise Killed
+        assert isinstance(record, SimRecord)
         partition = TopicPartition(record.topic, record.partition)
         at = f"{self.name} {partition.partition}@{record.offset}"
         holds(member.state is RegionState.RECORDS_FETCHED, "I4", f"{at} in {member.state.name}")
@@ -163,13 +201,14 @@ class Node:
             holds(before.partition == record.partition, "I12", f"{at} is under the permit of {before}")
             begin = before.offset + 1
         self._before = submitted, record
-        expected = world.log.between(partition, begin, record.offset + 1)
-        holds(expected == [record.offset], "I12", f"{at} after {begin}")
+        expected = world.log.identities(partition, begin, record.offset + 1)
+        # What was read before its log was lost is in no log now.
+        holds(expected == [record.identity] or world.lost(record), "I12", f"{at} after {begin}")
         key = (member.epoch, member.generation, partition)
         if member.generation >= 0:  # between two, what is kept is read on under neither
             holds(world.owners.setdefault(key, self.name) == self.name, "I3", f"{at}: {world.owners[key]} has it too")
-        history.applied.setdefault(str(partition.partition), []).append(record.offset)
-        self.sink.add(record.partition, record.offset)
+        history.applied.setdefault(str(partition.partition), []).append(record.identity)
+        self.sink.add(record.partition, record.identity)
         world.note(at)
 
 
@@ -197,10 +236,16 @@ class World:
         self.cut_until: dict[str, float] = {}
         self.owners: dict[tuple[int, int, TopicPartition], str] = {}
         self.manifests: dict[int, dict[TopicPartition, int]] = {}
+        self.positions: dict[int, Positions] = {}  # of the same checkpoints, with leader epochs
+        self.forgotten: dict[TopicPartition, list[int]] = {}  # records of deleted topics that the states keep
+        self.forgotten_up_to = 0  # older checkpoints are of a deleted topic
+        self.barriers: set[int] = set()  # the sequences of those that began
+        self.truncated_at = self.recreated_at = inf  # when an operator sees to it
         self.initial: dict[TopicPartition, int] = {}
         self.checkpoints = self.faults_done = self.deaths = self.epochs = 0
         self._serials = 0
         self._checked = b""
+        self._retired_up_to = 0
         self._committed: dict[TopicPartition, OffsetAndMetadata] = {}
         self._trace = hashlib.sha256()
         self.records_a_turn: int = self.chance.choice([1, 3, 100])
@@ -269,7 +314,7 @@ class World:
         """Faults are over: everything written must be in a complete checkpoint soon (I14), and a few more come."""
         deadline = self.now + SETTLED_WITHIN_S
         steps, requested_at = 0, 0.0
-        while not self.settled() or self.checkpoints < LEAST_CHECKPOINTS:
+        while not self.settled() or not self.followed() or self.checkpoints < LEAST_CHECKPOINTS:
             # A member that requests checkpoints without a pause leaves no time for records.
             if isinstance(self.settings.trigger, OperatorDriven) and self.now >= requested_at:
                 requested_at = self.now + 1.0
@@ -278,13 +323,17 @@ class World:
                         node.member.make_consistent(self.now + node.ahead_s)
             self.step(quiet=True)
             steps += 1
-            holds(self.now < deadline, "I14", f"not settled {SETTLED_WITHIN_S} s after the last fault")
+            late = f"{SETTLED_WITHIN_S} s after the last fault"
+            holds(self.now < deadline or self.settled(), "I14", f"not settled {late}")
+            holds(self.now < deadline, "I20", f"the group has not committed the newest checkpoint {late}")
         holds(steps < 20_000, "I14", f"{steps} steps")
         for partition, end in self.final_offsets().items():
             holds(not self.log.between(partition, end, 1 << 60), "I1", f"{partition} ends at {end}")
-            wanted = self.log.between(partition, self.initial[partition], end)
-            rows = sorted(self.target.rows.get(partition, ()))
-            holds(rows == wanted, "I16", f"the effects of {partition} are {rows} and not {wanted}")
+            wanted = set(self.log.identities(partition, self.initial[partition], end))
+            rows = self.target.rows.get(partition, {}).keys()
+            former = {one for log in self.log.former.get(partition, ()) for one in log}
+            holds(rows >= wanted, "I16", f"the effects of {partition} lack {wanted - rows}")
+            holds(rows <= wanted | former, "I16", f"the effects of {partition} have {rows - wanted - former} besides")
         self._check_kept()
 
     def _check_kept(self) -> None:
@@ -293,6 +342,13 @@ class World:
         for sequence in coordinator.checkpoints():
             for cut in coordinator.whole(sequence).tasks:
                 self._state(cut)
+
+    def lost(self, record: SimRecord) -> bool:
+        """True if the record was in a log that was truncated or deleted, and is in none now."""
+        partition = TopicPartition(record.topic, record.partition)
+        if partition not in self.log.former:
+            return False
+        return record.identity not in self.log.identities(partition, record.offset, record.offset + 1)
 
     def final_offsets(self) -> dict[TopicPartition, int]:
         """The final offsets of the newest complete checkpoint."""
@@ -304,10 +360,23 @@ class World:
         if not self.manifests or any(node is None for name, node in self.nodes.items() if name not in self.gone):
             return False
         newest = self.final_offsets()
-        return newest.keys() == self.log.offsets.keys() and all(
-            not self.log.between(one, offset, 1 << 60)
-            and len(self.target.rows.get(one, ())) >= len(self.log.between(one, self.initial[one], offset))
+        if newest.keys() != self.log.offsets.keys() or not self._on_the_log(max(self.manifests)):
+            return False
+        return all(
+            not self.log.between(one, offset, ALL)
+            and self.target.rows.get(one, {}).keys() >= set(self.log.identities(one, self.initial[one], offset))
             for one, offset in newest.items()
+        )
+
+    def followed(self) -> bool:
+        """True if the group's committed offsets are those of the newest checkpoint."""
+        return {one: at.offset for one, at in self.group.committed.items()} == self.final_offsets()
+
+    def _on_the_log(self, sequence: int) -> bool:
+        """True if the positions of a checkpoint are on the logs that there are now."""
+        return all(
+            at.topic_id == self.log.topic_id and at.offset <= self.log.end_of(one, at.leader_epoch)
+            for one, at in self.positions[sequence].items()
         )
 
     def step(self, *, quiet: bool = False) -> None:
@@ -318,6 +387,10 @@ class World:
         if not quiet:
             self._write()
             self._harm()
+        if self.current is None and self.now >= self.truncated_at:
+            self._go_behind_the_truncation()
+        if self.current is None and self.now >= self.recreated_at:
+            self._forget_the_topic()
         for name, at in list(self.restart_at.items()):
             if self.now >= at:
                 del self.restart_at[name]
@@ -349,15 +422,25 @@ class World:
         if self.now < node.stopped_until:
             return
         self.running.append(node)
+        requests, failures = node.requests, node.failures
         try:
             node.turn()
         except Killed:
             self._end(node, "killed")
         except RegionError as error:
+            node.failed_turns += node.failures > failures
             known = isinstance(error, REASONS) or (self.copied and isinstance(error, StoreLost | StoreWentBack))
+            known = known or (bool(self.log.former) and self._lost_log(error))
+            if isinstance(error, CoordinatorUnavailable) and node.started:
+                known = node.failed_turns >= FAILED_TURNS_LEAST
             holds(known, "I17", f"{node.name} ends by {type(error).__name__}: {error}")
             self.events["ended by an older store"] += isinstance(error, StoreLost | StoreWentBack)
             self._end(node, f"failed: {error}")
+        else:
+            if node.failures > failures:
+                node.failed_turns += 1
+            elif node.requests > requests:
+                node.failed_turns = 0
         finally:
             self.running.pop()
 
@@ -368,9 +451,29 @@ class World:
         elif self.nodes[node.place] is node:
             self._die(node.place)
 
+    def requested(self, *, failed: bool = False) -> None:
+        """The node that runs has called the store or a broker."""
+        if self.running:
+            self.running[-1].requests += 1
+            self.running[-1].failures += failed
+
+    def _lost_log(self, error: RegionError) -> bool:
+        """True if a member ended because records are not in the log any more. An operator comes soon."""
+        soon = self.now + self.chance.choice([0.2, 2.0])
+        if isinstance(error, TopicRecreatedError):
+            self.events["ended by a new topic"] += 1
+            self.recreated_at = min(self.recreated_at, soon)
+            return self.log.topics > 1
+        if isinstance(error, TruncationError):
+            self.events["ended by a truncation"] += 1
+            self.truncated_at = min(self.truncated_at, soon)
+            return True
+        return False
+
     def _die(self, name: str) -> None:
         self.nodes[name] = None
         self.deaths += 1
+        self.events["process ended"] += 1
         self.restart_at[name] = self.now + self.chance.choice([0.1, 1.0, 5.0])
 
     def _break_something(self) -> None:
@@ -399,6 +502,7 @@ class World:
         if node is not None and chance.random() < faults.kill:
             self.note(f"{name} kill -9")
             self._die(name)
+            self.events["killed"] += 1
             self.faults_done += 1
         if node is not None and chance.random() < faults.gone and len(self.gone) + 1 < len(self.nodes):
             self.note(f"{name} is gone for good")
@@ -406,10 +510,12 @@ class World:
             self.restart_at[name] = inf
             self.gone.add(name)
             self.faults_done += 1
+            self.events["gone for good"] += 1
         node = self.nodes[name]
         if node is not None and chance.random() < faults.stop:
             node.stopped_until = self.now + chance.choice([0.3, 4.0, 8.0])
             self.faults_done += 1
+            self.events["process stopped"] += 1
         if node is not None and node.started and not faults.static and chance.random() < faults.ghost:
             self.note(f"{name} is started a second time")
             self.ghosts.append(node)
@@ -432,13 +538,79 @@ class World:
         if chance.random() < faults.cut:
             self.cut_until[name] = self.now + chance.choice([0.3, 4.0, 8.0])
             self.faults_done += 1
+            self.events["cut off"] += 1
         if chance.random() < faults.outage:
             self.outage_until = self.now + chance.choice([0.2, 2.0])
             self.faults_done += 1
+            self.events["store unreachable"] += 1
         if self.current is None and len(self.log.offsets) < 8 and chance.random() < faults.add_partition:
             self.log.append(self.log.add(), 0)
             self.group.rebalance()
             self.faults_done += 1
+            self.events["partition added"] += 1
+        if self.initial and chance.random() < faults.truncate:
+            self._truncate()
+        if self.current is None and self.initial and chance.random() < faults.recreate:
+            self.note("the topic is created again")
+            self.log.recreate()
+            self.group.committed.clear()
+            self.faults_done += 1
+            self.events["topic recreated"] += 1
+
+    def _truncate(self) -> None:
+        """A log loses its end. What is in it from before the region's beginning stays."""
+        partition = self.chance.choice(sorted(self.log.offsets))
+        end = self.log.ends[partition]
+        begin = self.initial.get(partition, end)
+        if begin >= end or self.log.topics > 1:
+            return  # a forgotten topic has first offsets of its own
+        self.log.truncate(partition, self.chance.randint(begin, end - 1))
+        self.note(f"{partition} is truncated")
+        self.faults_done += 1
+        self.events["log truncated"] += 1
+
+    def _go_behind_the_truncation(self) -> None:
+        """An operator goes back to the newest checkpoint that is on the log."""
+        self.truncated_at = inf
+        sound = [one for one in self._operator().checkpoints() if one in self.manifests and self._on_the_log(one)]
+        self._go_behind(max(sound, default=0))
+        self.events["went behind a truncation"] += 1
+
+    def _forget_the_topic(self) -> None:
+        """An operator stops all members, and has the region forget the deleted topic."""
+        self.recreated_at = self.now + 1.0
+        for name, node in self.nodes.items():
+            if node is not None:
+                self._die(name)
+            if name not in self.gone:
+                self.restart_at[name] = inf
+        self.ghosts.clear()
+        operator = self._operator()
+        before = operator.checkpoints()
+        try:
+            operator.forget([TOPIC])
+        except ConfigurationError:
+            return  # leases run still
+        self.recreated_at = inf
+        self.restart_at |= dict.fromkeys(self.nodes.keys() - self.gone, self.now)
+        if before:
+            for cut in operator.manifest(before[-1]).tasks:
+                self.forgotten |= {TopicPartition(TOPIC, int(one)): at for one, at in self._state(cut)[0].items()}
+        self.initial, self.highest = {}, {}
+        self.forgotten_up_to = operator.look().newest or 0
+        self.manifests = {self.forgotten_up_to: {}} if before else {}
+        self.positions = {self.forgotten_up_to: {}} if before else {}
+        self.copies = [(0, {})]
+        self.events["topic forgotten"] += 1
+        self.note("the topic is forgotten")
+
+    def _operator(self) -> RegionCoordinator:
+        return RegionCoordinator(self.store.calm(), REGION, GROUP, self.store_clock, lease_s=self.lease_s)
+
+    @property
+    def commits_may_be_late(self) -> bool:
+        """False while another store is in place: a late commit would replace the evidence of the right one."""
+        return self.current is None
 
     def _put_copy(self) -> None:
         """An older copy of the store, or an empty one, takes its place, until an operator brings the current one back.
@@ -446,7 +618,7 @@ class World:
         Only where every partition has a commit that names a later checkpoint: without evidence nothing is noticed.
         """
         witnesses = [witness_of(at.metadata) for at in self.group.committed.values()]
-        if not self.group.committed.keys() >= self.log.offsets.keys():
+        if self.group.late or not self.group.committed.keys() >= self.log.offsets.keys():
             return
         oldest = min(one.sequence if one is not None else 0 for one in witnesses)
         usable = [values for newest, values in self.copies if newest < oldest]
@@ -478,19 +650,24 @@ class World:
 
     def _operate(self) -> None:
         """An operator goes back to a checkpoint, or deletes old ones."""
-        coordinator = RegionCoordinator(self.store.calm(), REGION, GROUP, self.store_clock)
-        there = coordinator.checkpoints()
+        coordinator = self._operator()
+        there = [one for one in coordinator.checkpoints() if one >= self.forgotten_up_to]
         if not there:
             return
         sequence = self.chance.choice(there)
         if self.chance.random() < 0.5:
             coordinator.retire(sequence)
+            self._retired_up_to = coordinator.record().retired_up_to
             self.events["retired"] += 1
             return
-        self.target.gone_behind.append(self.manifests[sequence])
-        self.manifests = {one: offsets for one, offsets in self.manifests.items() if one <= sequence}
         self.events["went back"] += 1
-        coordinator.rewind(sequence)
+        self._go_behind(sequence)
+
+    def _go_behind(self, sequence: int) -> None:
+        self.target.gone_behind.append(self.manifests.get(sequence, {}))
+        self.manifests = {one: offsets for one, offsets in self.manifests.items() if one <= sequence}
+        self._operator().rewind(sequence)
+        self.note(f"an operator went back to {sequence}")
 
     # --- checks
 
@@ -500,7 +677,7 @@ class World:
         if data is None or data == self._checked or self.current is not None:
             return
         self._checked = data
-        record = decode_record(data)
+        record = _decoded(data)
         if record.initial and not self.initial:
             self.first_partitions = len(self.log.offsets)  # what comes later is discovered while running
         for partition, position in record.initial.items():
@@ -512,9 +689,31 @@ class World:
         holds(record.epoch >= self.epochs, "I8", "the epoch went back")
         self.epochs = record.epoch
         newest = record.newest
+        if record.barrier is not None and record.barrier.sequence not in self.barriers:
+            self.barriers.add(record.barrier.sequence)
+            here = (record.epoch, record.barrier.generation)
+            now = self.store_clock()
+            left = [
+                name
+                for name, one in record.members.items()
+                if one.owned and (one.epoch, one.generation) == here and one.here(now, self.lease_s)
+                if name not in record.barrier.members
+            ]
+            holds(not left, "I21", f"checkpoint {record.barrier.sequence} began without {left}")
         holds(not self.manifests or (newest or 0) >= max(self.manifests), "I9", "the newest checkpoint is gone")
         if newest is not None and newest not in self.manifests:
             self._check_manifest(newest, record.initial)
+            self._check_no_state_is_left(record)
+
+    def _check_no_state_is_left(self, record: RegionRecord) -> None:
+        """A checkpoint that retires another deletes the states that nothing needs any more."""
+        if record.retired_up_to == self._retired_up_to:
+            return
+        self._retired_up_to = record.retired_up_to
+        kept = (self.store.get(Key("manifest", GROUP, f"{one:020d}")) for one in record.complete)
+        needed = in_use((decode(one) for one in kept if one is not None), record)
+        left = set(self.store.names("state", GROUP)) - needed
+        holds(not left, "I22", f"{len(left)} states are kept that nothing needs")
 
     def _check_manifest(self, sequence: int, initial: Positions) -> None:
         holds(not self.manifests or sequence > max(self.manifests), "I9", f"{sequence} is not the newest")
@@ -531,20 +730,33 @@ class World:
             holds(found.keys() <= numbers, "I15", f"task {cut.task} has records of partitions {found.keys() - numbers}")
             for partition, at in cut.offsets.items():
                 applied = found.get(str(partition.partition), [])
-                wanted = self.log.between(partition, initial[partition].offset, at.offset)
-                holds(applied == wanted, "I1/I2", f"checkpoint {sequence}, {partition}: {applied} and not {wanted}")
-                records += [SimRecord(*partition, one) for one in wanted]
+                start = initial[partition].offset
+                self._check_applied(sequence, partition, applied, start, at.offset)
+                records += [SimRecord(*partition, one % ALL, one >> OFFSET_BITS) for one in applied]
         if self.under_test is not None:
             self.under_test.verify(states, records)
         before = self.manifests[max(self.manifests)] if self.manifests else {}
         for partition, offset in before.items():
             holds(offsets[partition] >= offset, "I5", f"checkpoint {sequence} is behind the one before in {partition}")
-        self.manifests[sequence] = offsets
+        self.manifests[sequence], self.positions[sequence] = offsets, manifest.offsets
         self.highest = {one: max(at, self.highest.get(one, 0)) for one, at in offsets.items()}
         self.checkpoints += 1
         self.events["checkpoint"] += 1
         self.copies.append((sequence, self.store.copy()))
         self.note(f"checkpoint {sequence} {sorted(offsets.items())}")
+
+    def _check_applied(
+        self, sequence: int, partition: TopicPartition, applied: list[int], start: int, stop: int
+    ) -> None:
+        """A state has the records of one log, and before them those of a topic that was forgotten."""
+        forgotten = self.forgotten.get(partition, [])
+        wanted = forgotten + self.log.identities(partition, start, stop)
+        # A checkpoint may be completed before anyone has noticed that its log was lost.
+        former = self.log.former.get(partition, ())
+        same = applied == wanted or any(
+            applied == forgotten + [one for one in log if start <= one % ALL < stop] for log in former
+        )
+        holds(same, "I19" if former else "I1/I2", f"checkpoint {sequence}, {partition}: {applied} and not {wanted}")
 
     def _state(self, cut: TaskSnapshot) -> tuple[dict[str, list[int]], bytes]:
         """A stored state: the records that it has, and the state under test."""
@@ -566,7 +778,7 @@ class World:
             return  # another store is in place
         if f'"{ticket.member}"'.encode() not in data:
             return
-        record = decode_record(data)
+        record = _decoded(data)
         if ticket.member in record.contributed and record.barrier == barrier:
             holds(record.members[ticket.member].incarnation == ticket.incarnation, "I8", f"{ticket} is a zombie")
 

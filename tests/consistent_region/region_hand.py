@@ -202,7 +202,8 @@ class Hand:
         mine = frozenset(partitions)
         starts = self.conductor.on_assigned(Assigned(mine, mine, generation, CAUSE))
         self.consumer.assignment = mine
-        self.consumer.positions = {one: (starts or {}).get(one, 0) for one in mine}
+        self.starts = dict(starts or {})
+        self.consumer.positions = dict.fromkeys(mine, 0) | {one: at.offset for one, at in self.starts.items()}
 
     def revoked(self, generation: int = 5) -> None:
         mine = self.consumer.assignment

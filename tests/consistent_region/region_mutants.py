@@ -17,6 +17,8 @@ from typing import Any
 from kohort.consistent_region import coordinator_rules, region_driver, region_member, start_positions
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.coordinator import RegionCoordinator, TaskStarts
+from kohort.consistent_region.errors import RegionError
+from kohort.consistent_region.log_lineage import Lineage
 from kohort.consistent_region.offsets import OffsetManager
 from kohort.consistent_region.record_queue import RecordBuffer
 from kohort.consistent_region.region_driver import RegionDriver
@@ -310,7 +312,63 @@ def _epoch_of_ours_kept(original: Any) -> Any:
     return went_back
 
 
+def _without_epochs(original: Any) -> Any:
+    def assigned(self: RegionDriver, event: Any) -> Any:
+        starts = original(self, event)
+        return starts and {one: at.offset for one, at in starts.items()}
+
+    return assigned
+
+
+def _sought_without_epoch(original: Any) -> Any:
+    return lambda self, partition, offset, **_epoch: original(self, partition, offset)
+
+
+def _effects_of_the_copy(original: Any) -> Any:
+    def without(*args: Any) -> Any:
+        record, gone, manifest = original(*args)
+        if manifest is not None:
+            manifest = replace(manifest, tasks=tuple(replace(one, effects_of=None) for one in manifest.tasks))
+        return record, gone, manifest
+
+    return without
+
+
+def _last_left_out(original: Any) -> Any:
+    def begin(record: Any, *args: Any) -> Any:
+        begun = original(record, *args)
+        if begun.barrier is None or begun.barrier == record.barrier or len(begun.barrier.members) == 1:
+            return begun
+        return replace(begun, barrier=replace(begun.barrier, members=begun.barrier.members[:-1]))
+
+    return begin
+
+
+def _commit_must_settle(original: Any) -> Any:
+    def settled(self: RegionMember, event: ev.RegionCommitSettled) -> None:
+        original(self, event)
+        if event.error is not None:
+            self._give_up(RegionError("the commit failed"))
+
+    return settled
+
+
 MUTANTS: dict[str, list[Mutant]] = {
+    "an assignment drops leader epochs": [(RegionDriver, "on_assigned", _without_epochs)],
+    "what was polled before a reset names the epochs": [(Lineage, "placed", nothing)],
+    "a log that ends before the checkpoint is not noticed": [
+        (region_driver, "check_log", lambda _: lambda *_args, **_kwargs: {}),
+        (RegionDriver, "on_gap", nothing),
+        (RegionDriver, "on_assigned", _without_epochs),
+        (SimConsumer, "seek", _sought_without_epoch),
+    ],
+    "a topic that was created again is not noticed": [(Lineage, "check", nothing)],
+    "effects come again after a topic is forgotten": [(coordinator_rules, "without", _effects_of_the_copy)],
+    "nothing is committed": [(RegionDriver, "_commit", nothing)],
+    "a member is left out of a checkpoint": [(coordinator_rules, "begin_checkpoint", _last_left_out)],
+    "states that nothing needs stay": [(RegionCoordinator, "_forget_states", nothing)],
+    "one failed request ends a member": [(region_member, "REQUEST_ATTEMPTS", lambda _: 1)],
+    "a commit without a response ends a member": [(RegionMember, "_on_commit_settled", _commit_must_settle)],
     "the queue is not cleared": [(RecordBuffer, "clear", nothing)],
     "a reset does not seek": [(SimConsumer, "seek", nothing)],
     "a reset does not restore": [(world_history.SimHistory, "restore", nothing)],
@@ -403,10 +461,10 @@ def mutated(changes: list[Mutant]) -> Iterator[None]:
         region_member._HANDLERS.update(handlers)
 
 
-def caught(name: str, seeds: int) -> str | None:
-    """The message of the first seed that finds the mutant; None if none does."""
+def caught(name: str, seeds: int, first: int = 0) -> str | None:
+    """The message of the first seed that finds the mutant, from `first` on; None if none does."""
     with mutated(MUTANTS[name]):
-        for seed in range(seeds):
+        for seed in range(first, first + seeds):
             try:
                 world.run(seed)
             except Violation as violation:

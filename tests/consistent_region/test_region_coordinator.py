@@ -333,6 +333,28 @@ def test_old_checkpoints_go_by_themselves(world: World) -> None:
     assert two.c.checkpoints() == (5, 6, 7)
 
 
+@pytest.mark.proves("I16")
+def test_effects_that_a_forgotten_topic_had_are_due_under_the_number_of_their_checkpoint(world: World) -> None:
+    coordinator = world.coordinator()
+    ticket = coordinator.register("a").ticket
+    coordinator.put_initial(ticket, {P0: RegionPosition(0)})
+    gone_back(coordinator, ticket, 5, P0)
+    barrier = coordinator.begin_checkpoint(ticket, coordinator.look().epoch).barrier
+    assert barrier is not None
+    coordinator.contribute(ticket, barrier, cuts({P0: RegionPosition(7)}, b"seven"))
+    coordinator.deregister(ticket)
+    for _ in range(2):  # a copy of a copy, too
+        coordinator.forget(["t"])
+        ticket = coordinator.register("b").ticket
+        coordinator.put_initial(ticket, {P0: RegionPosition(0)})
+        back = gone_back(coordinator, ticket, 6, P0)
+        coordinator.deregister(ticket)
+        assert coordinator.checkpoints()[-1] > barrier.sequence
+        # The target has noted this number with the effects, and carries them out no second time.
+        assert back.starts[task(P0)].sequence == barrier.sequence
+        assert states(back) == {0: b"seven"}
+
+
 @pytest.mark.proves("CR-67", "CR-75", "CR-76", "CR-77")
 def test_without_a_checkpoint_all_members_go_back_to_the_beginning_and_later_ones_keep_theirs(world: World) -> None:
     two = Two(world)

@@ -31,6 +31,7 @@ from kohort.coordinator_client.errors import TopicRecreated, Truncation
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
 from kohort.network.errors import OperationTimeout
+from kohort.network.group_types import OffsetAndMetadata
 from kohort.testing.simulation import SimRecord
 from tests.consistent_region.region_hand import P0, P1, HalfStore, Hand
 from tests.consistent_region.region_rig import Rig
@@ -435,6 +436,32 @@ def test_epochs_follow_the_handled_record_and_not_the_fetched_one() -> None:
     hand.until(lambda: hand.state["0"][-1] == 5)
     hand.checkpoint()
     assert hand.manifest_positions()[P0] == RegionPosition(6, 5, UUID(int=1))
+
+
+@pytest.mark.proves("CR-74", "I19")
+def test_an_assignment_starts_with_the_epoch_of_the_checkpoint() -> None:
+    hand = alone()
+    hand.consumer.epochs[P0] = 3
+    hand.reads(P0, 2)
+    hand.checkpoint()
+    hand.lost()
+    hand.until(lambda: hand.member.state is RegionState.RESET_COMPLETE)
+    hand.assigned(P0, P1, generation=6)
+    # Without the epoch the consumer would read on in a log that was truncated and written again.
+    assert hand.starts == {P0: OffsetAndMetadata(3, 3), P1: OffsetAndMetadata(0)}
+
+
+@pytest.mark.proves("CR-74", "I19")
+def test_what_was_polled_before_a_reset_names_no_epoch_of_the_checkpoint_after_it() -> None:
+    hand = alone()
+    hand.consumer.epochs[P0] = 3
+    hand.conductor.records_a_turn = 0
+    hand.reads(P0, 2, 3)  # nothing of it is handled
+    hand.conductor.records_a_turn = 10
+    hand.coordinator.rewind(hand.coordinator.checkpoints()[-1])
+    hand.until(lambda: hand.member.state is RegionState.RESET_COMPLETE)
+    hand.checkpoint()
+    assert hand.manifest_positions()[P0] == RegionPosition(2, 0, UUID(int=1))
 
 
 @pytest.mark.proves("CR-74", "B-38", "B-39")

@@ -9,6 +9,7 @@ from kohort.consistent_region.region_history import KEPT_MOMENTS, HistoryEntry, 
 from kohort.consistent_region.states import RegionState
 from kohort.consistent_region.store import MemoryStore
 from kohort.coordinator_client.hooks import Assigned
+from kohort.network.group_types import OffsetAndMetadata
 from tests.consistent_region.region_hand import CAUSE, Hand
 from tests.consistent_region.region_rig import P0, P1, Rig, recs
 
@@ -95,7 +96,8 @@ def test_a_hook_that_raises_at_an_assignment_does_not_lose_where_it_is_read_from
     hand = Hand(MemoryStore())
     unheard(hand, "assigned")
     # Without these the consumer would go on where the group has committed, and not where the region has read.
-    assert hand.conductor.on_assigned(Assigned(frozenset({P0}), frozenset({P0}), 5, CAUSE)) == {P0: 0}
+    started = hand.conductor.on_assigned(Assigned(frozenset({P0}), frozenset({P0}), 5, CAUSE))
+    assert started == {P0: OffsetAndMetadata(0)}
     hand.consumer.assignment = frozenset({P0})
     with pytest.raises(KohortError, match="nobody listens"):
         hand.turn()
