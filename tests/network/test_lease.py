@@ -113,6 +113,23 @@ def test_what_is_given_back_is_not_lent_before_the_caller_waits_again(peer: Peer
         assert peer.lease.size == 0
 
 
+def test_nothing_is_lent_to_a_caller_that_is_not_woken(peer: Peer) -> None:
+    """It goes on waiting for the bell, and would not see the next response."""
+    with peer.lease.guard:
+        peer.poller.reclaim(peer.ours)
+    peer.core.has_updates = False
+    for number in range(STEADY + 1):
+        peer.bodies = [b"%d" % number]
+        peer.theirs.send(peer.respond())
+        assert peer.wait() == []
+        assert peer.lease.size == 0
+    peer.core.has_updates = True
+    peer.bodies = [b"more"]
+    peer.theirs.send(peer.respond())
+    assert peer.wait() == []
+    assert peer.lease.size == 1
+
+
 def test_a_ring_ends_the_wait_and_a_second_ring_is_harmless(peer: Peer) -> None:
     seen = peer.driver.bell.rings
     threading.Timer(0.05, peer.driver.bell.ring).start()
@@ -124,6 +141,17 @@ def test_a_ring_ends_the_wait_and_a_second_ring_is_harmless(peer: Peer) -> None:
     peer.theirs.send(peer.respond())
     serve(peer)
     assert peer.offered == STEADY + 1
+
+
+def test_each_ring_ends_a_wait_at_once(peer: Peer) -> None:
+    """A hundred waits that end by their longest time would take longer than the limit."""
+    deadline = time.monotonic() + LIMIT_S
+    for _ in range(100):
+        seen = peer.driver.bell.rings
+        threading.Timer(0.005, peer.driver.bell.ring).start()
+        while peer.driver.bell.rings == seen:
+            peer.lease.wait(seen, LIMIT_S)
+        assert time.monotonic() < deadline
 
 
 def test_a_signal_handler_that_raises_ends_the_wait_and_nothing_else(peer: Peer) -> None:
@@ -218,6 +246,51 @@ def test_a_poll_without_a_time_reads_a_leased_socket(broker: FakeBroker) -> None
         while not (found := [record.value for columns in consumer.poll(0) for record in columns]):
             assert time.monotonic() < deadline
         assert found == [b"%d" % number]
+
+
+def test_a_signal_handler_that_raises_ends_a_poll(broker: FakeBroker) -> None:
+    def handler(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, handler)
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        leased(broker, consumer)
+        began = time.monotonic()
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.poll(LIMIT_S)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        assert time.monotonic() < began + LIMIT_S
+        assert consumer._session.driver.lease.size == 1
+
+
+def test_a_turn_begins_after_the_caller_s_service(broker: FakeBroker) -> None:
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        leased(broker, consumer)
+        driver = consumer._session.driver
+        with driver.lease.guard:
+            change = driver.enqueue(lambda _core: "made")
+            time.sleep(0.1)
+            assert not change.done()
+        assert change.result(LIMIT_S) == "made"
+
+
+def test_an_unusual_poll_gives_the_sockets_back_before_it_waits(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        number = leased(broker, consumer)
+        session = consumer._session
+        monkeypatch.setattr(session.collector, "collect_usual", lambda _most: None)
+        broker.produce("t", 0, [(None, b"%d" % number)])
+        deadline = time.monotonic() + LIMIT_S
+        while not (found := [record.value for columns in consumer.poll(1.0) for record in columns]):
+            assert time.monotonic() < deadline
+        assert found == [b"%d" % number]
+        assert session.driver.lease.size == 0
 
 
 def test_a_wakeup_ends_a_poll_that_serves_a_socket(broker: FakeBroker) -> None:
