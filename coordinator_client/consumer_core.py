@@ -11,6 +11,7 @@ a `RequestManager`, and receives a `ConsumerContext`.
 
 from collections import deque
 from collections.abc import Callable, Mapping, Set
+from functools import partial
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -141,7 +142,8 @@ class ConsumerCore:
             closing=lambda: self.closing,
             wall_ms=lambda: self.wall_ms,
             post_event=self.post_event,
-            notify=self.notify,
+            # Not a method of Python: a caller's thread calls it where no signal handler may run (`Lease`).
+            notify=partial(setattr, self, "has_updates", True),
             fail=self.fail,
             put_error=self.put_error,
         )

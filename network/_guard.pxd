@@ -24,8 +24,11 @@ cdef class Waiter:
 cdef class Bell:
     cdef shared_word _rings
     cdef list waiters
+    cdef int event_fd  # of a thread that polls sockets meanwhile; -1 if none does
 
     cdef list rung(self)
+    cdef bint join_polling(self, int event_fd, unsigned long seen) except -1
+    cdef int part_polling(self) except -1
     cdef bint _join(self, Waiter waiter, unsigned long seen) except -1
     cdef int _part(self, Waiter waiter) except -1
 
@@ -36,6 +39,7 @@ cdef class Guard:
     cdef object reentered
 
     cdef int acquire(self) except -1
+    cdef bint try_acquire(self) except -1
     cdef void release(self) noexcept
 
 

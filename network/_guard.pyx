@@ -22,6 +22,17 @@ cdef extern from "pythread.h":
     PyLockStatus PyThread_acquire_lock_timed(PyThread_type_lock lock, long long us, int interruptible) noexcept nogil
     unsigned long PyThread_get_thread_ident() noexcept nogil
 
+cdef extern from *:
+    """
+    #ifdef __linux__
+    #include <sys/eventfd.h>
+    #define kohort_signal_event(fd) eventfd_write(fd, 1)
+    #else
+    #define kohort_signal_event(fd) -1
+    #endif
+    """
+    int signal_event "kohort_signal_event"(int fd) noexcept
+
 cdef double LONGEST_WAIT_S = 0.1 if platform == "win32" else 1.0
 """The longest wait for a lock without a look for signals. No signal ends such a wait on Windows. Elsewhere a signal ends
 it, but not if it comes just before the wait, or if the system delivers it to another thread."""
@@ -72,6 +83,13 @@ cdef class Guard:
         self.owner = PyThread_get_thread_ident()
         return 0
 
+    cdef bint try_acquire(self) except -1:
+        """Acquire the lock if it is free; True if it was."""
+        if not _acquired(self.lock, 0):
+            return False
+        self.owner = PyThread_get_thread_ident()
+        return True
+
     cdef void release(self) noexcept:
         self.owner = 0
         PyThread_release_lock(self.lock)
@@ -118,6 +136,7 @@ cdef class Bell:
 
     def __cinit__(self):
         self.waiters = []
+        self.event_fd = -1
 
     @property
     def rings(self):
@@ -136,7 +155,23 @@ cdef class Bell:
         cdef list woken = self.waiters
         self._rings = self._rings + 1
         self.waiters = none
+        if self.event_fd >= 0:
+            signal_event(self.event_fd)
+            self.event_fd = -1
         return woken
+
+    @cython.critical_section
+    cdef bint join_polling(self, int event_fd, unsigned long seen) except -1:
+        """Let the next ring signal an eventfd, which one thread polls; False if there was a ring since `seen`."""
+        if self._rings != seen:
+            return False
+        self.event_fd = event_fd
+        return True
+
+    @cython.critical_section
+    cdef int part_polling(self) except -1:
+        self.event_fd = -1
+        return 0
 
     @cython.critical_section
     cdef bint _join(self, Waiter waiter, unsigned long seen) except -1:

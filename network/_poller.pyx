@@ -6,6 +6,9 @@ In the steady state a connection has one request in flight, from whose response 
 (`PendingRequest.follow_up`). Such a response is read, handled and followed up here. Everything else is returned as a
 ready socket, with the bytes that were read left in the reader, for a turn of the driver.
 
+A caller that waits for the records of such a connection may serve it itself (`Lease`). Two changes of threads a response
+are saved. No Python code runs in it, so no signal handler does, and no turn of the driver runs beside it.
+
 Callers are woken after this thread has released the GIL. Otherwise they would wake up twice, once to wait for the GIL.
 Requests are sent after that, because a call of `send` takes longer than the wake-up of a caller.
 """
@@ -13,18 +16,20 @@ Requests are sent after that, because a call of `send` takes longer than the wak
 import os
 import selectors
 import socket
+from collections import deque
 from time import monotonic
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport errno
 from libc.math cimport ceil
 
 from kohort.fastpath._byteorder cimport be32
 from kohort.network._follow_up cimport next_request
-from kohort.network._guard cimport Bell, PyThread_release_lock, PyThread_type_lock, Waiter
+from kohort.network._guard cimport Bell, Guard, PyThread_release_lock, PyThread_type_lock, Waiter, shared_word
 
 from kohort.network.requests import Stage
 from kohort.network.frame_reader import LENGTH_BYTES, SCRATCH_BYTES
@@ -77,8 +82,11 @@ cdef extern from *:
 
     #ifdef __linux__
 
+    #include <poll.h>
     #include <sys/epoll.h>
+    #include <sys/eventfd.h>
     #include <string.h>
+    #include <unistd.h>
 
     #define KOHORT_ADD EPOLL_CTL_ADD
     #define KOHORT_CHANGE EPOLL_CTL_MOD
@@ -110,8 +118,33 @@ cdef extern from *:
         return count;
     }
 
+    /* Poll sockets for reading, after the eventfd at the first place, which is reset. The masks are set. */
+    static int kohort_poll(kohort_event *sockets, int count, int timeout_ms) {
+        struct pollfd polled[KOHORT_MOST_EVENTS];
+
+        eventfd_t value;
+
+        int i, ready;
+
+        for (i = 0; i < count; i++) polled[i] = (struct pollfd){sockets[i].fd, POLLIN, 0};
+
+        ready = poll(polled, count, timeout_ms);
+
+        for (i = 0; i < count; i++) sockets[i].mask = ready > 0 && polled[i].revents;
+
+        if (sockets[0].mask) eventfd_read(sockets[0].fd, &value);
+
+        return ready;
+    }
+
+    #define kohort_event_fd() eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+    #define kohort_close(fd) close(fd)
+
     #else
 
+    #define kohort_poll(sockets, count, timeout_ms) -1
+    #define kohort_event_fd() -1
+    #define kohort_close(fd) -1
     #define KOHORT_ADD 0
     #define KOHORT_CHANGE 0
     #define KOHORT_REMOVE 0
@@ -143,24 +176,24 @@ cdef extern from *:
     bint was_interrupted "kohort_was_interrupted"() noexcept
     int watch "kohort_watch"(int epoll, int how, int fd, int mask) noexcept
     int epoll_wait "kohort_wait"(int epoll, Event *found, int timeout_ms) noexcept nogil
+    int poll_sockets "kohort_poll"(Event *sockets, int count, int timeout_ms) noexcept nogil
+    int new_event_fd "kohort_event_fd"() noexcept
+    int close_fd "kohort_close"(int fd) noexcept
 
 cdef int READ = selectors.EVENT_READ
 cdef double LONGEST_SLEEP_S = 60.0
 cdef Py_ssize_t LENGTH = LENGTH_BYTES
 cdef Py_ssize_t SCRATCH = SCRATCH_BYTES
 cdef object READY = Stage.READY
+cdef int STEADY_RESPONSES = 3
+cdef double LEASE_S = 0.1  # for which a caller may stay away
+cdef double LONGEST_LEASE_S = 1.0  # without a look whether the caller still waits
+cdef double LONGEST_WAIT_S = 1.0  # without a look for signals, which another thread may have been given
 
 
 @cython.final
 cdef class _Registered:
     """A socket that was registered with a driver and a channel, and the parts of them that a response needs."""
-
-    cdef object owner, driver, core, endpoints, channel, connection, reader, sock
-    cdef Bell bell
-    cdef bytes request  # to send
-    cdef bytearray scratch
-    cdef int fd
-    cdef bint plain
 
 
 cdef _Registered _registered(sock, tuple owner):
@@ -170,27 +203,174 @@ cdef _Registered _registered(sock, tuple owner):
     made.core, made.bell, made.endpoints = driver.core, driver.bell, driver.core.endpoints
     made.connection, made.reader, made.scratch = channel.connection, channel.reader, channel.reader.scratch
     made.fd, made.plain = sock.fileno(), HAS_SOCKETS and channel.tls is None
+    made.lease, made.steady, made.leased = driver.lease, 0, False
     return made
+
+
+@cython.final
+cdef class Lease:
+    """The sockets of a driver that a caller serves while it waits in a poll. They are armed in no epoll then.
+
+    `guard` is held by the caller while it serves, and by each turn of the driver meanwhile. A socket is given back if
+    its response is not the usual one, if a turn sends another request on its connection, and if the caller stays away.
+    The driver's thread keeps everything else: the group, heartbeats, commits, metadata, and the deadlines of requests.
+
+    Exists on Linux only, and for plain sockets. Elsewhere `wait` waits for the bell.
+    """
+
+    def __cinit__(self, driver, poller, reentered):
+        self.driver, self.poller, self.bell = driver, poller, driver.bell
+        self.guard = Guard(reentered)
+        self.leased = []
+        self.event_fd = -1
+
+    def __dealloc__(self):
+        if self.event_fd >= 0:
+            close_fd(self.event_fd)
+
+    @property
+    def size(self):
+        """The number of sockets that a caller has."""
+        return <unsigned long>self.count
+
+    cpdef bint wait(self, unsigned long seen, double timeout_s) except -1:
+        """As `Bell.wait`, and serve the leased sockets. It waits not at all if `timeout_s` is not above zero."""
+        cdef Event sockets[MOST_EVENTS]
+        cdef _Registered one
+        cdef list leased
+        cdef int ready, place = 1
+        if not self.count:
+            self.wanted = timeout_s > 0
+            return timeout_s > 0 and self.bell.wait(seen, timeout_s)
+        self.guard.acquire()
+        leased = list(self.leased)
+        self.guard.release()
+        sockets[0].fd = self.event_fd
+        for one in leased:
+            sockets[place].fd = one.fd
+            place += 1
+        if not self.bell.join_polling(self.event_fd, seen):
+            return True
+        self.inside = 1
+        timeout_ms = 0 if timeout_s <= 0 else <int>ceil(min(timeout_s, LONGEST_WAIT_S) * 1e3)
+        with nogil:
+            ready = poll_sockets(sockets, place, timeout_ms)
+        self.used_ms = <unsigned long>(<double>monotonic() * 1e3)
+        self.inside = 0
+        self.bell.part_polling()
+        PyErr_CheckSignals()
+        if ready > 0:
+            place = 1
+            for one in leased:
+                if sockets[place].mask:
+                    self.serve(one)
+                place += 1
+        return True
+
+    cdef int serve(self, _Registered one) except -1:
+        cdef bint usual = False
+        self.guard.acquire()
+        try:
+            if not one.leased:
+                return 0
+            try:
+                usual = _serve(one) and (one.request is None or self.send(one))
+            except BaseException as defect:  # the turn raises it
+                one.channel.defect = defect
+            if not usual:
+                self.take_back(one)
+                (<Poller>self.poller).give_turn(one)
+        finally:
+            self.guard.release()
+        return 0
+
+    cdef bint send(self, _Registered one) except -1:
+        cdef Py_ssize_t count = one_send(one.fd, PyBytes_AS_STRING(one.request), PyBytes_GET_SIZE(one.request))
+        if count == PyBytes_GET_SIZE(one.request):
+            return True
+        one.connection.write(memoryview(one.request)[max(count, 0) :])
+        return False
+
+    cpdef int give_back(self) except -1:
+        """Give all sockets back, before the caller waits for the bell only."""
+        self.wanted = 0
+        if not self.count:
+            return 0
+        self.guard.acquire()
+        try:
+            self.take_all_back()
+        finally:
+            self.guard.release()
+        return 0
+
+    cdef int take_all_back(self) except -1:
+        """As `take_back`, for all of them."""
+        for one in list(self.leased):
+            self.take_back(one)
+        return 0
+
+    cdef int take_back(self, _Registered one) except -1:
+        """Let the driver's thread watch a socket again. The guard is held."""
+        self.leased.remove(one)
+        self.count = len(self.leased)
+        one.leased, one.steady = False, 0
+        watch((<Poller>self.poller).epoll, CHANGE, one.fd, READ)  # it fails for a closed socket
+        return 0
+
+    cdef int lend(self, _Registered one) except -1:
+        if self.event_fd < 0:
+            self.event_fd = new_event_fd()
+        if self.event_fd < 0 or self.count == MOST_EVENTS - 1:
+            return 0
+        self.guard.acquire()
+        try:
+            if watch((<Poller>self.poller).epoll, CHANGE, one.fd, 0) < 0:
+                return 0
+            self.leased.append(one)
+            one.leased = True
+            self.used_ms = <unsigned long>(<double>monotonic() * 1e3)
+            self.count = len(self.leased)
+        finally:
+            self.guard.release()
+        return 1
+
+    cdef double ends_at(self) except -1:
+        """The time (monotonic s) to look whether the caller still comes."""
+        if self.inside:
+            return <double>monotonic() + LONGEST_LEASE_S
+        return self.used_ms / 1e3 + LEASE_S
+
+    cdef int end_if_unused(self) except -1:
+        if not self.inside and self.ends_at() <= <double>monotonic() and self.guard.try_acquire():
+            try:
+                self.take_all_back()
+            finally:
+                self.guard.release()
+        return 0
 
 
 @cython.final
 cdef class Poller:
     """The sockets of a loop. Each is registered with its driver and its channel, or with None.
 
+    `rung` has the drivers that other threads woke, after which they send a byte to the socket `bell`.
+
     Python's selectors release the GIL for each registration, which the thread may then wait for. So on
     Linux the selector is only made and closed.
     """
 
-    cdef object selector
-    cdef int epoll
+    cdef object selector, rung, bell, handed_over
+    cdef int epoll, bell_fd
     cdef dict owners, fds
-    cdef list woken, senders
+    cdef list woken, senders, leases
 
-    def __cinit__(self):
+    def __cinit__(self, rung, bell):
         self.selector = selectors.DefaultSelector()
         self.epoll = self.selector.fileno() if hasattr(selectors, "EpollSelector") else -1
+        self.rung, self.bell, self.bell_fd = rung, bell, bell.fileno()
+        self.handed_over = deque()
         self.owners, self.fds = {}, {}
-        self.woken, self.senders = [], []
+        self.woken, self.senders, self.leases = [], [], []
 
     def register(self, sock, int events, owner):
         fd = sock.fileno()
@@ -202,6 +382,7 @@ cdef class Poller:
         self.fds[sock] = fd
 
     def modify(self, sock, int events, owner):
+        self.reclaim(sock)
         if self.epoll < 0:
             self.selector.modify(sock, events, owner)
         elif watch(self.epoll, CHANGE, self.fds[sock], events) < 0:
@@ -209,6 +390,7 @@ cdef class Poller:
 
     def unregister(self, sock):
         """Forget a socket, which may be closed already."""
+        self.reclaim(sock)
         fd = self.fds.pop(sock)
         self.owners.pop(fd, None)
         if self.epoll < 0:
@@ -219,7 +401,38 @@ cdef class Poller:
     def close(self):
         self.selector.close()
 
-    def wait(self, rung, double until):
+    def reclaim(self, sock):
+        """Take a socket back from a caller that serves it. `Lease.guard` is held, if the driver's caller has any."""
+        cdef _Registered found
+        fd = self.fds.get(sock)
+        if fd is None or self.owners[fd] is None:
+            return
+        found = self.owners[fd]
+        if found.leased:
+            found.lease.take_back(found)
+
+    cdef int give_turn(self, _Registered one) except -1:
+        """Have the loop give a turn for a socket that was served by another thread."""
+        self.handed_over.append((one.owner, READ))
+        self.rung.append(one.driver)
+        one_send(self.bell_fd, b"!", 1)
+        return 0
+
+    cdef double _left(self, double until) except? -1:
+        """The seconds to wait. Leases of callers that stay away end now."""
+        cdef double now = monotonic()
+        cdef Lease lease
+        cdef list kept = []
+        if self.leases:
+            for lease in self.leases:
+                lease.end_if_unused()
+                if lease.count:
+                    kept.append(lease)
+                    until = min(until, max(lease.ends_at(), now + 0.001))
+            self.leases = kept
+        return min(until - now, LONGEST_SLEEP_S)
+
+    def wait(self, double until):
         """Wait until a socket needs a turn, `rung` has an entry, or the time (monotonic s) has come.
 
         Returns the ready sockets as (what it was registered with, ready for). Steady connections are served meanwhile.
@@ -231,7 +444,7 @@ cdef class Poller:
         cdef double left
         cdef list ready = [], woken, senders
         while True:
-            left = 0.0 if rung else min(until - <double>monotonic(), LONGEST_SLEEP_S)
+            left = 0.0 if self.rung else self._left(until)
             woken, self.woken = self.woken, []
             senders, self.senders = self.senders, []
             sleepers, sends = _locks_of(woken, locks), _requests_of(senders, requests)
@@ -251,8 +464,10 @@ cdef class Poller:
                 count = len(found)
                 for key, mask in found:
                     self._see(key.fd, mask, ready)
-            if ready or rung or count <= 0 or <double>monotonic() >= until:
+            if ready or self.rung or count <= 0 or <double>monotonic() >= until:
                 self._finish(ready)
+                while self.handed_over:
+                    ready.append(self.handed_over.popleft())
                 return ready
 
     cdef int _finish(self, list ready) except -1:
@@ -280,18 +495,30 @@ cdef class Poller:
         if found is None:
             ready.append((None, mask))
             return 0
+        if found.leased:  # its connection has ended
+            found.lease.give_back()
         try:
             if mask == READ and len(self.senders) < MOST_SENDS and _serve(found):
                 if found.request is not None:
                     self.senders.append(found)
+                found.steady += 1
                 if found.core.has_updates:
+                    if found.lease.wanted and found.steady >= STEADY_RESPONSES and found.plain and self.epoll >= 0:
+                        self._lend(found)  # before the ring: the caller must not begin to wait for the bell only
                     self.woken += found.bell.rung()
                     if found.driver.on_update is not None:
                         found.driver.on_update()
                 return 0
+            found.steady = 0
         except BaseException as defect:  # a turn raises it: other drivers of this thread must go on
             found.channel.defect = defect
         ready.append((found.owner, mask))
+        return 0
+
+
+    cdef int _lend(self, _Registered found) except -1:
+        if found.driver.on_update is None and found.lease.lend(found) and found.lease not in self.leases:
+            self.leases.append(found.lease)
         return 0
 
 

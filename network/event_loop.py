@@ -54,7 +54,6 @@ class EventLoop:
     """One thread and one poller. From other threads: `wakeup` and `join`."""
 
     def __init__(self) -> None:
-        self.poller = Poller()
         self.load = 0  # number of drivers; changes under _placing
         self._due: dict[Turned, float] = {}
         self._times: list[tuple[float, int, Turned]] = []  # a heap; entries that differ from `_due` are void
@@ -65,6 +64,7 @@ class EventLoop:
         self._rings = bytearray(4096)
         self._bell_in.setblocking(False)
         self._bell_out.setblocking(False)
+        self.poller = Poller(self._rung, self._bell_in)
         self.poller.register(self._bell_out, selectors.EVENT_READ, None)
         self._thread = threading.Thread(target=self._run, name=f"kohort-driver-{next(_numbers)}", daemon=True)
 
@@ -113,7 +113,7 @@ class EventLoop:
         while self._times and self._is_void(self._times[0]):
             heappop(self._times)
         self._asleep = True
-        ready = self.poller.wait(self._rung, self._times[0][0] if self._times else inf)
+        ready = self.poller.wait(self._times[0][0] if self._times else inf)
         self._asleep = False
         turns: dict[Turned, Ready] = {}
         for owner, mask in ready:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from kohort.common import KohortError, WireError
 from kohort.common.log_context import logger, set_log_context
 from kohort.network._guard import Bell, Guard
-from kohort.network._poller import Poller
+from kohort.network._poller import Lease, Poller
 from kohort.network._samples import Counters
 from kohort.network.auth.tls import Certificates
 from kohort.network.broker_connection import BrokerConnection
@@ -149,7 +149,9 @@ class Driver(Generic[C]):
         self.wakeup()
 
     def _start(self) -> None:
-        self._loop = place(self)
+        loop = place(self)
+        self.lease = Lease(self, loop.poller, _reentered)
+        self._loop = loop
         if self.stopping:  # its caller was interrupted, and has stopped it before it had a loop
             self.wakeup()
 
@@ -268,6 +270,12 @@ class Driver(Generic[C]):
         `due`: the time of the turn has come, or another thread has called `wakeup`. Otherwise the core is only polled
         if the sockets bring outcomes. None: it was not polled, and the time of the next turn stays.
         """
+        if not self.lease.size:
+            return self._turn(ready, due=due)
+        with self.lease.guard:
+            return self._turn(ready, due=due)
+
+    def _turn(self, ready: Ready, *, due: bool) -> float | None:
         steady = not due and self.core.endpoints.last_error is None
         outcomes: list[tuple[PendingRequest, RequestResult]] = []
         for channel, mask in ready:
@@ -326,8 +334,9 @@ class Driver(Generic[C]):
         self._over = True
         with self.lock:
             self._carry_out()
-        for channel in list(self._channels.values()):
-            self._forget(channel)
+        with self.lease.guard:
+            for channel in list(self._channels.values()):
+                self._forget(channel)
         if self._tape is not None:
             self._tape.close()
 
@@ -416,6 +425,8 @@ class Driver(Generic[C]):
             channel = self._open(outgoing.purpose, endpoint, now)
             with self.lock:
                 self.core.counters.connections_opened += 1
+        if self.lease.size and channel.watched is not None:
+            self._poller.reclaim(channel.watched)
         channel.connection.send(outgoing.request, now)
         channel.due_at = -inf
         return outcomes

@@ -18,6 +18,7 @@ from kohort.fastpath._columns cimport RecordColumns
 from kohort.fastpath._tuples cimport new
 from kohort.network._samples cimport Counters
 from kohort.network._guard cimport Bell, Door, Guard
+from kohort.network._poller cimport Lease
 
 from kohort.common import KohortError
 from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, DecodedFetch
@@ -296,27 +297,36 @@ def usual_poll(session, double until, Py_ssize_t most):
 
     None at the time `until` (monotonic s), and if anything else is due or unusual. The poll goes on in `PollLoop` then,
     which looks at everything again. Only a turn of the driver changes what is due, apart from a wake-up and a close.
+    The driver's sockets in their steady state are served here meanwhile.
     """
     core, driver, collector = session.core, session.driver, session.collector
     cdef Bell bell = driver.bell
+    cdef Lease lease = driver.lease
     cdef FetchBuffer buffered = core.fetcher.parked
     cdef unsigned long seen
     cdef long long turns = -1, turns_now
     cdef double left
+    cdef bint looked = False
     while True:
         seen = bell._rings
         core.has_updates = False
         if session._wakeup or session.closed or driver.crashed is not None:
+            lease.give_back()
             return None
         turns_now = driver.turns
         if turns_now != turns:  # only a turn changes the rest
             if _is_unusual(session, core, driver, collector):
+                lease.give_back()
                 return None
             turns = turns_now
         if buffered.has_slices():
-            return collector.collect_usual(most)
+            collected = collector.collect_usual(most)
+            if collected is None:
+                lease.give_back()
+            return collected
         left = until - <double>driver.now()
-        if left <= 0:
+        if left <= 0 and (looked or not lease.count):
             return None
+        looked = left <= 0
         if not core.has_updates:
-            bell.wait(seen, left)
+            lease.wait(seen, left)

@@ -3,82 +3,17 @@
 import errno
 import socket
 import ssl
-import time
 from collections.abc import Iterator
 from math import inf
 from selectors import EVENT_READ
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from kohort.network._guard import Bell
-from kohort.network._poller import Poller
-from kohort.network.broker_connection import BrokerConnection
-from kohort.network.frame_reader import FrameReader
-from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest, RequestResult
-from kohort.network.transport import Channel, Ended
-from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kohort.protocol.catalogue import API
-from kohort.protocol.framing import frame
+from kohort.network.transport import Ended
+from tests.network.steady_peer import Peer
 
-VERSION = 3
 LARGE_BYTES = 8_000_000  # more than a socket takes at once
-
-
-class Peer:
-    """A channel whose request follows up with each of `bodies`, and the other end of its socket."""
-
-    def __init__(self, *bodies: bytes | None) -> None:
-        self.ours, self.theirs = socket.socketpair()
-        self.ours.setblocking(False)
-        self.bodies = list(bodies)
-        self.offered = self.next_id = self.notices = 0
-        self.outcomes: list[RequestResult] = []
-        self.core = SimpleNamespace(has_updates=False, endpoints=SimpleNamespace(last_error=None))
-        self.driver = SimpleNamespace(core=self.core, stopping=False, bell=Bell(), on_update=self.notice)
-        connection = BrokerConnection(
-            Endpoint("b", 1), "me", 1 << 20, setup_timeout_s=9.0, opened_at=0.0, ranges={12: (VERSION, VERSION)}
-        )
-        self.channel = Channel(ConnectionPurpose.DATA, connection, FrameReader(1 << 20), None)
-        self.channel.sock = self.ours
-        connection.opened(0.0)
-        request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
-        connection.send(
-            PendingRequest(
-                "Heartbeat", request, lambda outcome, _now: self.outcomes.append(outcome), 5.0, follow_up=self.follow_up
-            ),
-            0.0,
-        )
-        self.channel.write()
-        self.theirs.recv(4096)
-        self.poller = Poller()
-        self.owner = (self.driver, self.channel)
-        self.poller.register(self.ours, EVENT_READ, self.owner)
-
-    def notice(self) -> None:
-        self.notices += 1
-
-    def follow_up(self, _frame: memoryview, _version: int, _now: float) -> bytes | None:
-        self.offered += 1
-        return self.bodies.pop(0)
-
-    def respond(self) -> bytes:
-        """The response to the request in flight."""
-        body = API["Heartbeat"].response.build(HeartbeatResponse(error_code=0), VERSION)
-        self.next_id += 1
-        return frame((self.next_id - 1).to_bytes(4, "big"), body)
-
-    def wait(self, timeout_s: float = 0.0, rung: tuple[object, ...] = ()) -> list[object]:
-        return [owner for owner, _mask in self.poller.wait(rung, time.monotonic() + timeout_s)]
-
-    def turn(self) -> list[RequestResult]:
-        return [outcome for _request, outcome in self.channel.on_event(EVENT_READ, 0.0)]
-
-    def close(self) -> None:
-        self.poller.close()
-        self.ours.close()
-        self.theirs.close()
 
 
 @pytest.fixture
@@ -233,4 +168,5 @@ def test_a_wait_ends_in_time_or_by_a_ring(peers: list[Peer]) -> None:
     peer = Peer()
     peers.append(peer)
     assert peer.wait(0.01) == []
-    assert peer.poller.wait([peer.driver], inf) == []
+    peer.rung.append(peer.driver)
+    assert peer.poller.wait(inf) == []

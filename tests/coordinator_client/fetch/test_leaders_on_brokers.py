@@ -39,7 +39,11 @@ def leader_of(cluster: RealCluster, topic: str) -> tuple[KafkaNode, list[KafkaNo
     from confluent_kafka.admin import AdminClient
 
     alive = ",".join(node.bootstrap for node in cluster.nodes if node.running)
-    reported = AdminClient({"bootstrap.servers": alive}).list_topics(topic, timeout=20).topics[topic].partitions[0]
+    client = AdminClient({"bootstrap.servers": alive})
+    known = client.list_topics(topic, timeout=20).topics[topic].partitions
+    while not known:  # by this broker, of a topic that was created just now
+        known = client.list_topics(topic, timeout=20).topics[topic].partitions
+    reported = known[0]
     nodes = {node.node_id: node for node in cluster.nodes}
     return nodes[reported.leader], [nodes[one] for one in reported.replicas if one != reported.leader]
 

@@ -1,0 +1,33 @@
+# Lease holds the sockets that a waiting caller serves itself. _Registered is a socket with its driver.
+
+from kohort.network._guard cimport Bell, Guard, shared_word
+
+
+cdef class _Registered:
+    cdef object owner, driver, core, endpoints, channel, connection, reader, sock
+    cdef Bell bell
+    cdef bytes request  # to send
+    cdef bytearray scratch
+    cdef Lease lease
+    cdef int fd
+    cdef int steady  # responses in a row that were served here
+    cdef bint plain, leased
+
+
+cdef class Lease:
+    cdef readonly Guard guard
+    cdef Bell bell
+    cdef object driver, poller
+    cdef list leased
+    cdef int event_fd
+    cdef shared_word count, wanted, inside, used_ms
+
+    cpdef bint wait(self, unsigned long seen, double timeout_s) except -1
+    cdef int serve(self, _Registered one) except -1
+    cdef bint send(self, _Registered one) except -1
+    cpdef int give_back(self) except -1
+    cdef int take_all_back(self) except -1
+    cdef int take_back(self, _Registered one) except -1
+    cdef int lend(self, _Registered one) except -1
+    cdef double ends_at(self) except -1
+    cdef int end_if_unused(self) except -1

@@ -1,0 +1,370 @@
+"""Sockets that a waiting caller serves itself: none is lost between it and the driver's thread."""
+
+import random
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from kohort import Consumer, TopicPartition
+from kohort.testing import FakeBroker
+from tests.network.steady_peer import Peer
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sockets are leased on Linux only")
+STEADY = 3
+LIMIT_S = 60.0
+
+
+@pytest.fixture
+def peer() -> Iterator[Peer]:
+    """A peer whose socket the caller has, after three responses with records."""
+    made = Peer(*[b"%d" % number for number in range(STEADY)])
+    made.driver.on_update = None
+    made.core.has_updates = True
+    made.lease.wait(made.driver.bell.rings, 0.001)  # a caller is waiting
+    for _ in range(STEADY):
+        assert made.lease.size == 0
+        made.theirs.send(made.respond())
+        assert made.wait() == []
+    assert made.lease.size == 1
+    made.theirs.recv(4096)
+    yield made
+    made.close()
+
+
+def serve(peer: Peer) -> None:
+    assert peer.lease.wait(peer.driver.bell.rings, LIMIT_S)
+
+
+def test_a_leased_socket_is_served_by_the_caller_alone(peer: Peer) -> None:
+    peer.bodies = [b"more"]
+    peer.theirs.send(peer.respond())
+    assert peer.wait() == []
+    assert peer.offered == STEADY
+    serve(peer)
+    assert peer.theirs.recv(4096).endswith(b"more")
+    assert peer.lease.size == 1
+
+
+def test_an_unusual_response_is_left_to_a_turn(peer: Peer) -> None:
+    peer.bodies = [None, None]
+    peer.theirs.send(peer.respond())
+    serve(peer)
+    assert peer.lease.size == 0
+    assert list(peer.rung) == [peer.driver]
+    assert peer.wait() == [peer.owner]
+    assert len(peer.turn()) == 1
+
+
+def test_a_defect_is_that_of_a_turn(peer: Peer) -> None:
+    peer.bodies = []
+    peer.theirs.send(peer.respond())
+    serve(peer)
+    assert peer.wait() == [peer.owner]
+    with pytest.raises(IndexError):
+        peer.turn()
+
+
+def test_a_closed_connection_is_left_to_a_turn(peer: Peer) -> None:
+    peer.theirs.close()
+    serve(peer)
+    assert peer.lease.size == 0
+    assert peer.owner in peer.wait()
+
+
+def test_a_connection_that_ends_while_the_caller_is_away_is_left_to_a_turn(peer: Peer) -> None:
+    peer.theirs.close()
+    assert peer.wait(LIMIT_S) == [peer.owner]
+    assert peer.lease.size == 0
+
+
+def test_the_driver_s_thread_goes_on_if_the_caller_stays_away(peer: Peer) -> None:
+    peer.bodies = [b"more"]
+    peer.theirs.send(peer.respond())
+    deadline = time.monotonic() + LIMIT_S
+    while peer.offered == STEADY:
+        assert peer.wait(1.0) == []
+        assert time.monotonic() < deadline
+    assert peer.lease.size == 0
+    assert peer.theirs.recv(4096).endswith(b"more")
+
+
+def test_a_turn_reclaims_a_socket(peer: Peer) -> None:
+    peer.bodies = [b"more"]
+    with peer.lease.guard:
+        peer.poller.reclaim(peer.ours)
+    assert peer.lease.size == 0
+    peer.theirs.send(peer.respond())
+    assert peer.wait() == []
+    assert peer.offered == STEADY + 1
+
+
+def test_what_is_given_back_is_not_lent_before_the_caller_waits_again(peer: Peer) -> None:
+    peer.lease.give_back()
+    for number in range(STEADY + 1):
+        peer.bodies = [b"%d" % number]
+        peer.theirs.send(peer.respond())
+        assert peer.wait() == []
+        assert peer.lease.size == 0
+
+
+def test_nothing_is_lent_to_a_caller_that_is_not_woken(peer: Peer) -> None:
+    """It goes on waiting for the bell, and would not see the next response."""
+    with peer.lease.guard:
+        peer.poller.reclaim(peer.ours)
+    peer.core.has_updates = False
+    for number in range(STEADY + 1):
+        peer.bodies = [b"%d" % number]
+        peer.theirs.send(peer.respond())
+        assert peer.wait() == []
+        assert peer.lease.size == 0
+    peer.core.has_updates = True
+    peer.bodies = [b"more"]
+    peer.theirs.send(peer.respond())
+    assert peer.wait() == []
+    assert peer.lease.size == 1
+
+
+def test_a_ring_ends_the_wait_and_a_second_ring_is_harmless(peer: Peer) -> None:
+    seen = peer.driver.bell.rings
+    threading.Timer(0.05, peer.driver.bell.ring).start()
+    assert peer.lease.wait(seen, LIMIT_S)
+    assert peer.driver.bell.rings == seen + 1
+    assert peer.lease.wait(seen, LIMIT_S)  # at once
+    peer.driver.bell.ring()
+    peer.bodies = [b"more"]
+    peer.theirs.send(peer.respond())
+    serve(peer)
+    assert peer.offered == STEADY + 1
+
+
+def test_each_ring_ends_a_wait_at_once(peer: Peer) -> None:
+    """A hundred waits that end by their longest time would take longer than the limit."""
+    deadline = time.monotonic() + LIMIT_S
+    for _ in range(100):
+        seen = peer.driver.bell.rings
+        threading.Timer(0.005, peer.driver.bell.ring).start()
+        while peer.driver.bell.rings == seen:
+            peer.lease.wait(seen, LIMIT_S)
+        assert time.monotonic() < deadline
+
+
+def test_a_signal_handler_that_raises_ends_the_wait_and_nothing_else(peer: Peer) -> None:
+    def handler(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.05)
+        with pytest.raises(KeyboardInterrupt):
+            peer.lease.wait(peer.driver.bell.rings, LIMIT_S)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    peer.bodies = [b"more"]
+    peer.theirs.send(peer.respond())
+    serve(peer)
+    assert peer.lease.size == 1
+    assert peer.offered == STEADY + 1
+
+
+def test_a_turn_waits_for_the_caller_s_service(peer: Peer) -> None:
+    """The guard is the caller's while it serves."""
+    owned: list[bool] = []
+
+    def follow_up(_frame: memoryview, _version: int, _now: float) -> bytes:
+        owned.append(peer.lease.guard.owned)
+        return b"more"
+
+    connection = peer.channel.connection
+    ((number, sent),) = connection._in_flight.items()
+    connection._in_flight[number] = sent._replace(request=sent.request._replace(follow_up=follow_up))
+    peer.theirs.send(peer.respond())
+    serve(peer)
+    assert owned == [True]
+    assert not peer.lease.guard.owned
+
+
+# --- a consumer
+
+
+def leased(broker: FakeBroker, consumer: Consumer) -> int:
+    """Let the consumer read until it serves its connection itself. Returns the number of records."""
+    consumer.assign([TopicPartition("t", 0)])
+    lease = consumer._session.driver.lease
+    deadline, number = time.monotonic() + LIMIT_S, 0
+    while not lease.size:
+        later = threading.Timer(0.01, broker.produce, ("t", 0, [(None, b"%d" % number)]))
+        later.start()
+        while not sum(map(len, consumer.poll(1.0))):
+            assert time.monotonic() < deadline
+        later.join()
+        number += 1
+    return number
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker(topics={"t": 2}) as made:
+        yield made
+
+
+def test_no_python_function_runs_in_the_caller_s_service(broker: FakeBroker) -> None:
+    """A signal handler would run there, and could raise between two changes."""
+    called: list[str] = []
+
+    def profile(frame: FrameType, event: str, _argument: Any) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_qualname)
+
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        read = leased(broker, consumer)
+        session = consumer._session
+        bell, lease = session.driver.bell, session.driver.lease
+        broker.produce("t", 0, [(None, b"%d" % read)])
+        parked = session.core.fetcher.parked
+        sys.setprofile(profile)
+        try:
+            while not parked.total_bytes:
+                lease.wait(bell.rings, LIMIT_S)
+        finally:
+            sys.setprofile(None)
+        assert lease.size == 1
+    assert called == []
+
+
+def test_a_poll_without_a_time_reads_a_leased_socket(broker: FakeBroker) -> None:
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        number = leased(broker, consumer)
+        broker.produce("t", 0, [(None, b"%d" % number)])
+        deadline = time.monotonic() + LIMIT_S
+        while not (found := [record.value for columns in consumer.poll(0) for record in columns]):
+            assert time.monotonic() < deadline
+        assert found == [b"%d" % number]
+
+
+def test_a_signal_handler_that_raises_ends_a_poll(broker: FakeBroker) -> None:
+    def handler(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, handler)
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        leased(broker, consumer)
+        began = time.monotonic()
+        try:
+            signal.setitimer(signal.ITIMER_REAL, 0.1)
+            with pytest.raises(KeyboardInterrupt):
+                consumer.poll(LIMIT_S)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+        assert time.monotonic() < began + LIMIT_S
+        assert consumer._session.driver.lease.size == 1
+
+
+def test_a_turn_begins_after_the_caller_s_service(broker: FakeBroker) -> None:
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        leased(broker, consumer)
+        driver = consumer._session.driver
+        with driver.lease.guard:
+            change = driver.enqueue(lambda _core: "made")
+            time.sleep(0.1)
+            assert not change.done()
+        assert change.result(LIMIT_S) == "made"
+
+
+def test_an_unusual_poll_gives_the_sockets_back_before_it_waits(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        number = leased(broker, consumer)
+        session = consumer._session
+        monkeypatch.setattr(session.collector, "collect_usual", lambda _most: None)
+        broker.produce("t", 0, [(None, b"%d" % number)])
+        deadline = time.monotonic() + LIMIT_S
+        while not (found := [record.value for columns in consumer.poll(1.0) for record in columns]):
+            assert time.monotonic() < deadline
+        assert found == [b"%d" % number]
+        assert session.driver.lease.size == 0
+
+
+def test_a_wakeup_ends_a_poll_that_serves_a_socket(broker: FakeBroker) -> None:
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        leased(broker, consumer)
+        raised: list[BaseException] = []
+
+        def poll() -> None:
+            try:
+                consumer.poll(LIMIT_S)
+            except BaseException as error:
+                raised.append(error)
+
+        thread = threading.Thread(target=poll)
+        thread.start()
+        consumer.wakeup()
+        thread.join(LIMIT_S)
+        assert not thread.is_alive()
+        assert [type(error).__name__ for error in raised] == ["WakeupError"]
+
+
+def test_a_broker_that_goes_away_ends_the_lease_and_records_go_on(broker: FakeBroker) -> None:
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest", reconnect_backoff_ms=10) as consumer:
+        number = leased(broker, consumer)
+        broker.disconnect()
+        broker.produce("t", 0, [(None, b"%d" % number)])
+        deadline = time.monotonic() + LIMIT_S
+        while not (found := [record.value for columns in consumer.poll(1.0) for record in columns]):
+            assert time.monotonic() < deadline
+        assert found == [b"%d" % number]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_record_comes_once_and_in_order_whatever_is_done_between(seed: int, broker: FakeBroker) -> None:
+    """Large and small records in two partitions, pauses, polls of any length, idle callers and wake-ups."""
+    chance = random.Random(seed)
+    partitions = [TopicPartition("t", number) for number in range(2)]
+    produced = [0, 0]
+    wanted = 400
+    leases = 0
+
+    def feed() -> None:
+        feeding = random.Random(-seed)
+        while sum(produced) < wanted:
+            number = feeding.randrange(2)
+            size = 9_000 if feeding.random() < 0.02 else 10
+            broker.produce("t", number, [(b"%d" % produced[number], bytes(size))])
+            produced[number] += 1
+            time.sleep(feeding.choice([0.0, 0.001, 0.004]))
+
+    thread = threading.Thread(target=feed)
+    read = [0, 0]
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign(partitions)
+        thread.start()
+        deadline = time.monotonic() + LIMIT_S
+        while sum(read) < wanted:
+            assert time.monotonic() < deadline, (read, produced)
+            kind = chance.random()
+            if kind < 0.02:
+                consumer.pause([partitions[0]])
+            elif kind < 0.06:
+                consumer.resume(partitions)
+            elif kind < 0.07:
+                consumer.seek(partitions[1], 0 if not read[1] else read[1])
+            elif kind < 0.08:
+                time.sleep(0.15)
+            elif kind < 0.09:
+                consumer.end_offsets(partitions)
+            for columns in consumer.poll(chance.choice([0.0, 0.002, 0.05, 0.2])):
+                for record in columns:
+                    assert record.key == b"%d" % read[record.partition]
+                    read[record.partition] += 1
+            leases += consumer._session.driver.lease.size
+    thread.join()
+    assert leases
+    assert read == produced
