@@ -75,7 +75,8 @@ class Mover(Worker):
                 self.conductor.on_revoked(Revoked(gone, before, generation - 1, CAUSE))
             consumer.assignment = before - gone
             new = mine - consumer.assignment
-            starts = self.conductor.on_assigned(Assigned(new, mine, generation, CAUSE)) or {}
+            places = self.conductor.on_assigned(Assigned(new, mine, generation, CAUSE)) or {}
+            starts = {one: at if isinstance(at, int) else at.offset for one, at in places.items()}
             kept = {one: at for one, at in consumer.positions.items() if one in consumer.assignment}
             consumer.positions = {one: starts.get(one, 0) for one in new} | kept
             consumer.assignment = mine

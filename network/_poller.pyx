@@ -145,6 +145,7 @@ cdef extern from *:
     #define kohort_poll(sockets, count, timeout_ms) -1
     #define kohort_event_fd() -1
     #define kohort_close(fd) -1
+
     #define KOHORT_ADD 0
     #define KOHORT_CHANGE 0
     #define KOHORT_REMOVE 0
@@ -212,7 +213,7 @@ cdef class Lease:
     """The sockets of a driver that a caller serves while it waits in a poll. They are armed in no epoll then.
 
     `guard` is held by the caller while it serves, and by each turn of the driver meanwhile. A socket is given back if
-    its response is not the usual one, if a turn sends another request on its connection, and if the caller stays away.
+    its response is unusual, or if the caller stays away. A turn takes it back to send another request.
     The driver's thread keeps everything else: the group, heartbeats, commits, metadata, and the deadlines of requests.
 
     Exists on Linux only, and for plain sockets. Elsewhere `wait` waits for the bell.

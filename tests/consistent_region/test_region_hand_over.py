@@ -265,7 +265,7 @@ def test_only_cooperative_assignors_hand_over() -> None:
 def test_no_history_of_hand_overs_violates_an_invariant(chunk: int) -> None:
     size = SEEDS // CHUNKS
     worlds = [world.run(seed, hand_over=True) for seed in range(chunk * size, (chunk + 1) * size)]
-    assert sum(one.group.handed for one in worlds) > 2 * size
+    assert sum(one.events["partitions revoked alone"] for one in worlds) > 2 * size
     assert min(one.checkpoints for one in worlds) >= 3
 
 
