@@ -25,6 +25,7 @@ cdef class Lease:
     cpdef bint wait(self, unsigned long seen, double timeout_s) except -1
     cdef int serve(self, _Registered one) except -1
     cdef bint send(self, _Registered one) except -1
+    cdef bint holds(self, _Registered one) except -1
     cpdef int give_back(self) except -1
     cdef int take_all_back(self) except -1
     cdef int take_back(self, _Registered one) except -1

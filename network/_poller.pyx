@@ -292,6 +292,14 @@ cdef class Lease:
         one.connection.write(memoryview(one.request)[max(count, 0) :])
         return False
 
+    cdef bint holds(self, _Registered one) except -1:
+        """True if a caller serves the socket. Otherwise this thread sees all that a caller has done to it."""
+        self.guard.acquire()
+        try:
+            return one.leased
+        finally:
+            self.guard.release()
+
     cpdef int give_back(self) except -1:
         """Give all sockets back, before the caller waits for the bell only."""
         self.wanted = 0
@@ -496,7 +504,7 @@ cdef class Poller:
         if found is None:
             ready.append((None, mask))
             return 0
-        if found.leased:  # its connection has ended
+        if found.lease.event_fd >= 0 and found.lease.holds(found):  # its connection has ended
             found.lease.give_back()
         try:
             if mask == READ and len(self.senders) < MOST_SENDS and _serve(found):
