@@ -82,11 +82,9 @@ def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t mo
     cdef RecordColumns columns_of_slice
     cdef list slices, columns
     cdef Py_ssize_t place
-    if parked.total_bytes >= most_bytes:
-        return None
     guard.acquire()
     try:
-        slices = _next_slices(collector, parked, most)
+        slices = _next_slices(collector, parked, most) if parked.total_bytes < most_bytes else None
     finally:
         guard.release()
     if not slices:
