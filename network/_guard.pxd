@@ -48,7 +48,9 @@ cdef class Door:
     cdef shared_word _depth
     cdef object elsewhere
     cdef public object look
-    cdef public object handed
+    cdef object _handed
 
+    cdef object current(self)
+    cdef int hand(self, value) except -1
     cdef int refuse_others(self) except -1
     cdef int left(self) except -1

@@ -220,6 +220,24 @@ cdef class Door:
     def depth(self):
         return <unsigned long>self._depth
 
+    @property
+    def handed(self):
+        """It is set by the visiting thread, and settled by that or by the driver's."""
+        return self.current()
+
+    @handed.setter
+    def handed(self, value):
+        self.hand(value)
+
+    @cython.critical_section
+    cdef object current(self):
+        return self._handed
+
+    @cython.critical_section
+    cdef int hand(self, value) except -1:
+        self._handed = value
+        return 0
+
     cdef int refuse_others(self) except -1:
         if self._depth and self.owner != PyThread_get_thread_ident():
             raise self.elsewhere()
@@ -279,13 +297,13 @@ cdef class Visit:
     def handed(self):
         """An assignment hands a value to the door and ends the visit, in one step. No handler runs between it and a
         `return` or `yield` of what is in a local variable. `Door.look` is not called."""
-        return None if self.door is None else self.door.handed
+        return None if self.door is None else self.door.current()
 
     @handed.setter
     def handed(self, value):
         cdef Door door = self.door
         self.door = None
-        door.handed = value
+        door.hand(value)
         door.left()
 
 

@@ -206,14 +206,15 @@ def settle(Guard guard, collector, Door door, ReturnedFetches handed, Py_ssize_t
 
 def settle_step(collector, Door door, Py_ssize_t most):
     """As `settle`, by a thread that holds the lock."""
-    return door.handed is None or _settle(collector, door, door.handed, most)
+    handed = door.current()
+    return handed is None or _settle(collector, door, handed, most)
 
 
 cdef bint _settle(collector, Door door, ReturnedFetches handed, Py_ssize_t most) except -1:
     cdef Py_ssize_t stop, count = len(handed.items)
     cdef Counters counters = collector.context.counters
     cdef tuple items
-    if door.handed is not handed:
+    if door.current() is not handed:
         return True
     stop = min(handed.settled + most, count)
     items = handed.items if count <= most else handed.items[handed.settled : stop]
@@ -226,7 +227,7 @@ cdef bint _settle(collector, Door door, ReturnedFetches handed, Py_ssize_t most)
     counters.slices += count
     counters.records += handed.records
     counters.corrupt_batches += handed.corrupt
-    door.handed = None
+    door.hand(None)
     return True
 
 
