@@ -35,8 +35,8 @@ COMPILED = (
     "producer/_open_batch",
 )
 SOURCES = [Path("src/kohort", f"{name}.pyx") for name in COMPILED]
-# Loops over records gain from -O3. The rest is smaller without it. C code needs no tables for unwinding.
-SPEED = {"fastpath": "-O3", "assignors": "-O3", "producer": "-O3"}
+# Loops over whole batches gain from -O3. The rest is smaller without it. C code needs no tables for unwinding.
+SPEED = {"fastpath": "-O3", "assignors": "-O3"}
 FLAGS = ["-fno-strict-aliasing", "-fno-asynchronous-unwind-tables"]
 
 if not all(source.exists() for source in SOURCES):
