@@ -35,8 +35,16 @@ COMPILED = (
     "producer/_open_batch",
 )
 SOURCES = [Path("src/kohort", f"{name}.pyx") for name in COMPILED]
-# Loops over whole batches gain from -O3. The rest is smaller without it. C code needs no tables for unwinding.
-SPEED = {"fastpath": "-O3", "assignors": "-O3"}
+# Loops over the records of a batch gain from -O3. The rest is smaller without it. C code needs no tables for unwinding.
+LOOPS = {
+    "assignors/_balance",
+    "fastpath/_bytes_column",
+    "fastpath/_columns",
+    "fastpath/_encode",
+    "fastpath/_records",
+    "fastpath/_rows",
+    "fastpath/_store",
+}
 FLAGS = ["-fno-strict-aliasing", "-fno-asynchronous-unwind-tables"]
 
 if not all(source.exists() for source in SOURCES):
@@ -48,7 +56,7 @@ if not all(source.exists() for source in SOURCES):
 
 def flags(name: str) -> list[str]:
     """The compiler's flags of an extension."""
-    return ["/O2"] if sys.platform == "win32" else [SPEED.get(name.split("/")[0], "-O2"), *FLAGS]
+    return ["/O2"] if sys.platform == "win32" else ["-O3" if name in LOOPS else "-O2", *FLAGS]
 
 
 EXTENSIONS = [
