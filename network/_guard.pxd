@@ -17,6 +17,9 @@ cdef extern from *:
     ctypedef unsigned long shared_word "kohort_shared_word"
 
 
+cdef double LONGEST_WAIT_S
+
+
 cdef class Waiter:
     cdef PyThread_type_lock lock
 

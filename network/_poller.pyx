@@ -29,7 +29,15 @@ from libc.math cimport ceil
 
 from kohort.fastpath._byteorder cimport be32
 from kohort.network._follow_up cimport next_request
-from kohort.network._guard cimport Bell, Guard, PyThread_release_lock, PyThread_type_lock, Waiter, shared_word
+from kohort.network._guard cimport (
+    LONGEST_WAIT_S,
+    Bell,
+    Guard,
+    PyThread_release_lock,
+    PyThread_type_lock,
+    Waiter,
+    shared_word,
+)
 
 from kohort.network.requests import Stage
 from kohort.network.frame_reader import LENGTH_BYTES, SCRATCH_BYTES
@@ -189,7 +197,6 @@ cdef object READY = Stage.READY
 cdef int STEADY_RESPONSES = 3
 cdef double LEASE_S = 0.1  # for which a caller may stay away
 cdef double LONGEST_LEASE_S = 1.0  # without a look whether the caller still waits
-cdef double LONGEST_WAIT_S = 1.0  # without a look for signals, which another thread may have been given
 
 
 @cython.final
@@ -212,7 +219,7 @@ cdef _Registered _registered(sock, tuple owner):
 cdef class Lease:
     """The sockets of a driver that a caller serves while it waits in a poll. They are armed in no epoll then.
 
-    `guard` is held by the caller while it serves, and by each turn of the driver meanwhile. A socket is given back if
+    `guard` is held by the caller while it serves, and by each turn of the driver. A socket is given back if
     its response is unusual, or if the caller stays away. A turn takes it back to send another request.
     The driver's thread keeps everything else: the group, heartbeats, commits, metadata, and the deadlines of requests.
 
@@ -242,7 +249,7 @@ cdef class Lease:
         cdef int ready, place = 1
         if not self.count:
             self.wanted = timeout_s > 0
-            return timeout_s > 0 and self.bell.wait(seen, timeout_s)
+            return self.bell.wait(seen, timeout_s)
         self.guard.acquire()
         leased = list(self.leased)
         self.guard.release()
@@ -411,7 +418,7 @@ cdef class Poller:
         self.selector.close()
 
     def reclaim(self, sock):
-        """Take a socket back from a caller that serves it. `Lease.guard` is held, if the driver's caller has any."""
+        """Take a socket back from a caller, if it serves it. `Lease.guard` is held."""
         cdef _Registered found
         fd = self.fds.get(sock)
         if fd is None or self.owners[fd] is None:
@@ -512,8 +519,7 @@ cdef class Poller:
                     self.senders.append(found)
                 found.steady += 1
                 if found.core.has_updates:
-                    if found.lease.wanted and found.steady >= STEADY_RESPONSES and found.plain and self.epoll >= 0:
-                        self._lend(found)  # before the ring: the caller must not begin to wait for the bell only
+                    self._lend(found)  # before the ring: the caller must not begin to wait for the bell only
                     self.woken += found.bell.rung()
                     if found.driver.on_update is not None:
                         found.driver.on_update()
@@ -526,8 +532,12 @@ cdef class Poller:
 
 
     cdef int _lend(self, _Registered found) except -1:
-        if found.driver.on_update is None and found.lease.lend(found) and found.lease not in self.leases:
-            self.leases.append(found.lease)
+        """Lend the socket to the caller, if one waits for it and can have it."""
+        cdef Lease lease = found.lease
+        if not lease.wanted or found.steady < STEADY_RESPONSES or not found.plain or self.epoll < 0:
+            return 0
+        if found.driver.on_update is None and lease.lend(found) and lease not in self.leases:
+            self.leases.append(lease)
         return 0
 
 

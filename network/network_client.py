@@ -270,8 +270,6 @@ class Driver(Generic[C]):
         `due`: the time of the turn has come, or another thread has called `wakeup`. Otherwise the core is only polled
         if the sockets bring outcomes. None: it was not polled, and the time of the next turn stays.
         """
-        if not self.lease.size:
-            return self._turn(ready, due=due)
         with self.lease.guard:
             return self._turn(ready, due=due)
 
@@ -425,8 +423,7 @@ class Driver(Generic[C]):
             channel = self._open(outgoing.purpose, endpoint, now)
             with self.lock:
                 self.core.counters.connections_opened += 1
-        if self.lease.size and channel.watched is not None:
-            self._poller.reclaim(channel.watched)
+        self._poller.reclaim(channel.watched)
         channel.connection.send(outgoing.request, now)
         channel.due_at = -inf
         return outcomes

@@ -41,13 +41,7 @@ class ProducerBase:
     _handle: ClientHandle[ProducerCore]
 
     def __init__(self, bootstrap: str | Sequence[str] = (), **settings: "Unpack[ProducerSettings]") -> None:
-        config = ProducerConfig.of(bootstrap=bootstrap, **settings)
-        try:
-            self._begin(config)
-            self._driver.start()
-        except BaseException:
-            self._abandon()
-            raise
+        self._create(ProducerConfig.of(bootstrap=bootstrap, **settings))
 
     @classmethod
     def from_config(cls, properties: Mapping[str, Any]) -> Self:
@@ -55,14 +49,17 @@ class ProducerBase:
 
         Unknown names raise ConfigError with the nearest known name.
         """
-        config, producer = ProducerConfig.from_kafka(properties), cls.__new__(cls)
-        try:
-            producer._begin(config)
-            producer._driver.start()
-        except BaseException:
-            producer._abandon()
-            raise
+        producer = cls.__new__(cls)
+        producer._create(ProducerConfig.from_kafka(properties))
         return producer
+
+    def _create(self, config: ProducerConfig) -> None:
+        try:
+            self._begin(config)
+            self._driver.start()
+        except BaseException:
+            self._abandon()
+            raise
 
     def _begin(self, config: ProducerConfig) -> None:
         self._config = config

@@ -6,12 +6,14 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
 import pytest
 
 from kohort import Consumer, TopicPartition
+from kohort.network.errors import WakeupError
 from kohort.testing import FakeBroker
 from tests.network.steady_peer import Peer
 
@@ -35,6 +37,22 @@ def peer() -> Iterator[Peer]:
     made.theirs.recv(4096)
     yield made
     made.close()
+
+
+@contextmanager
+def raising_alarm() -> Iterator[None]:
+    """A signal handler of the block raises KeyboardInterrupt after 50 ms."""
+
+    def handler(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.05)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def serve(peer: Peer) -> None:
@@ -155,17 +173,8 @@ def test_each_ring_ends_a_wait_at_once(peer: Peer) -> None:
 
 
 def test_a_signal_handler_that_raises_ends_the_wait_and_nothing_else(peer: Peer) -> None:
-    def handler(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, handler)
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.05)
-        with pytest.raises(KeyboardInterrupt):
-            peer.lease.wait(peer.driver.bell.rings, LIMIT_S)
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+    with raising_alarm(), pytest.raises(KeyboardInterrupt):
+        peer.lease.wait(peer.driver.bell.rings, LIMIT_S)
     peer.bodies = [b"more"]
     peer.theirs.send(peer.respond())
     serve(peer)
@@ -249,20 +258,11 @@ def test_a_poll_without_a_time_reads_a_leased_socket(broker: FakeBroker) -> None
 
 
 def test_a_signal_handler_that_raises_ends_a_poll(broker: FakeBroker) -> None:
-    def handler(_number: int, _frame: object) -> None:
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, handler)
     with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
         leased(broker, consumer)
         began = time.monotonic()
-        try:
-            signal.setitimer(signal.ITIMER_REAL, 0.1)
-            with pytest.raises(KeyboardInterrupt):
-                consumer.poll(LIMIT_S)
-        finally:
-            signal.setitimer(signal.ITIMER_REAL, 0)
-            signal.signal(signal.SIGALRM, before)
+        with raising_alarm(), pytest.raises(KeyboardInterrupt):
+            consumer.poll(LIMIT_S)
         assert time.monotonic() < began + LIMIT_S
         assert consumer._session.driver.lease.size == 1
 
@@ -296,20 +296,9 @@ def test_an_unusual_poll_gives_the_sockets_back_before_it_waits(
 def test_a_wakeup_ends_a_poll_that_serves_a_socket(broker: FakeBroker) -> None:
     with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
         leased(broker, consumer)
-        raised: list[BaseException] = []
-
-        def poll() -> None:
-            try:
-                consumer.poll(LIMIT_S)
-            except BaseException as error:
-                raised.append(error)
-
-        thread = threading.Thread(target=poll)
-        thread.start()
-        consumer.wakeup()
-        thread.join(LIMIT_S)
-        assert not thread.is_alive()
-        assert [type(error).__name__ for error in raised] == ["WakeupError"]
+        threading.Timer(0.05, consumer.wakeup).start()
+        with pytest.raises(WakeupError):
+            consumer.poll(LIMIT_S)
 
 
 def test_a_broker_that_goes_away_ends_the_lease_and_records_go_on(broker: FakeBroker) -> None:

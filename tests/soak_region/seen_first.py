@@ -134,7 +134,7 @@ class Region:
         return found
 
     def differences(self) -> list[str]:
-        """What is missing, or there too often."""
+        """A line for each kind of result in which something is missing or repeated."""
         pairs = {
             "rows": (self.rows(), Counter(set(self.written.values()))),
             "output": (self.output(), Counter(list(self.written))),

@@ -34,26 +34,30 @@ def cluster() -> Iterator[RealCluster]:
         yield running
 
 
-def leader_of(cluster: RealCluster, topic: str) -> tuple[KafkaNode, list[KafkaNode]]:
-    """(the leader's node, the other replicas' nodes) of partition 0, as a broker that is up says it."""
+def first_partition(cluster: RealCluster, topic: str) -> Any:
+    """The metadata of partition 0, as a broker that is up says it. A topic that was created just now is awaited."""
     from confluent_kafka.admin import AdminClient
 
-    alive = ",".join(node.bootstrap for node in cluster.nodes if node.running)
-    client = AdminClient({"bootstrap.servers": alive})
-    known = client.list_topics(topic, timeout=20).topics[topic].partitions
-    while not known:  # by this broker, of a topic that was created just now
-        known = client.list_topics(topic, timeout=20).topics[topic].partitions
-    reported = known[0]
+    client = AdminClient({"bootstrap.servers": ",".join(node.bootstrap for node in cluster.nodes if node.running)})
+    known: dict[int, Any] = {}
+
+    def is_known() -> bool:
+        known.update(client.list_topics(topic, timeout=20).topics[topic].partitions)
+        return 0 in known
+
+    wait_for(is_known, f"no broker knows {topic}")
+    return known[0]
+
+
+def leader_of(cluster: RealCluster, topic: str) -> tuple[KafkaNode, list[KafkaNode]]:
+    """(the leader's node, the other replicas' nodes) of partition 0."""
+    reported = first_partition(cluster, topic)
     nodes = {node.node_id: node for node in cluster.nodes}
     return nodes[reported.leader], [nodes[one] for one in reported.replicas if one != reported.leader]
 
 
 def in_sync(cluster: RealCluster, topic: str) -> set[int]:
-    from confluent_kafka.admin import AdminClient
-
-    alive = ",".join(node.bootstrap for node in cluster.nodes if node.running)
-    listed = AdminClient({"bootstrap.servers": alive}).list_topics(topic, timeout=20).topics[topic].partitions[0]
-    return set(listed.isrs)
+    return set(first_partition(cluster, topic).isrs)
 
 
 def wait_for(reached: Callable[[], bool], what: str) -> None:
