@@ -29,15 +29,8 @@ from libc.math cimport ceil
 
 from kohort.fastpath._byteorder cimport be32
 from kohort.network._follow_up cimport next_request
-from kohort.network._guard cimport (
-    LONGEST_WAIT_S,
-    Bell,
-    Guard,
-    PyThread_release_lock,
-    PyThread_type_lock,
-    Waiter,
-    shared_word,
-)
+from kohort.network._guard cimport LONGEST_WAIT_S, Bell, Guard, Waiter, shared_word
+from kohort.network._guard cimport PyThread_release_lock, PyThread_type_lock
 
 from kohort.network.requests import Stage
 from kohort.network.frame_reader import LENGTH_BYTES, SCRATCH_BYTES
