@@ -13,6 +13,7 @@ from kohort.network.errors import ConnectionFailed, UnknownTopic
 from kohort.network.requests import Endpoint
 from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce
 from tests.coordinator_client.group.test_consumer_group import PROTOCOLS
+from tests.interrupts import until
 from tests.support.broker_selection import SelectedBroker
 
 pytestmark = pytest.mark.broker
@@ -84,6 +85,8 @@ def test_topics_are_made_described_and_deleted(broker: SelectedBroker, unique: N
         admin.delete_topics(topic)
         with pytest.raises(UnknownTopic):
             admin.delete_topics(topic)
+        # The broker learns of it after the controller.
+        until(lambda: topic not in {one.topic for one in admin.list_topics()}, lambda: time.sleep(0.05))
         with pytest.raises(UnknownTopic):
             admin.describe_topic(topic)
 
