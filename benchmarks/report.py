@@ -26,7 +26,7 @@ TIME, AMOUNT = ("faster", "slower"), ("less", "more")
 UNITS: Mapping[str, tuple[bool, tuple[str, str]]] = MappingProxyType(
     dict.fromkeys(("s", "ms", "us"), (True, TIME))
     | dict.fromkeys(UNITS_OF_AMOUNT, (True, AMOUNT))
-    | {"records/s": (False, TIME), "times": (False, ("smaller", "larger"))}
+    | {"records/s": (False, TIME), "times": (False, ("higher", "lower"))}
 )
 """By unit: whether a lower figure is better, and the words for a better and a worse one."""
 

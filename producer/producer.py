@@ -34,7 +34,7 @@ from kohort.producer.producer_base import ProducerBase
 from kohort.producer.producer_batch import Deliveries, Headers, ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_core import ProducerCore
-from kohort.producer.row_batches import bodies, column, headers_of
+from kohort.producer.row_batches import bodies, check_partitions, column, headers_of
 from kohort.producer.transaction_states import UNSETTLED, TxnState
 
 if TYPE_CHECKING:
@@ -143,9 +143,14 @@ class Producer(ProducerBase):
 
         Columns: value, and optionally key, timestamp, partition, headers (see `producer.arrow_rows`). Without headers
         no Python object is created per row. Rows of a partition keep their order. Waits and raises as `send`.
+        Columns are checked before the first row is sent. A later error (BufferFull, OperationTimeout, RecordTooLarge)
+        leaves the rows before it on their way: `flush` waits for them.
         """
+        checked = list(rows_of(data, self._driver.wall_ms(), topic))
+        if partition is None:
+            check_partitions(checked, topic, lambda: self._partitions(topic))
         batches: list[ProducerBatch] = []
-        for rows in rows_of(data, self._driver.wall_ms(), topic):
+        for rows in checked:
             if rows.headers is not None:
                 batches += self._send_each(topic, rows, partition)
             else:

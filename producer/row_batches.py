@@ -1,7 +1,7 @@
 """Encodes Arrow rows into batches, by partition."""
 
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from kohort.common import TopicPartition
@@ -17,6 +17,19 @@ if TYPE_CHECKING:
     from kohort.producer.producer_core import ProducerCore
 
 ROWS_AT_ONCE: Final = 1 << 16  # rows that are partitioned together
+
+
+def check_partitions(batches: Iterable[Rows], topic: str, count: Callable[[], int]) -> None:
+    """Raise UnknownTopic if a row names a partition that the topic does not have."""
+    import pyarrow.compute as pc
+
+    for rows in batches:
+        if rows.partitions is not None:
+            partitions, ends = count(), pc.min_max(rows.source.column("partition")).as_py()
+            for named in ends.values():
+                if not 0 <= named < partitions:
+                    text = f"a row names partition {named}, and the topic has {partitions}"
+                    raise UnknownTopic(text, topic=topic, partition=named)
 
 
 def bodies(

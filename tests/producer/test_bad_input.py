@@ -180,6 +180,26 @@ def test_wrong_columns_are_refused(producer: Producer, fake: FakeBroker, column:
     assert fake.end_offset("t", 0) + fake.end_offset("t", 1) == end
 
 
+@pytest.mark.parametrize(
+    ("late", "text"),
+    [
+        ({"partition": pa.array([2])}, "a row names partition 2, and the topic has 2"),
+        ({"partition": pa.array([-1])}, "a row names partition -1, and the topic has 2"),
+        ({"partition": pa.array([0]), "timestamp": pa.array([-1])}, "negative time"),
+    ],
+)
+def test_a_wrong_row_of_a_later_batch_is_found_before_the_first_is_sent(
+    producer: Producer, fake: FakeBroker, late: dict[str, Any], text: str
+) -> None:
+    end = fake.end_offset("t", 0) + fake.end_offset("t", 1)
+    columns = {"value": pa.array([b"x"]), "timestamp": pa.array([1]), "partition": pa.array([1])}
+    table = pa.concat_tables([pa.table(columns), pa.table(columns | late)])
+    with pytest.raises(KohortError, match=text):
+        producer.send_arrow("t", table)
+    producer.flush(LIMIT_S)
+    assert fake.end_offset("t", 0) + fake.end_offset("t", 1) == end
+
+
 def test_the_row_of_a_header_without_a_name_is_said_and_no_row_is_sent(producer: Producer, fake: FakeBroker) -> None:
     end = fake.end_offset("t", 0) + fake.end_offset("t", 1)
     headers = pa.array([[], [("a", b"x")], None, [("b", b"y"), (None, b"z")]], NAMED)

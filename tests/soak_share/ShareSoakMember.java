@@ -1,6 +1,6 @@
-// Kafka's own share consumer as a member of a soak's group: NAME BOOTSTRAP GROUP TOPIC HISTORY SEED, and as its judge:
-// judge BOOTSTRAP GROUP. SIGTERM requests a leave. Writes the lines that tests/soak_share/history.py lists; nanoseconds
-// are of the machine's monotonic clock.
+// Kafka's own share consumer as a member of a soak's group: NAME BOOTSTRAP GROUP TOPIC HISTORY SEED PAUSE_S, and as its
+// judge: judge BOOTSTRAP GROUP. SIGTERM requests a leave. Writes the lines that tests/soak_share/history.py lists;
+// nanoseconds are of the machine's monotonic clock.
 
 import java.io.FileOutputStream;
 import java.nio.charset.StandardCharsets;
@@ -57,6 +57,7 @@ public class ShareSoakMember {
             while (!leaving) {
                 try {
                     turn(consumer, history, draw);
+                    Thread.sleep((long) (draw.nextDouble() * 1000 * Double.parseDouble(arguments[6])));
                 } catch (WakeupException leave) {
                     continue;
                 }

@@ -33,6 +33,8 @@ PROPERTIES: dict[str, object] = {
     "group.share.heartbeat.interval.ms": 1000,
 }
 STANDSTILL_S = 180.0
+PAUSE_S = 0.6
+"""A member rests for up to so long after each poll, so that the records outlast several acts."""
 
 
 class Member(NamedTuple):
@@ -61,7 +63,7 @@ class Conductor:
         """Run, and judge. Returns the figures, with all violations."""
         shutil.rmtree(self._folder, ignore_errors=True)
         self._folder.mkdir(parents=True)
-        self._java = java_command(self._version, self._folder)
+        self._java = java_command(self._folder)
         began = time.monotonic()
         with RealBroker(version=self._version, properties=PROPERTIES, start_timeout_s=240.0) as broker:
             create_topic(broker.bootstrap, TOPIC, partitions=PARTITIONS)
@@ -81,6 +83,8 @@ class Conductor:
         broken = list(violations(found, ends, self._harmed, limit=LIMIT, lock_s=LOCK_S))
         if any(lags.values()) or java_lags != lags:
             broken.append(f"the lag is {lags}, and by Java's Admin {java_lags}")
+        by_kind = self._by_kind()
+        broken += [f"{kind}: no record was delivered to it" for kind in sorted(set(FIRST)) if not by_kind.get(kind)]
         return {
             "version": self._version,
             "records": sum(ends.values()),
@@ -89,7 +93,7 @@ class Conductor:
             "seconds": round(time.monotonic() - began, 1),
             "acts": self.acts,
             "act_times": self._times,
-            "deliveries_by_kind": self._by_kind(),
+            "deliveries_by_kind": by_kind,
             "violations": broken[:50],
             "violated": len(broken),
         }
@@ -113,7 +117,7 @@ class Conductor:
             "rdkafka": [sys.executable, "-m", "tests.soak_share.rdkafka_member"],
             "java": self._java,
         }[kind]
-        arguments = [name, bootstrap, GROUP, TOPIC, str(path), str(self._draw.randrange(1 << 30))]
+        arguments = [name, bootstrap, GROUP, TOPIC, str(path), str(self._draw.randrange(1 << 30)), str(PAUSE_S)]
         with (self._folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen([*command, *arguments], cwd=ROOT, stderr=log, stdout=log)
         self._members.append(Member(name, kind, process))
@@ -194,11 +198,14 @@ class Conductor:
         return dict(sorted(found.items()))
 
 
-def java_command(version: str, folder: Path) -> list[str]:
-    """Compile the Java member into `folder`. Returns the command that starts it."""
+def java_command(folder: Path) -> list[str]:
+    """Compile the Java member into `folder`. Returns the command that starts it.
+
+    The client is the newest one for all brokers: that of 4.2 loses outcomes of `commitSync` (KAFKA-20330).
+    """
     classes = folder / "classes"
     classes.mkdir(parents=True, exist_ok=True)
-    classpath = os.pathsep.join([str(classes), *map(str, jars.clients(version))])
+    classpath = os.pathsep.join([str(classes), *map(str, jars.clients())])
     source = Path(__file__).with_name("ShareSoakMember.java")
     subprocess.run([str(java().with_name("javac")), "-cp", classpath, "-d", str(classes), str(source)], check=True)
     quiet = "-Dorg.slf4j.simpleLogger.defaultLogLevel=error"

@@ -1,15 +1,19 @@
-"""kohort's share consumer as a member of a soak's group: NAME BOOTSTRAP GROUP TOPIC HISTORY SEED. SIGTERM: leave."""
+"""kohort's share consumer as a member of a soak's group: NAME BOOTSTRAP GROUP TOPIC HISTORY SEED PAUSE_S.
+
+SIGTERM: leave.
+"""
 
 import random
 import signal
 import sys
+import time
 
 from kohort import KohortError, ShareConsumer, TopicPartition
 from kohort.network.errors import WakeupError
 from tests.soak_share.history import Writer, draw_type
 
 
-def main(name: str, bootstrap: str, group: str, topic: str, path: str, seed: str) -> None:
+def main(name: str, bootstrap: str, group: str, topic: str, path: str, seed: str, pause_s: str) -> None:
     """Poll, acknowledge and commit until SIGTERM."""
     draw, history = random.Random(int(seed)), Writer(path)
     leaving = False
@@ -33,6 +37,7 @@ def main(name: str, bootstrap: str, group: str, topic: str, path: str, seed: str
         while not leaving:
             try:
                 _turn(consumer, topic, history, draw)
+                time.sleep(draw.uniform(0.0, float(pause_s)))
             except WakeupError:
                 continue
             except KohortError as error:

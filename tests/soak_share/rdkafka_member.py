@@ -1,8 +1,12 @@
-"""librdkafka's share consumer as a member of a soak: NAME BOOTSTRAP GROUP TOPIC HISTORY SEED. SIGTERM: leave."""
+"""librdkafka's share consumer as a member of a soak: NAME BOOTSTRAP GROUP TOPIC HISTORY SEED PAUSE_S.
+
+SIGTERM: leave.
+"""
 
 import random
 import signal
 import sys
+import time
 
 import confluent_kafka
 from confluent_kafka import KafkaException, ShareConsumer
@@ -10,7 +14,7 @@ from confluent_kafka import KafkaException, ShareConsumer
 from tests.soak_share.history import Writer, draw_type
 
 
-def main(name: str, bootstrap: str, group: str, topic: str, path: str, seed: str) -> None:
+def main(name: str, bootstrap: str, group: str, topic: str, path: str, seed: str, pause_s: str) -> None:
     """Poll, acknowledge and commit until SIGTERM."""
     draw, history = random.Random(int(seed)), Writer(path)
     leaving = False
@@ -32,6 +36,7 @@ def main(name: str, bootstrap: str, group: str, topic: str, path: str, seed: str
     while not leaving:
         try:
             _turn(consumer, history, draw)
+            time.sleep(draw.uniform(0.0, float(pause_s)))
         except KafkaException as error:
             print(f"{name}: {error}", file=sys.stderr, flush=True)
     consumer.close()
