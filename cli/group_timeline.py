@@ -22,8 +22,7 @@ from kohort.cli.partitions import short
 from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
 from kohort.common.foreign_text import escaped
-from kohort.coordinator_client.group.rebalance_history import RebalancePhase, RebalanceRecord
-from kohort.coordinator_client.group.states import MemberState
+from kohort.coordinator_client.group.states import MemberState, RebalancePhase, RebalanceRecord
 from kohort.coordinator_client.replay import NoMember, rebalances_on
 from kohort.protocol import tape
 from kohort.protocol.errors import error_name

@@ -39,7 +39,7 @@ from kohort.consistent_region.tasks import TaskId, TaskMap, TaskRule
 from kohort.consistent_region.triggers import Periodic, Trigger
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.consumer_config import SETTINGS, ConsumerConfig
-from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
+from kohort.coordinator_client.group.states import RebalanceRecord
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.network.errors import ConfigError, IllegalState

@@ -10,7 +10,7 @@ from kohort.assignors import Assignor
 from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
-from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
+from kohort.coordinator_client.group.states import RebalanceRecord
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import RebalanceHooks
 from kohort.coordinator_client.offset_reset import OffsetReset

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, Final, Literal
 
-from kohort.coordinator_client.group.member_settings import MemberSettings
+from kohort.coordinator_client.group.member_timers import MemberSettings
 from kohort.coordinator_client.offset_reset import ResetPolicy
 from kohort.network.client_config import (
     ALLOW_AUTO_CREATE_TOPICS,

@@ -7,7 +7,6 @@ from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.group.events import Event
 from kohort.coordinator_client.group.ready import MemberView
-from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.sensors import Sensors
 from kohort.network._samples import Counters
 from kohort.network.backoff import Backoff
@@ -20,11 +19,14 @@ from kohort.network.requests import ConnectionPurpose, NoResponse, PendingReques
 class ConsumerContext(NamedTuple):
     """Values and functions of a consumer that several of its parts use, under the driver's lock.
 
-    `chance` returns numbers in [0, 1). `view`, `fatal`, `closing` and `wall_ms` return the current value. `post_event`
-    passes an event to the group's state machine, if there is one. `notify` makes a waiting poll look again.
+    `request_s`: the time-out of a request (s). `chance` returns numbers in [0, 1). `view`, `fatal`, `closing` and
+    `wall_ms` return the current value. `offsets_purpose` returns the coordinator's connection for OffsetCommit and
+    OffsetFetch. `post_event` passes an event to the group's state machine, if there is one. `notify` makes a waiting
+    poll look again.
     """
 
     config: ConsumerConfig
+    request_s: float
     backoff: Backoff
     endpoints: ConnectionStates
     metadata: MetadataRefresher
@@ -35,14 +37,11 @@ class ConsumerContext(NamedTuple):
     fatal: Callable[[], KohortError | None]
     closing: Callable[[], bool]
     wall_ms: Callable[[], int]
+    offsets_purpose: Callable[[], ConnectionPurpose]
     post_event: Callable[[Event], None]
     notify: Callable[[], None]
     fail: Callable[[KohortError], None]
     put_error: Callable[[KohortError], None]
-
-    @property
-    def request_s(self) -> float:
-        return self.config.request_timeout_ms / 1000
 
     def to_node(
         self, node: int, purpose: ConnectionPurpose, request: PendingRequest, now: float
@@ -56,14 +55,3 @@ class ConsumerContext(NamedTuple):
             request.done(NoResponse(ConnectionFailed("the broker is not known any more", node=node)), now)
             return ()
         return (UnsentRequest(purpose, broker.endpoint, request),)
-
-    @property
-    def offsets_purpose(self) -> ConnectionPurpose:
-        """The coordinator connection for OffsetCommit and OffsetFetch requests.
-
-        They use the group connection, unless a JoinGroup request is in flight there. Brokers process the requests of a
-        connection in order, and a join may take minutes.
-        """
-        view = self.view()
-        joining = view is not None and view.state is MemberState.JOINING
-        return ConnectionPurpose.CONTROL if joining else ConnectionPurpose.GROUP

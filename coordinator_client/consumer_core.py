@@ -40,20 +40,19 @@ from kohort.coordinator_client.group.events import (
     Subscribed,
     Unsubscribed,
 )
+from kohort.coordinator_client.group.leader_assignment import run_plan
 from kohort.coordinator_client.group.member_base import MemberBase
 from kohort.coordinator_client.group.ready import MemberView, Send
 from kohort.coordinator_client.group.states import MemberState
-from kohort.coordinator_client.hook_results import meaning
-from kohort.coordinator_client.hooks import HookCall
+from kohort.coordinator_client.hooks import HookCall, Start, meaning
 from kohort.coordinator_client.log_events import LogEvents
 from kohort.coordinator_client.offset_reset import OffsetReset, ResetKind, ResetPolicy
-from kohort.coordinator_client.offsets.auto_commit import AutoCommitState
-from kohort.coordinator_client.offsets.commit_requests import CommitRequestManager
+from kohort.coordinator_client.offsets.commit_requests import AutoCommitState, CommitRequestManager
 from kohort.coordinator_client.offsets.group_lag import GroupLag
 from kohort.coordinator_client.offsets.offset_lookups import OffsetsRequestManager
 from kohort.coordinator_client.offsets.positions import Position, Positions
 from kohort.coordinator_client.sensors import Sensors
-from kohort.coordinator_client.subscription_state import AssignedPartitions, PauseMarks, Start, Subscription
+from kohort.coordinator_client.subscription_state import AssignedPartitions, PauseMarks, Subscription
 from kohort.fastpath import CorruptRecord
 from kohort.network._guard import Door
 from kohort.network._samples import Counters
@@ -131,6 +130,7 @@ class ConsumerCore:
         self.log_events = LogEvents(config, lambda: self.view)
         context = ConsumerContext(
             config=config,
+            request_s=config.request_timeout_ms / 1000,
             backoff=self.backoff,
             endpoints=self.endpoints,
             metadata=self.metadata,
@@ -141,6 +141,7 @@ class ConsumerCore:
             fatal=lambda: self._fatal,
             closing=lambda: self.closing,
             wall_ms=lambda: self.wall_ms,
+            offsets_purpose=self._offsets_purpose,
             post_event=self.post_event,
             # Not a method of Python: a caller's thread calls it where no signal handler may run (`Lease`).
             notify=partial(setattr, self, "has_updates", True),
@@ -272,7 +273,7 @@ class ConsumerCore:
         if ready.backlog is not None:
             self.group_lag.measure(ready.backlog)
         if ready.plan is not None:
-            self._job = BackgroundJob("kohort-assignor", ready.plan.run, self.post_event)
+            self._job = BackgroundJob("kohort-assignor", partial(run_plan, ready.plan), self.post_event)
         if self.subscription is not None:
             self.metadata.set_topics(ready.wanted)
         self.notices.extend(ready.notices)
@@ -315,6 +316,15 @@ class ConsumerCore:
             return ()
         purpose = ConnectionPurpose.CONTROL if send.use_other_connection else ConnectionPurpose.GROUP
         return (UnsentRequest(purpose, send.to.endpoint, pending, send.use_new_connection),)
+
+    def _offsets_purpose(self) -> ConnectionPurpose:
+        """The coordinator connection for OffsetCommit and OffsetFetch requests.
+
+        They use the group connection, unless a JoinGroup request is in flight there. Brokers process the requests of a
+        connection in order, and a join may take minutes.
+        """
+        joining = self.view is not None and self.view.state is MemberState.JOINING
+        return ConnectionPurpose.CONTROL if joining else ConnectionPurpose.GROUP
 
     # --- what is assigned
 

@@ -1,4 +1,4 @@
-"""The hooks that users implement to follow their partitions, and the events passed to them.
+"""The hooks that users implement to follow their partitions, the events passed to them, and the check of their results.
 
 Hooks run on the caller's thread, inside `poll` (or `close`, `unsubscribe`). They never run under a lock. They run one
 at a time, in the order of the events. Their return values are part of the protocol. Offsets returned by `on_revoked`
@@ -7,15 +7,15 @@ are committed before the partitions go. Offsets returned by `on_assigned` are th
 
 from collections.abc import Awaitable, Mapping
 from enum import Enum
-from typing import TYPE_CHECKING, Union
 
+from kohort.common.errors import KohortError
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
+from kohort.network.errors import IllegalState
+from kohort.network.group_types import OffsetAndMetadata
+from kohort.network.offset_requests import plain
 
-if TYPE_CHECKING:
-    from kohort.network.group_types import OffsetAndMetadata
-
-Offsets = Mapping[TopicPartition, Union[int, "OffsetAndMetadata"]]
+Offsets = Mapping[TopicPartition, int | OffsetAndMetadata]
 HookResult = Offsets | None | Awaitable[Offsets | None]
 """The values that a hook may return. Awaitables are for `AsyncConsumer` only."""
 
@@ -136,3 +136,60 @@ class HookCall(NamedTuple):
     event: HookEvent
     before: frozenset[TopicPartition]
     after: frozenset[TopicPartition]
+
+
+class Start(NamedTuple):
+    """The offset at which to begin reading, and the leader epoch of the record before it (KIP-320).
+
+    A leader epoch of -1 is unknown.
+    """
+
+    offset: int
+    leader_epoch: int = -1
+
+
+class Meaning(NamedTuple):
+    """The offsets to commit for revoked partitions, the starts of assigned ones, and the value's error."""
+
+    commit: dict[TopicPartition, OffsetAndMetadata]
+    start: dict[TopicPartition, Start]
+    wrong: BaseException | None = None
+
+
+def meaning(call: HookCall, result: object, unsaved: Mapping[TopicPartition, OffsetAndMetadata]) -> Meaning:
+    """The meaning of a returned value.
+
+    None: the offsets of revoked partitions that auto-commit has not saved, and nothing besides.
+    """
+    event = call.event
+    commit = {one: to for one, to in unsaved.items() if isinstance(event, Revoked) and one in event.partitions}
+    if result is None:
+        return Meaning(commit, {})
+    try:
+        given = _checked(call, result)
+    except (TypeError, ValueError, KohortError) as problem:
+        return Meaning(commit, {}, problem)
+    if isinstance(event, Revoked):
+        return Meaning(commit | given, {})
+    if not isinstance(event, Assigned):
+        return Meaning(commit, {})
+    return Meaning(commit, {one: Start(to.offset, to.leader_epoch) for one, to in given.items()})
+
+
+def _checked(call: HookCall, result: object) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Return offsets by partition. Raises TypeError and ValueError for invalid ones, IllegalState for a foreign
+    partition."""
+    if hasattr(result, "__await__"):
+        raise TypeError(f"only AsyncConsumer awaits the result of a hook, which is {result!r}")
+    if not isinstance(result, Mapping):
+        raise TypeError(f"a hook must return None or offsets by partition, not {result!r}")
+    given = plain(result)
+    allowed = call.before if isinstance(call.event, Revoked) else call.after
+    for partition in given:
+        if partition not in allowed:
+            raise IllegalState(
+                "the hook returned an offset of a partition that is not owned",
+                topic=partition.topic,
+                partition=partition.partition,
+            )
+    return given

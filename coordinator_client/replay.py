@@ -20,7 +20,6 @@ from kohort.assignors.range import RangeAssignor
 from kohort.common.errors import KohortError
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.group import rebalance_history
 from kohort.coordinator_client.group.classic_member import ClassicMember
 from kohort.coordinator_client.group.events import (
     RESPONSE_EVENTS,
@@ -34,10 +33,10 @@ from kohort.coordinator_client.group.events import (
     Polled,
     Subscribed,
 )
-from kohort.coordinator_client.group.leader_assignment import AssignorFailed, PlanOrder
-from kohort.coordinator_client.group.member_settings import MemberSettings
-from kohort.coordinator_client.group.ready import BacklogOrder, Send
-from kohort.coordinator_client.group.states import MemberState
+from kohort.coordinator_client.group.leader_assignment import AssignorFailed, run_plan
+from kohort.coordinator_client.group.member_timers import MemberSettings
+from kohort.coordinator_client.group.ready import BacklogOrder, PlanOrder, Send
+from kohort.coordinator_client.group.states import MemberState, RebalanceRecord
 from kohort.coordinator_client.offsets.group_lag import waiting
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
@@ -144,7 +143,7 @@ class _Play:
     def made(self, order: PlanOrder, now: float) -> PlanMade | None:
         """Return the result of the order; None if a stand-in would plan and the tape ends before its result."""
         if not isinstance(order.assignor, _StandIn):
-            return order.run()
+            return run_plan(order)
         later = islice(self.taped, bisect_left(self.taped, now, key=attrgetter("time_s")), None)
         after = next((each for each in later if each.direction == "request" and each.api in AFTER_A_PLAN), None)
         if after is None:
@@ -217,7 +216,7 @@ def replay(frames: Iterable[Taped]) -> Iterator[Replayed]:
     yield from _steps(_begun(taped, get), taped)
 
 
-def rebalances_on(frames: Iterable[Taped]) -> tuple[rebalance_history.RebalanceRecord, ...]:
+def rebalances_on(frames: Iterable[Taped]) -> tuple[RebalanceRecord, ...]:
     """The rebalances of the member on the tape, times in seconds of the tape.
 
     The last one may still be under way. Its hooks are not on the tape: those phases take no time here. Its assignors

@@ -11,7 +11,7 @@ from kohort.coordinator_client.group.states import MemberState
 from kohort.network._samples import PollTimes, SampledWindow
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
+    from kohort.coordinator_client.group.states import RebalanceRecord
 
 FAILURES: Final = frozenset({MemberState.STALLED, MemberState.FAILED})
 """Outcomes that count as a failed rebalance; leaving the group does not."""

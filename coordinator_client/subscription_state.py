@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 from kohort.common.frozen import Frozen
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.hooks import Assigned, HookCall
+from kohort.coordinator_client.hooks import Assigned, HookCall, Start
 from kohort.network.arguments import fits_the_wire
 from kohort.network.errors import IllegalState
 
@@ -111,16 +111,6 @@ class Subscription(_RequestedStart):
         if not self.by_pattern:
             return self.topics
         return frozenset(topic for topic, internal in known.items() if self.matches(topic, internal=internal))
-
-
-class Start(NamedTuple):
-    """The offset at which to begin reading, and the leader epoch of the record before it (KIP-320).
-
-    A leader epoch of -1 is unknown.
-    """
-
-    offset: int
-    leader_epoch: int = -1
 
 
 class Owned(NamedTuple):

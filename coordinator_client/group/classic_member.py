@@ -11,16 +11,13 @@ send a request. JOINING, for example, causes a join, regardless of the event tha
 
 Its parts, each of which uses only those above it:
 
-* the shared state (`member_context.py`): `state_tracker.py` (the state), `inflight_requests.py` (requests in flight),
-  `coordinator_state.py` and `member_timers.py` (coordinator and deadlines), `topic_subscription.py`,
-  `owned_partitions.py` (partitions and the due hook);
-* `leader_members.py`: the data that only a leader has;
+* the shared state: `states.py` (the state and its history), `member_timers.py` (deadlines), `member_context.py`
+  (coordinator, requests in flight, topics, partitions and the due hook);
 * `membership.py`: the identity in the group; revoking, assigning, losing, leaving;
 * `coordinator_lookup.py`: finding and losing the coordinator;
-* `leader_planning.py` (the inputs of a plan, and the plan), `join_group.py` (join, sync), `heartbeat.py` (heartbeats,
-  rejected commits);
+* `leader_assignment.py` (the data that only a leader has, and the plan), `join_group.py` (join, sync);
 * `member_base.py`: the two methods, the user's part, and the deadlines of any group protocol;
-* this file: joins, plans and rejoins of the classic protocol.
+* this file: heartbeats and rejected commits, then the joins, plans and rejoins of the classic protocol.
 
 It avoids the known defects of group clients as follows:
 
@@ -29,36 +26,185 @@ It avoids the known defects of group clients as follows:
   request was sent with the current identity. (In other clients, a generation that is reset during a join makes members
   rejoin for ever.)
 * One intention (`Membership.after_revocation`) is the step after the revocation: rejoin, accept the assignment, leave
-  or
-  close. A close or a fatal error in between changes the intention, not the sequence of states.
+  or close. A close or a fatal error in between changes the intention, not the sequence of states.
 * At most one hook call is due, and while it runs the machine leaves its state only by a loss or a stall. Hooks are
   therefore called in the order of the events, each before its consequences.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from kohort.assignors import Assignor
 from kohort.common.errors import KohortError
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.group import group_requests, reconcile
-from kohort.coordinator_client.group.classic_heartbeat import ClassicHeartbeat
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
-from kohort.coordinator_client.group.join_group import Gathering
-from kohort.coordinator_client.group.leader_assignment import PlanOrder
-from kohort.coordinator_client.group.leader_members import Leadership
-from kohort.coordinator_client.group.leader_planning import Planning
+from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction, fatal_error
+from kohort.coordinator_client.group.join_group import REASON_CHARACTERS_MAX, Gathering
+from kohort.coordinator_client.group.leader_assignment import Leadership, Planning
 from kohort.coordinator_client.group.member_base import COMMON_HANDLERS, COMMON_TURNS, MemberBase
-from kohort.coordinator_client.group.member_context import MemberContext
-from kohort.coordinator_client.group.member_settings import MemberSettings
-from kohort.coordinator_client.group.membership import AfterRevocation, Membership
-from kohort.coordinator_client.group.ready import BacklogOrder
-from kohort.coordinator_client.group.state_tracker import StateTracker
-from kohort.coordinator_client.group.states import MemberState, Trigger
+from kohort.coordinator_client.group.member_context import MemberComponent, MemberContext
+from kohort.coordinator_client.group.member_timers import MemberSettings
+from kohort.coordinator_client.group.membership import AfterRevocation, Membership, before_join, mode_of
+from kohort.coordinator_client.group.ready import BacklogOrder, PlanOrder
+from kohort.coordinator_client.group.states import HEARTBEATING, MemberState, StateTracker, Trigger
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.network.metadata import TopicsChanged
 from kohort.network.metadata_refresh import WantedTopics
+from kohort.protocol.errors import ErrorCode, error_name
+
+if TYPE_CHECKING:
+    from kohort.protocol.apis.heartbeat import HeartbeatRequest
+    from kohort.protocol.apis.leave_group import LeaveGroupRequest
+
+ENOUGH_PROBES: Final = 3
+"""Number of successive heartbeats with a newer generation after which a join's response counts as lost."""
+
+
+def heartbeat(identity: ConsumerGroupMetadata) -> "HeartbeatRequest":
+    from kohort.protocol.apis.heartbeat import HeartbeatRequest
+
+    return HeartbeatRequest(
+        group_id=identity.group_id,
+        generation_id=identity.generation,
+        member_id=identity.member_id,
+        group_instance_id=identity.instance_id,
+    )
+
+
+def leave_group(identity: ConsumerGroupMetadata, reason: str) -> "LeaveGroupRequest":
+    from kohort.protocol.apis.leave_group import LeaveGroupRequest, MemberIdentity
+
+    return LeaveGroupRequest(
+        group_id=identity.group_id,
+        member_id=identity.member_id,
+        members=(
+            MemberIdentity(
+                member_id=identity.member_id,
+                group_instance_id=identity.instance_id,
+                reason=reason[:REASON_CHARACTERS_MAX],
+            ),
+        ),
+    )
+
+
+class ClassicHeartbeat(MemberComponent):
+    """Sends heartbeats while the group expects them, and acts on their responses, time-outs and refused commits.
+
+    UNKNOWN_MEMBER_ID and ILLEGAL_GENERATION are ignored unless the request was sent with the present identity.
+    """
+
+    def __init__(self, shared: MemberContext, membership: Membership, link: CoordinatorLink) -> None:
+        super().__init__(shared)
+        self._membership = membership
+        self._link = link
+        self._gone_on = 0
+
+    @property
+    def _beating(self) -> bool:
+        """True if the group expects heartbeats and the coordinator is known."""
+        known = self._coordinator.coordinator is not None
+        return known and self._tracker.state in HEARTBEATING and self._membership.in_generation
+
+    @property
+    def _probing(self) -> bool:
+        """True if heartbeats are sent while partitions are kept and a join waits at the coordinator.
+
+        The group expects none then. They check that the join's response can still come. It may have been lost on the
+        way. The coordinator may also be another broker by now, and the partitions may have other owners.
+        """
+        waits = self._tracker.state is MemberState.JOINING and self._in_flight.is_in_flight("JoinGroup")
+        return waits and self._membership.in_generation and self._membership.owns_partitions
+
+    def times(self) -> list[float]:
+        """The times (monotonic seconds) at which to look again."""
+        if self._probing and not self._in_flight.is_in_flight("Heartbeat"):
+            return [self._timers.next_heartbeat_at]
+        if not self._beating:
+            return []
+        waiting = self._in_flight.is_in_flight("Heartbeat")
+        return (
+            [self._timers.session_deadline]
+            if waiting
+            else [self._timers.session_deadline, self._timers.next_heartbeat_at]
+        )
+
+    def watch_silence(self) -> None:
+        if self._beating and self._tracker.now >= self._timers.session_deadline:
+            self._link.gone("no response for a whole session timeout")
+
+    def beat(self) -> None:
+        """Send a heartbeat, if one is due."""
+        if not (self._beating or self._probing):
+            return
+        if self._in_flight.is_in_flight("Heartbeat") or self._tracker.now < self._timers.next_heartbeat_at:
+            return
+        self._timers.heartbeat_sent_at = self._tracker.now
+        timeout_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms)
+        self._membership.send("Heartbeat", heartbeat(self._membership.identity), timeout_ms)
+
+    def on_response(self, event: ev.HeartbeatResponded) -> None:
+        requested = self._in_flight.complete(event.serial)
+        if requested is None:
+            return
+        code = event.response.error_code
+        current = requested.identity == self._membership.identity
+        if code in (0, ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.REBALANCE_IN_PROGRESS):
+            self._coordinator.proved()
+        if code in (0, ErrorCode.REBALANCE_IN_PROGRESS) and current:
+            self._timers.confirmed(requested.sent_at)
+            self._timers.last_heartbeat_at = requested.sent_at
+        if requested.use_other_connection:
+            self._probed(code, current)
+        elif code != 0:
+            self._reported("Heartbeat", code, current)
+
+    def _probed(self, code: int, current: bool) -> None:
+        """Handle the response to a heartbeat that was sent by another connection during a join.
+
+        The join's own response decides about membership. If the group has gone on since, that response should be on its
+        way. After `ENOUGH_PROBES` such heartbeats in a row it counts as lost.
+        """
+        gone_on = (
+            current
+            and code in (ErrorCode.ILLEGAL_GENERATION, ErrorCode.UNKNOWN_MEMBER_ID)
+            and self._in_flight.is_in_flight("JoinGroup")
+        )
+        self._gone_on = self._gone_on + 1 if gone_on else 0
+        if self._gone_on >= ENOUGH_PROBES:
+            self._gone_on = 0
+            self._in_flight.use_new_connection_next()
+            self._link.gone("the response to the JoinGroup was lost")
+        elif REACTIONS["Heartbeat"].get(code) is ErrorAction.REDISCOVER:
+            self._link.gone(f"Heartbeat: {error_name(code)}")
+
+    def on_commit_refused(self, event: ev.CommitRefused) -> None:
+        self._tracker.timeline.commit_refused(event.partitions, event.code)
+        if event.code not in REACTIONS["OffsetCommit"]:
+            return
+        current = event.sent == self._membership.identity and event.sent.generation >= 0
+        if self._in_flight.is_in_flight("JoinGroup") and event.code in (
+            ErrorCode.ILLEGAL_GENERATION,
+            ErrorCode.UNKNOWN_MEMBER_ID,
+        ):
+            return  # it lost a race against the member's own join, whose response decides
+        self._reported("OffsetCommit", event.code, current)
+
+    def _reported(self, api: str, code: int, current: bool) -> None:
+        """Act on an error code about membership. `current`: it was sent with the present identity."""
+        reaction = REACTIONS[api].get(code, ErrorAction.FATAL)
+        match reaction:
+            case ErrorAction.REJOIN if current and self._tracker.state is MemberState.STABLE:
+                why = RebalanceReason.REBALANCE_IN_PROGRESS if api == "Heartbeat" else RebalanceReason.COMMIT_REFUSED
+                self._membership.rejoin = self._membership.rejoin or RebalanceCause(why)
+            case ErrorAction.REDISCOVER:
+                self._link.gone(f"{api}: {error_name(code)}")
+            case ErrorAction.FORGET_GENERATION if current:
+                self._membership.lose(RebalanceCause(RebalanceReason.STALE_GENERATION, api), keep_id=True)
+            case ErrorAction.FORGET_MEMBER if current:
+                self._membership.lose(RebalanceCause(RebalanceReason.UNKNOWN_MEMBER, api))
+            case ErrorAction.FATAL if current or code != ErrorCode.FENCED_INSTANCE_ID:
+                self._membership.fail(fatal_error(code, api, self._settings.group_id))
 
 
 class ClassicMember(MemberBase):
@@ -69,14 +215,14 @@ class ClassicMember(MemberBase):
             raise KohortError(
                 "a group member needs an assignor", hint="name one, e.g. 'range'", group=settings.group_id
             )
-        self.mode = reconcile.mode_of(assignors)
+        self.mode = mode_of(assignors)
         by_name = {assignor.name: assignor for assignor in assignors}
 
         shared = MemberContext.of(settings, StateTracker())
         leadership = Leadership(shared.topics, racks_matter=settings.rack_id is not None)
 
         def farewell(identity: ConsumerGroupMetadata, reason: str) -> tuple[str, Any] | None:
-            return ("LeaveGroup", group_requests.leave_group(identity, reason)) if settings.leaves else None
+            return ("LeaveGroup", leave_group(identity, reason)) if settings.leaves else None
 
         membership = Membership(shared, farewell, leadership.end)
         link = CoordinatorLink(shared, membership)
@@ -138,7 +284,7 @@ class ClassicMember(MemberBase):
 
     def _lets_go_first(self, topics: frozenset[str]) -> bool:
         """Before a join: revoke the partitions that the rebalance protocol requires, by the user's hook."""
-        revoked = reconcile.before_join(self.mode, self._owned.partitions, topics)
+        revoked = before_join(self.mode, self._owned.partitions, topics)
         if revoked:
             self._membership.revoke_before_join(revoked)
         return bool(revoked)
@@ -165,7 +311,7 @@ class ClassicMember(MemberBase):
         times = self._heartbeat.times()
         match self._tracker.state:
             case MemberState.JOINING if self._in_flight.is_in_flight("JoinGroup"):
-                pass  # waits for the response, while `heartbeat.py` watches the owned partitions
+                pass  # waits for the response, while `ClassicHeartbeat` watches the owned partitions
             case MemberState.JOINING if self._coordinator.coordinator is not None and self._topics.meant is not None:
                 times.append(self._gathering.join_not_before)
             case MemberState.PLANNING:

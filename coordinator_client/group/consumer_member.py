@@ -14,15 +14,13 @@ from math import inf
 from typing import Any, Final
 
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.group import reconcile
 from kohort.coordinator_client.group.consumer_heartbeat import API, ConsumerHeartbeat, leave_consumer_group
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
 from kohort.coordinator_client.group.member_base import COMMON_HANDLERS, COMMON_TURNS, MemberBase
 from kohort.coordinator_client.group.member_context import MemberContext
-from kohort.coordinator_client.group.member_settings import MemberSettings
-from kohort.coordinator_client.group.membership import Membership
-from kohort.coordinator_client.group.state_tracker import StateTracker
-from kohort.coordinator_client.group.states import CONSUMER_GROUP_TRANSITIONS, MemberState
+from kohort.coordinator_client.group.member_timers import MemberSettings
+from kohort.coordinator_client.group.membership import Membership, after_sync
+from kohort.coordinator_client.group.states import CONSUMER_GROUP_TRANSITIONS, MemberState, StateTracker
 from kohort.coordinator_client.group.target_assignment import TargetAssignment
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.network.group_types import ConsumerGroupMetadata
@@ -98,7 +96,7 @@ class ConsumerMember(MemberBase):
         elif self._names_by == inf or overdue:
             self._requested_names += 1
             self._names_by = self._tracker.now + NAMES_PATIENCE_S
-        moves = reconcile.after_sync(owned, wanted)
+        moves = after_sync(owned, wanted)
         joining = self._tracker.state is MemberState.JOINING
         waits = bool(unknown) and not overdue and not moves.revoked
         changes = not waits and (joining or bool(moves.revoked or moves.added))

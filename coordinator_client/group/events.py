@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from kohort.common.errors import KohortError
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.subscription_state import Start, Subscription
+from kohort.coordinator_client.hooks import Start
+from kohort.coordinator_client.subscription_state import Subscription
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata import TopicsChanged
 

@@ -1,32 +1,69 @@
 """From a JoinGroup to the assignment: one round of the group's gathering, as a follower or as its leader."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from kohort.assignors import Assignor, Rebalance
 from kohort.common.errors import WireError
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.group import group_requests, leader_assignment, reconcile
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
 from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction, fatal_error
-from kohort.coordinator_client.group.leader_members import Leadership
-from kohort.coordinator_client.group.leader_planning import Planning
+from kohort.coordinator_client.group.leader_assignment import (
+    AssignorFailed,
+    Leadership,
+    Planning,
+    read_members,
+    write_subscription,
+)
 from kohort.coordinator_client.group.member_context import MemberComponent, MemberContext
-from kohort.coordinator_client.group.member_settings import CONSUMER_PROTOCOL_TYPE
-from kohort.coordinator_client.group.membership import Membership
+from kohort.coordinator_client.group.member_timers import MemberSettings
+from kohort.coordinator_client.group.membership import Membership, after_sync, strangers
+from kohort.coordinator_client.group.ready import MemberMetadata
 from kohort.coordinator_client.group.states import Trigger
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.coordinator_client.subscription_state import Subscription
+from kohort.network.group_types import ConsumerGroupMetadata
+from kohort.protocol.apis.join_group import JoinGroupRequest, JoinGroupRequestProtocol
+from kohort.protocol.apis.sync_group import SyncGroupRequest, SyncGroupRequestAssignment
 from kohort.protocol.errors import ErrorCode, error_name
 from kohort.protocol.membership import read_assignment
 
-if TYPE_CHECKING:
-    from kohort.protocol.apis.sync_group import SyncGroupRequestAssignment
+CONSUMER_PROTOCOL_TYPE = "consumer"
+REASON_CHARACTERS_MAX = 255  # KIP-800: clients cut longer ones
 
 JOIN_GRACE_MS: Final = 5_000
 """Time (ms) that a JoinGroup may wait for its response beyond the rebalance timeout, as in Apache Kafka's client."""
+
+
+def join_group(
+    settings: MemberSettings, identity: ConsumerGroupMetadata, protocols: Sequence[tuple[str, bytes]], reason: str
+) -> JoinGroupRequest:
+    return JoinGroupRequest(
+        group_id=settings.group_id,
+        session_timeout_ms=settings.session_timeout_ms,
+        rebalance_timeout_ms=settings.rebalance_ms,
+        member_id=identity.member_id,
+        group_instance_id=settings.instance_id,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocols=tuple(JoinGroupRequestProtocol(name=name, metadata=metadata) for name, metadata in protocols),
+        reason=reason[:REASON_CHARACTERS_MAX],
+    )
+
+
+def sync_group(
+    identity: ConsumerGroupMetadata, protocol: str, assignments: tuple[SyncGroupRequestAssignment, ...]
+) -> SyncGroupRequest:
+    return SyncGroupRequest(
+        group_id=identity.group_id,
+        generation_id=identity.generation,
+        member_id=identity.member_id,
+        group_instance_id=identity.instance_id,
+        protocol_type=CONSUMER_PROTOCOL_TYPE,
+        protocol_name=protocol,
+        assignments=assignments,
+    )
 
 
 class Gathering(MemberComponent):
@@ -66,14 +103,14 @@ class Gathering(MemberComponent):
         """Send a JoinGroup that subscribes to `topics`."""
         try:
             protocols = [(name, self._subscription_for(assignor, topics)) for name, assignor in self._assignors.items()]
-        except leader_assignment.AssignorFailed as error:
+        except AssignorFailed as error:
             self._membership.fail(error)
             return
         reason = "" if self._tracker.cause is None else str(self._tracker.cause)
         # A heartbeat in flight was sent under the old identity, so its error must not end the membership while the join
         # waits.
         self._in_flight.cancel("Heartbeat")
-        request = group_requests.join_group(self._settings, self._membership.identity, protocols, reason)
+        request = join_group(self._settings, self._membership.identity, protocols, reason)
         self._membership.send("JoinGroup", request, self._patience_ms)
         self._topics.joined = topics
         self._membership.rejoin = None
@@ -93,7 +130,7 @@ class Gathering(MemberComponent):
             owned, generation = self._owned.partitions, self._membership.identity.generation
         else:
             owned, generation = self._owned.previously_owned, self._owned.last_generation
-        return leader_assignment.write_subscription(assignor, topics, owned, generation, self._settings.rack_id)
+        return write_subscription(assignor, topics, owned, generation, self._settings.rack_id)
 
     def on_joined(self, event: ev.JoinGroupResponded) -> None:
         requested = self._in_flight.complete(event.serial)
@@ -122,7 +159,7 @@ class Gathering(MemberComponent):
             self._tracker.transition(Trigger.JOINED)
             self._sync(())
             return
-        said = leader_assignment.read_members(response.members, response.protocol_name or "", response.generation_id)
+        said = read_members(response.members, response.protocol_name or "", response.generation_id)
         self._leadership.set_members(said)
         self._notice_troubles(said)
         if (turnover := self._leadership.turnover()) is not None:
@@ -136,7 +173,7 @@ class Gathering(MemberComponent):
             self._planning.begin()
             self._tracker.transition(Trigger.LEADS)
 
-    def _notice_troubles(self, said: Mapping[str, leader_assignment.MemberMetadata]) -> None:
+    def _notice_troubles(self, said: Mapping[str, MemberMetadata]) -> None:
         group, generation = self._settings.group_id, self._membership.identity.generation
         for member_id, each in said.items():
             if not each.error:
@@ -180,9 +217,9 @@ class Gathering(MemberComponent):
         self._tracker.transition(Trigger.PLANNED)
         self._sync(event.assignments)
 
-    def _sync(self, assignments: "tuple[SyncGroupRequestAssignment, ...]") -> None:
+    def _sync(self, assignments: tuple[SyncGroupRequestAssignment, ...]) -> None:
         membership = self._membership
-        request = group_requests.sync_group(membership.identity, membership.protocol or "", assignments)
+        request = sync_group(membership.identity, membership.protocol or "", assignments)
         membership.send("SyncGroup", request, self._patience_ms)
 
     def on_synced(self, event: ev.SyncGroupResponded) -> None:
@@ -209,7 +246,7 @@ class Gathering(MemberComponent):
 
     def _take_assignment(self, assigned: frozenset[TopicPartition]) -> None:
         topics = self._topics
-        if strange := reconcile.strangers(assigned, topics.subscription or Subscription(), topics.joined):
+        if strange := strangers(assigned, topics.subscription or Subscription(), topics.joined):
             cause = RebalanceCause(
                 RebalanceReason.ASSIGNMENT_UNFIT, ", ".join(sorted({each.topic for each in strange})[:5])
             )
@@ -220,7 +257,7 @@ class Gathering(MemberComponent):
         self._failures = 0  # not before: a leader may repeat an assignment that no member accepts, after each join
         if reported := frozenset(each.topic for each in assigned) - topics.joined:
             topics.believe(reported)
-        moves = reconcile.after_sync(self._owned.partitions, assigned)
+        moves = after_sync(self._owned.partitions, assigned)
         self._membership.apply_assignment(moves.revoked, moves.added)
 
     def _sync_refused(self, code: int) -> None:

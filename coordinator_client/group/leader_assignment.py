@@ -1,11 +1,14 @@
-"""The leader's work: parse the subscriptions, let the assignor plan, check the plan, and encode it.
+"""The leader's work between JoinGroup and SyncGroup: read the subscriptions, collect the inputs, run the assignor.
 
-Pure functions of a JoinGroup response and metadata. The plan is checked here, before it is sent, because later steps
-rely on it. Two members would read a partition that is assigned twice. A member that is assigned a topic outside of its
-subscription would rejoin for ever.
+The inputs must not delay a rebalance: topics and lag are awaited for a limited time each, and omitted if they do not
+arrive. Only the assignor gets the whole rebalance timeout, because without it there is no plan.
+
+The plan is checked here, before it is sent, because later steps rely on it. Two members would read a partition that is
+assigned twice. A member that is assigned a topic outside of its subscription would rejoin for ever.
 """
 
 from collections.abc import Iterable, Mapping
+from math import inf
 from typing import Final
 
 from kohort.assignors import Assignor, GroupView, MemberSubscription, Plan, run_assignor
@@ -13,7 +16,10 @@ from kohort.assignors.group import NO_GENERATION
 from kohort.common.errors import KohortError, WireError
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.group.events import PlanMade
+from kohort.coordinator_client.group.events import LagKnown, PlanMade
+from kohort.coordinator_client.group.member_context import NO_TOPICS, MemberComponent, MemberContext, TopicSubscription
+from kohort.coordinator_client.group.ready import BacklogOrder, MemberMetadata, PlanOrder
+from kohort.coordinator_client.group.states import MemberState
 from kohort.network.metadata import TopicInfo
 from kohort.protocol.apis.join_group import JoinGroupResponseMember
 from kohort.protocol.apis.sync_group import SyncGroupRequestAssignment
@@ -26,6 +32,8 @@ from kohort.protocol.membership import (
     parse_subscription,
 )
 
+# -------------------------------------------------------------------------------------------------------- subscriptions
+
 COOPERATIVE_STICKY: Final = "cooperative-sticky"
 
 TopicShape = tuple[int, Mapping[int, frozenset[str]]]
@@ -34,14 +42,6 @@ TopicShape = tuple[int, Mapping[int, frozenset[str]]]
 
 class AssignorFailed(KohortError):
     """The assignor raised, or its result is invalid: `assignor`, `group`, `generation`."""
-
-
-class MemberMetadata(NamedTuple):
-    """The subscription of one member. `error`: the reason why part of it could not be used; "" for none."""
-
-    subscription: Subscription
-    instance_id: str | None
-    error: str = ""
 
 
 def read_members(
@@ -105,29 +105,16 @@ def shape_of(info: TopicInfo | None, racks_matter: bool) -> TopicShape:
     return info.partitions, dict(info.racks) if racks_matter else {}
 
 
-class PlanOrder(NamedTuple):
-    """Let `assignor` plan this group, then check and encode the result.
-
-    All fields are frozen, so `run` may be called on any thread. `lag`: the lag by partition, None if the assignor does
-    not need it.
-    """
-
-    serial: int
-    assignor: Assignor
-    said: Mapping[str, MemberMetadata]
-    topics: Mapping[str, TopicInfo]
-    lag: Mapping[TopicPartition, int] | None = None
-
-    def run(self) -> PlanMade:
-        """Return the plan, or the reason for its failure. It raises nothing, for any exception of the assignor."""
-        try:
-            plan = make_plan(self.assignor, self.said, self.topics, self.lag)
-            return PlanMade(self.serial, write_plan(plan))
-        except AssignorFailed as error:
-            return PlanMade(self.serial, error=error)
-        except BaseException as error:  # even SystemExit must not end the thread: the member would wait for ever
-            reported = f"the group cannot be assigned: {type(error).__name__}: {error}"
-            return PlanMade(self.serial, error=AssignorFailed(reported, assignor=self.assignor.name))
+def run_plan(order: PlanOrder) -> PlanMade:
+    """Return the plan, or the reason for its failure. It raises nothing, for any exception of the assignor."""
+    try:
+        plan = make_plan(order.assignor, order.said, order.topics, order.lag)
+        return PlanMade(order.serial, write_plan(plan))
+    except AssignorFailed as error:
+        return PlanMade(order.serial, error=error)
+    except BaseException as error:  # even SystemExit must not end the thread: the member would wait for ever
+        reported = f"the group cannot be assigned: {type(error).__name__}: {error}"
+        return PlanMade(order.serial, error=AssignorFailed(reported, assignor=order.assignor.name))
 
 
 def wants_backlog(assignor: Assignor) -> bool:
@@ -223,3 +210,231 @@ def _written(reported: MemberSubscription, rack_id: str | None) -> bytes:
             rack_id=reported.rack_id if reported.rack_id is not None else rack_id,
         )
     )
+
+
+# ------------------------------------------------------------------------------------------ the members of a generation
+
+BACKLOG_KEEPS_S: Final = 30.0
+"""Time (s) for which a measured lag is used.
+
+A cooperative plan takes two rounds. If the second used other numbers, it would move other partitions, and require a
+third round.
+"""
+
+
+class Turnover(NamedTuple):
+    """Member ids that came, and those that left, from one generation to the next."""
+
+    joined: frozenset[str]
+    left: frozenset[str]
+
+
+class Leadership:
+    """The leader's view of a generation: its members, their turnover, and the metadata its plan depended on.
+
+    It is empty in a follower.
+
+    `leads`: this member is the leader. `group_topics`: all topics that members of the group subscribe to. `moved`:
+    topics that have changed since they were assigned. `racks_matter`: a change of replicas' racks alone needs another
+    plan.
+    """
+
+    __slots__ = (
+        "_lag",
+        "_measured_at",
+        "_measured_topics",
+        "_members_before",
+        "_racks_matter",
+        "_said",
+        "_snapshot",
+        "_topics",
+        "group_topics",
+        "leads",
+        "moved",
+    )
+
+    def __init__(self, topics: TopicSubscription, *, racks_matter: bool) -> None:
+        self._topics = topics
+        self._racks_matter = racks_matter
+        self.leads = False
+        self._said: dict[str, MemberMetadata] = {}
+        self.group_topics = NO_TOPICS
+        self._snapshot: dict[str, TopicShape] = {}
+        self._members_before: frozenset[str] | None = None
+        self.moved: tuple[str, ...] = ()
+        self._lag: Mapping[TopicPartition, int] | None = None
+        self._measured_at = -inf
+        self._measured_topics: Mapping[str, int] = {}
+
+    def begin(self, *, leads: bool) -> None:
+        """A generation begins; the subscriptions of the last one are dropped."""
+        self.leads = leads
+        self.set_members({})
+
+    def end(self) -> None:
+        """Membership is gone."""
+        self.begin(leads=False)
+        self._members_before = None
+        self._lag, self._measured_at = None, -inf
+
+    def set_members(self, said: dict[str, MemberMetadata]) -> None:
+        """Set the subscriptions of the generation's members, which only its leader receives."""
+        self._said, self.group_topics = said, topics_of(said)
+        self._snapshot, self.moved = {}, ()
+
+    def turnover(self) -> Turnover | None:
+        """Members that joined and left since the last generation.
+
+        Only a leader can see it, and only between two generations that it led in a row: None in the first of them.
+        """
+        before, members = self._members_before, frozenset(self._said)
+        self._members_before = members
+        return None if before is None else Turnover(members - before, before - members)
+
+    @property
+    def missing(self) -> frozenset[str]:
+        """Topics that are to be assigned and were never looked up."""
+        return self._topics.never_looked_up(self.group_topics)
+
+    @property
+    def partition_counts(self) -> dict[str, int]:
+        """The number of partitions of each topic that is to be assigned and exists."""
+        known = self._topics.known
+        return {topic: known[topic].partitions for topic in sorted(self.group_topics) if topic in known}
+
+    def measured(self, topics: Mapping[str, int], lag: Mapping[TopicPartition, int], now: float) -> None:
+        """Store the lag of the partitions of these topics, as far as it is known."""
+        self._lag, self._measured_at, self._measured_topics = lag, now, topics
+
+    def backlog_is_fresh(self, now: float) -> bool:
+        """True if the last measured lag is of the present topics and not older than `BACKLOG_KEEPS_S`."""
+        return now - self._measured_at < BACKLOG_KEEPS_S and self._measured_topics == self.partition_counts
+
+    def plan_order(self, serial: int, assignor: Assignor) -> PlanOrder:
+        """The order to plan what is known now."""
+        self.take_snapshot()
+        lag = self._lag if wants_backlog(assignor) else None
+        return PlanOrder(serial, assignor, dict(self._said), dict(self._topics.known), lag)
+
+    def take_snapshot(self, *, known_only: bool = False) -> None:
+        """Remember the group's topics as they are now; topics that differ later have moved."""
+        self._snapshot = {
+            topic: self._shape(topic) for topic in self.group_topics if not known_only or topic in self._topics.known
+        }
+        self.moved = ()
+
+    def look_again(self) -> None:
+        """Metadata came: find the topics that have changed since they were assigned."""
+        if not self.leads:
+            return
+        for topic in self.group_topics & self._topics.known.keys():
+            self._snapshot.setdefault(topic, self._shape(topic))
+        self.moved = tuple(sorted(topic for topic, was in self._snapshot.items() if was != self._shape(topic)))
+
+    def _shape(self, topic: str) -> TopicShape:
+        return shape_of(self._topics.known.get(topic), self._racks_matter)
+
+
+# -------------------------------------------------------------------------------------------------- the steps to a plan
+
+BACKLOG_PATIENCE_S: Final = 5.0
+"""Maximum time (s) that a plan waits for the lag, and never more than a quarter of the session."""
+
+BACKLOG_GRACE_S: Final = 1.0
+"""Time (s) after the deadline of a lag measurement at which the plan stops waiting for it."""
+
+
+class Planning(MemberComponent):
+    """The steps of one plan, in order; each is taken by `advance` when its time has come. Times: monotonic seconds."""
+
+    def __init__(self, shared: MemberContext, assignors: Mapping[str, Assignor], leadership: Leadership) -> None:
+        super().__init__(shared)
+        self._assignors = assignors
+        self._leadership = leadership
+        self._topics_deadline = inf
+        self._requested: BacklogOrder | None = None
+        self._running: PlanOrder | None = None
+        self._plan_deadline = inf
+        self._new_backlog: BacklogOrder | None = None
+        self._new_plan: PlanOrder | None = None
+
+    def begin(self) -> None:
+        """This member leads a new generation. Orders of the previous one are dropped."""
+        patience_ms = min(self._settings.request_timeout_ms, self._settings.session_timeout_ms / 2)
+        self._topics_deadline = self._tracker.now + patience_ms / 1000
+        self._requested = self._running = self._new_backlog = self._new_plan = None
+
+    def advance(self, protocol: str) -> AssignorFailed | None:
+        """Order what is due. The error, if the assignor has had its time."""
+        now, leadership = self._tracker.now, self._leadership
+        if self._running is not None:
+            return self._too_late(protocol) if now >= self._plan_deadline else None
+        if leadership.missing and now < self._topics_deadline:
+            return None
+        assignor = self._assignors[protocol]
+        if wants_backlog(assignor) and not leadership.backlog_is_fresh(now):
+            if self._requested is None:
+                self._measure()
+                return None
+            if now < self._requested.deadline + BACKLOG_GRACE_S:
+                return None
+            self._measured({}, sum(self._requested.topics.values()), "no response in time")
+        order = leadership.plan_order(self._in_flight.next_serial(), assignor)
+        self._running = self._new_plan = order
+        self._plan_deadline = now + self._settings.rebalance_ms / 1000
+        return None
+
+    def _measure(self) -> None:
+        patience_s = min(BACKLOG_PATIENCE_S, self._settings.session_timeout_ms / 4000)
+        serial, topics = self._in_flight.next_serial(), self._leadership.partition_counts
+        self._requested = self._new_backlog = BacklogOrder(serial, topics, self._tracker.now + patience_s)
+
+    def on_backlog(self, event: LagKnown) -> None:
+        """Take in the measured lag, as far as it is known."""
+        if (
+            self._waits
+            and self._requested is not None
+            and event.serial == self._requested.serial
+            and self._running is None
+        ):
+            self._measured(event.lag, event.unknown, event.why)
+
+    def _measured(self, lag: Mapping[TopicPartition, int], unknown: int, why: str) -> None:
+        assert self._requested is not None
+        self._leadership.measured(self._requested.topics, lag, self._tracker.now)
+        if unknown:
+            text = f"planned without knowing how many records wait in {unknown} partitions: {why}"
+            self._tracker.notice("backlog_unknown", text)
+            self._tracker.timeline.add_error(text)
+
+    def is_due(self, event: PlanMade) -> bool:
+        """True if this is the plan that is waited for."""
+        return self._waits and self._running is not None and event.serial == self._running.serial
+
+    @property
+    def _waits(self) -> bool:
+        return self._tracker.state is MemberState.PLANNING
+
+    def _too_late(self, protocol: str) -> AssignorFailed:
+        return AssignorFailed(
+            f"the assignor made no plan in {self._settings.rebalance_ms / 1000:.0f} s, which is all a rebalance has",
+            hint="make it faster, or raise max_poll_interval_ms",
+            assignor=protocol,
+            group=self._settings.group_id,
+        )
+
+    def drain_backlog(self) -> BacklogOrder | None:
+        """The lag query ordered since the last call, if there is one."""
+        order, self._new_backlog = self._new_backlog, None
+        return order
+
+    def drain_plan(self) -> PlanOrder | None:
+        """The plan that was ordered since the last call, if one was."""
+        order, self._new_plan = self._new_plan, None
+        return order
+
+    def wake_at(self) -> float:
+        """The time (monotonic s) at which to call `advance` again if nothing happens."""
+        if self._running is not None:
+            return self._plan_deadline
+        return self._topics_deadline if self._requested is None else self._requested.deadline + BACKLOG_GRACE_S

@@ -10,11 +10,9 @@ from typing import Any, ClassVar, Final
 
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.coordinator_lookup import CoordinatorLink
-from kohort.coordinator_client.group.inflight_requests import LEAVE_APIS
-from kohort.coordinator_client.group.leader_assignment import PlanOrder
-from kohort.coordinator_client.group.member_context import MemberComponent, MemberContext
+from kohort.coordinator_client.group.member_context import LEAVE_APIS, MemberComponent, MemberContext
 from kohort.coordinator_client.group.membership import AfterRevocation, Membership
-from kohort.coordinator_client.group.ready import BacklogOrder, MemberView, Ready
+from kohort.coordinator_client.group.ready import BacklogOrder, MemberView, PlanOrder, Ready
 from kohort.coordinator_client.group.states import COMMITS_HELD, IN_GROUP, CoordinatorState, MemberState, Trigger
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.network.metadata_refresh import WantedTopics

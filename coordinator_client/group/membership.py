@@ -1,22 +1,34 @@
-"""The membership of a group: the member's identity, its partitions, and the ways in which it loses or leaves them.
+"""The membership of a group: the member's identity, the partitions that it revokes, keeps and takes, and its end.
 
 Generation and member id are kept here only. `on_joined` and `assign_member_id` set them, `_drop` clears them.
 `after_revocation` is the step that follows a revocation: rejoin, accept the assignment, leave, or close. A close or a
 fatal error in the middle changes that step, and not the state.
+
+EAGER (before KIP-429): a join revokes everything, so after a sync nothing is kept and all partitions are new.
+
+COOPERATIVE (KIP-429): a join keeps everything except partitions of topics no longer subscribed. A sync then revokes the
+partitions that move. A member that lost one joins again, because only then is it free for its next owner. One round
+revokes, the next one assigns. Unmoved partitions are never touched.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 from math import inf
 from typing import Any
 
+from kohort.assignors import Assignor, Rebalance
 from kohort.common.errors import KohortError
+from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group.error_actions import GroupRefused
 from kohort.coordinator_client.group.events import HookDone, LeaveGroupResponded
-from kohort.coordinator_client.group.inflight_requests import HEARTBEAT_APIS, LEAVE_APIS
-from kohort.coordinator_client.group.member_context import MemberComponent, MemberContext
-from kohort.coordinator_client.group.owned_partitions import NOTHING
+from kohort.coordinator_client.group.member_context import (
+    HEARTBEAT_APIS,
+    LEAVE_APIS,
+    NOTHING,
+    MemberComponent,
+    MemberContext,
+)
 from kohort.coordinator_client.group.ready import CommitOrder
 from kohort.coordinator_client.group.states import IN_GROUP, MemberState, Trigger
 from kohort.coordinator_client.hooks import (
@@ -27,10 +39,62 @@ from kohort.coordinator_client.hooks import (
     RebalanceCause,
     RebalanceReason,
     Revoked,
+    Start,
 )
-from kohort.coordinator_client.subscription_state import Start
+from kohort.coordinator_client.subscription_state import Subscription
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.protocol.errors import error_name
+
+Partitions = frozenset[TopicPartition]
+
+
+class Moves(NamedTuple):
+    """The changes that an assignment makes for this member."""
+
+    revoked: Partitions
+    kept: Partitions
+    added: Partitions
+
+
+def mode_of(assignors: Sequence[Assignor]) -> Rebalance:
+    """Return the rebalance protocol of a member with these assignors.
+
+    It is COOPERATIVE only if all of them are. Before a join the group's choice is unknown, and a range assignor would
+    assign a kept partition to another member at once. A mixed list is therefore EAGER. It is the first of two rolling
+    restarts that move a running group from eager to cooperative (KIP-429). In the first, every member still revokes all
+    partitions, while the group already votes for the cooperative assignor. The second restart drops the eager assignor
+    from the list.
+    """
+    cooperative = all(assignor.rebalance is Rebalance.COOPERATIVE for assignor in assignors)
+    return Rebalance.COOPERATIVE if cooperative else Rebalance.EAGER
+
+
+def before_join(mode: Rebalance, owned: Partitions, topics: Iterable[str]) -> Partitions:
+    """Return the partitions to revoke before a join that subscribes to `topics`."""
+    if mode is Rebalance.EAGER:
+        return owned
+    subscribed = frozenset(topics)
+    return frozenset(partition for partition in owned if partition.topic not in subscribed)
+
+
+def after_sync(owned: Partitions, assigned: Partitions) -> Moves:
+    """The partitions that an assignment takes, leaves and brings. Under EAGER `owned` is empty by then."""
+    return Moves(revoked=owned - assigned, kept=owned & assigned, added=assigned - owned)
+
+
+def strangers(assigned: Partitions, subscription: Subscription, topics: frozenset[str]) -> Partitions:
+    """Return assigned partitions outside of the subscription: their topic is neither in `topics` nor matched by its
+    pattern.
+
+    A topic that a pattern matches is valid even if it is missing from this member's metadata: the leader's may be
+    newer.
+    """
+    return frozenset(
+        partition
+        for partition in assigned
+        if partition.topic not in topics and not subscription.matches(partition.topic)
+    )
+
 
 LeaveRequest = Callable[[ConsumerGroupMetadata, str], tuple[str, Any] | None]
 """(identity, reason) -> the API and request of the leave, or None if the protocol needs no request."""

@@ -48,16 +48,18 @@ from kohort.coordinator_client.hooks import HookCall, RebalanceCause
 from kohort.coordinator_client.subscription_state import AssignedPartitions
 from kohort.network.find_coordinator import CoordinatorNode
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
+from kohort.network.metadata import TopicInfo
 from kohort.network.metadata_refresh import WantedTopics
 from kohort.network.notices import Notice
 
 if TYPE_CHECKING:
-    from kohort.coordinator_client.group.leader_assignment import PlanOrder
+    from kohort.assignors import Assignor
     from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
     from kohort.protocol.apis.heartbeat import HeartbeatRequest
     from kohort.protocol.apis.join_group import JoinGroupRequest
     from kohort.protocol.apis.leave_group import LeaveGroupRequest
     from kohort.protocol.apis.sync_group import SyncGroupRequest
+    from kohort.protocol.membership import Subscription
 
 
 class Send(NamedTuple):
@@ -106,6 +108,27 @@ class BacklogOrder(NamedTuple):
     serial: int
     topics: Mapping[str, int]
     deadline: float
+
+
+class MemberMetadata(NamedTuple):
+    """The subscription of one member. `error`: the reason why part of it could not be used; "" for none."""
+
+    subscription: "Subscription"
+    instance_id: str | None
+    error: str = ""
+
+
+class PlanOrder(NamedTuple):
+    """Let `assignor` plan this group: run `leader_assignment.run_plan` with this order, and step its `PlanMade`.
+
+    All fields are frozen, so any thread may run it. `lag`: the lag by partition, None if the assignor does not need it.
+    """
+
+    serial: int
+    assignor: "Assignor"
+    said: Mapping[str, MemberMetadata]
+    topics: Mapping[str, TopicInfo]
+    lag: Mapping[TopicPartition, int] | None = None
 
 
 class MemberView(NamedTuple):
@@ -172,8 +195,8 @@ class Ready(NamedTuple):
     backlog: BacklogOrder | None
     """Edge. Requests to the group's coordinator and the partitions' leaders. The plan waits briefly for the result."""
 
-    plan: "PlanOrder | None"
-    """Edge. Call `plan.run()` on a thread of its own, because it runs the user's assignor, and step the result."""
+    plan: PlanOrder | None
+    """Edge. Run it on a thread of its own, because it runs the user's assignor."""
 
     notices: tuple[Notice, ...]
     """Edge. They are last, because they have no effect."""

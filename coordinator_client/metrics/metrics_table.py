@@ -14,8 +14,7 @@ from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.fetch.fetcher import Fetcher
-from kohort.coordinator_client.group.rebalance_history import RebalanceRecord
-from kohort.coordinator_client.group.states import MemberState
+from kohort.coordinator_client.group.states import MemberState, RebalanceRecord
 from kohort.coordinator_client.offsets.positions import Positions
 from kohort.network.metric_spec import (
     ClientMetrics,

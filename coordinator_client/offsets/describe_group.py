@@ -133,7 +133,7 @@ class DescribeGroup:
 
         request = DescribeGroupsRequest(groups=(group,), include_authorized_operations=False)
         lookup = PendingRequest("DescribeGroups", request, done, context.request_s)
-        return UnsentRequest(context.offsets_purpose, to, lookup)
+        return UnsentRequest(context.offsets_purpose(), to, lookup)
 
     def _end(self, requested: _DescribeInFlight, error: KohortError) -> None:
         if requested in self._requested:

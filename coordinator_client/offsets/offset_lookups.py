@@ -11,8 +11,8 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
 from kohort.coordinator_client.group.events import CommitRefused
-from kohort.coordinator_client.offsets.auto_commit import AutoCommitState
 from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR
+from kohort.coordinator_client.offsets.commit_requests import AutoCommitState
 from kohort.coordinator_client.offsets.describe_group import DescribeGroup, GroupMemberDescription
 from kohort.coordinator_client.offsets.positions import ListOffsetsLookup, Positions
 from kohort.network.backoff import FRESH, Attempts, Backoff
@@ -339,7 +339,7 @@ class OffsetsRequestManager:
             self._context.config.group or "", sorted(partitions), stable=lookup is None or lookup.stable
         )
         pending = PendingRequest("OffsetFetch", request, done, self._context.request_s, BEFORE_TOPIC_IDS)
-        return UnsentRequest(self._context.offsets_purpose, coordinator.endpoint, pending)
+        return UnsentRequest(self._context.offsets_purpose(), coordinator.endpoint, pending)
 
     def _committed_known(self, response: CommittedResponse, partitions: Iterable[TopicPartition]) -> None:
         for partition in partitions:

@@ -17,8 +17,7 @@ from kohort.assignors.range import RangeAssignor
 from kohort.cli.group_timeline import drawing, plain
 from kohort.cli.main import main
 from kohort.coordinator_client.group.leader_assignment import AssignorFailed
-from kohort.coordinator_client.group.rebalance_history import RebalancePhase, RebalanceRecord
-from kohort.coordinator_client.group.states import MemberState
+from kohort.coordinator_client.group.states import MemberState, RebalancePhase, RebalanceRecord
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.testing import FakeBroker
 from tests.support.broker_selection import SelectedBroker

@@ -9,13 +9,12 @@ from kohort.assignors import get
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.hooks import Assigned, Lost, Revoked
+from kohort.coordinator_client.hooks import Assigned, Lost, Revoked, Start
 from kohort.coordinator_client.subscription_state import (
     AssignedPartitions,
     Owned,
     PauseMarks,
     PauseReason,
-    Start,
     Subscription,
 )
 from kohort.network.errors import IllegalState

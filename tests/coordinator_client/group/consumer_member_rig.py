@@ -7,7 +7,7 @@ from typing import Any
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.consumer_member import ConsumerMember
-from kohort.coordinator_client.group.member_settings import MemberSettings
+from kohort.coordinator_client.group.member_timers import MemberSettings
 from kohort.coordinator_client.group.ready import Ready
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.network.metadata import TopicInfo, TopicsChanged

@@ -18,7 +18,8 @@ from kohort.assignors import get_all
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.classic_member import ClassicMember
-from kohort.coordinator_client.group.member_settings import MemberSettings
+from kohort.coordinator_client.group.leader_assignment import run_plan
+from kohort.coordinator_client.group.member_timers import MemberSettings
 from kohort.coordinator_client.group.ready import BacklogOrder, CommitOrder, Ready, Send
 from kohort.coordinator_client.group.states import MemberState
 from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, Revoked
@@ -104,7 +105,7 @@ class Actor:
         if ready.backlog is not None:
             self.measure(ready.backlog)
         if ready.plan is not None:
-            self.step(ready.plan.run())
+            self.step(run_plan(ready.plan))
             return
         counts = {topic: self.world.topics.get(topic, 0) for topic in ready.wanted.names}
         if ready.wanted.names and counts != self.known:

@@ -11,11 +11,11 @@ from kohort.common.errors import KohortError
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.classic_member import ClassicMember
-from kohort.coordinator_client.group.leader_assignment import PlanOrder, read_members
-from kohort.coordinator_client.group.member_settings import MemberSettings
-from kohort.coordinator_client.group.ready import BacklogOrder, CommitOrder, Ready, Send
-from kohort.coordinator_client.hooks import HookCall
-from kohort.coordinator_client.subscription_state import Start, Subscription
+from kohort.coordinator_client.group.leader_assignment import read_members, run_plan
+from kohort.coordinator_client.group.member_timers import MemberSettings
+from kohort.coordinator_client.group.ready import BacklogOrder, CommitOrder, PlanOrder, Ready, Send
+from kohort.coordinator_client.hooks import HookCall, Start
+from kohort.coordinator_client.subscription_state import Subscription
 from kohort.network.group_types import OffsetAndMetadata
 from kohort.network.metadata import TopicInfo, TopicsChanged
 from kohort.network.notices import Notice
@@ -232,7 +232,7 @@ class Rig:
     def planned(self) -> Ready:
         """The assignor has run."""
         assert self.plan_order is not None
-        return self.post(self.plan_order.run())
+        return self.post(run_plan(self.plan_order))
 
     def measured(self, *, unknown: int = 0, why: str = "", **lag: int) -> Ready:
         """The lag by partition, `t_0=5` for t-0."""

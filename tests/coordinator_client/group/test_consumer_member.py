@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.group import state_tracker as walking
+from kohort.coordinator_client.group import states as walking
 from kohort.coordinator_client.group.error_actions import (
     CommitVerdict,
     GroupProtocolError,

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.group.coordinator_state import CoordinatorSearch, coordinator_partition
-from kohort.coordinator_client.group.member_settings import MemberSettings
+from kohort.coordinator_client.group.member_context import CoordinatorSearch, coordinator_partition
+from kohort.coordinator_client.group.member_timers import MemberSettings
 from kohort.coordinator_client.group.states import CoordinatorState, IllegalTransition
 from kohort.network.find_coordinator import CoordinatorNode
 from kohort.network.requests import Endpoint

@@ -10,7 +10,7 @@ from kohort.coordinator_client.group.error_actions import (
     commit_verdict,
     fatal_error,
 )
-from kohort.coordinator_client.group.member_settings import MemberSettings
+from kohort.coordinator_client.group.member_timers import MemberSettings
 from kohort.network.request_versions import fit
 from kohort.protocol.codec import Message
 from kohort.protocol.errors import ERRORS

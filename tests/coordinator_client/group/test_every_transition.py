@@ -7,7 +7,7 @@ import pytest
 
 from kohort.common.errors import KohortError
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.group import state_tracker as machine
+from kohort.coordinator_client.group import states as machine
 from kohort.coordinator_client.group.states import TRANSITIONS, MemberState, Trigger, after
 from tests.coordinator_client.group.member_rig import Rig, as_leader, said, tps
 from tests.coordinator_client.group.test_member_cooperative import Cooperative

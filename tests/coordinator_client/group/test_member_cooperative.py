@@ -7,8 +7,7 @@ import pytest
 from kohort.assignors import Assignor, GroupView, MemberSubscription, Plan, Rebalance, get
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceReason, Revoked
-from kohort.coordinator_client.subscription_state import Start
+from kohort.coordinator_client.hooks import Assigned, Lost, RebalanceReason, Revoked, Start
 from tests.coordinator_client.group.member_rig import Rig, as_leader, said, tps
 
 T = tps("t-0..3")

@@ -4,8 +4,7 @@ import pytest
 
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.states import CoordinatorState
-from kohort.coordinator_client.hooks import Assigned, RebalanceReason, Revoked
-from kohort.coordinator_client.subscription_state import Start
+from kohort.coordinator_client.hooks import Assigned, RebalanceReason, Revoked, Start
 from kohort.network.find_coordinator import CoordinatorNode
 from kohort.network.requests import Endpoint
 from tests.coordinator_client.group.member_rig import GROUP, Rig, as_leader, said, tps

@@ -6,7 +6,7 @@ from kohort.assignors import GroupView, MemberSubscription, Plan, Rebalance
 from kohort.assignors.lag import LagAssignor
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.group.leader_assignment import AssignorFailed
+from kohort.coordinator_client.group.leader_assignment import AssignorFailed, run_plan
 from kohort.coordinator_client.offsets.group_lag import waiting
 from kohort.network.group_types import OffsetAndMetadata
 from tests.coordinator_client.group.member_rig import Rig, as_leader, fatal, said, tps
@@ -166,7 +166,7 @@ def test_a_plan_for_an_earlier_generation_is_dropped() -> None:
     assert old is not None
     rig.heartbeat(25)
     leads(rig, generation=2)
-    rig.post(old.run())
+    rig.post(run_plan(old))
     assert rig.state == "PLANNING"
     rig.planned()
     assert rig.plan() == {"m1": tps("t-0..3")}

@@ -1,6 +1,6 @@
 """The partitions that a member may fetch; a look costs nothing while nothing changes."""
 
-from kohort.coordinator_client.group.owned_partitions import NOTHING, OwnedPartitions
+from kohort.coordinator_client.group.member_context import NOTHING, OwnedPartitions
 from kohort.coordinator_client.hooks import Assigned, RebalanceCause, RebalanceReason, Revoked
 from tests.coordinator_client.group.member_rig import tps
 

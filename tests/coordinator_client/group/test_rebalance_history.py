@@ -3,8 +3,7 @@
 import pytest
 
 from kohort.coordinator_client.group import events as ev
-from kohort.coordinator_client.group.rebalance_history import KEPT_REBALANCES, KEPT_STEPS, Timeline
-from kohort.coordinator_client.group.states import MemberState
+from kohort.coordinator_client.group.states import KEPT_REBALANCES, KEPT_STEPS, MemberState, Timeline
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from tests.coordinator_client.group.member_rig import Rig, as_leader, said, tps
 from tests.coordinator_client.group.test_member_cooperative import Cooperative

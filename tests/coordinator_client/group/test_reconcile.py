@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from kohort.assignors import Rebalance, get
 from kohort.common.topic_partition import TopicPartition
-from kohort.coordinator_client.group.reconcile import after_sync, before_join, mode_of, strangers
+from kohort.coordinator_client.group.membership import after_sync, before_join, mode_of, strangers
 from kohort.coordinator_client.subscription_state import Subscription
 from tests.coordinator_client.group.member_rig import tps
 from tests.coordinator_client.group.test_member_cooperative import Cooperative

@@ -11,8 +11,7 @@ import pytest
 
 from kohort import AsyncConsumer, Consumer, TopicPartition
 from kohort.coordinator_client.consumer_settings import GroupProtocol
-from kohort.coordinator_client.group.rebalance_history import Timeline
-from kohort.coordinator_client.group.states import MemberState
+from kohort.coordinator_client.group.states import MemberState, Timeline
 from kohort.coordinator_client.hooks import RebalanceCause, RebalanceReason
 from kohort.coordinator_client.metrics.metrics_table import FIGURES, ConsumerMetrics
 from kohort.coordinator_client.sensors import Sensors

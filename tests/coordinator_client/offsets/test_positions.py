@@ -8,7 +8,7 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client.errors import NoOffset, OffsetOutOfRange, Truncation
 from kohort.coordinator_client.offset_reset import ResetPolicy
-from kohort.coordinator_client.offsets.auto_commit import AutoCommitState
+from kohort.coordinator_client.offsets.commit_requests import AutoCommitState
 from kohort.coordinator_client.offsets.positions import OUTSIDE, FetchState, ListOffsetsLookup, Positions
 from kohort.network.backoff import FRESH, Backoff
 from kohort.network.errors import IllegalState

@@ -10,7 +10,8 @@ from kohort.coordinator_client import Assigned, Consumer, OffsetAndMetadata, Reb
 from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.consumer_settings import GroupProtocol
 from kohort.coordinator_client.group.ready import MemberView
-from kohort.coordinator_client.subscription_state import AssignedPartitions, Start, Subscription
+from kohort.coordinator_client.hooks import Start
+from kohort.coordinator_client.subscription_state import AssignedPartitions, Subscription
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import poll_until, read
 from tests.coordinator_client.core_rig import Rig
