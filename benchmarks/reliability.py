@@ -191,6 +191,40 @@ KINDS: Mapping[str, Kind] = {
         "What is lost with acks=1 is no fault: a leader was killed before a replica had it.",
         resumes=True,
     ),
+    "histories-share": Kind(
+        "Simulated histories of share members",
+        "tests.share_consumer.share_histories",
+        "100,000 histories, 0 violated",
+        figures(r"([\d,]+) histories, (\d+) deliveries, (\d+) violated", "histories", "deliveries", "violated"),
+        ("histories", "deliveries", "violated"),
+        ("violated",),
+        "Members without sockets share a group of two fake brokers on one seeded clock. They die, stand still longer "
+        "than their locks, lose connections and responses, and acknowledge late. Leaders move, sessions are lost, and "
+        "the persister refuses writes. No record is lost, none is delivered after an accept whose success its member "
+        "saw, no delivery count passes the limit, and nothing is returned after its lock. No broker loses its state.",
+        resumes=True,
+    ),
+    "soak-share": Kind(
+        "Share groups of kohort, Java's client and librdkafka on a real broker that is killed",
+        "tests.soak_share",
+        "200,000 records, three seeds each on 4.2 and 4.3, 0 violated",
+        figures(
+            r"(\d+) runs, (\d+) records, (\d+) deliveries, (\d+) faults, (\d+) violated",
+            "runs",
+            "records",
+            "deliveries",
+            "faults",
+            "violated",
+        ),
+        ("runs", "records", "deliveries", "faults", "violated"),
+        ("violated",),
+        "Four members accept, release and reject at random. Members are killed, stopped and frozen for longer than a "
+        "lock, and the broker is restarted and killed. Every record ends accepted, rejected, or archived at its "
+        "delivery limit. None is delivered after the success of its accept or reject. The lag of kohort's Admin and "
+        "of Java's is 0. Java's client is that of 4.3.1 on both brokers. The group has one broker, so no partition "
+        "moves.",
+        resumes=True,
+    ),
     "soak": Kind(
         "Random mixed groups on three real brokers, through kills and restarts",
         "tests.soak",

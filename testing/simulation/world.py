@@ -243,6 +243,7 @@ class World:
         self.truncated_at = self.recreated_at = inf  # when an operator sees to it
         self.initial: dict[TopicPartition, int] = {}
         self.checkpoints = self.faults_done = self.deaths = self.epochs = 0
+        self.requested_at = 0.0  # a checkpoint, by an operator
         self._serials = 0
         self._checked = b""
         self._retired_up_to = 0
@@ -296,7 +297,16 @@ class World:
     # --- life
 
     def run(self, steps: int) -> None:
-        """So many steps with faults, then without; raises Violation."""
+        """So many steps with faults, then without; raises Violation.
+
+        In most histories the faults begin behind the first complete checkpoint, since faults before it harm little.
+        """
+        if self.chance.random() < 0.7:
+            deadline = self.now + SETTLED_WITHIN_S
+            while not self.checkpoints:
+                self._write()
+                self._quiet_step()
+                holds(self.now < deadline, "I14", f"no checkpoint in {SETTLED_WITHIN_S} s without a fault")
         for _ in range(steps):
             self.step()
         while self.faults_done < LEAST_FAULTS:
@@ -313,15 +323,9 @@ class World:
     def calm_down(self) -> None:
         """Faults are over: everything written must be in a complete checkpoint soon (I14), and a few more come."""
         deadline = self.now + SETTLED_WITHIN_S
-        steps, requested_at = 0, 0.0
+        steps = 0
         while not self.settled() or not self.followed() or self.checkpoints < LEAST_CHECKPOINTS:
-            # A member that requests checkpoints without a pause leaves no time for records.
-            if isinstance(self.settings.trigger, OperatorDriven) and self.now >= requested_at:
-                requested_at = self.now + 1.0
-                for node in self.nodes.values():
-                    if node is not None:
-                        node.member.make_consistent(self.now + node.ahead_s)
-            self.step(quiet=True)
+            self._quiet_step()
             steps += 1
             late = f"{SETTLED_WITHIN_S} s after the last fault"
             holds(self.now < deadline or self.settled(), "I14", f"not settled {late}")
@@ -335,6 +339,15 @@ class World:
             holds(rows >= wanted, "I16", f"the effects of {partition} lack {wanted - rows}")
             holds(rows <= wanted | former, "I16", f"the effects of {partition} have {rows - wanted - former} besides")
         self._check_kept()
+
+    def _quiet_step(self) -> None:
+        """A step without a fault. An operator requests a checkpoint once a second."""
+        if isinstance(self.settings.trigger, OperatorDriven) and self.now >= self.requested_at:
+            self.requested_at = self.now + 1.0  # requests without a pause leave no time for records
+            for node in self.nodes.values():
+                if node is not None:
+                    node.member.make_consistent(self.now + node.ahead_s)
+        self.step(quiet=True)
 
     def _check_kept(self) -> None:
         """Every checkpoint that is kept can be gone back to."""

@@ -7,6 +7,7 @@ import argparse
 import json
 import signal
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,26 @@ def main() -> int:
     parser.add_argument("--out", type=Path, default=ROOT / "out" / "soak-share")
     given = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that members and brokers end with this process
-    violated = 0
+    results = []
     for seed in given.seeds:
         for version in given.versions:
             result = _kept(given.out, version, seed, given.records)
             if result is None:
                 result = Conductor(version, seed, given.records, given.out / f"{version}-{seed}").run()
                 (given.out / f"{version}-{seed}.json").write_text(json.dumps(result | {"seed": seed}, indent=1))
-            violated += result["violated"]
+            results.append(result)
             print(f"{version} seed {seed}: {json.dumps(result)}", flush=True)
-    return min(violated, 1)
+    print(summary(results))
+    return int(any(one["violated"] for one in results))
+
+
+def summary(results: Sequence[Mapping[str, Any]]) -> str:
+    """The sums of all runs in one line."""
+    records, deliveries, violated = (
+        sum(one[name] for one in results) for name in ("records", "deliveries", "violated")
+    )
+    acts = sum(sum(one["acts"].values()) for one in results)
+    return f"{len(results)} runs, {records} records, {deliveries} deliveries, {acts} faults, {violated} violated"
 
 
 def _kept(out: Path, version: str, seed: int, records: int) -> dict[str, Any] | None:

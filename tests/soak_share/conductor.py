@@ -33,8 +33,8 @@ PROPERTIES: dict[str, object] = {
     "group.share.heartbeat.interval.ms": 1000,
 }
 STANDSTILL_S = 180.0
-PAUSE_S = 0.6
-"""A member rests for up to so long after each poll, so that the records outlast several acts."""
+PAUSE_S, BATCH_BYTES = 1.0, 2048
+"""A member rests for up to so long after each poll, and batches are small, so that the records outlast many acts."""
 
 
 class Member(NamedTuple):
@@ -99,7 +99,7 @@ class Conductor:
         }
 
     def _produce(self, bootstrap: str) -> dict[int, int]:
-        with Producer(bootstrap, linger_ms=5) as producer:
+        with Producer(bootstrap, linger_ms=5, batch_bytes=BATCH_BYTES) as producer:
             for number in range(self._records):
                 producer.send(TOPIC, b"%d" % number, partition=number % PARTITIONS)
             producer.flush(300)
