@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, Protocol, Self
 from kohort.common import KohortError, TopicPartition
 from kohort.fastpath import Record
 from kohort.network._guard import Visit
-from kohort.network.arguments import callback_given, seconds_given, topic_given
+from kohort.network.arguments import callback_given, names_given, seconds_given
 from kohort.network.client_handle import ClientHandle
 from kohort.network.errors import IllegalState, OperationTimeout, WakeupError
 from kohort.network.network_client import Driver
@@ -106,10 +106,9 @@ class ShareConsumerBase:
     def subscribe(self, topics: Iterable[str]) -> None:
         """Join the group for these topics. It replaces an earlier subscription.
 
-        Raises IllegalState for an empty list.
+        Raises IllegalState for an empty list, TypeError for one string in place of a list.
         """
-        given = (topics,) if isinstance(topics, str) else tuple(topics)
-        names = frozenset(topic_given(topic) for topic in given)
+        names = frozenset(names_given(topics, "topics"))
         if not names:
             raise IllegalState("subscribe needs topics, and none were given", hint="call unsubscribe to leave")
         with self._enter():
@@ -143,7 +142,8 @@ class ShareConsumerBase:
 
         `how`: "accept" (done), "release" (deliver again), "reject" (never deliver again), or "renew" (restart the lock,
         KIP-1222). The next poll or commit sends it. A later call replaces an earlier one until then. A renewed record
-        must be acknowledged again. Raises IllegalState for a record that is not acquired, or is settled.
+        must be acknowledged again. Raises IllegalState for a record that is not acquired, or is settled. Raises
+        TypeError for what is neither a record nor a batch.
         """
         kind = acknowledge_type(how)
         with self._enter():
@@ -152,9 +152,11 @@ class ShareConsumerBase:
             if isinstance(records, ShareRecords):
                 noted = run(records.acknowledge, kind)
             else:
-                noted = run(
-                    self._driver.core.fetcher.acknowledge, records.topic, records.partition, records.offset, kind
-                )
+                try:
+                    place = records.topic, records.partition, records.offset
+                except AttributeError:
+                    raise TypeError(f"acknowledge a record or a batch that a poll returned, not {records!r}") from None
+                noted = run(self._driver.core.fetcher.acknowledge, *place, kind)
             if not noted:
                 raise not_acquired(records)
 
@@ -162,8 +164,11 @@ class ShareConsumerBase:
         """Keep the records of a batch that have no acknowledgement over polls, in both modes.
 
         Their locks are renewed (KIP-1222) until each record is acknowledged, also while no poll runs. A lock that could
-        not be renewed is a LockLost among the failures. Raises IllegalState if the batch has no such records.
+        not be renewed is a LockLost among the failures. Raises IllegalState if the batch has no such records, TypeError
+        for what is no batch.
         """
+        if not isinstance(batch, ShareRecords):
+            raise TypeError(f"hold a batch that a poll returned, not {batch!r}")
         with self._enter():
             self._take_handed()
             if not self._handle.call(lambda core: core.fetcher.hold(batch, self._driver.now())):

@@ -66,7 +66,7 @@ def run(
     Raises errors of the consumer, and UnknownTopic if `dead_letter` does not exist. Raises ConfigError for automatic
     commits, and for a group with a dead-letter topic of its own (KIP-1191).
     """
-    check_arguments(consumer, concurrency, max_held)
+    check_arguments(consumer, handler, retry, concurrency, max_held)
     turn = turn_of(consumer, dead_letter)
     stop = stop or threading.Event()
     letters: DeadLetters | None = None

@@ -44,7 +44,7 @@ async def run_async(
     Handlers that run `stop_timeout_s` seconds after the stop are cancelled. A cancelled `run_async` stops in the same
     order. SIGTERM stops it where the event loop can handle signals. Raises the errors of `run`.
     """
-    check_arguments(consumer, concurrency, max_held)
+    check_arguments(consumer, handler, retry, concurrency, max_held)
     turn = await asyncio.to_thread(turn_of, consumer, dead_letter)
     stop = stop or asyncio.Event()
     async with AsyncExitStack() as stack:

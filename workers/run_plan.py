@@ -9,6 +9,7 @@ from kohort.network.client_config import shared_settings
 from kohort.network.errors import AuthorizationFailed, ConfigError
 from kohort.share_consumer.consumer_base import ShareConsumerBase
 from kohort.workers.keyed_jobs import KeyedJobs
+from kohort.workers.retry import Retry
 from kohort.workers.share_jobs import ShareJobs
 
 AnyConsumer = ConsumerBase | ShareConsumerBase
@@ -22,8 +23,13 @@ DELIVERY_LIMIT: Final = ("share.delivery.count.limit", 5)
 DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 
 
-def check_arguments(consumer: AnyConsumer, concurrency: int, max_held: int) -> None:
-    """Raises ConfigError for arguments that contradict each other, and ValueError for numbers out of bounds."""
+def check_arguments(consumer: AnyConsumer, handler: object, retry: Retry, concurrency: int, max_held: int) -> None:
+    """Raises ConfigError for arguments that contradict each other, ValueError for numbers out of bounds, and TypeError
+    for a handler that cannot be called and a retry that is no Retry."""
+    if not callable(handler):
+        raise TypeError(f"the handler is a function of a record, not {handler!r}")
+    if not isinstance(retry, Retry):
+        raise TypeError(f"retry is a workers.Retry, as in Retry(attempts=3), not {retry!r}")
     if concurrency < 1 or max_held < 1:
         raise ValueError(f"concurrency and max_held are 1 or more, not {concurrency} and {max_held}")
     if isinstance(consumer, ConsumerBase) and consumer.config.enable_auto_commit:

@@ -547,8 +547,17 @@ def test_calls_in_the_wrong_state_are_refused(fake: FakeBroker) -> None:
         consumer.subscribe([])
     with pytest.raises(ValueError, match="NaN"):
         consumer.poll(float("nan"))
-    consumer.subscribe(TOPIC)
+    for topics in (TOPIC, None, [5]):
+        with pytest.raises(TypeError, match="topics"):
+            consumer.subscribe(topics)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match="topics is empty"):
+        consumer.subscribe([""])
+    consumer.subscribe([TOPIC])
     assert consumer.subscription == {TOPIC}
+    with pytest.raises(TypeError, match="acknowledge a record or a batch"):
+        consumer.acknowledge(None)  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="hold a batch"):
+        consumer.hold(None)  # type: ignore[arg-type]
     consumer.close()
     consumer.close()
     calls: list[Callable[[], object]] = [

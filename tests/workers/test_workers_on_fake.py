@@ -237,6 +237,10 @@ def test_bad_arguments_are_refused(fake: FakeBroker) -> None:
             run(consumer, print, dead_letter="nowhere")
         with pytest.raises(ValueError, match="concurrency"):
             run(consumer, print, concurrency=0)
+        with pytest.raises(TypeError, match="the handler is a function of a record, not None"):
+            run(consumer, None)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match=r"retry is a workers\.Retry"):
+            run(consumer, print, retry=3)  # type: ignore[arg-type]
         fake.control("DescribeConfigs", own_dead_letters)
         with pytest.raises(ConfigError, match=r"dlq\.work"):
             run(consumer, print, dead_letter=DEAD)
