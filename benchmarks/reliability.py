@@ -198,8 +198,8 @@ KINDS: Mapping[str, Kind] = {
         ("violated",),
         "Members without sockets share a group of two fake brokers on one seeded clock. They die, stand still longer "
         "than their locks, lose connections and responses, and acknowledge late. Leaders move, sessions are lost, and "
-        "the persister refuses writes. No record is lost, none is delivered after an accept whose success its member "
-        "saw, no delivery count passes the limit, and nothing is returned after its lock. No broker loses its state.",
+        "the persister refuses writes. No record is lost. None is delivered after an accept whose success its member "
+        "saw. No delivery count passes the limit, and nothing is returned after its lock. No broker loses its state.",
         resumes=True,
     ),
     "soak-share": Kind(

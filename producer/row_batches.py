@@ -28,7 +28,7 @@ def check_partitions(batches: Iterable[Rows], topic: str, count: Callable[[], in
             partitions, ends = count(), pc.min_max(rows.source.column("partition")).as_py()
             for named in ends.values():
                 if not 0 <= named < partitions:
-                    text = f"a row names partition {named}, and the topic has {partitions}"
+                    text = f"a row names partition {named}, and the topic has {partitions} partitions"
                     raise UnknownTopic(text, topic=topic, partition=named)
 
 

@@ -24,8 +24,10 @@ DEAD_LETTER_TOPIC: Final = "errors.deadletterqueue.topic.name"
 
 
 def check_arguments(consumer: AnyConsumer, handler: object, retry: Retry, concurrency: int, max_held: int) -> None:
-    """Raises ConfigError for arguments that contradict each other, ValueError for numbers out of bounds, and TypeError
-    for a handler that cannot be called and a retry that is no Retry."""
+    """Raises ConfigError for arguments that contradict each other, and ValueError for numbers out of bounds.
+
+    Raises TypeError for a handler that cannot be called, and for a retry that is no Retry.
+    """
     if not callable(handler):
         raise TypeError(f"the handler is a function of a record, not {handler!r}")
     if not isinstance(retry, Retry):
