@@ -220,7 +220,9 @@ KINDS: Mapping[str, Kind] = {
         "lock, and the broker is restarted and killed. Every record ends accepted, rejected, or archived at its "
         "delivery limit. None is delivered after the success of its accept or reject. The lag of kohort's Admin and "
         "of Java's is 0. Java's client is that of 4.3.1 on both brokers. The group has one broker, so no partition "
-        "moves.",
+        "moves. Earlier runs on 4.2.2 failed: after a kill of the broker, acknowledged records were delivered again, "
+        "to Java's client too. Their cause is not known. They had Java's client of 4.2.2, larger batches, and members "
+        "that did not rest.",
         resumes=True,
     ),
     "soak": Kind(
