@@ -31,32 +31,35 @@ KINDS: Mapping[str, dict[str, Any] | None] = {
 
 
 class Clock:
-    """Counts handlers. `ended` runs behind the last one."""
+    """Measures from the first start of a handler to the last end of one, and sets `ended` then."""
 
     def __init__(self, records: int, ended: threading.Event | asyncio.Event) -> None:
         self._records, self._ended = records, ended
         self._lock = threading.Lock()
-        self._began_s = self._cpu_s = self.done = 0.0
+        self._began: tuple[float, float] | None = None
+        self._took_s = self._cpu_s = 0.0
+        self._done = 0
 
     def start(self) -> None:
         with self._lock:
-            if not self._began_s:
-                self._began_s, self._cpu_s = time.perf_counter(), time.process_time()
+            if self._began is None:
+                self._began = time.perf_counter(), time.process_time()
 
     def end(self) -> None:
         with self._lock:
-            self.done += 1
-            if self.done == self._records:
-                self._began_s = time.perf_counter() - self._began_s
-                self._cpu_s = time.process_time() - self._cpu_s
+            self._done += 1
+            if self._done == self._records:
+                assert self._began is not None
+                wall, cpu = self._began
+                self._took_s, self._cpu_s = time.perf_counter() - wall, time.process_time() - cpu
                 self._ended.set()
 
     @property
     def figures(self) -> tuple[float, float]:
         """The percentage of the ideal rate, and us of CPU a record."""
-        assert self.done == self._records
+        assert self._done == self._records
         ideal_s = self._records * SLEEP_S / CONCURRENCY
-        return 100 * ideal_s / self._began_s, self._cpu_s / self._records * 1e6
+        return 100 * ideal_s / self._took_s, self._cpu_s / self._records * 1e6
 
 
 def with_threads(bootstrap: str, topic: str, records: int, settings: dict[str, Any] | None) -> tuple[float, float]:

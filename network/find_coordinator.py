@@ -50,6 +50,11 @@ class _Lookup:
         self.failure: LookupFailure | None = None
 
 
+def find_coordinator(kind: CoordinatorKind, key: str) -> FindCoordinatorRequest:
+    """The request for one coordinator, of any version."""
+    return FindCoordinatorRequest(key=key, key_type=int(kind), coordinator_keys=(key,))
+
+
 class CoordinatorFinder:
     """Coordinators, looked up when needed and forgotten when they turn out to be wrong.
 
@@ -105,7 +110,7 @@ class CoordinatorFinder:
         ]
 
     def _send(self, kind: CoordinatorKind, key: str, lookup: _Lookup, now: float) -> None:
-        request = FindCoordinatorRequest(key=key, key_type=int(kind), coordinator_keys=(key,))
+        request = find_coordinator(kind, key)
 
         def done(outcome: RequestResult, when: float) -> None:
             lookup.in_flight = False

@@ -3,7 +3,6 @@
 pyarrow is imported where it is used.
 """
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from kohort.common import KohortError
@@ -31,7 +30,7 @@ class Rows(NamedTuple):
     source: "pa.RecordBatch"
 
 
-def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int, topic: str) -> Iterator[Rows]:
+def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int, topic: str) -> list[Rows]:
     """The rows of `data`, by batch. Rows without a timestamp get `now_ms`.
 
     Required column: value. Optional: key (both binary or string of any width), timestamp (int64 or timestamp: ms).
@@ -52,9 +51,8 @@ def rows_of(data: "pa.Table | pa.RecordBatch", now_ms: int, topic: str) -> Itera
             hint=f"rename or select: records have {', '.join(NAMES)}",
             topic=topic,
         )
-    for batch in data.to_batches() if isinstance(data, pa.Table) else [data]:
-        if batch.num_rows:
-            yield _rows(batch, now_ms, topic)
+    batches = data.to_batches() if isinstance(data, pa.Table) else [data]
+    return [_rows(batch, now_ms, topic) for batch in batches if batch.num_rows]
 
 
 def _rows(batch: "pa.RecordBatch", now_ms: int, topic: str) -> Rows:

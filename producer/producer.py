@@ -146,9 +146,9 @@ class Producer(ProducerBase):
         Columns are checked before the first row is sent. A later error (BufferFull, OperationTimeout, RecordTooLarge)
         leaves the rows before it on their way: `flush` waits for them.
         """
-        checked = list(rows_of(data, self._driver.wall_ms(), topic))
+        checked = rows_of(data, self._driver.wall_ms(), topic)
         if partition is None:
-            check_partitions(checked, topic, lambda: self._partitions(topic))
+            check_partitions(self._partitions, topic, checked)
         batches: list[ProducerBatch] = []
         for rows in checked:
             if rows.headers is not None:

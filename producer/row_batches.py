@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 ROWS_AT_ONCE: Final = 1 << 16  # rows that are partitioned together
 
 
-def check_partitions(batches: Iterable[Rows], topic: str, count: Callable[[], int]) -> None:
-    """Raise UnknownTopic if a row names a partition that the topic does not have."""
+def check_partitions(partitions_of: Callable[[str], int], topic: str, batches: Iterable[Rows]) -> None:
+    """Raise UnknownTopic if a row names a partition that the topic does not have. `partitions_of`: as for `bodies`."""
     import pyarrow.compute as pc
 
-    for rows in batches:
-        if rows.partitions is not None:
-            partitions, ends = count(), pc.min_max(rows.source.column("partition")).as_py()
-            for named in ends.values():
-                if not 0 <= named < partitions:
-                    text = f"a row names partition {named}, and the topic has {partitions} partitions"
-                    raise UnknownTopic(text, topic=topic, partition=named)
+    columns = [rows.source.column("partition") for rows in batches if rows.partitions is not None]
+    count = partitions_of(topic) if columns else 0
+    for column_of_batch in columns:
+        for named in pc.min_max(column_of_batch).as_py().values():
+            if not 0 <= named < count:
+                text = f"a row names partition {named}, and the topic has {count} partitions"
+                raise UnknownTopic(text, topic=topic, partition=named)
 
 
 def bodies(

@@ -9,21 +9,15 @@ from typing import Final
 from kohort.coordinator_client.group import events as ev
 from kohort.coordinator_client.group.error_actions import REACTIONS, ErrorAction, GroupProtocolError, fatal_error
 from kohort.coordinator_client.group.member_context import HEARTBEAT_APIS, LEAVE_APIS, MemberComponent, MemberContext
-from kohort.coordinator_client.group.member_timers import MemberSettings
 from kohort.coordinator_client.group.membership import Membership
 from kohort.coordinator_client.group.states import IN_GROUP, CoordinatorState, MemberState
-from kohort.network.find_coordinator import CoordinatorNode
+from kohort.network.find_coordinator import CoordinatorKind, CoordinatorNode, find_coordinator
 from kohort.network.requests import Endpoint
-from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
 from kohort.protocol.errors import error_name
 
 NO_OUTCOME: Final = "no outcome in time"
 SILENCE: Final = frozenset({"timeout", NO_OUTCOME})
 """Reasons of a `Disconnected` that mean a request without a response."""
-
-
-def find_coordinator(settings: MemberSettings) -> FindCoordinatorRequest:
-    return FindCoordinatorRequest(key=settings.group_id, key_type=0, coordinator_keys=(settings.group_id,))
 
 
 class CoordinatorLink(MemberComponent):
@@ -42,7 +36,7 @@ class CoordinatorLink(MemberComponent):
         """Send a FindCoordinator, if it is needed and due."""
         if self.needed and self._coordinator.due(self._tracker.now):
             self._coordinator.requested()
-            request = find_coordinator(self._settings)
+            request = find_coordinator(CoordinatorKind.GROUP, self._settings.group_id)
             self._membership.send("FindCoordinator", request, self._settings.request_timeout_ms, anywhere=True)
 
     def on_found(self, event: ev.FindCoordinatorResponded) -> None:

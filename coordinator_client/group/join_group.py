@@ -165,7 +165,7 @@ class Gathering(MemberComponent):
         if (turnover := self._leadership.turnover()) is not None:
             self._tracker.timeline.noted(members_joined=turnover.joined, members_left=turnover.left)
         if response.skip_assignment:
-            # KIP-814: a returning static leader must not assign again, "but still needs to monitor
+            # KIP-814: a returning static leader must not assign again, but goes on to watch the topics.
             self._leadership.take_snapshot(known_only=True)
             self._tracker.transition(Trigger.JOINED)
             self._sync(())
