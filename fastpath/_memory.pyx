@@ -24,60 +24,93 @@ cdef extern from *:
     #define KOHORT_POOLED 1
     #endif
 
-    // With a GIL that is held whenever the pool is touched.
+    // Without a GIL, threads that shared one shelf waited for its lock, and took blocks out of other cores' caches.
     #ifdef Py_GIL_DISABLED
-    static PyMutex kohort_pool_mutex;
-    #define KOHORT_LOCK_POOL() PyMutex_Lock(&kohort_pool_mutex)
-    #define KOHORT_UNLOCK_POOL() PyMutex_Unlock(&kohort_pool_mutex)
+    #define KOHORT_SHELVES 8
+
+    #ifdef _MSC_VER
+    #define KOHORT_THREAD_LOCAL __declspec(thread)
     #else
-    #define KOHORT_LOCK_POOL()
-    #define KOHORT_UNLOCK_POOL()
+    #define KOHORT_THREAD_LOCAL __thread
+    #endif
+
+    static KOHORT_THREAD_LOCAL int kohort_own_shelf = -1;
+    static PyMutex kohort_shelf_mutex[KOHORT_SHELVES];
+    static Py_ssize_t kohort_threads;
+    static int kohort_shelf(void) {
+        if (kohort_own_shelf < 0)
+            kohort_own_shelf = (int)(_Py_atomic_add_ssize(&kohort_threads, 1) % KOHORT_SHELVES);
+        return kohort_own_shelf;
+    }
+    #define KOHORT_LOCK_SHELF(shelf) PyMutex_Lock(&kohort_shelf_mutex[shelf])
+    #define KOHORT_UNLOCK_SHELF(shelf) PyMutex_Unlock(&kohort_shelf_mutex[shelf])
+    static Py_ssize_t kohort_add(Py_ssize_t *total, Py_ssize_t more) {
+        return _Py_atomic_add_ssize(total, more) + more;
+    }
+    #else
+    #define KOHORT_SHELVES 1
+    #define kohort_shelf() 0
+    #define KOHORT_LOCK_SHELF(shelf)
+    #define KOHORT_UNLOCK_SHELF(shelf)
+    static Py_ssize_t kohort_add(Py_ssize_t *total, Py_ssize_t more) { return *total += more; }
     #endif
     """
     const bint POOLED "KOHORT_POOLED"
-    void lock_pool "KOHORT_LOCK_POOL"() noexcept
-    void unlock_pool "KOHORT_UNLOCK_POOL"() noexcept
+    const int SHELVES "KOHORT_SHELVES"
+    int own_shelf "kohort_shelf"() noexcept
+    void lock_shelf "KOHORT_LOCK_SHELF"(int shelf) noexcept
+    void unlock_shelf "KOHORT_UNLOCK_SHELF"(int shelf) noexcept
+    Py_ssize_t added "kohort_add"(Py_ssize_t *total, Py_ssize_t more) noexcept
 
 cdef enum:
     SMALLEST_CLASS = 12  # 4 KiB
     MOST_UNPOOLED_BYTES = 1 << 11  # malloc is as fast for these, and 10,000 slices of a record take less memory
     ALIGNED_BYTES = 64
     CLASSES = 31
-    POOL_DEPTH = 64
+    POOL_DEPTH = 64  # of a shelf
 
 cdef Py_ssize_t POOL_BYTES_MAX = 32 << 20
-cdef char *_pool[31][64]
-cdef int _pooled[31]
+cdef char *_pool[8][31][64]  # by shelf and size class
+cdef int _pooled[8][31]
 cdef Py_ssize_t _pool_bytes = 0
 
 
 cdef char *_taken(int power) noexcept:
     """A block of a size class out of the pool; NULL if it has none."""
-    global _pool_bytes
     cdef char *data = NULL
+    cdef int step, shelf, own
     if POOLED and power < CLASSES:
-        lock_pool()
-        if _pooled[power]:
-            _pooled[power] -= 1
-            data = _pool[power][_pooled[power]]
-            _pool_bytes -= <Py_ssize_t>1 << power
-        unlock_pool()
+        own = own_shelf()
+        for step in range(SHELVES):
+            shelf = (own + step) % SHELVES
+            lock_shelf(shelf)
+            if _pooled[shelf][power]:
+                _pooled[shelf][power] -= 1
+                data = _pool[shelf][power][_pooled[shelf][power]]
+            unlock_shelf(shelf)
+            if data != NULL:
+                added(&_pool_bytes, -(<Py_ssize_t>1 << power))
+                break
     return data
 
 
 cdef bint _kept(char *data, int power) noexcept:
     """Put a block of a size class into the pool. Returns False if there is no room for it."""
-    global _pool_bytes
     cdef Py_ssize_t capacity = <Py_ssize_t>1 << power
     cdef bint room = False
+    cdef int shelf
     if POOLED and power < CLASSES:
-        lock_pool()
-        room = _pooled[power] < POOL_DEPTH and _pool_bytes + capacity <= POOL_BYTES_MAX
+        room = added(&_pool_bytes, capacity) <= POOL_BYTES_MAX
         if room:
-            _pool[power][_pooled[power]] = data
-            _pooled[power] += 1
-            _pool_bytes += capacity
-        unlock_pool()
+            shelf = own_shelf()
+            lock_shelf(shelf)
+            room = _pooled[shelf][power] < POOL_DEPTH
+            if room:
+                _pool[shelf][power][_pooled[shelf][power]] = data
+                _pooled[shelf][power] += 1
+            unlock_shelf(shelf)
+        if not room:
+            added(&_pool_bytes, -capacity)
     return room
 
 
