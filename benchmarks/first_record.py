@@ -15,7 +15,7 @@ from benchmarks.report import OURS, Report
 
 ROUNDS = 9
 
-_PROGRAMS = {
+PROGRAMS = {
     OURS: """
 from kohort import Consumer
 with Consumer(B, group=G, assignors=["range"], auto_offset_reset="earliest") as consumer:
@@ -70,10 +70,10 @@ def run(report: Report) -> None:
         producer = Producer({"bootstrap.servers": bootstrap})
         producer.produce(topic, b"first")
         producer.flush()
-        best = {client: (float("inf"), float("inf")) for client in _PROGRAMS}
+        best = {client: (float("inf"), float("inf")) for client in PROGRAMS}
         for counted in (False,) + (True,) * ROUNDS:
-            for client, program in _PROGRAMS.items():
-                wall_s, cpu_s = _first_record(program, bootstrap, topic)
+            for client, program in PROGRAMS.items():
+                wall_s, cpu_s = first_record(program, bootstrap, topic, dict(os.environ))
                 if counted:
                     best[client] = (min(best[client][0], wall_s), min(best[client][1], cpu_s))
         for client, (wall_s, cpu_s) in best.items():
@@ -81,11 +81,11 @@ def run(report: Report) -> None:
             report.add("import + join + first record, CPU", client, cpu_s, "s")
 
 
-def _first_record(program: str, bootstrap: str, topic: str) -> tuple[float, float]:
+def first_record(program: str, bootstrap: str, topic: str, environment: dict[str, str]) -> tuple[float, float]:
     """(wall, CPU) seconds, as printed by the program."""
     group = f"bench-{uuid.uuid4().hex}"
     command = [sys.executable, "-c", _PROLOGUE + program, bootstrap, topic, group]
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=environment)
+    with_bytecode = {name: value for name, value in environment.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True, env=with_bytecode)
     wall_s, cpu_s = map(float, done.stdout.split()[:2])
     return wall_s, cpu_s

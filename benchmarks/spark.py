@@ -89,20 +89,20 @@ class Child:
 
 
 @contextmanager
-def session(source: str, options: dict[str, str]) -> Iterator[Child]:
-    """A session that reads with these options; the connector's jars are fetched if need be."""
+def session(source: str, options: dict[str, str], root: Path = ROOT) -> Iterator[Child]:
+    """A session that reads with these options, with kohort of `root`. The connector's jars are fetched if need be."""
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder, "options.json")
         given.write_text(json.dumps(options))
         with_jars = ",".join(map(str, jars.spark_connector(PYSPARK))) if source == "kafka" else ""
         command = [str(python_with(PYSPARK)), "-m", "benchmarks.spark_session", source, str(given), with_jars]
-        environment = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+        environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
         # Spark forks a Python for each step of a query; without bytecode files each would compile kohort again.
         environment.pop("PYTHONDONTWRITEBYTECODE", None)
         with (
             Path(folder, "stderr").open("w+") as log,
             subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
+                command, cwd=root, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True
             ) as process,
         ):
             child = Child(process)

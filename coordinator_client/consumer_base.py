@@ -14,8 +14,8 @@ from kohort.coordinator_client.group.states import RebalanceRecord
 from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import RebalanceHooks
 from kohort.coordinator_client.offset_reset import OffsetReset
-from kohort.coordinator_client.offsets.commit_queue import LedgerEntry
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
+from kohort.coordinator_client.offsets.fenced_commit_queue import LedgerEntry
 from kohort.coordinator_client.offsets.positions import Position
 from kohort.coordinator_client.poll_loop import PollLoop
 from kohort.coordinator_client.subscription_state import PauseReason, Subscription

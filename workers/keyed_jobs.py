@@ -1,20 +1,13 @@
-"""Jobs of a Consumer: parallel by key, and the offsets that may be committed.
-
-Records of one partition with the same key run one after the other. The offset of a partition that may be committed is
-the first one that is not done.
-"""
+"""Jobs of a Consumer, parallel by key. Records of one partition with the same key run one after the other."""
 
 from collections import deque
 from collections.abc import Collection, Iterator, Sequence
-from typing import Final
 
 from kohort.common import TopicPartition
 from kohort.fastpath import Record, RecordColumns
+from kohort.workers.completed_offsets import CompletedOffsets
 from kohort.workers.errors import HandlerFailed
 from kohort.workers.job import Job
-
-MAX_OPEN: Final = 10_000
-"""The most offsets of a partition from the first that is not done to the last that has started."""
 
 
 class PartitionJobs:
@@ -22,19 +15,16 @@ class PartitionJobs:
 
     def __init__(self, partition: TopicPartition) -> None:
         self.partition = partition
-        self.next_offset: int | None = None
-        """The offset that may be committed."""
+        self.offsets = CompletedOffsets()
         self._polled: deque[tuple[Iterator[Record], int]] = deque()
-        self._started: deque[int] = deque()
-        self._done: set[int] = set()
         self._lanes: dict[bytes, deque[Job]] = {}
         self._ready: deque[Job] = deque()
         self._end: int | None = None
 
     def add(self, columns: RecordColumns) -> None:
         """Take polled records."""
-        if self.next_offset is None:
-            self.next_offset = columns.offsets[0] if len(columns) else columns.next_offset
+        if self.offsets.to_commit is None:
+            self.offsets.to_commit = columns.offsets[0] if len(columns) else columns.next_offset
         self._polled.append((iter(columns), columns.next_offset))
 
     @property
@@ -64,11 +54,11 @@ class PartitionJobs:
         return self._ready.popleft()
 
     def _next_record(self) -> Record | None:
-        while self._polled and len(self._started) < MAX_OPEN:
+        while self._polled and not self.offsets.full:
             records, next_offset = self._polled[0]
             record = next(records, None)
             if record is not None:
-                self._started.append(record.offset)
+                self.offsets.start(record.offset)
                 return record
             self._end = next_offset
             self._polled.popleft()
@@ -81,7 +71,7 @@ class PartitionJobs:
 
     def done(self, job: Job) -> None:
         """The record is done, so the next one of its key may start."""
-        self._done.add(job.record.offset)
+        self.offsets.complete(job.record.offset)
         key = job.record.key
         if key is not None:
             if self._lanes[key]:
@@ -91,12 +81,8 @@ class PartitionJobs:
         self._advance()
 
     def _advance(self) -> None:
-        while self._started and self._started[0] in self._done:
-            offset = self._started.popleft()
-            self._done.remove(offset)
-            self.next_offset = offset + 1
-        if not self._started and not self._polled and self._end is not None:
-            self.next_offset = self._end
+        if not self._polled and self._end is not None:
+            self.offsets.end(self._end)
 
 
 class KeyedJobs:
@@ -174,9 +160,9 @@ class KeyedJobs:
     def due(self) -> dict[TopicPartition, int]:
         """The offsets to commit, which have moved since they were committed."""
         return {
-            partition: one.next_offset
+            partition: one.offsets.to_commit
             for partition, one in self._partitions.items()
-            if one.next_offset is not None and one.next_offset != self._committed.get(partition)
+            if one.offsets.to_commit is not None and one.offsets.to_commit != self._committed.get(partition)
         }
 
     def committed(self, offsets: dict[TopicPartition, int]) -> None:

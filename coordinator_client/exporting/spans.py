@@ -17,7 +17,7 @@ from opentelemetry.trace import SpanKind, Status, StatusCode, Tracer
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_base import ConsumerBase
 from kohort.coordinator_client.group.states import RebalanceRecord
-from kohort.coordinator_client.offsets.commit_queue import LedgerEntry
+from kohort.coordinator_client.offsets.fenced_commit_queue import LedgerEntry
 from kohort.coordinator_client.sensors import FAILURES
 from kohort.fastpath import RecordColumns
 from kohort.network.message_spans import (

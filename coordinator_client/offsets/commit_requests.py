@@ -14,7 +14,7 @@ from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
 from kohort.coordinator_client.errors import CommitRewind, TopicRecreated
 from kohort.coordinator_client.group.events import CommitRefused, CommitSettled
 from kohort.coordinator_client.group.ready import CommitOrder, MemberView
-from kohort.coordinator_client.offsets.commit_queue import (
+from kohort.coordinator_client.offsets.fenced_commit_queue import (
     NOT_THE_COORDINATOR,
     UNKNOWN_OUTCOME,
     Commit,

@@ -5,7 +5,7 @@ from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
-from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR
+from kohort.coordinator_client.offsets.fenced_commit_queue import NOT_THE_COORDINATOR
 from kohort.network.backoff import FRESH, Attempts
 from kohort.network.errors import AuthorizationFailed, OperationTimeout
 from kohort.network.promise import Promise

@@ -11,9 +11,9 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
 from kohort.coordinator_client.group.events import CommitRefused
-from kohort.coordinator_client.offsets.commit_queue import NOT_THE_COORDINATOR
 from kohort.coordinator_client.offsets.commit_requests import AutoCommitState
 from kohort.coordinator_client.offsets.describe_group import DescribeGroup, GroupMemberDescription
+from kohort.coordinator_client.offsets.fenced_commit_queue import NOT_THE_COORDINATOR
 from kohort.coordinator_client.offsets.positions import ListOffsetsLookup, Positions
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.error_mapping import (

@@ -7,9 +7,10 @@ import pytest
 
 from kohort import TopicPartition
 from kohort.fastpath import decode, encode
+from kohort.workers.completed_offsets import MAX_OPEN
 from kohort.workers.errors import HandlerFailed
 from kohort.workers.job import Job
-from kohort.workers.keyed_jobs import MAX_OPEN, KeyedJobs
+from kohort.workers.keyed_jobs import KeyedJobs
 from kohort.workers.turns import RunHooks
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)

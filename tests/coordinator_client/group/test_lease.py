@@ -10,7 +10,7 @@ from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
 from kohort.coordinator_client.subscription_state import Subscription
 from kohort.fastpath import encode
 from kohort.fastpath._fetch import slice_end
-from tests.coordinator_client.offsets.test_commit_queue import VIEW
+from tests.coordinator_client.offsets.test_fenced_commit_queue import VIEW
 
 P0 = TopicPartition("t", 0)
 NOW_AND_EVER, OVER = float("inf"), float("-inf")

@@ -15,7 +15,7 @@ from kohort.coordinator_client.subscription_state import AssignedPartitions, Sub
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import poll_until, read
 from tests.coordinator_client.core_rig import Rig
-from tests.coordinator_client.offsets.test_commit_queue import VIEW
+from tests.coordinator_client.offsets.test_fenced_commit_queue import VIEW
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 

@@ -11,7 +11,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.errors import RebalanceInProgress, TopicRecreated
 from kohort.coordinator_client.group.ready import MemberView
 from kohort.coordinator_client.group.states import CoordinatorState, MemberState
-from kohort.coordinator_client.offsets.commit_queue import Commit, CommitQueue
+from kohort.coordinator_client.offsets.fenced_commit_queue import Commit, CommitQueue
 from kohort.coordinator_client.subscription_state import AssignedPartitions, Owned
 from kohort.network.backoff import Backoff
 from kohort.network.errors import AuthorizationFailed, CommitFailed, OperationTimeout, UnknownTopic
@@ -732,7 +732,7 @@ def lines_run(commits: int) -> int:
 
     def trace(frame: FrameType, event: str, _arg: object) -> Any:
         nonlocal lines
-        if not frame.f_code.co_filename.endswith("coordinator_client/offsets/commit_queue.py"):
+        if not frame.f_code.co_filename.endswith("coordinator_client/offsets/fenced_commit_queue.py"):
             return None
         lines += event == "line"
         return trace
