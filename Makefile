@@ -17,6 +17,7 @@ SITE_TOOLS := out/site-tools/.ready
 PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
+# ONLY=@FILE: of a target's tests, those that FILE lists.
 # Tests mostly wait for brokers. Tests of one server run on one worker, the slowest first.
 SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
 # Tests start some hundred Pythons, and each would compile its imports.
@@ -26,7 +27,7 @@ LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/netwo
   tests/conformance tests/cli
 SPARK_VERSIONS ?= 4.0.0 4.1.1 4.2.1 4.3.0
 
-.PHONY: help dev demo test test-all test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-newest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim sim-producer soak-producer sim-share soak-share soak-region soak soak-groups mutants line-mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist sbom release release-check lint-release test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
+.PHONY: help dev demo test test-all test-hours test-third-0 test-third-1 test-third-2 test-full test-fast test-lowest test-newest test-interrupts test-brokers teeth conformance reliability gallery audit lint types types-systems bench fuzz sim sim-producer soak-producer sim-share soak-share soak-region soak soak-groups mutants line-mutants docs accessibility clean test-spark-jvm soak-spark bench-spark wheels sdist sbom release release-check lint-release test-free-threaded test-spark-versions test-spark-group test-security test-kerberos test-cluster test-width mutation
 help:  ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
@@ -45,18 +46,27 @@ demo: dev  ## the main job: broker, group of three, a kill, Spark, equal totals,
 	@$(BIN)/kohort demo
 
 test: dev lint types  ## lint, types and the tests that a change must pass
-	@$(BIN)/python -m pytest $(SIDE_BY_SIDE)
+	@$(BIN)/python -m pytest $(or $(ONLY),$(SIDE_BY_SIDE))
 	@$(BIN)/python -m kohort.testing.simulation --seeds 300 --resume out/sim.jsonl
 
-test-all: test test-third-0 test-third-1 test-third-2 test-interrupts test-width test-kerberos test-brokers  ## all tests at full size: hours
+# The thirds of the tests that `make test` leaves out. `.ci/run` runs one of them. Each takes some 20 minutes on two cores.
+THIRD_0 := test-full test-lowest sim mutants
+THIRD_1 := test-security
+THIRD_2 := teeth test-spark-group test-cluster fuzz
 
-# Thirds of the tests that `make test` leaves out.
-test-third-0: test-full teeth test-spark-group test-cluster
-test-third-1: test-security
-test-third-2: sim mutants fuzz test-lowest
+test-all: test $(THIRD_0) $(THIRD_1) $(THIRD_2)  ## make test, and the tests that it leaves out: an hour and a half
+
+test-third-0 test-third-1 test-third-2: test-third-%:
+	@$(MAKE) $(THIRD_$*)
+
+third-%:
+	@echo $(THIRD_$*)
+
+test-hours: test-interrupts test-width test-kerberos test-brokers  ## tests that take hours
+	@$(MAKE) test-cluster KILLS=60
 
 test-full: dev  ## tests and sizes that make test leaves out
-	@$(BIN)/python -m pytest --full -m full --deselect tests/conformance/test_teeth.py $(SIDE_BY_SIDE)
+	@$(BIN)/python -m pytest --full $(or $(ONLY),-m full --deselect tests/conformance/test_teeth.py $(SIDE_BY_SIDE))
 
 test-interrupts: dev  ## raise at every point where a signal handler can run, then a minute of random alarms: an hour
 	@KOHORT_INTERRUPTS=1 KOHORT_ALARM_S=60 $(BIN)/python -m pytest -o timeout=0 tests/coordinator_client/test_interrupts.py \
@@ -80,7 +90,7 @@ test-lowest:  ## tests without a broker, with every dependency of core and extra
 	@out/lowest/bin/pip install -q --disable-pip-version-check -r out/lowest/others.txt
 	@out/lowest/bin/pip install -q --disable-pip-version-check --no-build-isolation --no-deps -e .
 	@out/lowest/bin/python -m tests.network.auth.kerberos_library $$(grep ^gssapi out/lowest/pins.txt)
-	@out/lowest/bin/python -m pytest -m "not broker" $(LOWEST)
+	@out/lowest/bin/python -m pytest $(or $(ONLY),-m "not broker" $(LOWEST))
 
 test-newest:  ## all tests with the newest release of everything, the broker too, in out/newest
 	@test -x out/newest/bin/python || $(PYTHON) -m venv out/newest
@@ -150,16 +160,16 @@ test-spark-versions: dev  ## Spark tests on each of SPARK_VERSIONS
 	  PYTHONPATH=out/pyspark-$$version $(BIN)/python -m pytest tests/spark || exit 1; done
 
 test-spark-group: dev  ## two Spark applications and a consumer in one group, with joins and a kill: some 2 minutes
-	@$(BIN)/python -m pytest tests/spark/apps_of_a_group.py
+	@$(BIN)/python -m pytest $(or $(ONLY),tests/spark/apps_of_a_group.py)
 
-test-cluster: dev  ## a standalone Spark cluster with kohort from an archive, Spark Connect, kills under jobs: KILLS=60 SEED=1
-	@$(BIN)/python -m pytest tests/spark/on_a_cluster.py tests/spark/connect_on_a_cluster.py
-	@$(BIN)/python -m tests.spark.cluster_kills --kills $(or $(KILLS),60) --seed $(or $(SEED),1)
+test-cluster: dev  ## a standalone Spark cluster with kohort from an archive, Spark Connect, kills under jobs: KILLS=8 SEED=1
+	@$(BIN)/python -m pytest $(or $(ONLY),tests/spark/on_a_cluster.py tests/spark/connect_on_a_cluster.py)
+	@$(BIN)/python -m tests.spark.cluster_kills --kills $(or $(KILLS),8) --seed $(or $(SEED),1)
 
 test-security: dev  ## the clients' tests by TLS, and by TLS with SCRAM: some 25 minutes
 	@for kind in tls scram; do echo "== $$kind"; \
-	  $(BIN)/python -m pytest -p tests.secured --secured $$kind -m broker tests/network tests/coordinator_client tests/admin \
-	    tests/producer || exit 1; done
+	  $(BIN)/python -m pytest -p tests.secured --secured $$kind \
+	    $(or $(ONLY),-m broker tests/network tests/coordinator_client tests/admin tests/producer) || exit 1; done
 
 test-kerberos: dev  ## Kerberos logins on Debian's KDC, and hostile KDCs; the first run builds gssapi: some 3 minutes
 	@$(BIN)/python -m tests.network.auth.kerberos_library
@@ -172,7 +182,7 @@ lint: dev  ## run ruff and the import contracts
 	@PYTHONPATH=src $(BIN)/lint-imports
 
 teeth: dev  ## deliberate faults of a broker, which the conformance checks must catch
-	@$(BIN)/python -m pytest --full tests/conformance/test_teeth.py
+	@$(BIN)/python -m pytest --full $(or $(ONLY),tests/conformance/test_teeth.py)
 
 conformance: dev  ## check every broker of docs/conformance again: some ten minutes
 	@$(BIN)/python docs/conformance/judge.py
