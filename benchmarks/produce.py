@@ -54,7 +54,7 @@ RAW = "raw socket, encoded beforehand"
 class Client(NamedTuple):
     """A client. `share`: the part of the records that it gets, for its rate does not depend on their number."""
 
-    who: str
+    name: str
     produce: Callable[[Load], None]
     share: float = 1.0
 
@@ -93,22 +93,22 @@ class Bench:
 
     def compare(self, work: str, load: Load, among: Sequence[Client]) -> None:
         """Run all clients in turns, and add the medians of their rates."""
-        walls: dict[str, list[float]] = {one.who: [] for one in among}
-        cpus: dict[str, list[float]] = {one.who: [] for one in among}
-        ratios: dict[str, list[float]] = {one.who: [] for one in among}
+        walls: dict[str, list[float]] = {one.name: [] for one in among}
+        cpus: dict[str, list[float]] = {one.name: [] for one in among}
+        ratios: dict[str, list[float]] = {one.name: [] for one in among}
         for _run in range(self.options.runs):
-            for who, produce, share in among:
+            for client, produce, share in among:
                 with self.topic(load, int(load.records * share)) as some:
                     wall, cpu = time.perf_counter(), time.process_time()
                     produce(some)
-                    walls[who].append(some.records / (time.perf_counter() - wall))
-                    cpus[who].append(some.records / (time.process_time() - cpu))
-                    ratios[who] += self._compression_ratio(some)
-        for who, rates in walls.items():
-            self._report.add(work, who, statistics.median(rates), "records/s")
-            self._report.add(f"{work}, per CPU second", who, statistics.median(cpus[who]), "records/s")
-            if ratios[who] and load.codec != "none":
-                self._report.add(f"{work}, compression ratio", who, statistics.median(ratios[who]), "times")
+                    walls[client].append(some.records / (time.perf_counter() - wall))
+                    cpus[client].append(some.records / (time.process_time() - cpu))
+                    ratios[client] += self._compression_ratio(some)
+        for client, rates in walls.items():
+            self._report.add(work, client, statistics.median(rates), "records/s")
+            self._report.add(f"{work}, per CPU second", client, statistics.median(cpus[client]), "records/s")
+            if ratios[client] and load.codec != "none":
+                self._report.add(f"{work}, compression ratio", client, statistics.median(ratios[client]), "times")
 
     def _compression_ratio(self, load: Load) -> list[float]:
         """The bytes of the values over those of the topic's log; empty if the broker's folder is unknown."""
@@ -153,19 +153,19 @@ class Bench:
 
     def latency(self) -> None:
         """Add percentiles of the time until a record is acknowledged."""
-        took: dict[str, list[float]] = {who: [] for who, _ in PACED}
+        took: dict[str, list[float]] = {client: [] for client, _ in PACED}
         for _run in range(self.options.runs):
-            for who, paced in PACED:
+            for client, paced in PACED:
                 with self.topic(self.load(100), int(LATENCY_RECORDS * self.options.scale), extra=1) as some:
-                    took[who] += paced(some, RATE)
-        for who, seconds in took.items():
-            self.percentiles(f"latency at {RATE:,.0f} records/s", who, seconds)
+                    took[client] += paced(some, RATE)
+        for client, seconds in took.items():
+            self.percentiles(f"latency at {RATE:,.0f} records/s", client, seconds)
 
-    def percentiles(self, work: str, who: str, seconds: Sequence[float]) -> None:
+    def percentiles(self, work: str, client: str, seconds: Sequence[float]) -> None:
         """Add p50, p99 and p99.9 in ms."""
         cuts = statistics.quantiles(seconds, n=1_000, method="inclusive")
         for name, at in (("p50", 500), ("p99", 990), ("p99.9", 999)):
-            self._report.add(f"{work}, {name}", who, cuts[at - 1] * 1_000, "ms")
+            self._report.add(f"{work}, {name}", client, cuts[at - 1] * 1_000, "ms")
 
     @contextmanager
     def topic(self, load: Load, count: int | None, extra: int = 0) -> Iterator[Load]:
@@ -222,10 +222,10 @@ def _asyncio(bench: Bench) -> None:
 
 def _ticker(bench: Bench) -> None:
     """Lateness of a timer of the loop beside 300 tasks on one AsyncProducer."""
-    for who, sending in (("floor: 300 tasks sleep", False), (OURS, True)):
+    for client, sending in (("floor: 300 tasks sleep", False), (OURS, True)):
         with bench.topic(bench.load(100), None) as some:
             late = clients.ticks_beside_tasks(some, bench.options.ticker_seconds, sending=sending)
-        bench.percentiles("a tick of 5 ms beside 300 tasks", who, late)
+        bench.percentiles("a tick of 5 ms beside 300 tasks", client, late)
 
 
 PARTS: Mapping[str, Callable[[Bench], None]] = {

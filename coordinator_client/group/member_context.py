@@ -77,7 +77,7 @@ class CoordinatorSearch:
         """
         self.state = coordinator_after(self.state, CoordinatorTrigger.GONE)
         self.coordinator = None
-        self.retry_at = now + (self._settings.backoff_s(self.failures) if self.failures else 0.0)
+        self.retry_at = now + self._settings.backoff_s(self.failures)
         self.failures += 1
 
     def proved(self) -> None:

@@ -8,6 +8,7 @@ timeout. A stuck handler makes the member leave by itself after max.poll.interva
 from math import inf
 
 from kohort.common.named_tuple import NamedTuple
+from kohort.network.backoff import Backoff
 
 
 class MemberSettings(NamedTuple):
@@ -48,10 +49,9 @@ class MemberSettings(NamedTuple):
         """True if unsubscribe, close and a stalled handler send a leave: dynamic members do, static ones do not."""
         return self.instance_id is None if self.leave_on_close is None else self.leave_on_close
 
-    def backoff_s(self, attempt: int) -> float:
-        """Seconds to wait before retry number `attempt`, counted from 1: doubling, capped, spread (KIP-580)."""
-        milliseconds = min(self.retry_backoff_ms * 2.0 ** min(max(attempt - 1, 0), 20), self.retry_backoff_ms_max)
-        return milliseconds * (0.8 + 0.4 * self.jitter) / 1000.0
+    def backoff_s(self, failures: int) -> float:
+        """Seconds to wait after so many failures in a row, with the member's own jitter."""
+        return Backoff(self.retry_backoff_ms, self.retry_backoff_ms_max).delay_s(failures, self.jitter)
 
 
 class MemberTimers:
