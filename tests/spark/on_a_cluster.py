@@ -55,7 +55,7 @@ def test_without_the_link_the_error_names_the_command(
         "cluster_job.py",
         tmp_path,
         cluster,
-        page_commands()[-1],
+        page_commands().submit,
         broker.bootstrap,
         topic,
         str(tmp_path),

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from importlib.metadata import Distribution, PackageNotFoundError, distribution
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from packaging.requirements import Requirement
 
@@ -29,11 +30,21 @@ SMALL = {
 }
 
 
-def page_commands() -> list[str]:
-    """The commands of the page's section on archives, one a line."""
+class PageCommands(NamedTuple):
+    """The commands of the page's section on archives, in their order there."""
+
+    install: str
+    pack: str
+    link: str
+    spark_home: str
+    submit: str
+
+
+def page_commands() -> PageCommands:
+    """Read the commands, one a line. Raises TypeError if the page has more or fewer."""
     page = (ROOT / "docs" / "spark-cluster.md").read_text()
     section = page.split("## An archive for executors")[1].split("\n## ")[0]
-    return "\n".join(re.findall(r"```sh\n(.*?)```", section, re.DOTALL)).splitlines()
+    return PageCommands(*"\n".join(re.findall(r"```sh\n(.*?)```", section, re.DOTALL)).splitlines())
 
 
 def needed(name: str, extra: str = "") -> Iterator[Distribution]:
@@ -65,12 +76,12 @@ def pack(folder: Path) -> Path:
 
 
 def unpacked(folder: Path, packed: Path) -> str:
-    """Do as the page says in `folder` with what `pack` has made. Returns the page's last command."""
+    """Do as the page says in `folder` with what `pack` has made. Returns the page's last two commands."""
     (folder / "environment.tar.gz").symlink_to(packed / "environment.tar.gz")
     (folder / "packed").symlink_to(packed / "packed")
-    link, run = page_commands()[-2:]
-    subprocess.run(link, shell=True, cwd=folder, check=True)
-    return run
+    commands = page_commands()
+    subprocess.run(commands.link, shell=True, cwd=folder, check=True)
+    return f"{commands.spark_home} && {commands.submit}"
 
 
 def submit(

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from tests.spark.packed_environment import page_commands
 from tests.spark_jvm.cases import CASES
 from tests.spark_jvm.page import BEYOND, CHECKPOINTS, differences
 
@@ -24,3 +25,11 @@ def test_every_mistake_is_on_the_page() -> None:
     rows = [line.strip("| ").split(" | ")[0] for line in PAGE.splitlines() if line.startswith("| ")]
     assert [case.name for case in CASES if case.count is None and case.name not in rows] == []
     assert f"{len(CASES)} reads" in PAGE
+
+
+def test_the_commands_of_an_archive_are_those_that_a_cluster_runs() -> None:
+    """`make test-cluster` runs the last three."""
+    commands = page_commands()
+    assert commands.link == "ln -s packed environment"
+    assert commands.spark_home.startswith("export SPARK_HOME=")
+    assert "spark-submit --master spark://HOST:7077 " in commands.submit
