@@ -49,7 +49,7 @@ test: dev lint types  ## lint, types and the tests that a change must pass
 	@$(BIN)/python -m pytest $(or $(ONLY),$(SIDE_BY_SIDE))
 	@$(BIN)/python -m kohort.testing.simulation --seeds 300 --resume out/sim.jsonl
 
-# The thirds of the tests that `make test` leaves out. `.ci/run` runs one of them. Each takes some 20 minutes on two cores.
+# The thirds of the tests that `make test` leaves out. Each takes some 20 minutes on two cores.
 THIRD_0 := test-full test-lowest sim mutants
 THIRD_1 := test-security
 THIRD_2 := teeth test-spark-group test-cluster fuzz
@@ -58,9 +58,6 @@ test-all: test $(THIRD_0) $(THIRD_1) $(THIRD_2)  ## make test, and the tests tha
 
 test-third-0 test-third-1 test-third-2: test-third-%:
 	@$(MAKE) $(THIRD_$*)
-
-third-%:
-	@echo $(THIRD_$*)
 
 test-hours: test-interrupts test-width test-kerberos test-brokers  ## tests that take hours
 	@$(MAKE) test-cluster KILLS=60
