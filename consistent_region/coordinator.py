@@ -264,7 +264,7 @@ class RegionCoordinator:
                 self._put_states(books, cuts.values())
                 if manifest is not None:
                     books.put(Key("manifest", self.group, _number(manifest.sequence)), encode(manifest))
-                    record = self._retire(books, record, self._retirable(record))
+                    record = self._retire(books, record, self._retirable(record), states=True)
                 record = self._keep(books, record, ticket)
                 return self._view(record)
         raise problem
@@ -314,11 +314,17 @@ class RegionCoordinator:
             return self._state(books, reference)
 
     def retire(self, up_to: int) -> tuple[int, ...]:
-        """Delete checkpoints up to a sequence, except the newest, and the states that nothing needs then."""
+        """Delete checkpoints up to a sequence, except the newest, and the states that nothing needs then.
+
+        While members run, the states stay until a later checkpoint deletes them. A member may have a state that it got
+        by a hand-over, which is in no checkpoint yet.
+        """
         with self.store.transaction() as books:
             record = self._stored(books)  # a late barrier is ended by methods with `max_consecutive_resets`
             before = record.complete
-            record = self._retire(books, record, up_to)
+            now = self._now()
+            running = any(one.here(now, self.lease_s) for one in record.members.values())
+            record = self._retire(books, record, up_to, states=not running)
             self._keep(books, record)
             return tuple(one for one in before if one not in record.complete)
 
@@ -481,13 +487,14 @@ class RegionCoordinator:
     def _retirable(self, record: RegionRecord) -> int:
         return record.complete[-self.kept_checkpoints - 1] if len(record.complete) > self.kept_checkpoints else 0
 
-    def _retire(self, books: StoreTransaction, record: RegionRecord, up_to: int) -> RegionRecord:
+    def _retire(self, books: StoreTransaction, record: RegionRecord, up_to: int, *, states: bool) -> RegionRecord:
         record, gone = coordinator_rules.retire(record, up_to)
         if not gone:
             return record
         for sequence in gone:
             books.delete(Key("manifest", self.group, _number(sequence)))
-        self._forget_states(books, record)
+        if states:
+            self._forget_states(books, record)
         return record
 
     def _forget_states(self, books: StoreTransaction, record: RegionRecord) -> None:

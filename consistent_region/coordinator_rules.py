@@ -190,7 +190,8 @@ def begin_checkpoint(
 ) -> RegionRecord:
     """Return the record with a barrier of the members in this generation, if they own all partitions together.
 
-    Unchanged if there is a barrier, or if partitions move. Members without partitions are not waited for.
+    Unchanged if there is a barrier, or if partitions move. Members without partitions are not waited for. A region
+    without any partition has no checkpoint: it would drop the states that a forgotten topic left to the next owners.
     """
     known = _known(record, ticket)
     _check_running(record)
@@ -202,7 +203,7 @@ def begin_checkpoint(
         for name, one in record.members.items()
         if (one is known or one.here(now, lease_s)) and (one.epoch, one.generation) == own
     }
-    if known.generation == NO_GENERATION or sum(one.owned for one in ready.values()) < len(record.initial):
+    if known.generation == NO_GENERATION or sum(one.owned for one in ready.values()) < max(1, len(record.initial)):
         return record  # another member has partitions of this generation, or they are moving
     barrier = Barrier(record.next_sequence, record.epoch, known.generation, tuple(sorted(ready)))
     return replace(

@@ -241,7 +241,6 @@ class RegionDriver(RebalanceHooks):
         try:
             if member.state in ENDED:
                 return None, {}
-            check_witnesses(self._witnesses(partitions), self._look())
             self._begin(partitions)
             if member.state not in READING:
                 return self.coordinator.report(self._ticket, generation, len(partitions)), {}
@@ -423,7 +422,8 @@ class RegionDriver(RebalanceHooks):
         return [one for one in (witness_of(at.metadata) for at in found if at is not None) if one is not None]
 
     def _begin(self, partitions: Iterable[TopicPartition]) -> None:
-        """See to it that every partition has a beginning."""
+        """Compare the store with the group's offsets, and see to it that every partition has a beginning."""
+        check_witnesses(self._witnesses(partitions), self._look())
         wanted = frozenset(partitions)
         initial = self.coordinator.initial()
         if wanted <= initial.keys():

@@ -314,6 +314,8 @@ def test_retiring_keeps_the_newest_and_the_retired_are_refused(world: World) -> 
     assert [two.checkpoint(n, n) for n in range(1, 6)] == [1, 2, 3, 4, 5]
     assert two.c.retire(2) == (1, 2)
     assert two.c.checkpoints() == (3, 4, 5)
+    for ticket in (two.a, two.b):
+        two.c.deregister(ticket)
     assert two.c.retire(99) == (3, 4)
     assert two.c.checkpoints() == (5,)
     with pytest.raises(ResetFailedError, match="retired"):
@@ -353,6 +355,24 @@ def test_effects_that_a_forgotten_topic_had_are_due_under_the_number_of_their_ch
         # The target has noted this number with the effects, and carries them out no second time.
         assert back.starts[task(P0)].sequence == barrier.sequence
         assert states(back) == {0: b"seven"}
+
+
+@pytest.mark.proves("I19")
+def test_states_of_a_forgotten_topic_are_there_until_its_partitions_are_read_again(world: World) -> None:
+    coordinator = world.coordinator()
+    ticket = coordinator.register("a").ticket
+    coordinator.put_initial(ticket, {P0: RegionPosition(0)})
+    gone_back(coordinator, ticket, 5, P0)
+    barrier = coordinator.begin_checkpoint(ticket, coordinator.look().epoch).barrier
+    assert barrier is not None
+    coordinator.contribute(ticket, barrier, cuts({P0: RegionPosition(7)}, b"seven"))
+    coordinator.deregister(ticket)
+    coordinator.forget(["t"])
+    ticket = coordinator.register("b").ticket
+    gone_back(coordinator, ticket, 6)  # the group has no partitions of the new topic yet
+    assert coordinator.begin_checkpoint(ticket, coordinator.look().epoch).barrier is None
+    coordinator.put_initial(ticket, {P0: RegionPosition(0)})
+    assert states(gone_back(coordinator, ticket, 7, P0)) == {0: b"seven"}
 
 
 @pytest.mark.proves("CR-67", "CR-75", "CR-76", "CR-77")

@@ -19,6 +19,8 @@ from kohort.consistent_region import hand_over as handing
 from kohort.consistent_region.checkpoint_barrier import CheckpointTicket
 from kohort.consistent_region.coordinator import RegionCoordinator, TaskStarts
 from kohort.consistent_region.effects import unpacked
+from kohort.consistent_region.errors import ResetFailedError
+from kohort.consistent_region.manifest import StateReference
 from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.region import consumer_settings
 from kohort.consistent_region.settings import RegionSettings
@@ -168,6 +170,25 @@ def test_the_state_of_a_task_between_two_owners_is_kept_until_it_is_taken() -> N
     assert pair.region.retire(99) == ()
     pair.region.take(pair.a, 0, 2, 2, {})
     assert states(pair.region.take(pair.b, 0, 2, 1, tasks(P2))) == {2: b"handed"}
+
+
+def test_a_state_that_was_taken_is_kept_until_a_checkpoint_has_it() -> None:
+    pair = Pair()
+    pair.region.take(pair.b, 0, 1, 0, {})
+    first, second = pair.checkpoint(1), pair.checkpoint(1)
+    assert pair.handed(base=second)
+    pair.region.take(pair.a, 0, 2, 2, {})
+    cut = pair.region.take(pair.b, 0, 2, 1, tasks(P2)).starts[task(P2)].cut
+    assert cut is not None
+    handed = StateReference.of(cut.state)
+    assert pair.region.retire(first) == (first,)
+    assert pair.region.state(handed) == cut.state
+    third = pair.checkpoint(2)
+    for ticket in (pair.a, pair.b):
+        pair.region.deregister(ticket)
+    assert pair.region.retire(third) == (second,)
+    with pytest.raises(ResetFailedError, match="gone"):
+        pair.region.state(handed)
 
 
 def test_a_member_that_hands_over_has_the_effects_of_a_complete_checkpoint_carried_out_first() -> None:

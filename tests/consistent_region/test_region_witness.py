@@ -1,5 +1,7 @@
 """A store that was lost or went back is refused, by evidence outside it."""
 
+from typing import NoReturn
+
 import pytest
 
 from kohort.common.errors import KohortError
@@ -7,6 +9,7 @@ from kohort.consistent_region.checkpoint_barrier import MembershipView, StorePas
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError, StoreLost, StoreWentBack
 from kohort.consistent_region.store import Key, MemoryStore
 from kohort.consistent_region.witness import Witness, check_witnesses, witness_of
+from kohort.network.errors import OperationTimeout
 from tests.consistent_region.region_hand import P0, P1, Hand
 
 LINEAGE = "5f"
@@ -80,6 +83,22 @@ def test_a_store_that_was_lost_between_two_lives_is_refused() -> None:
     before.conductor.stop()
     with pytest.raises(StoreLost, match="another history"):
         started(MemoryStore(), before).turn(3)
+
+
+def test_a_lost_store_is_refused_when_an_assignment_could_not_look_at_the_groups_offsets(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = with_checkpoints(MemoryStore())
+    before.conductor.stop()
+    with monkeypatch.context() as patch:
+        patch.setattr(type(before.consumer), "committed", without_a_response)
+        hand = started(MemoryStore(), before)
+    with pytest.raises(StoreLost, match="another history"):
+        hand.turn(5)
+
+
+def without_a_response(*_arguments: object) -> NoReturn:
+    raise OperationTimeout("no response")
 
 
 def test_an_older_copy_between_two_lives_is_refused() -> None:
