@@ -187,7 +187,7 @@ def test_retire_deletes_what_is_old_and_never_the_newest(region: Region, command
     assert command("retire", region.url, "--up-to", "99") == {"region": "bills", "retired": [], "left": [5]}
     with region.coordinator.store.read() as books:
         assert len(books.names("manifest", "billing")) == 1
-        assert len(books.names("state", "billing")) == 1
+        assert len(books.names("state", "billing")) == 5  # members run, so a later checkpoint deletes the others
 
 
 def test_both_prompt_first_and_no_is_no(
