@@ -6,7 +6,6 @@ kohort runs with its defaults. The floor is the cost of the same Arrow batches w
 """
 
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.consume import filled, running_broker
+from benchmarks.environment import with_bytecode
 from benchmarks.report import OURS, Report
 from benchmarks.spark_floor import keep
 from kohort.testing import jars
@@ -96,9 +96,8 @@ def session(source: str, options: dict[str, str], root: Path = ROOT) -> Iterator
         given.write_text(json.dumps(options))
         with_jars = ",".join(map(str, jars.spark_connector(PYSPARK))) if source == "kafka" else ""
         command = [str(python_with(PYSPARK)), "-m", "benchmarks.spark_session", source, str(given), with_jars]
-        environment = {**os.environ, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
         # Spark forks a Python for each step of a query; without bytecode files each would compile kohort again.
-        environment.pop("PYTHONDONTWRITEBYTECODE", None)
+        environment = with_bytecode(root)
         with (
             Path(folder, "stderr").open("w+") as log,
             subprocess.Popen(

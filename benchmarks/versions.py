@@ -10,7 +10,6 @@ Spark it is that of the JVM and of all Pythons under it. The commit is the last 
 
 import argparse
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -24,6 +23,7 @@ from typing import NamedTuple
 
 from benchmarks import spark
 from benchmarks.consume import CODECS, SIZES, filled, running_broker, words
+from benchmarks.environment import with_bytecode
 from benchmarks.first_record import PROGRAMS, first_record
 from benchmarks.report import OURS, Report
 from kohort.testing.topics import create_topic
@@ -42,18 +42,11 @@ class Checkout(NamedTuple):
     client: str
     root: Path
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """Imports kohort and its benchmarks from here. Bytecode is kept, as for an installed package."""
-        kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-        return kept | {"PYTHONPATH": f"{self.root / 'src'}{os.pathsep}{self.root}"}
-
     def work(self, *arguments: str) -> Figures:
         """Run `benchmarks/version_work.py` with this checkout."""
         command = [sys.executable, "-P", str(ROOT / "benchmarks" / "version_work.py"), *arguments]
-        done = subprocess.run(
-            command, cwd=self.root, env=self.environment, stdout=subprocess.PIPE, text=True, check=True
-        )
+        environment = with_bytecode(self.root)
+        done = subprocess.run(command, cwd=self.root, env=environment, stdout=subprocess.PIPE, text=True, check=True)
         yield from json.loads(done.stdout.splitlines()[-1]).items()
 
 
@@ -66,8 +59,8 @@ def parser() -> argparse.ArgumentParser:
 
 
 def run(report: Report) -> None:
-    old = compiled(report.options.old)
-    both = (Checkout(OURS, ROOT), Checkout(f"{OURS} at {report.options.old}", old))
+    commit = _git(ROOT, "rev-parse", "--short=8", report.options.old)
+    both = (Checkout(OURS, ROOT), Checkout(f"{OURS} at {commit}", compiled(commit)))
     with running_broker() as bootstrap:
         for name in report.options.only:
             WORKS[name](report, both, bootstrap)
@@ -81,12 +74,19 @@ def compiled(commit: str) -> Path:
         print(f"  {commit}: cloning and compiling", flush=True)
         folder.parent.mkdir(parents=True, exist_ok=True)
         if not folder.exists():
-            subprocess.run(["git", "clone", "--quiet", str(ROOT), str(folder)], check=True)
-        subprocess.run(["git", "checkout", "--quiet", commit], cwd=folder, check=True)
+            _git(ROOT, "clone", "--quiet", str(ROOT), str(folder))
+        _git(folder, "checkout", "--quiet", commit)
         build = [sys.executable, "setup.py", "-q", "build_ext", "--inplace"]
         subprocess.run(build, cwd=folder, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         ready.touch()
     return folder
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """The output of a command of git in a repository."""
+    return subprocess.run(
+        ["git", "-C", str(folder), *arguments], stdout=subprocess.PIPE, text=True, check=True
+    ).stdout.strip()
 
 
 def _alternate(report: Report, both: tuple[Checkout, ...], prefix: str, work: Callable[[Checkout], Figures]) -> None:
@@ -128,8 +128,9 @@ def _first_record(report: Report, both: tuple[Checkout, ...], bootstrap: str) ->
     topic = filled(bootstrap, "none", records=4)
 
     def work(one: Checkout) -> Figures:
-        first_record(PROGRAMS[OURS], bootstrap, topic, one.environment)
-        starts = [first_record(PROGRAMS[OURS], bootstrap, topic, one.environment) for _ in range(STARTS)]
+        environment = with_bytecode(one.root)
+        first_record(PROGRAMS[OURS], bootstrap, topic, environment)
+        starts = [first_record(PROGRAMS[OURS], bootstrap, topic, environment) for _ in range(STARTS)]
         yield "import + join + first record", min(cpu_s for _, cpu_s in starts)
 
     _alternate(report, both, "start", work)

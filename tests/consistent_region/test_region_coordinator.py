@@ -335,9 +335,8 @@ def test_old_checkpoints_go_by_themselves(world: World) -> None:
     assert two.c.checkpoints() == (5, 6, 7)
 
 
-@pytest.mark.proves("I16")
-def test_effects_that_a_forgotten_topic_had_are_due_under_the_number_of_their_checkpoint(world: World) -> None:
-    coordinator = world.coordinator()
+def checkpoint_of_one(coordinator: RegionCoordinator) -> int:
+    """The checkpoint of a member that has read P0 up to 7, and has left."""
     ticket = coordinator.register("a").ticket
     coordinator.put_initial(ticket, {P0: RegionPosition(0)})
     gone_back(coordinator, ticket, 5, P0)
@@ -345,28 +344,29 @@ def test_effects_that_a_forgotten_topic_had_are_due_under_the_number_of_their_ch
     assert barrier is not None
     coordinator.contribute(ticket, barrier, cuts({P0: RegionPosition(7)}, b"seven"))
     coordinator.deregister(ticket)
+    return barrier.sequence
+
+
+@pytest.mark.proves("I16")
+def test_effects_that_a_forgotten_topic_had_are_due_under_the_number_of_their_checkpoint(world: World) -> None:
+    coordinator = world.coordinator()
+    sequence = checkpoint_of_one(coordinator)
     for _ in range(2):  # a copy of a copy, too
         coordinator.forget(["t"])
         ticket = coordinator.register("b").ticket
         coordinator.put_initial(ticket, {P0: RegionPosition(0)})
         back = gone_back(coordinator, ticket, 6, P0)
         coordinator.deregister(ticket)
-        assert coordinator.checkpoints()[-1] > barrier.sequence
+        assert coordinator.checkpoints()[-1] > sequence
         # The target has noted this number with the effects, and carries them out no second time.
-        assert back.starts[task(P0)].sequence == barrier.sequence
+        assert back.starts[task(P0)].sequence == sequence
         assert states(back) == {0: b"seven"}
 
 
 @pytest.mark.proves("I19")
 def test_states_of_a_forgotten_topic_are_there_until_its_partitions_are_read_again(world: World) -> None:
     coordinator = world.coordinator()
-    ticket = coordinator.register("a").ticket
-    coordinator.put_initial(ticket, {P0: RegionPosition(0)})
-    gone_back(coordinator, ticket, 5, P0)
-    barrier = coordinator.begin_checkpoint(ticket, coordinator.look().epoch).barrier
-    assert barrier is not None
-    coordinator.contribute(ticket, barrier, cuts({P0: RegionPosition(7)}, b"seven"))
-    coordinator.deregister(ticket)
+    checkpoint_of_one(coordinator)
     coordinator.forget(["t"])
     ticket = coordinator.register("b").ticket
     gone_back(coordinator, ticket, 6)  # the group has no partitions of the new topic yet
