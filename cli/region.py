@@ -233,7 +233,8 @@ def retire(
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Delete old checkpoints and their states. The newest always stays.
+    """Delete old checkpoints and their states. The newest always stays. While members run, a later checkpoint deletes
+    the states.
 
     Example: kohort region retire sqlite:////var/lib/billing/region.db --up-to 12
     """
