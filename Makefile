@@ -51,10 +51,15 @@ test: dev lint types  ## lint, types and the tests that a change must pass
 
 test-all: test test-third-0 test-third-1 test-third-2  ## make test, and the tests that it leaves out: an hour and a half
 
-# The thirds of the tests that `make test` leaves out. Each takes 20 to 30 minutes on two cores.
-test-third-0: test-full test-lowest sim mutants
-test-third-1: test-security
-test-third-2: teeth test-spark-group test-cluster fuzz
+# The thirds of the tests that `make test` leaves out. `.ci/run` runs one. Each takes up to half an hour on two cores.
+THIRD_0 := test-full test-lowest sim mutants
+THIRD_1 := test-security
+THIRD_2 := teeth test-spark-group test-cluster fuzz
+test-third-0: $(THIRD_0)
+test-third-1: $(THIRD_1)
+test-third-2: $(THIRD_2)
+third-%:
+	@echo $(THIRD_$*)
 
 test-hours: test-interrupts test-width test-kerberos test-brokers  ## tests that take hours
 	@$(MAKE) test-cluster KILLS=60
@@ -161,9 +166,10 @@ test-cluster: dev  ## a standalone Spark cluster with kohort from an archive, Sp
 	@$(BIN)/python -m tests.spark.cluster_kills --kills $(or $(KILLS),8) --seed $(or $(SEED),1)
 
 test-security: dev  ## the clients' tests by TLS, and by TLS with SCRAM: some 25 minutes
-	@for kind in tls scram; do echo "== $$kind"; \
+	@failed=0; for kind in tls scram; do echo "== $$kind"; \
 	  $(BIN)/python -m pytest -p tests.secured --secured $$kind \
-	    $(or $(ONLY),-m broker tests/network tests/coordinator_client tests/admin tests/producer) || exit 1; done
+	    $(or $(ONLY),-m broker tests/network tests/coordinator_client tests/admin tests/producer) || failed=1; done; \
+	  exit $$failed
 
 test-kerberos: dev  ## Kerberos logins on Debian's KDC, and hostile KDCs; the first run builds gssapi: some 3 minutes
 	@$(BIN)/python -m tests.network.auth.kerberos_library

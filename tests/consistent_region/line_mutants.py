@@ -124,6 +124,11 @@ MUTANTS = tuple(
             "    def _responded(self) -> None:\n        self._request_failures = 0\n",
             "    def _responded(self) -> None:\n",
         ),
+        (
+            "region_member",
+            "self._go(RegionTrigger.RELAUNCHED if self._relaunched else RegionTrigger.FIRST_LIFE)",
+            "self._go(RegionTrigger.FIRST_LIFE)",
+        ),
         ("task_states", "if start.sequence is None:", "if False:"),
         ("task_states", "self._carried.pop(task, None)", "pass"),
         ("task_states", "segments[len(cut.parts[name]) :]", "segments"),

@@ -150,10 +150,6 @@ def _begin_halfway_covered(original: Any) -> Any:
     return _begin_whoever(generation=-1, owned=99)(original)
 
 
-def _first_life_always(original: Any) -> Any:
-    return lambda self, event: original(self, ev.Registered(event.view, False))
-
-
 def _commit_when_contributed(original: Any) -> Any:
     def contributed(self: RegionMember, event: ev.Contributed) -> None:
         self._commit = self.offsets.positions()
@@ -385,7 +381,6 @@ MUTANTS: dict[str, list[Mutant]] = {
     "the drain buffer is forgotten": [(RecordBuffer, "bring_back", _drained_forgotten)],
     "the drain buffer comes back backwards": [(RecordBuffer, "bring_back", _drained_backwards)],
     "a newer epoch is not followed": [(RegionMember, "_follow", nothing)],
-    "a relaunch is a first life": [(RegionMember, "_on_registered", _first_life_always)],
     "a reset keeps the offsets": [(RegionMember, "_on_went_back", _epoch_of_ours_kept)],
     "committed when contributed": [(RegionMember, "_on_contributed", _commit_when_contributed)],
     "what came after the cut is in its snapshot": [(TaskStates, "contribution", _cut_when_contributed)],
