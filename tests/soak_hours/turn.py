@@ -244,7 +244,7 @@ def _group(reported: Reported, history: list[Entry], seed: int, seconds: float, 
 def _region(reported: Reported, regional: Regional, ended: Future[None], began_at: float) -> None:
     reported.faults += [(at - began_at, "region", text) for at, text in regional.harms]
     ended.result()
-    log, ends = read_log(regional.cluster.bootstrap, regional.topic)
+    log, _rows, ends = read_log(regional.cluster.bootstrap, regional.topic)
     region, crew = regional.region, regional.crew
     until(lambda: region.offsets() == ends, crew, "not all of the log came into a checkpoint", SETTLE_S)
     _, found = region.checkpoint()

@@ -1,6 +1,7 @@
 """One member of the soaked region, as a process: BOOTSTRAP TOPIC MEMBER COORDINATOR static|dynamic hand-over|reset.
 
-Ends with code 3 and a line that names the error where the region ends it.
+With TARGET and ROWS-URL behind these, it writes a record for each record to that topic, and a row for each that
+`marked` selects to that database. Ends with code 3 and a line that names the error where the region ends it.
 """
 
 import logging
@@ -12,20 +13,43 @@ import uuid
 from typing import Any
 
 from kohort import ConsistentRegion, KohortError
-from kohort.consistent_region import Periodic
-from tests.soak_region.seen import Seen
+from kohort.consistent_region import KafkaSink, Periodic, SqlSink
+from tests.soak_region.seen import Seen, marked
 
 ENDED_BY_AN_ERROR, ENDED_BY = 3, "ended by"
 LOOK_FOR_PARENT_S = 1.0
+SCHEMA = "CREATE TABLE IF NOT EXISTS seen (name TEXT, number BIGINT, place BIGINT)"
 
 
 def region(
-    bootstrap: str, topic: str, member: str, coordinator: str, *, static: bool, hand_over: bool
+    bootstrap: str,
+    topic: str,
+    member: str,
+    coordinator: str,
+    target: str | None,
+    rows_url: str | None,
+    *,
+    static: bool,
+    hand_over: bool,
 ) -> ConsistentRegion:
     settings: dict[str, Any] = {"group_instance_id": member} if static else {}
 
-    def handle(record: Any, state: Seen) -> None:
+    def count(record: Any, state: Seen) -> None:
         state.add(record)
+
+    handle = count
+    if target is not None and rows_url is not None:
+        records, rows = KafkaSink(bootstrap, target), SqlSink(rows_url, schema=SCHEMA)
+        settings["sinks"] = {"records": records, "rows": rows}
+        values = "(?, ?, ?)" if rows_url.startswith("sqlite") else "(%s, %s, %s)"
+
+        def handle(record: Any, state: Seen) -> None:
+            state.add(record)
+            records.send(b"%d:%d" % (record.partition, record.offset), record.key)
+            if marked(record.offset):
+                rows.execute(
+                    f"INSERT INTO seen VALUES {values}", [record.key.decode(), record.partition, record.offset]
+                )
 
     return ConsistentRegion(
         "soak",
@@ -58,9 +82,21 @@ def end_with_parent(one: ConsistentRegion) -> None:
     one.stop()
 
 
-def main(bootstrap: str, topic: str, member: str, coordinator: str, static: str, moving: str) -> int:
+def main(
+    bootstrap: str,
+    topic: str,
+    member: str,
+    coordinator: str,
+    static: str,
+    moving: str,
+    target: str | None = None,
+    rows_url: str | None = None,
+) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    one = region(bootstrap, topic, member, coordinator, static=static == "static", hand_over=moving == "hand-over")
+    hand_over = moving == "hand-over"
+    one = region(
+        bootstrap, topic, member, coordinator, target, rows_url, static=static == "static", hand_over=hand_over
+    )
     threading.Thread(target=end_with_parent, args=(one,), daemon=True).start()
     try:
         one.run()

@@ -10,6 +10,13 @@ from typing import Any
 from kohort.consistent_region.manifest import canonical
 from kohort.consistent_region.offsets import Positions
 
+ROW_EVERY = 16
+
+
+def marked(offset: int) -> bool:
+    """True for the records that have a row in the database."""
+    return offset % ROW_EVERY == 0
+
 
 class Seen:
     """The offsets of each partition that took effect (`offsets`, a bit each), totals by key, and the number of
@@ -43,6 +50,11 @@ class Seen:
 
     def reset_initial(self) -> None:
         self.__init__()  # type: ignore[misc]
+
+
+def total(seen: Seen) -> int:
+    """The number of effects."""
+    return seen.keys.total()
 
 
 def whole(states: Iterable[Seen]) -> Seen:

@@ -3,31 +3,35 @@
     make soak-region SEED=1 KILLS=100 STORE=sqlite RECORDS=1000000
     make soak-region SEED=1 MOVING=hand-over      partitions move without a reset of the region
 
-Records are written all the while by another library's producer. Afterwards the log is read back by another library's
-consumer, and held against the newest checkpoint: per-key totals, and one bit for each offset.
+Records are written all the while by another library's producer. Members write each to another topic, and a row for some
+of them. Afterwards both topics are read by another library's consumer. The newest checkpoint, the output and the rows
+are compared with the log: per-key totals, and one bit for each offset.
 """
 
 import argparse
 import shutil
+import sqlite3
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import confluent_kafka
+import psycopg
 
 from kohort.common import KohortError
 from kohort.consistent_region.coordinator import RegionCoordinator
+from kohort.consistent_region.effects import unpacked
 from kohort.consistent_region.open_store import open_store
 from kohort.testing import RealCluster
 from kohort.testing.topics import create_topic
 from tests.soak_region.harm import Crew, Harm
-from tests.soak_region.seen import Seen, differences, whole
+from tests.soak_region.seen import Seen, differences, marked, total, whole
 from tests.soak_region.store_host import PostgresHost, SqliteHost, StoreHost
 
 PARTITIONS, KEYS = 12, 1_000
@@ -101,8 +105,48 @@ class Writer(threading.Thread):
         self.written += error is None
 
 
-def read_log(bootstrap: str, topic: str) -> tuple[Seen, dict[int, int]]:
-    """The log as another library reads it, and where each partition ends."""
+class Effect(NamedTuple):
+    """A record of the log, or what stands for it in a sink."""
+
+    partition: int
+    offset: int
+    key: bytes
+
+
+def read_log(bootstrap: str, topic: str) -> tuple[Seen, Seen, dict[int, int]]:
+    """The log as another library reads it, the part of it that has rows, and where each partition ends."""
+    log, rows = Seen(), Seen()
+    ends: dict[int, int] = {}
+    for one in _read(bootstrap, topic, ends):
+        effect = Effect(one.partition(), one.offset(), one.key())
+        log.add(effect)
+        if marked(effect.offset):
+            rows.add(effect)
+    return log, rows, ends
+
+
+def read_output(bootstrap: str, topic: str) -> Seen:
+    """The records of a sink, by the places that are in their values."""
+    output = Seen()
+    for one in _read(bootstrap, topic, {}):
+        partition, offset = map(int, one.value().split(b":"))
+        output.add(Effect(partition, offset, one.key()))
+    return output
+
+
+def read_rows(url: str) -> Seen:
+    """The rows of a sink."""
+    rows = Seen()
+    path = url.removeprefix("sqlite:///")
+    database: Any = psycopg.connect(url) if path == url else sqlite3.connect(path)
+    with closing(database):
+        for name, partition, offset in database.execute("SELECT name, number, place FROM seen"):
+            rows.add(Effect(partition, offset, name.encode()))
+    return rows
+
+
+def _read(bootstrap: str, topic: str, ends: dict[int, int]) -> Iterator[Any]:
+    """The committed messages of a topic up to its ends, which are put into `ends`."""
     reader = confluent_kafka.Consumer(
         {
             "bootstrap.servers": bootstrap,
@@ -111,27 +155,18 @@ def read_log(bootstrap: str, topic: str) -> tuple[Seen, dict[int, int]]:
             "isolation.level": "read_committed",
         }
     )
-    seen, ends = Seen(), {}
     try:
         places = [confluent_kafka.TopicPartition(topic, number, 0) for number in range(PARTITIONS)]
-        ends = {one.partition: reader.get_watermark_offsets(one, timeout=30)[1] for one in places}
+        ends |= {one.partition: reader.get_watermark_offsets(one, timeout=30)[1] for one in places}
         reader.assign(places)
         deadline = time.monotonic() + 180
         while {one.partition: max(one.offset, 0) for one in reader.position(places)} != ends:
-            assert time.monotonic() < deadline, "the log could not be read back"
+            assert time.monotonic() < deadline, f"{topic} could not be read"
             for message in reader.consume(10_000, 1.0):
                 assert message.error() is None, message.error()
-                seen.add(_Read(message))
+                yield message
     finally:
         reader.close()
-    return seen, ends
-
-
-class _Read:
-    __slots__ = ("key", "offset", "partition")
-
-    def __init__(self, message: Any) -> None:
-        self.partition, self.offset, self.key = message.partition(), message.offset(), message.key()
 
 
 class Region:
@@ -155,7 +190,7 @@ class Region:
         states = []
         for cut in manifest.tasks:
             states.append(Seen())
-            states[-1].restore(self._coordinator.state(cut.state), cut.offsets)
+            states[-1].restore(unpacked(self._coordinator.state(cut.state))[0], cut.offsets)
         return {place.partition: at.offset for place, at in manifest.offsets.items()}, whole(states)
 
     def offsets(self) -> dict[int, int]:
@@ -184,14 +219,16 @@ def soak(
     """One soak on brokers and a store that are there. Raises AssertionError where it cannot come to an outcome."""
     started = time.monotonic()
     topic = f"soak-{seed}-{int(time.time())}"
+    target = f"{topic}-out"
     bootstrap = cluster.bootstrap
-    create_topic(bootstrap, topic, partitions=PARTITIONS, replicas=3, config={"min.insync.replicas": "2"})
-    crew = Crew(
-        MEMBERS,
-        STATIC,
-        lambda name: [bootstrap, topic, name, host.url, "static" if name in STATIC else "dynamic", moving],
-        folder,
-    )
+    for name in (topic, target):
+        create_topic(bootstrap, name, partitions=PARTITIONS, replicas=3, config={"min.insync.replicas": "2"})
+
+    def arguments(name: str) -> list[str]:
+        kind = "static" if name in STATIC else "dynamic"
+        return [bootstrap, topic, name, host.url, kind, moving, target, host.rows_url]
+
+    crew = Crew(MEMBERS, STATIC, arguments, folder)
     with ExitStack() as stack:
         stack.callback(crew.close)
         for name in MEMBERS:
@@ -209,32 +246,47 @@ def soak(
             writer.join(0.2)
         assert writer.failed is None, writer.failed
         until(lambda: not crew.twins, crew, "two processes go on under one name", SETTLE_S)
-        log, ends = read_log(bootstrap, topic)
+        log, rows, ends = read_log(bootstrap, topic)
         until(lambda: region.offsets() == ends, crew, "not all of it came into a checkpoint", SETTLE_S)
         _, found = region.checkpoint()
         epochs, newest = region.epoch(), region.newest()
+        # The effects of a checkpoint are carried out behind it.
+        comes(lambda: total(read_rows(host.rows_url)) >= total(rows), crew, SETTLE_S)
+        comes(lambda: total(read_output(bootstrap, target)) >= total(log), crew, SETTLE_S)
         codes = crew.stop()
+        wrong = (
+            *(f"state: {one}" for one in differences(found, log)),
+            *(f"rows: {one}" for one in differences(read_rows(host.rows_url), rows)),
+            *(f"output: {one}" for one in differences(read_output(bootstrap, target), log)),
+        )
     return Outcome(
         seed,
         type(host).__name__,
-        sum(log.keys.values()),
+        total(log),
         dict(harm.done),
         dict(crew.ended),
         newest,
         epochs,
         time.monotonic() - started,
-        tuple(differences(found, log)),
+        wrong,
         tuple(codes),
     )
 
 
 def until(reached: Callable[[], bool], crew: Crew, problem: str, timeout_s: float) -> None:
     """Tend the crew until that is so. Raises AssertionError with the problem where it takes longer."""
+    assert comes(reached, crew, timeout_s), problem
+
+
+def comes(reached: Callable[[], bool], crew: Crew, timeout_s: float) -> bool:
+    """Tend the crew until that is so. False if it takes longer."""
     deadline = time.monotonic() + timeout_s
     while not reached():
         crew.tend()
-        assert time.monotonic() < deadline, problem
+        if time.monotonic() >= deadline:
+            return False
         time.sleep(0.2)
+    return True
 
 
 def main() -> int:

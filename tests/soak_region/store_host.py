@@ -20,10 +20,12 @@ os.kill(os.getpid(), int(sys.argv[2]))
 
 
 class StoreHost(Protocol):
-    """`kill` and `stop` take the store away; what they return gives it back."""
+    """`kill` and `stop` take the store away; what they return gives it back. `rows_url`: a database for sinks."""
 
     @property
     def url(self) -> str: ...
+    @property
+    def rows_url(self) -> str: ...
     def kill(self) -> Callable[[], None]: ...
     def stop(self) -> Callable[[], None]: ...
     def close(self) -> None: ...
@@ -40,6 +42,10 @@ class SqliteHost:
     @property
     def url(self) -> str:
         return f"sqlite:///{self.path}"
+
+    @property
+    def rows_url(self) -> str:
+        return f"sqlite:///{self.path.with_name('rows.db')}"
 
     def kill(self) -> Callable[[], None]:
         self._hold(signal.SIGKILL)
@@ -68,6 +74,7 @@ class PostgresHost:
         self._server = RealPostgres(durable=True)
         self._server.__enter__()
         self.url = self._server.fresh()
+        self.rows_url = self._server.fresh()
 
     def kill(self) -> Callable[[], None]:
         self._server.kill()
