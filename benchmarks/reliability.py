@@ -149,9 +149,9 @@ KINDS: Mapping[str, Kind] = {
         ("records", "kills and stops", "differences from the log"),
         ("differences from the log",),
         "There are four member processes. The newest checkpoint is compared with the whole log, one bit a record. From "
-        "2026-11-26 on, members have a new name at each start, and write each record to a topic through a KafkaSink and "
-        "every sixteenth to a table through an SqlSink. Both are compared with the log, too. The table is in the server "
-        "of the store, or in a SQLite file beside it.",
+        "2026-11-26 on, members have a new name at each start. They write each record to a topic through a KafkaSink, "
+        "and every sixteenth to a table through an SqlSink. Both are compared with the log, too. The table is in the "
+        "store's server, or in a SQLite file beside the store.",
     ),
     "histories-producer": Kind(
         "Simulated histories of a producer",

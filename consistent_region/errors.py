@@ -73,6 +73,14 @@ class CoordinatorUnavailable(RegionError):
     """
 
 
+class SinkUnavailable(RegionError):
+    """The target of a sink does not respond (restarting, unreachable). Its effects stay owed.
+
+    Cure:
+        Check the target, then start the member again: the next owner of the tasks carries out the effects.
+    """
+
+
 class StrangerError(RegionError):
     """A consumer that is no member of the region is in its group: `place["strangers"]` names it (CR-87).
 

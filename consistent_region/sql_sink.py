@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, get_args
 from kohort.common.foreign_text import parsed_json
 from kohort.common.log_context import logger
 from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
-from kohort.consistent_region.errors import ConfigurationError, RegionError
+from kohort.consistent_region.errors import ConfigurationError, RegionError, SinkUnavailable
 from kohort.consistent_region.settings import check_positive
 from kohort.consistent_region.sql_dialects import dialect_of
 from kohort.consistent_region.tasks import TaskId
@@ -56,7 +56,8 @@ class SqlSink:
     raises. `refused_total` counts such rows.
 
     Raises ConfigurationError for another URL and for invalid values. If the database rejects a commit, it raises
-    RegionError from the driver's error: the member ends, and the next owner commits the pending statements.
+    RegionError from the driver's error, and SinkUnavailable if the database does not respond. The member ends, and the
+    next owner commits the pending statements. A member that starts does not wait for the database.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class SqlSink:
         self._selected.append((statement, list(values)))
 
     def open(self, place: SinkPlace) -> None:
-        """Connect, and run `schema`. Raises RegionError from the driver's error."""
+        """Connect, and run `schema`. Raises RegionError or SinkUnavailable from the driver's error."""
         self._place = place
         notes = (_NOTES,) if self._on_refused == "raise" else (_NOTES, _DEAD)
         tables = (*self._dialect.setup, *notes, *self._dialect.statements(self._schema))
@@ -226,15 +227,14 @@ class SqlSink:
         while True:
             try:
                 return self._transact(work)
-            except RegionError as error:
-                cause = error.__cause__
-                if not isinstance(cause, Exception) or not self._dialect.passes(cause) or time.monotonic() >= until:
+            except SinkUnavailable as error:
+                if time.monotonic() >= until:
                     raise
-                log.warning("the sink's database is away, and waited for: %s", cause)
+                log.warning("the sink's database is away, and waited for: %s", error.__cause__)
             time.sleep(RETRIED_AFTER_S)
 
     def _transact(self, work: Callable[[Any], object]) -> None:
-        """Run `work` with a cursor in one transaction. Raises RegionError from the driver's error."""
+        """Run `work` with a cursor in one transaction. Raises RegionError, SinkUnavailable from the driver's error."""
         self._statement = ""
         try:
             cursor = self._opened().cursor()
@@ -254,8 +254,9 @@ class SqlSink:
             assert self._place is not None, "open() comes first"
             put_aside = 'on_refused="dead_letters" puts such effects aside and goes on'
             again = "start the member again: the next owner commits the pending statements"
-            raise RegionError(
-                f"the sink's database rejected the commit: {problem}",
+            away = self._dialect.passes(problem)
+            raise (SinkUnavailable if away else RegionError)(
+                f"the sink's database {'does not respond' if away else 'rejected the transaction'}: {problem}",
                 hint=put_aside if self._dialect.refuses(problem) else again,
                 region=self._place.region,
                 consumer_group=self._place.group,

@@ -54,7 +54,7 @@ def rows(url: str, query: str) -> list[Any]:
 @pytest.mark.proves("CR-90")
 def test_a_refused_statement_ends_the_member_with_its_cause_and_its_text(url: str) -> None:
     sink = paying(url)
-    with pytest.raises(RegionError, match="rejected the commit") as raised:
+    with pytest.raises(RegionError, match="rejected the transaction") as raised:
         sink.commit(due(sink), AT)
     assert "unique" in str(raised.value).lower()
     assert str(raised.value.place["statement"]).startswith("INSERT INTO paid")

@@ -35,7 +35,13 @@ from kohort.consistent_region import (
 from kohort.consistent_region.coordinator import RegionCoordinator, TaskStart
 from kohort.consistent_region.effects import packed as packed_effects
 from kohort.consistent_region.effects import unpacked
-from kohort.consistent_region.errors import ConfigurationError, RegionError, ResetFailedError, StateVersionError
+from kohort.consistent_region.errors import (
+    ConfigurationError,
+    RegionError,
+    ResetFailedError,
+    SinkUnavailable,
+    StateVersionError,
+)
 from kohort.consistent_region.kafka_sink import packed
 from kohort.consistent_region.kafka_sink import unpacked as unpacked_records
 from kohort.consistent_region.manifest import TaskState
@@ -309,8 +315,11 @@ def test_a_database_that_is_down_is_one_error_and_the_next_life_commits(postgres
         books.add(effects.snapshot(positions(1)), 1)
         postgres.kill()
         try:
-            with pytest.raises(RegionError, match=r"database rejected.*sink=out"):
+            with pytest.raises(SinkUnavailable, match=r"database does not respond.*sink=out"):
                 effects.completed()
+            starting = life(BurningSqlSink(url, Fuse(-1)), state, books)
+            with pytest.raises(SinkUnavailable, match="start the member again"), starting:
+                pass
         finally:
             postgres.start()
     with life(BurningSqlSink(url, Fuse(-1)), state, books):

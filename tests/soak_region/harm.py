@@ -26,7 +26,7 @@ KINDS = {
     "store's host stopped": 1,
 }
 STARTS_WITHIN_S = 60.0
-CURABLE = ("CoordinatorUnavailable", "FencedError", "FencedInstance")
+CURABLE = ("CoordinatorUnavailable", "FencedError", "FencedInstance", "SinkUnavailable")
 """Errors that a member may end with under these harms. The soak starts it again."""
 
 
