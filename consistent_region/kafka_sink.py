@@ -2,6 +2,7 @@
 
 import struct
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -15,7 +16,7 @@ from kohort.consistent_region.witness import NO_COMMIT, Witness
 from kohort.coordinator_client import SETTINGS, Consumer, OffsetAndMetadata
 from kohort.network.errors import CommitFailed
 from kohort.network.group_types import ConsumerGroupMetadata
-from kohort.producer import Delivery, Producer, RecordTooLarge, TransactionAborted
+from kohort.producer import Delivery, Producer, ProducerFenced, RecordTooLarge, TransactionAborted
 from kohort.producer.producer_config import ProducerConfig
 from kohort.protocol.errors import BrokerError, ErrorCode
 
@@ -24,6 +25,8 @@ log = logger("kohort.region")
 _LENGTH: Final = struct.Struct(">i")
 _PLACE: Final = struct.Struct(">iq")
 ABSENT: Final = -1
+FENCED_ATTEMPTS: Final = 5
+_FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 _ALONE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE})
 _OF_RECORDS: Final = _ALONE | {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP}
 Headers = Sequence[tuple[str, bytes | None]]
@@ -41,7 +44,7 @@ class KafkaSink:
     group, fenced by the member's generation. It also commits the checkpoint's number as an offset of a group of its
     own, `kohort-sink/REGION/GROUP/TASK/NAME`, each part quoted as in a URL. A completed commit is recognised by that
     offset. A task without collected records has no transaction. The transactional id is the name of that group, so an
-    older owner of the task is fenced.
+    older owner of the task is fenced. An owner that is fenced reads that offset again, and writes only what is missing.
 
     Brokers delete that offset if nothing was written for `offsets.retention.minutes` (a week). The owner of a task that
     rested for longer writes the records of its last checkpoint again.
@@ -106,12 +109,17 @@ class KafkaSink:
     def commit(self, due: Sequence[DueEffects], at: Witness) -> None:
         """Write the records of each task in one transaction, unless it is done. Raises the errors of `Producer`."""
         for one in due:
-            if one.task not in self._producers:
-                self._producers[one.task] = self._fencing(one.task)
-                self._noted[one.task] = self._looked_up(one.task)
-            if not self._noted[one.task].covers(at):
-                self._write(one, at)
-                self._noted[one.task] = at
+            for attempts_left in reversed(range(FENCED_ATTEMPTS)):
+                try:
+                    self._carry_out(one, at)
+                    break
+                except ProducerFenced as error:
+                    # By a later owner, which may have written these records, or by a broker whose transaction.timeout
+                    # passed. The commit's note is looked up again, behind a new fence.
+                    if not attempts_left:
+                        raise self._failed(error, one.task, at) from error
+                    log.info("task %s: %s", one.task, error)
+                    self._drop(one.task)
 
     def abort(self, task: TaskId) -> None:
         """Forget the collected records of a task. Raises no error."""
@@ -125,10 +133,19 @@ class KafkaSink:
 
     # --- inner
 
+    def _carry_out(self, due: DueEffects, at: Witness) -> None:
+        if due.task not in self._producers:
+            self._producers[due.task] = self._fencing(due.task)
+            self._noted[due.task] = self._looked_up(due.task)
+        if not self._noted[due.task].covers(at):
+            self._write(due, at)
+            self._noted[due.task] = at
+
     def _drop(self, task: TaskId) -> None:
         self._noted.pop(task, None)
         if (producer := self._producers.pop(task, None)) is not None:
-            producer.close()
+            with suppress(ProducerFenced):  # an open transaction is over
+                producer.close()
 
     def _marker(self, task: TaskId) -> str:
         assert self._place is not None, "open() comes first"
@@ -186,6 +203,8 @@ class KafkaSink:
         except RecordTooLarge as error:
             return {len(deliveries): error}
         except TransactionAborted as error:
+            if isinstance(error.__cause__, BrokerError) and error.__cause__.code in _FENCED:
+                raise ProducerFenced(error.__cause__.message, task=str(due.task)) from error
             errors = {place: one.exception(0.0) for place, one in deliveries.items() if one.done()}
             found = {place: one for place, one in errors.items() if one is not None and _refused_record(one)}
             if not found:

@@ -461,6 +461,37 @@ def test_kafka_holds_each_effect_once_wherever_the_process_dies(
     die_everywhere(made, range(1, 13), seen)
 
 
+@pytest.mark.broker
+@pytest.mark.parametrize("written_by_the_next", [True, False])
+def test_an_owner_of_a_task_that_was_fenced_writes_only_what_is_missing(
+    broker: SelectedBroker, make_topic: Callable[..., str], unique: Callable[[str], str], written_by_the_next: bool
+) -> None:
+    topic = make_topic(1)
+    late, following = (KafkaSink(broker.bootstrap, topic, linger_ms=0) for _ in range(2))
+    region = place(group=unique("group"))
+    for sink in (late, following):
+        sink.open(region)
+
+    def commit(sink: KafkaSink, sequence: int) -> None:
+        effects = packed(str(sequence).encode(), None, (), None, None)
+        sink.commit([DueEffects(T0, [effects], {})], Witness(LINEAGE, sequence))
+
+    commit(late, 1)
+    commit(following, 2 if written_by_the_next else 1)  # fences the first one, which does not know of it
+    commit(late, 2)
+    commit(following, 3)
+    late.take([T0], TaskTerm(LINEAGE, 7))  # closes a producer that is fenced
+    for sink in (late, following):
+        sink.close()
+    with Consumer(broker.bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as reader:
+        reader.assign([TopicPartition(topic, 0)])
+        end = reader.end_offsets([TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
+        found: list[bytes | None] = []
+        while reader.position(TopicPartition(topic, 0)) < end:
+            found += [record.value for columns in reader.poll(1.0) for record in columns]
+    assert found == [b"1", b"2", b"3"]
+
+
 def test_a_sinks_notes_are_read_as_its_records_are_written() -> None:
     with FakeBroker(topics={"out": 1}) as broker:
         sink = KafkaSink(broker.bootstrap, "out", client_id="mine", linger_ms=0)
