@@ -68,6 +68,12 @@ class InstantConsumer:
     def resume(self) -> None:
         """As `pause`."""
 
+    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+        """As `pause`: states are small, so no task arrives in parts."""
+
+    def release(self, partitions: Iterable[TopicPartition]) -> None:
+        """As `pause`."""
+
     def commit_async(self, offsets: Any, on_done: Any, *, allow_rewind: bool = False) -> None:
         on_done(offsets, None)
 

@@ -54,7 +54,8 @@ def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> No
         str(task): {
             "owner": record.held.get(task),
             "handed_over_by": record.handed[task].member if task in record.handed else None,
-            "state_bytes": cuts[task].state.length_bytes if task in cuts else 0,
+            "leaving": task in record.leaving,
+            "state_bytes": sum(one.length_bytes for one in cuts[task].references) if task in cuts else 0,
             "state_version": cuts[task].version if task in cuts else None,
         }
         for task in sorted(record.held.keys() | record.handed.keys() | cuts.keys())

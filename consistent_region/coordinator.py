@@ -54,11 +54,24 @@ class TaskStart(NamedTuple):
 
 class TaskStarts(NamedTuple):
     """The response to a request for tasks: the view, and the start of each task that is to be started. `term`: this
-    member owns them under it, and later owners have higher terms."""
+    member owns them under it, and later owners have higher terms. `waiting`: tasks whose last owner still writes their
+    cut; they are to be requested again."""
 
     view: MembershipView
     starts: Mapping[TaskId, TaskStart]
     term: int
+    waiting: frozenset[TaskId] = frozenset()
+
+    @property
+    def arriving(self) -> frozenset[TaskId]:
+        """The tasks whose states are still to be read."""
+        cuts = {task: one.cut for task, one in self.starts.items() if one.cut is not None}
+        return frozenset(task for task, cut in cuts.items() if any(block.data is None for block in cut.blocks))
+
+    @property
+    def unfinished(self) -> bool:
+        """True while a task waits, or a state is still to be read."""
+        return bool(self.waiting or self.arriving)
 
     @property
     def positions(self) -> Positions:
@@ -197,40 +210,60 @@ class RegionCoordinator:
         ticket: CheckpointTicket,
         epoch: int,
         base: int | None,
-        left: int,
         cuts: Mapping[TaskId, TaskState],
+        *,
+        leaving: Collection[TaskId] = (),
+        left: int | None = None,
     ) -> tuple[MembershipView, bool]:
-        """Hand over tasks at cuts that grew from checkpoint `base`. The member keeps `left` partitions.
+        """Hand over tasks at cuts that grew from checkpoint `base`, and announce the cuts of those `leaving`.
 
-        Also returns whether another member may start from there, which is false if the epoch is over, or a checkpoint
-        was completed since. Raises FencedError.
+        `left`: the number of partitions that the member keeps, in no generation; None changes neither. Also returns
+        whether another member may start from there, which is false if the epoch is over, or a checkpoint was completed
+        since. Raises FencedError.
         """
         named = [TaskSnapshot.of(task, ticket.member, cut) for task, cut in cuts.items()]
         with self.store.transaction() as books:
             record = self._known(books)
-            handed = handing.hand_over(record, ticket, epoch, base, named)
+            handed = handing.hand_over(record, ticket, epoch, base, named, leaving)
             if handed is not None:
                 self._put_states(books, cuts.values())
-            record = coordinator_rules.report(handed or record, ticket, coordinator_rules.NO_GENERATION, left)
+                record = handed
+            if left is not None:
+                record = coordinator_rules.report(record, ticket, coordinator_rules.NO_GENERATION, left)
             record = self._keep(books, record, ticket)
             return self._view(record), handed is not None
 
     def take(
-        self, ticket: CheckpointTicket, epoch: int, generation: int, owned: int, tasks: TaskPartitions
+        self,
+        ticket: CheckpointTicket,
+        epoch: int,
+        generation: int,
+        owned: int,
+        tasks: TaskPartitions,
+        *,
+        blocks_later: bool = False,
     ) -> TaskStarts:
         """The member has so many partitions of a group generation now, and starts these tasks.
 
-        There are no starts if the region has gone on to another epoch. Raises FencedError, and ResetFailedError if a
-        state cannot be read.
+        With `blocks_later` the starts lack the data of blocks, which `state` returns. The member is in no generation
+        then, nor while one of its tasks waits for the cut of its last owner. There are no starts if the region has gone
+        on to another epoch. Raises FencedError, and ResetFailedError if a state cannot be read.
         """
         with self.store.transaction() as books:
-            record = coordinator_rules.report(self._known(books), ticket, generation, owned)
+            record = self._known(books)
             starts: Mapping[TaskId, TaskStart] = {}
-            if (taken := coordinator_rules.take(record, ticket, epoch, tasks)) is not None:
-                record, handed = taken
-                starts = self._starts(books, record, tasks, handed)
+            waiting: frozenset[TaskId] = frozenset()
+            taken = coordinator_rules.take(record, ticket, epoch, tasks, self._now(), self.lease_s)
+            if taken is not None:
+                record, handed, waiting = taken
+                started = {task: ours for task, ours in tasks.items() if task not in waiting}
+                starts = self._starts(books, record, started, handed, blocks_later=blocks_later)
+            response = TaskStarts(self._view(record), starts, record.term, waiting)
+            if response.unfinished:
+                generation = coordinator_rules.NO_GENERATION
+            record = coordinator_rules.report(record, ticket, generation, owned)
             record = self._keep(books, record, ticket)
-            return TaskStarts(self._view(record), starts, record.term)
+            return response._replace(view=self._view(record))
 
     # --- checkpoints
 
@@ -437,6 +470,8 @@ class RegionCoordinator:
         record: RegionRecord,
         tasks: TaskPartitions,
         handed: Mapping[TaskId, TaskSnapshot],
+        *,
+        blocks_later: bool = False,
     ) -> dict[TaskId, TaskStart]:
         manifest = None if record.newest is None or not tasks else self._manifest(books, record.newest)
         if manifest is not None:
@@ -450,7 +485,7 @@ class RegionCoordinator:
             cut = handed.get(task) or cuts.get(task)
             initial = {one: record.initial[one] for one in partitions if one in record.initial}
             places = SeekMap(cut.offsets if cut else None, initial).starts(partitions)
-            state = None if cut is None else self._cut(books, cut)
+            state = None if cut is None else self._cut(books, cut, blocks_later=blocks_later)
             due = (cut and cut.effects_of) or record.newest
             starts[task] = TaskStart(places, state, None if task in handed else due)
         return starts
@@ -472,8 +507,8 @@ class RegionCoordinator:
                     raise ResetFailedError("a block of the snapshot is gone from the store", digest=reference.digest)
                 books.put(Key("state", self.group, reference.digest), data)
 
-    def _cut(self, books: StoreTransaction, cut: TaskSnapshot) -> TaskState:
-        blocks = tuple(Block(one, self._state(books, one)) for one in cut.blocks)
+    def _cut(self, books: StoreTransaction, cut: TaskSnapshot, *, blocks_later: bool = False) -> TaskState:
+        blocks = tuple(Block(one, None if blocks_later else self._state(books, one)) for one in cut.blocks)
         return TaskState(cut.offsets, self._state(books, cut.state), cut.version, blocks)
 
     def _state(self, books: StoreTransaction, reference: StateReference) -> bytes:

@@ -132,11 +132,13 @@ def expired(record: RegionRecord, now: float, max_resets: int) -> RegionRecord:
 
 def report(record: RegionRecord, ticket: CheckpointTicket, generation: int, owned: int) -> RegionRecord:
     """The member has so many partitions of `generation` now. Ends a barrier of any other."""
-    known = _known(record, ticket)._replace(generation=generation, owned=owned)
-    record = replace(record, members={**record.members, ticket.member: known})
+    known = _known(record, ticket)
+    reported = known._replace(generation=generation, owned=owned)
+    if reported != known:
+        record = replace(record, members={**record.members, ticket.member: reported})
     if record.barrier is not None and record.barrier.generation != generation:
         record = _abandon(record)
-    return record if owned else hand_over.released(record, ticket.member)
+    return record if owned else hand_over.released(record, ticket.member, leaving=True)
 
 
 def request_reset(
@@ -175,14 +177,14 @@ def go_back(
 
 
 def take(
-    record: RegionRecord, ticket: CheckpointTicket, epoch: int, tasks: Collection[TaskId]
-) -> tuple[RegionRecord, Mapping[TaskId, TaskSnapshot]] | None:
+    record: RegionRecord, ticket: CheckpointTicket, epoch: int, tasks: Collection[TaskId], now: float, lease_s: float
+) -> tuple[RegionRecord, Mapping[TaskId, TaskSnapshot], frozenset[TaskId]] | None:
     """As `hand_over.take`. A barrier under way is over, because it may have an earlier cut of a task."""
     _known(record, ticket)
-    taken = hand_over.take(record, ticket, epoch, tasks)
+    taken = hand_over.take(record, ticket, epoch, tasks, now, lease_s)
     if taken is None or not tasks:
         return taken
-    return _abandon(taken[0]), taken[1]
+    return _abandon(taken[0]), *taken[1:]
 
 
 def begin_checkpoint(
@@ -248,7 +250,7 @@ def contribute(
     if not all_in:
         return record, None
     # A period counts from here: one that is shorter than what a checkpoint takes must leave time for records, too.
-    return replace(_completed(_abandon(record), manifest), failures=0, handed={}, last_at=now), manifest
+    return replace(_completed(_abandon(record), manifest), failures=0, handed={}, leaving={}, last_at=now), manifest
 
 
 def failed(record: RegionRecord, reason: str, max_resets: int) -> RegionRecord:
@@ -437,4 +439,5 @@ def _new_epoch(
         reset_generation=record.reset_generation if generation is None else generation,
         held={},
         handed={},
+        leaving={},
     )

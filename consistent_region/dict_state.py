@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -12,8 +12,9 @@ from kohort.consistent_region.manifest import Block, canonical
 from kohort.consistent_region.offsets import Positions
 
 INLINE_KEYS: Final = 10_000
+INLINE_BYTES: Final = 1024 * 1024
 BLOCK_BYTES: Final = 4 * 1024 * 1024
-CHUNK_KEYS: Final = 1_000
+CHUNK_KEYS: Final = 200
 MOST_DELTAS: Final = 16
 SAMPLED: Final = 1_000
 _ABSENT: Final = object()
@@ -22,11 +23,11 @@ _ABSENT: Final = object()
 class DictState(dict[str, Any]):
     """A dict with text keys and values that JSON can hold. A tuple comes back as a list.
 
-    Replace values, and do not change them in place: `state[key] = [*state[key], 5]`, not `state[key].append(5)`. With
-    more than 10,000 keys a snapshot is written beside the handler, and has only the keys whose values were replaced
-    since the last checkpoint. A value that is changed in place would be missing in it. Each snapshot compares 1,000
-    values, and raises ConfigurationError for one that was changed in place. A dict of up to 10,000 keys is written as a
-    whole.
+    Replace values, and do not change them in place: `state[key] = [*state[key], 5]`, not `state[key].append(5)`. A dict
+    of more than 10,000 keys, or with a last snapshot of more than 1 MiB, is written beside the handler. Its snapshot
+    has only the keys whose values were replaced since the last checkpoint. A value that is changed in place would be
+    missing. Each snapshot compares 1,000 values, and raises ConfigurationError for one that was changed in place. A
+    smaller dict is written as a whole.
 
     `snapshot` raises ConfigurationError for keys and values that JSON cannot hold: a state that cannot be restored is
     found at once.
@@ -34,6 +35,7 @@ class DictState(dict[str, Any]):
 
     _chain: tuple[Block, ...] = ()
     _whole_blocks = 0
+    _size_bytes = 0
     _last: Mapping[str, Any] = {}
     _sample: "_Sample | None" = None
 
@@ -47,6 +49,7 @@ class DictState(dict[str, Any]):
         except (TypeError, ValueError) as problem:
             raise ConfigurationError(f"a DictState holds what JSON can: {problem}") from problem
         _refuse_keys(wrong)
+        self._size_bytes = len(data)
         return data
 
     def restore(self, snapshot: bytes, offsets: Positions) -> None:
@@ -55,24 +58,30 @@ class DictState(dict[str, Any]):
         value = _parsed(snapshot)
         self.clear()
         self.update(value)
+        self._size_bytes = len(snapshot)
 
     def reset_initial(self) -> None:
         """Remove all keys."""
         self._begin_chain((), 0, {})
+        self._size_bytes = 0
         self.clear()
 
     def cut(self) -> "_DictCut | None":
         """Return the dict as it is now; None if it is small enough for `snapshot`."""
-        if len(self) <= INLINE_KEYS:
+        if len(self) <= INLINE_KEYS and self._size_bytes <= INLINE_BYTES:
             return None
         if self._sample is not None:
             self._sample.check()
         return _DictCut(self)
 
-    def restore_blocks(self, blocks: Sequence[Block]) -> None:
-        """Restore the dict of a chain of blocks. Raises ResetFailedError for blocks of another state."""
+    def restore_blocks(self, blocks: Iterable[Block]) -> Iterator[None]:
+        """Restore the dict of a chain of blocks, in parts of some milliseconds.
+
+        Raises ResetFailedError for blocks of another state.
+        """
         self.reset_initial()  # the next snapshot is whole: a migration may change values in place before it
         for block in blocks:
+            self._size_bytes += block.reference.length_bytes
             for line in (block.data or b"").split(b"\n"):
                 part = _parsed(line)
                 if part.keys() != {"gone", "set"} or not isinstance(part["set"], dict):
@@ -80,6 +89,7 @@ class DictState(dict[str, Any]):
                 for key in part["gone"]:
                     self.pop(key, None)
                 self.update(part["set"])
+                yield
 
     def _begin_chain(self, chain: tuple[Block, ...], whole_blocks: int, last: Mapping[str, Any]) -> None:
         self._chain, self._whole_blocks, self._last, self._sample = chain, whole_blocks, last, None
@@ -124,6 +134,7 @@ class _DictCut:
         whole = len(self.blocks) if self._is_whole else self._state._whole_blocks
         self._state._begin_chain(tuple(one._replace(data=None) for one in self.blocks), whole, self._now)
         self._state._sample = self._sample
+        self._state._size_bytes = sum(one.reference.length_bytes for one in self.blocks)
 
     def _written(self) -> Iterator[bytes]:
         """Lines of some keys each, with the values that were replaced and the keys that are gone."""

@@ -91,14 +91,23 @@ class StateTaken:
     """The group assigned `partitions` to the member: all of them, including those that stayed (assignment is
     COOPERATIVE).
 
-    `starts`: the start offsets of new partitions. A new partition without an entry is held by a member that did not
-    hand it over. `view`: the coordinator's response, None if the call failed.
+    `starts`: the start offsets of new partitions. `arriving`: new partitions whose tasks start later (`TasksStarted`).
+    Any other new partition is held by a member that did not hand it over. `view`: the coordinator's response, None if
+    the call failed.
     """
 
     partitions: frozenset[TopicPartition]
     generation: int
     starts: Positions
     view: MembershipView | None
+    arriving: frozenset[TopicPartition] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class TasksStarted:
+    """The states of arriving tasks are read. `starts`: where their partitions were sought to."""
+
+    starts: Positions
 
 
 @dataclass(frozen=True, slots=True)
@@ -225,6 +234,7 @@ Event = (
     | PartitionsAssigned
     | HandedOver
     | StateTaken
+    | TasksStarted
     | PartitionsLost
     | RecordsPolled
     | PollFailed

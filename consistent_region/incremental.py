@@ -1,6 +1,6 @@
 """Snapshots that are written beside the handler, in blocks, without what did not change since the last checkpoint."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Protocol, runtime_checkable
 
 from kohort.consistent_region.manifest import Block
@@ -31,6 +31,10 @@ class IncrementalState(Protocol):
         """Return the state as it is now, within milliseconds. None if `snapshot` is to be called instead."""
         ...
 
-    def restore_blocks(self, blocks: Sequence[Block]) -> None:
-        """Restore the state of a chain. Raise ResetFailedError for blocks that are not of this state."""
+    def restore_blocks(self, blocks: Iterable[Block]) -> Iterator[object]:
+        """Restore the state of a chain, and yield wherever the rest may come later: the handler of other tasks runs
+        meanwhile.
+
+        Raise ResetFailedError for blocks that are not of this state.
+        """
         ...

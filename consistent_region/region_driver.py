@@ -53,6 +53,7 @@ MEMORY_LOOK_S = 1.0
 WRITE_S, WRITE_S_MAX = 0.01, 0.1
 RECORDS_A_TURN = 10_000
 HAND_OVER_ATTEMPTS = 3
+TAKE_AGAIN_S = 0.05
 ALL_TOGETHER = TaskMap()
 Handler = Callable[[Any, Any], object]
 
@@ -66,6 +67,8 @@ class GroupConsumer(Lookups, Protocol):
     def seek(self, partition: TopicPartition, offset: int, *, leader_epoch: int = -1) -> None: ...
     def pause(self) -> None: ...
     def resume(self) -> None: ...
+    def hold(self, partitions: Iterable[TopicPartition]) -> None: ...
+    def release(self, partitions: Iterable[TopicPartition]) -> None: ...
     def commit_async(self, offsets: Any, on_done: Any, *, allow_rewind: bool = False) -> None: ...
     def topic_id(self, topic: str) -> UUID: ...
     def position_of(self, partition: TopicPartition) -> Whereabouts: ...
@@ -128,6 +131,10 @@ class RegionDriver(RebalanceHooks):
         self._memory_was_low = False
         self._memory_look_at = -inf
         self._wrote_at = inf
+        self._waiting: dict[TaskId, list[TopicPartition]] = {}
+        self._arriving: dict[TaskId, Positions] = {}
+        self._take_again_at = -inf
+        self._unreported = False  # the generation, since a task arrives
 
     # --- turns
 
@@ -153,9 +160,14 @@ class RegionDriver(RebalanceHooks):
             self._perform(ready.request)
         if self.member.phase is RegionPhase.WRITING:
             self._write()
+        self._move_tasks()
         if ready.request is not None:
             ready = self._ready()
         self._pause(ready.paused)
+        if self.states.leaving or self._arriving:
+            wait_s = 0.0
+        elif self._waiting:
+            wait_s = min(wait_s, TAKE_AGAIN_S)
         idle_s = self._poll(ready, wait_s)
         return 0.0 if self._process() else idle_s
 
@@ -163,10 +175,11 @@ class RegionDriver(RebalanceHooks):
         """Discard queued records, and report the stop to the coordinator. Never raises."""
         self._step(ev.StopRequested())
         if self.ticket is not None:
-            try:
-                self.coordinator.deregister(self.ticket)
-            except RegionError as error:
-                log.warning("deregister: %s", error)
+            for last in (self._let_go, lambda: self.coordinator.deregister(self._ticket)):
+                try:
+                    last()
+                except RegionError as error:
+                    log.warning("stopping: %s", error)
         if self.diary.problem is not None:
             log.warning("on_moment raised %r", self.diary.problem)
 
@@ -180,20 +193,25 @@ class RegionDriver(RebalanceHooks):
         else:
             self._report_none()
             self._step(ev.PartitionsRevoked(event.generation))
-        self.states.keep(self.task_map.grouped(left))
+        self._keep(left)
 
     def on_lost(self, event: Lost) -> None:
         self._report_none()
         self._step(ev.PartitionsLost(event.generation))
-        self.states.keep(())
+        self._keep(())
 
     def on_assigned(self, event: Assigned) -> Mapping[TopicPartition, OffsetAndMetadata] | None:
         view, starts = self._take(event.assignment, event.generation)
         self._company.assigned(self.clock())
-        assigned = ev.StateTaken if self.member.settings.hand_over else ev.PartitionsAssigned
-        self._step(assigned(event.assignment, event.generation, starts, view))
+        if self.member.settings.hand_over:
+            self._step(ev.StateTaken(event.assignment, event.generation, starts, view, self._unread))
+            if self._unread:
+                self.consumer.hold(self._unread)
+        else:
+            self._step(ev.PartitionsAssigned(event.assignment, event.generation, starts, view))
         if self.member.state not in READING:
             return None  # the reset seeks
+        starts |= {one: at for places in self._arriving.values() for one, at in places.items()}
         # With its epoch the consumer notices a log that was truncated and written again (KIP-320).
         return {one: OffsetAndMetadata(at.offset, at.leader_epoch) for one, at in starts.items()}
 
@@ -216,16 +234,28 @@ class RegionDriver(RebalanceHooks):
         """Store the cuts of tasks for their next owners. None if these will start from the newest checkpoint."""
         member = self.member
         try:
+            while self.task_map.grouped(partitions).keys() & self.states.arriving:
+                self._place(self._read_states(lambda: False))
+            going = [
+                one
+                for task, ours in self.task_map.grouped(partitions).items()
+                if task not in self._waiting
+                for one in ours
+            ]
             for _ in range(HAND_OVER_ATTEMPTS):
                 # The effects of a checkpoint that is complete by now are carried out here, and are in no cut.
                 self._step(ev.Looked(self._look()))
-                offsets = self._offsets(partitions)
-                if member.state not in READING or len(offsets) < len(self.task_map.grouped(partitions)):
+                offsets = self._offsets(going)
+                if member.state not in READING or len(offsets) < len(self.task_map.grouped(going)):
                     break
-                cuts = self.states.cut(offsets)
-                view, handed = self.coordinator.hand_over(self._ticket, member.epoch, member.base, len(left), cuts)
+                cuts = self.states.leave(offsets)
+                leaving = offsets.keys() - cuts.keys()
+                view, handed = self.coordinator.hand_over(
+                    self._ticket, member.epoch, member.base, cuts, leaving=leaving, left=len(left)
+                )
                 if handed:
                     return view
+                self.states.drop_leaving(leaving)
         except (CoordinatorUnavailable, NotRegisteredError) as error:
             log.warning("handing over: %s", error)
         except KohortError as error:
@@ -245,13 +275,20 @@ class RegionDriver(RebalanceHooks):
             if member.state not in READING:
                 return self.coordinator.report(self._ticket, generation, len(partitions)), {}
             tasks = self.task_map.grouped(partitions)
+            if tasks.keys() & self.states.leaving:
+                self._let_go()  # and it comes back
             # A partition that was added to a task that is here already starts without its state.
-            placed = {one for one in partitions if member.offsets.next_of(one) is not None}
+            placed = {one for one in partitions if member.offsets.next_of(one) is not None} | self._unread
             live = tasks.keys() & self.states.states.keys()
             new = {task: [one for one in ours if task not in live or one not in placed] for task, ours in tasks.items()}
-            new = {task: ours for task, ours in new.items() if ours}
-            response = self.coordinator.take(self._ticket, member.epoch, generation, len(partitions), new)
+            new = {task: ours for task, ours in new.items() if ours and task not in self._waiting}
+            reported = NO_GENERATION if self._unread else generation
+            response = self.coordinator.take(
+                self._ticket, member.epoch, reported, len(partitions), new, blocks_later=member.settings.hand_over
+            )
             starts = self._started(response, live)
+            self._waiting |= {task: new[task] for task in response.waiting}
+            self._unreported = bool(self._unread)
         except (CoordinatorUnavailable, NotRegisteredError, OperationTimeout) as error:
             log.warning("assigned without a coordinator: %s", error)  # no starts: the member will go back
         except KohortError as error:
@@ -261,14 +298,107 @@ class RegionDriver(RebalanceHooks):
         return None, {}
 
     def _started(self, response: TaskStarts, live: Collection[TaskId] = ()) -> dict[TopicPartition, RegionPosition]:
-        """Start tasks, except the states of `live` ones. Returns the starts of their partitions."""
+        """Start tasks, except the states of `live` ones. Returns the starts of partitions whose tasks are ready."""
         starts = self._on_the_log(response.positions)
         self._lineage.placed(starts)
         new = {task: start for task, start in response.starts.items() if task not in live}
         lineage = response.view.past.lineage
         check_witnesses(self.states.fence(new, TaskTerm(lineage, response.term)), response.view)
-        self.states.start(new, lineage)
+        self.states.start(new, lineage, self.coordinator.state)
+        self._arriving |= {
+            task: {one: starts.pop(one) for one in new[task].offsets} for task in response.arriving & new.keys()
+        }
         return starts
+
+    @property
+    def _unread(self) -> frozenset[TopicPartition]:
+        """The partitions of tasks that wait for a cut, or whose state is not read yet."""
+        return frozenset(one for ours in (*self._waiting.values(), *self._arriving.values()) for one in ours)
+
+    def _keep(self, partitions: Iterable[TopicPartition]) -> None:
+        """Drop all of the tasks that have none of these partitions."""
+        tasks = self.task_map.grouped(partitions)
+        self.states.keep(tasks)
+        self._give_up_arrivals(tasks)
+
+    def _give_up_arrivals(self, but: Collection[TaskId] = ()) -> None:
+        unread = self._unread
+        self._waiting = {task: ours for task, ours in self._waiting.items() if task in but}
+        self._arriving = {task: starts for task, starts in self._arriving.items() if task in but}
+        if gone := unread - self._unread:
+            self.consumer.release(gone)
+
+    def _move_tasks(self) -> None:
+        """Write cuts of leaving tasks, and read states of arriving ones, for a part of the time."""
+        if not (self.states.leaving or self._unreported) or self.member.state not in READING:
+            return
+        try:
+            if self.states.leaving:
+                self._write_leaving(self._for_a_part())
+            if self._unreported:
+                self._read_arriving()
+        except (CoordinatorUnavailable, NotRegisteredError, OperationTimeout) as error:
+            log.warning("tasks that move: %s", error)
+        except ResetFailedError as error:
+            self._step(ev.Dispossessed(error.message))
+        except KohortError as error:
+            self._step(ev.Broke(error))
+        self._wrote_at = self.clock()
+
+    def _write_leaving(self, enough: Callable[[], bool]) -> None:
+        cuts = self.states.write_leaving(enough, lambda block: self.coordinator.put_block(self._ticket, block))
+        if cuts:
+            _view, handed = self.coordinator.hand_over(self._ticket, self.member.epoch, self.member.base, cuts)
+            self.states.drop_leaving(cuts)
+            if not handed:
+                log.warning("the region went on before tasks were handed over: %s", ", ".join(map(str, cuts)))
+
+    def _let_go(self) -> None:
+        """Hand over all leaving tasks now."""
+        while self.states.leaving:
+            self._write_leaving(lambda: False)
+
+    def _read_arriving(self) -> None:
+        assigned = self.consumer.assignment
+        if self._waiting and self.clock() >= self._take_again_at:
+            self._take_again_at = self.clock() + TAKE_AGAIN_S
+            response = self.coordinator.take(
+                self._ticket, self.member.epoch, NO_GENERATION, len(assigned), self._waiting, blocks_later=True
+            )
+            starts = self._started(response)
+            self._waiting = {task: ours for task, ours in self._waiting.items() if task in response.waiting}
+            self._place(starts)
+            self._step(ev.Looked(response.view))
+        self._place(self._read_states(self._for_a_part()))
+        if not self._unread:
+            view = self.coordinator.report(self._ticket, self.member.generation, len(assigned))
+            self._unreported = False
+            self._step(ev.Looked(view))
+
+    def _read_states(self, enough: Callable[[], bool]) -> dict[TopicPartition, RegionPosition]:
+        """Read states of arriving tasks until `enough()`. Returns the starts of those that are read."""
+        return {one: at for task in self.states.restore(enough) for one, at in self._arriving.pop(task).items()}
+
+    def _place(self, starts: Positions) -> None:
+        """Read the partitions of arrived tasks from these positions on."""
+        if starts:
+            self._seek(starts)
+            self._step(ev.TasksStarted(starts))
+            self.consumer.release(starts)
+
+    def _seek(self, starts: Positions) -> None:
+        for partition, position in starts.items():
+            try:
+                self.consumer.seek(partition, position.offset, leader_epoch=position.leader_epoch)
+            except IllegalState:
+                # The partition was lost meanwhile, as the next poll reports. Its next owner gets its own start offset.
+                log.info("%s went before it was sought", partition)
+
+    def _for_a_part(self) -> Callable[[], bool]:
+        """Return a function that is true once a part of a turn was spent, so that a third of the time is."""
+        begun_at = self.clock()
+        until = begun_at + min(max((begun_at - self._wrote_at) / 2, WRITE_S), WRITE_S_MAX)
+        return lambda: self.clock() >= until
 
     def _offsets(self, partitions: Iterable[TopicPartition]) -> dict[TaskId, Positions]:
         """The positions of tasks, with the epochs of what was polled. A task without a position is left out."""
@@ -376,26 +506,22 @@ class RegionDriver(RebalanceHooks):
         assigned = self.consumer.assignment
         self._begin(assigned)
         tasks = self.task_map.grouped(assigned)
+        self.states.drop_leaving(tuple(self.states.leaving))
         self.states.keep(tasks)
+        self._give_up_arrivals()
+        self._unreported = False
         # In no generation until the states are restored: a barrier waits no longer than the restore of a large one may
         # take.
         back = self.coordinator.go_back(self._ticket, tasks)
         starts = self._started(back)
-        for partition, position in starts.items():
-            try:
-                self.consumer.seek(partition, position.offset, leader_epoch=position.leader_epoch)
-            except IllegalState:
-                # The partition was lost meanwhile, as the next poll reports. Its next owner gets its own start offset.
-                log.info("%s went while going back", partition)
+        self._seek(starts)
         self.coordinator.report(self._ticket, self.member.generation, len(assigned))
         return ev.WentBack(back.view, starts)
 
     def _write(self) -> None:
-        """Write a part of the cut's snapshots, in at least a third of the time."""
-        begun_at = self.clock()
-        spent_s = min(max((begun_at - self._wrote_at) / 2, WRITE_S), WRITE_S_MAX)
+        """Write a part of the cut's snapshots."""
         try:
-            written = self.states.write(lambda: self.clock() >= begun_at + spent_s)
+            written = self.states.write(self._for_a_part())
             self.states.store(lambda block: self.coordinator.put_block(self._ticket, block))
         except (CoordinatorUnavailable, NotRegisteredError) as error:
             log.warning("a block of a snapshot: %s", error)  # the contribution writes it

@@ -84,7 +84,7 @@ def taken(member: "RegionMember", event: ev.StateTaken) -> None:
     member.offsets.register(event.partitions)
     if member.state in READING:
         member.offsets.place(event.starts)
-    if member.state in READING and (event.view is None or member.offsets.unplaced):
+    if member.state in READING and (event.view is None or member.offsets.unplaced - event.arriving):
         missing = "they were not handed over" if event.view is not None else "the report to the coordinator failed"
         member._void(f"partitions came, and {missing}", forced=True, rebalance=False)
     member._buffer.check_room()
@@ -398,6 +398,10 @@ class RegionMember:
                 self._void("the report of an assignment to the coordinator failed", forced=True)
         self._buffer.clear()
 
+    def _on_tasks_started(self, event: ev.TasksStarted) -> None:
+        if self._state in READING:
+            self.offsets.place(event.starts)
+
     def _on_polled(self, event: ev.RecordsPolled) -> None:
         self._poll_troubles.clear()
         if self._state not in READING:
@@ -405,7 +409,12 @@ class RegionMember:
         # Between generations only what stays is read on: nothing but where partitions are handed over (`handed_over`,
         # `taken`).
         between = self._generation == NO_GENERATION
-        slices = [one for one in event.slices if not between or partition_of(one) in self.offsets]
+        unplaced = self.offsets.unplaced  # of tasks that have not arrived: they are sought when they have
+        slices = [
+            one
+            for one in event.slices
+            if (not between or partition_of(one) in self.offsets) and partition_of(one) not in unplaced
+        ]
         if not slices:
             return
         if self._state is not RegionState.RECORDS_FETCHED:
@@ -678,6 +687,7 @@ _HANDLERS: Final[dict[type, Callable[[RegionMember, Any], None]]] = {
     ev.PartitionsAssigned: RegionMember._on_assigned,
     ev.HandedOver: handed_over,
     ev.StateTaken: taken,
+    ev.TasksStarted: RegionMember._on_tasks_started,
     ev.PartitionsLost: RegionMember._on_lost,
     ev.RecordsPolled: RegionMember._on_polled,
     ev.PollFailed: RegionMember._on_poll_failed,

@@ -63,8 +63,9 @@ class RegionRecord:
     of each partition ever seen. It is written once, so it also lists all partitions ever owned. `complete`: sequences
     of available checkpoints, ascending. `covered`: the number of partitions in the newest. `contributed`: the members
     that contributed `tasks` to the barrier. `held`: the owner of each task in this epoch. `handed`: the cut of a task
-    between two owners (see `hand_over.py`). `failures`: the number of consecutive resets that were not forced.
-    `reset_generation`: the group generation of the last reset for a rebalance. `past`: see `witness.py`.
+    between two owners, `leaving`: the tasks whose owner still writes that cut (see `hand_over.py`). `failures`: the
+    number of consecutive resets that were not forced. `reset_generation`: the group generation of the last reset for a
+    rebalance. `past`: see `witness.py`.
     """
 
     region: str
@@ -88,6 +89,7 @@ class RegionRecord:
     stopped: str | None = None
     held: Mapping[TaskId, str] = field(default_factory=dict)
     handed: Mapping[TaskId, TaskSnapshot] = field(default_factory=dict)
+    leaving: Mapping[TaskId, str] = field(default_factory=dict)
     past: StorePast = NO_PAST
 
     @property
@@ -103,6 +105,7 @@ def encode_record(record: RegionRecord) -> bytes:
         {
             "barrier": barrier and [barrier.sequence, barrier.epoch, barrier.generation, list(barrier.members)],
             "last_at": record.last_at,
+            "leaving": _plain_owners(record.leaving),
             "complete": list(record.complete),
             "covered": record.covered,
             "contributed": list(record.contributed),
@@ -112,7 +115,7 @@ def encode_record(record: RegionRecord) -> bytes:
             "group": record.group,
             "format": FORMAT,
             "handed": plain_snapshots(record.handed.values()),
-            "held": {str(task): name for task, name in record.held.items()},
+            "held": _plain_owners(record.held),
             "initial": plain_positions(record.initial),
             "members": {name: list(one) for name, one in record.members.items()},
             "next_sequence": record.next_sequence,
@@ -158,17 +161,24 @@ def _read(value: dict[str, Any]) -> RegionRecord:
         contributed=_texts(value.pop("contributed")),
         deadline=_seconds(value.pop("deadline")),
         handed=MappingProxyType({one.task: one for one in read_snapshots(value.pop("handed"))}),
-        held=MappingProxyType(
-            {TaskId.parsed(text_of(task)): text_of(name) for task, name in value.pop("held").items()}
-        ),
+        held=_owners(value.pop("held")),
         initial=MappingProxyType(read_positions(value.pop("initial"))),
         last_at=_seconds(value.pop("last_at")),
+        leaving=_owners(value.pop("leaving", {})),
         members=MappingProxyType({text_of(name): _member(*one) for name, one in value.pop("members").items()}),
         past=_past(*value.pop("past")),
         stopped=None if stopped is None else text_of(stopped),
         tasks=read_snapshots(value.pop("tasks")),
         **{name: whole(number) for name, number in value.items()},
     )
+
+
+def _plain_owners(owners: Mapping[TaskId, str]) -> dict[str, str]:
+    return {str(task): name for task, name in owners.items()}
+
+
+def _owners(value: Mapping[str, Any]) -> Mapping[TaskId, str]:
+    return MappingProxyType({TaskId.parsed(text_of(task)): text_of(name) for task, name in value.items()})
 
 
 def _member(*numbers: Any) -> MemberRecord:

@@ -1,14 +1,16 @@
 """The states of a member's tasks, and the effects that its sinks collected for each of them."""
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
 from kohort.common.log_context import logger
 from kohort.consistent_region.coordinator import TaskStart
 from kohort.consistent_region.effects import DueEffects, Parts, SinkPlace, TaskTerm, TransactionalSink, packed, unpacked
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError, StateVersionError
 from kohort.consistent_region.incremental import IncrementalState, StateCut
-from kohort.consistent_region.manifest import Block, TaskState
+from kohort.consistent_region.manifest import Block, StateReference, TaskState
 from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.state import CheckpointListener, StateHandle
 from kohort.consistent_region.tasks import TaskId
@@ -18,6 +20,7 @@ log = logger("kohort.region")
 
 MakeState = Callable[[TaskId], StateHandle]
 Migrate = Callable[[int, StateHandle], object]
+Load = Callable[[StateReference], bytes]
 
 
 @dataclass(slots=True)
@@ -61,6 +64,22 @@ class TaskCut:
         return TaskState(self.offsets, packed(self.snapshot, self.parts), self.version, blocks)
 
 
+class Arrival:
+    """A state that is read in parts. `restoring` begins to read it, and yields between the parts."""
+
+    def __init__(self, restoring: Callable[[], Iterator[object]]) -> None:
+        self._restoring = restoring
+        self._parts = restoring()
+
+    def read(self, enough: Callable[[], bool]) -> bool:
+        """Read until `enough()`. Returns True once all is read. After an error, it is read from the beginning."""
+        try:
+            return not any(enough() for _ in self._parts)
+        except BaseException:
+            self._parts = self._restoring()
+            raise
+
+
 class TaskStates:
     """`states`: the state of each task that the member has now.
 
@@ -87,6 +106,9 @@ class TaskStates:
         self._carried: dict[TaskId, Parts] = {}  # in a cut, and in no complete checkpoint yet
         self._cuts: dict[TaskId, TaskCut] = {}
         self._snapshot_bytes: dict[TaskId, int] = {}
+        self._leaving: dict[TaskId, TaskCut] = {}
+        self._arriving: dict[TaskId, Arrival] = {}
+        self._loaded = 0  # blocks
         self._started_total = 0
 
     def metrics(self) -> dict[str, int]:
@@ -123,8 +145,11 @@ class TaskStates:
         """Have the sinks take these tasks. Returns what they know of earlier commits."""
         return [note for sink in self._sinks.values() if tasks for note in sink.take(tasks, term).values()]
 
-    def start(self, starts: Mapping[TaskId, TaskStart], lineage: str) -> None:
-        """Start tasks at the cuts of a checkpoint, or of their last owner. Commits the effects that are due."""
+    def start(self, starts: Mapping[TaskId, TaskStart], lineage: str, load: Load) -> None:
+        """Start tasks at the cuts of a checkpoint, or of their last owner. Commits the effects that are due.
+
+        A state with blocks that have no data is arriving: `restore` reads them by `load`.
+        """
         due: dict[str, list[DueEffects]] = {name: [] for name in self._sinks}
         sequence = 0
         self._started_total += len(starts)
@@ -135,7 +160,11 @@ class TaskStates:
                 continue
             state, parts = unpacked(start.cut.state)
             self._check_names(parts)
-            self._restore(task, state, start.cut)
+            restoring = partial(self._restoring, task, state, start.cut, load)
+            if any(block.data is None for block in start.cut.blocks):
+                self._arriving[task] = Arrival(restoring)
+            else:
+                deque(restoring(), maxlen=0)
             if start.sequence is None:
                 self._carried[task] = parts
                 continue
@@ -151,13 +180,57 @@ class TaskStates:
             self._snapshot_bytes.pop(task, None)
             del self.states[task]
 
-    def cut(self, offsets: Mapping[TaskId, Positions]) -> dict[TaskId, TaskState]:
-        """Return a cut of each of these tasks for another owner."""
+    @property
+    def arriving(self) -> Collection[TaskId]:
+        """The tasks whose states are not read yet."""
+        return self._arriving.keys()
+
+    def restore(self, enough: Callable[[], bool]) -> list[TaskId]:
+        """Read states of arriving tasks until `enough()` or a block is read. Returns the tasks that have arrived.
+
+        Raises ResetFailedError for a state that is gone or none of this kind.
+        """
+        arrived: list[TaskId] = []
+        loaded = self._loaded
+        for task, arrival in list(self._arriving.items()):
+            if not arrival.read(lambda: enough() or self._loaded != loaded):
+                break
+            del self._arriving[task]
+            arrived.append(task)
+        return arrived
+
+    def leave(self, offsets: Mapping[TaskId, Positions]) -> dict[TaskId, TaskState]:
+        """Take a cut of each of these tasks for another owner. Returns those without blocks.
+
+        The others are leaving until `drop_leaving`.
+        """
         cuts = {task: self._cut(task, at) for task, at in offsets.items()}
-        for one in cuts.values():
-            while not one.write(lambda: False):
-                pass
-        return {task: one.contribution for task, one in cuts.items()}
+        self._leaving |= {task: cut for task, cut in cuts.items() if cut.blocks is not None}
+        return {task: cut.contribution for task, cut in cuts.items() if cut.blocks is None}
+
+    @property
+    def leaving(self) -> Collection[TaskId]:
+        """The tasks whose cuts for other owners are not written yet."""
+        return self._leaving.keys()
+
+    def drop_leaving(self, tasks: Collection[TaskId]) -> None:
+        """Drop the cuts of leaving tasks: each is handed over, or its next owner starts from the newest checkpoint."""
+        for task in tasks:
+            self._leaving.pop(task, None)
+
+    def write_leaving(self, enough: Callable[[], bool], put: Callable[[Block], object]) -> dict[TaskId, TaskState]:
+        """Write cuts of leaving tasks until `enough()` or a block is there. Returns those that are written.
+
+        `put` is called for each new block.
+        """
+        written = {}
+        for task, cut in self._leaving.items():
+            if not cut.write(enough):
+                cut.store(put)
+                break
+            cut.store(put)
+            written[task] = cut.contribution
+        return written
 
     def take_cut(self, offsets: Mapping[TaskId, Positions]) -> None:
         """Take a cut of each of these tasks for a checkpoint. What the handler does from now on is not in it."""
@@ -202,7 +275,7 @@ class TaskStates:
             self.states[task] = self._make(task)
         return self.states[task]
 
-    def _restore(self, task: TaskId, snapshot: bytes, cut: TaskState) -> None:
+    def _restoring(self, task: TaskId, snapshot: bytes, cut: TaskState, load: Load) -> Iterator[object]:
         if cut.version > self.version or (cut.version < self.version and self._migrate is None):
             raise StateVersionError(
                 "the checkpoint has a state of another version than this member",
@@ -215,11 +288,19 @@ class TaskStates:
         if not cut.blocks:
             state.restore(snapshot, cut.offsets)
         elif isinstance(state, IncrementalState):
-            state.restore_blocks(cut.blocks)
+            yield from state.restore_blocks(
+                block if block.data is not None else Block(block.reference, load(block.reference))
+                for block in cut.blocks
+            )
         else:
             raise ResetFailedError("the checkpoint has blocks, and this state has none", task=str(task))
         if cut.version < self.version and self._migrate is not None:
             self._migrate(cut.version, state)
+
+    def _with_data(self, blocks: Iterable[Block], load: Load) -> Iterator[Block]:
+        for block in blocks:
+            self._loaded += block.data is None
+            yield block if block.data is not None else block._replace(data=load(block.reference))
 
     def _cut(self, task: TaskId, offsets: Positions) -> "TaskCut":
         state = self.states[task]
@@ -243,6 +324,7 @@ class TaskStates:
             )
 
     def _forget(self, task: TaskId) -> None:
+        self._arriving.pop(task, None)
         self._carried.pop(task, None)
         self._cuts.pop(task, None)
         for sink in self._sinks.values():

@@ -2,7 +2,7 @@
 
 import json
 import struct
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final
 
 from kohort.consistent_region.manifest import Block
@@ -48,9 +48,13 @@ class SimBlocks(SimHistory):
     def cut(self) -> "SimCut | None":
         return SimCut(self) if self.applied else None
 
-    def restore_blocks(self, blocks: Sequence[Block]) -> None:
-        self.applied = joined(one.data or b"" for one in blocks)
-        self.chain = tuple(one._replace(data=None) for one in blocks)
+    def restore_blocks(self, blocks: Iterable[Block]) -> Iterator[None]:
+        self.reset_initial()
+        for one in blocks:
+            for partition, offsets in applied(one.data or b"").items():
+                self.applied.setdefault(partition, []).extend(offsets)
+            self.chain += (one._replace(data=None),)
+            yield
         self.stored = {partition: len(offsets) for partition, offsets in self.applied.items()}
 
 

@@ -305,6 +305,7 @@ class SimConsumer:
         self.positions: dict[TopicPartition, RegionPosition] = {}
         self.generation = -1
         self.paused = False
+        self.held: set[TopicPartition] = set()
         self.lives = 0
 
     @property
@@ -382,7 +383,7 @@ class SimConsumer:
             return []
         log, fetched = self.world.log, list[SimColumns]()
         left = self.world.settings.max_poll_records
-        for partition in sorted(self.assignment):
+        for partition in sorted(self.assignment - self.held):
             if self.world.chance.random() < 0.3 or not left:
                 continue
             at = self.positions[partition]
@@ -404,6 +405,12 @@ class SimConsumer:
 
     def resume(self) -> None:
         self.paused = False
+
+    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+        self.held.update(partitions)
+
+    def release(self, partitions: Iterable[TopicPartition]) -> None:
+        self.held.difference_update(partitions)
 
     def commit_async(
         self, offsets: dict[TopicPartition, OffsetAndMetadata], on_done: Any, *, allow_rewind: bool = False

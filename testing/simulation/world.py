@@ -17,7 +17,7 @@ from typing import Any
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import events as ev
 from kohort.consistent_region.checkpoint_barrier import Barrier, CheckpointTicket, MembershipView
-from kohort.consistent_region.coordinator import RegionCoordinator
+from kohort.consistent_region.coordinator import RegionCoordinator, TaskStarts
 from kohort.consistent_region.coordinator_rules import in_use
 from kohort.consistent_region.effects import SinkPlace, unpacked
 from kohort.consistent_region.errors import (
@@ -102,6 +102,16 @@ class WatchedCoordinator(RegionCoordinator):
         if data != self._read[0]:
             self._read = (data, _decoded(data))
         return self._read[1]
+
+    def take(self, *args: Any, **settings: Any) -> TaskStarts:
+        response = RegionCoordinator.take(self, *args, **settings)
+        events = self.store.world.events  # type: ignore[attr-defined]
+        events["task handed over"] += sum(
+            one.cut is not None and one.sequence is None for one in response.starts.values()
+        )
+        events["task waited for"] += len(response.waiting)
+        events["task read in blocks"] += len(response.arriving)
+        return response
 
     def contribute(
         self, ticket: CheckpointTicket, barrier: Barrier, cuts: Mapping[TaskId, TaskState]

@@ -49,6 +49,7 @@ class HandConsumer:
         self.waited_s = 0.0
         self.mates: list[GroupMemberDescription] | Exception = []
         self.paused: list[bool] = []
+        self.held: set[TopicPartition] = set()
 
     def poll(self, timeout_s: float) -> list[SimColumns]:
         self.polls += 1
@@ -73,6 +74,12 @@ class HandConsumer:
 
     def resume(self) -> None:
         self.paused.append(False)
+
+    def hold(self, partitions: Iterable[TopicPartition]) -> None:
+        self.held |= set(partitions)
+
+    def release(self, partitions: Iterable[TopicPartition]) -> None:
+        self.held -= set(partitions)
 
     def commit_async(self, offsets: Any, on_done: Any, *, allow_rewind: bool = False) -> None:
         self.committed_now |= offsets

@@ -25,7 +25,7 @@ from kohort.consistent_region.region_driver import RegionDriver
 from kohort.consistent_region.region_member import RegionMember
 from kohort.consistent_region.region_record import MemberRecord
 from kohort.consistent_region.states import RegionPhase
-from kohort.consistent_region.task_states import TaskStates
+from kohort.consistent_region.task_states import Arrival, TaskStates
 from kohort.consistent_region.witness import Witness
 from kohort.testing.simulation import history as world_history
 from kohort.testing.simulation import world
@@ -253,9 +253,18 @@ def _committed_at_once(original: Any) -> Any:
 
 def _cut_when_contributed(_original: Any) -> Any:
     def contribution(self: TaskStates) -> Any:
-        return self.cut({task: cut.offsets for task, cut in self._cuts.items()})
+        cuts = {task: self._cut(task, cut.offsets) for task, cut in self._cuts.items()}
+        for one in cuts.values():
+            while not one.write(lambda: False):
+                pass
+        return {task: one.contribution for task, one in cuts.items()}
 
     return contribution
+
+
+def _read_as_far_as_it_goes(_original: Any) -> Any:
+    """The iterator of a state is at its end behind an error."""
+    return lambda self, enough: not any(enough() for _ in self._parts)
 
 
 def _commit_what_came_since(original: Any) -> Any:
@@ -411,7 +420,8 @@ MUTANTS: dict[str, list[Mutant]] = {
     "effects are committed before the checkpoint is complete": [(TaskStates, "take_cut", _committed_at_once)],
     "effects that were collected survive a reset": [(TaskStates, "_forget", nothing)],
     "what another has started is contributed": [(coordinator_rules, "contribute", _held_by_anyone)],
-    "a task is started without its state": [(TaskStates, "_restore", nothing)],
+    "a task is started without its state": [(TaskStates, "_restoring", lambda _: lambda *_args: iter(()))],
+    "a state that an error cut short is taken for the whole": [(Arrival, "read", _read_as_far_as_it_goes)],
     "a state of one task is another's": [(TaskStates, "select", _one_state_for_all)],
     "states that older checkpoints need are deleted": [(RegionCoordinator, "_forget_states", _newest_only)],
     "blocks that checkpoints need are deleted": [(coordinator_rules, "in_use", _roots_only)],

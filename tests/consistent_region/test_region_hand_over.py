@@ -75,7 +75,7 @@ class Pair:
 
     def handed(self, *, base: int | None = None, epoch: int = 0) -> bool:
         """P2 from a, which has read up to 5."""
-        return self.region.hand_over(self.a, epoch, base, 2, cuts({P2: RegionPosition(5)}, b"handed"))[1]
+        return self.region.hand_over(self.a, epoch, base, cuts({P2: RegionPosition(5)}, b"handed"), left=2)[1]
 
     def move(self) -> TaskStarts:
         """P2 from a to b."""
@@ -120,7 +120,7 @@ def test_what_its_holder_lost_starts_from_the_newest_checkpoint() -> None:
 @pytest.mark.proves("I8")
 def test_no_member_hands_over_what_is_not_its_own_nor_in_an_epoch_that_is_over() -> None:
     pair = Pair()
-    assert not pair.region.hand_over(pair.b, 0, None, 0, cuts({P2: RegionPosition(5)}, b"b"))[1]
+    assert not pair.region.hand_over(pair.b, 0, None, cuts({P2: RegionPosition(5)}, b"b"), left=0)[1]
     pair.region.request_reset(pair.a, 0, "why", forced=True, generation=None)
     assert not pair.handed()
     assert pair.region.record().epoch == 1
@@ -222,15 +222,15 @@ def test_effects_since_a_cut_are_handed_over_if_its_checkpoint_completes_meanwhi
     b.turn()
     a.until(lambda: a.member.phase is RegionPhase.AWAITING)
     a.reads(R0, 1)
-    taken = a.states.cut
+    taken = a.states.leave
 
-    def cut(offsets: Any) -> Any:
+    def leave(offsets: Any) -> Any:
         found = taken(offsets)
         b.now = a.now
         b.until(lambda: b.member.base == 1)
         return found
 
-    a.states.cut = cut  # type: ignore[method-assign]
+    a.states.leave = leave  # type: ignore[method-assign]
     a.conductor.on_revoked(Revoked(frozenset({R0}), frozenset({R0, R1}), 5, CAUSE))
     assert rows.rows == [b"0"]
     handed = a.coordinator.record().handed[task(R0)]
@@ -294,19 +294,19 @@ Change = tuple[Any, str, Callable[[Any], Any]]
 
 
 def _shifted(original: Any) -> Any:
-    def hand_over(record: Any, ticket: Any, epoch: int, base: Any, given: Any) -> Any:
+    def hand_over(record: Any, ticket: Any, epoch: int, base: Any, given: Any, leaving: Any) -> Any:
         shifted = [
             replace(one, offsets={place: at._replace(offset=at.offset + 1) for place, at in one.offsets.items()})
             for one in given
         ]
-        return original(record, ticket, epoch, base, shifted)
+        return original(record, ticket, epoch, base, shifted, leaving)
 
     return hand_over
 
 
 def _positions_of_the_checkpoint(original: Any) -> Any:
-    def started(self: Any, starts: Any, lineage: str) -> None:
-        original(self, {one: start._replace(cut=None) for one, start in starts.items()}, lineage)
+    def started(self: Any, starts: Any, lineage: str, load: Any) -> None:
+        original(self, {one: start._replace(cut=None) for one, start in starts.items()}, lineage, load)
 
     return started
 
@@ -320,18 +320,18 @@ def _dropped_between(original: Any) -> Any:
 
 
 def _effects_stay_behind(original: Any) -> Any:
-    def cut(self: Any, given: Any) -> Any:
+    def leave(self: Any, given: Any) -> Any:
         found = original(self, given)
         return {one: at._replace(state=unpacked(at.state)[0]) for one, at in found.items()}
 
-    return cut
+    return leave
 
 
 FAULTS: dict[str, Change] = {
     "a partition is handed over one record further": (handing, "hand_over", _shifted),
     "a task that moves begins with an empty state": (TaskStates, "start", _positions_of_the_checkpoint),
     "what is read between the hooks is dropped": (region_member, "_HANDLERS", _dropped_between),
-    "effects that were collected are not handed over": (TaskStates, "cut", _effects_stay_behind),
+    "effects that were collected are not handed over": (TaskStates, "leave", _effects_stay_behind),
 }
 
 

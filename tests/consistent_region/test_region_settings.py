@@ -404,7 +404,9 @@ def test_the_command_shows_regions_checkpoints_and_one_of_them(url: str, capsys:
         "partitions": 1,
         "state_version": 1,
     }
-    assert status["tasks"] == {"0": {"owner": "one", "handed_over_by": None, "state_bytes": 7, "state_version": 1}}
+    assert status["tasks"] == {
+        "0": {"owner": "one", "handed_over_by": None, "leaving": False, "state_bytes": 7, "state_version": 1}
+    }
     assert [row["sequence"] for row in respond("checkpoints", url)["checkpoints"]] == [1, 2]
     shown = respond("inspect", url, "2", "--group", "billing")
     assert (shown["tasks"][0]["task"], shown["tasks"][0]["by"]) == ("0", "one")

@@ -44,7 +44,7 @@ from kohort.consistent_region.errors import (
 )
 from kohort.consistent_region.kafka_sink import packed
 from kohort.consistent_region.kafka_sink import unpacked as unpacked_records
-from kohort.consistent_region.manifest import TaskState
+from kohort.consistent_region.manifest import StateReference, TaskState
 from kohort.consistent_region.offsets import Positions, RegionPosition
 from kohort.consistent_region.sql_dialects import POSTGRES, SQLITE
 from kohort.consistent_region.store import SqliteStore
@@ -159,6 +159,10 @@ class Books:
         self.complete.append((snapshot, offset, next(self._numbers)))
 
 
+def no_blocks(reference: StateReference) -> bytes:
+    raise AssertionError(f"no state here has blocks: {reference}")
+
+
 class Effects:
     """The task T0 in a process, with `state` and `sinks`. Each process has a later term."""
 
@@ -189,7 +193,7 @@ class Effects:
 
     def _start(self, start: TaskStart) -> None:
         self.states.fence([T0], self.term)
-        self.states.start({T0: start}, LINEAGE)
+        self.states.start({T0: start}, LINEAGE, no_blocks)
         self.states.select(T0)
 
 
@@ -717,10 +721,10 @@ def test_effects_of_two_owners_are_one_tasks_until_a_checkpoint_has_them(tmp_pat
         one.open(place())
     old.reset_initial()
     first.execute("INSERT INTO seen VALUES (1)")
-    handed = old.states.cut({T0: positions(1)})[T0]
+    handed = old.states.leave({T0: positions(1)})[T0]
     old.states.keep(())
     new.states.fence([T0], new.term)
-    new.states.start({T0: TaskStart(handed.offsets, handed)}, LINEAGE)  # of no checkpoint: nothing is carried out
+    new.states.start({T0: TaskStart(handed.offsets, handed)}, LINEAGE, no_blocks)  # of no checkpoint: none is due
     assert second._connection.execute("SELECT count(*) FROM seen").fetchone() == (0,)
     new.states.select(T0)
     second.execute("INSERT INTO seen VALUES (2)")
@@ -744,11 +748,11 @@ def test_an_older_state_is_migrated_once_and_a_newer_one_is_refused(version: int
     start = {T0: TaskStart({}, TaskState({}, b'{"a":1}', version), 1)}
     if version > 2 or not migrates:
         with pytest.raises(StateVersionError, match="state_version=2"):
-            states.start(start, LINEAGE)
+            states.start(start, LINEAGE, no_blocks)
         return
-    states.start(start, LINEAGE)
+    states.start(start, LINEAGE, no_blocks)
     assert state == ({"a": 1} if version == 2 else {"a": 1, "migrated": 1})
-    assert states.cut({T0: {}})[T0].version == 2
+    assert states.leave({T0: {}})[T0].version == 2
 
 
 @pytest.mark.proves("CR-72")

@@ -1,0 +1,339 @@
+"""Tasks with large states that move: their cuts are written, and read again, beside the records of other tasks."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from kohort import TopicPartition
+from kohort.consistent_region import DictState, dict_state
+from kohort.consistent_region.checkpoint_barrier import CheckpointTicket
+from kohort.consistent_region.coordinator import RegionCoordinator, TaskStarts
+from kohort.consistent_region.errors import CoordinatorUnavailable, FencedError
+from kohort.consistent_region.offsets import RegionPosition
+from kohort.consistent_region.states import RegionState
+from kohort.consistent_region.store import MemoryStore
+from kohort.coordinator_client.hooks import Assigned, Revoked
+from tests.consistent_region.region_hand import CAUSE, Hand
+from tests.consistent_region.region_hand import P0 as R0
+from tests.consistent_region.region_hand import P1 as R1
+from tests.consistent_region.task_calls import cuts, gone_back, states, task, tasks
+
+P0, P1 = (TopicPartition("t", n) for n in range(2))
+LEASE_S = 30.0
+KEYS = 12
+
+
+# --- the rules
+
+
+class Pair:
+    """Two members of a region with two partitions. The first one has both, and a checkpoint, and the second one has
+    none."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+        self.region = RegionCoordinator(MemoryStore(), "r", "g", clock=lambda: self.now, lease_s=LEASE_S)
+        self.a = self.region.register("a").ticket
+        self.b = self.region.register("b").ticket
+        self.region.put_initial(self.a, dict.fromkeys((P0, P1), RegionPosition(0)))
+        self.region.take(self.a, 0, 1, 2, tasks(P0, P1))
+        barrier = self.region.begin_checkpoint(self.a, 0).barrier
+        assert barrier is not None
+        self.region.contribute(self.a, barrier, cuts(dict.fromkeys((P0, P1), RegionPosition(3)), b"checkpoint"))
+
+    def announces(self, *partitions: TopicPartition, left: int = 1) -> bool:
+        return self.region.hand_over(self.a, 0, 1, {}, leaving=tasks(*partitions), left=left)[1]
+
+    def hands_over(self, partition: TopicPartition) -> bool:
+        return self.region.hand_over(self.a, 0, 1, cuts({partition: RegionPosition(5)}, b"handed"))[1]
+
+    def b_takes(self, partition: TopicPartition, ticket: CheckpointTicket | None = None) -> TaskStarts:
+        return self.region.take(ticket or self.b, 0, 2, 1, tasks(partition), blocks_later=True)
+
+    def begins(self) -> bool:
+        return self.region.begin_checkpoint(self.a, self.region.look().epoch).barrier is not None
+
+
+@pytest.mark.proves("I8", "I16")
+def test_the_next_owner_waits_for_a_cut_that_is_announced_and_no_checkpoint_begins_meanwhile() -> None:
+    pair = Pair()
+    assert pair.announces(P1)
+    pair.region.take(pair.a, 0, 2, 1, {})
+    waiting = pair.b_takes(P1)
+    assert (dict(waiting.starts), set(waiting.waiting), waiting.unfinished) == ({}, {task(P1)}, True)
+    assert not pair.begins()
+    assert pair.hands_over(P1)
+    taken = pair.b_takes(P1)
+    assert (states(taken), taken.waiting, taken.unfinished) == ({1: b"handed"}, frozenset(), False)
+    assert pair.begins()
+    record = pair.region.record()
+    assert (record.leaving, record.handed, record.held[task(P1)]) == ({}, {}, "b")
+
+
+def test_a_request_that_changes_nothing_writes_nothing() -> None:
+    pair = Pair()
+    pair.announces(P1)
+    pair.b_takes(P1)
+    before = pair.region.record()
+    pair.b_takes(P1)
+    assert pair.region.record() is before
+
+
+def test_an_owner_that_has_no_other_task_left_still_hands_over() -> None:
+    pair = Pair()
+    assert pair.announces(P0, P1, left=0)
+    pair.region.report(pair.a, 2, 0)
+    assert pair.b_takes(P1).waiting == {task(P1)}
+    assert pair.hands_over(P1)
+    assert states(pair.b_takes(P1)) == {1: b"handed"}
+    assert pair.b_takes(P0).waiting == {task(P0)}
+
+
+@pytest.mark.parametrize("how", ["lease", "stopped", "started again", "went back", "reset"])
+def test_a_task_whose_owner_cannot_hand_it_over_any_more_starts_from_the_newest_checkpoint(how: str) -> None:
+    pair = Pair()
+    assert pair.announces(P1)
+    match how:
+        case "lease":
+            pair.now += LEASE_S + 1.0
+            pair.region.look(pair.b)
+        case "stopped":
+            pair.region.deregister(pair.a)
+        case "started again":
+            pair.region.register("a")
+        case "went back":
+            gone_back(pair.region, pair.a, 2, P0)
+        case _:
+            pair.region.request_reset(pair.b, 0, "a reset", forced=True, generation=None)
+            assert states(gone_back(pair.region, pair.b, 2, P1)) == {1: b"checkpoint"}
+    if how != "reset":
+        taken = pair.b_takes(P1)
+        assert (states(taken), taken.waiting) == ({1: b"checkpoint"}, frozenset())
+    if how == "started again":
+        with pytest.raises(FencedError):
+            pair.hands_over(P1)
+    else:
+        assert not pair.hands_over(P1)
+    assert pair.region.record().leaving == {}
+
+
+def test_a_task_that_another_member_took_cannot_be_announced() -> None:
+    pair = Pair()
+    pair.b_takes(P1)
+    assert not pair.announces(P1)
+    assert pair.region.record().leaving == {}
+
+
+# --- the driver
+
+
+@pytest.fixture
+def blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A block for each key of a state."""
+    for name, value in {"INLINE_KEYS": 1, "CHUNK_KEYS": 1, "BLOCK_BYTES": 1}.items():
+        monkeypatch.setattr(dict_state, name, value)
+
+
+class Two:
+    """Members a and b. a has read records of both partitions, each with a key of its own."""
+
+    def __init__(self, store: MemoryStore | None = None) -> None:
+        store = MemoryStore() if store is None else store
+        self.a, self.b = (Hand(store, name, hand_over=True) for name in "ab")
+        for one in (self.a, self.b):
+            one.conductor.handler = self.handle
+        self.a.assigned(R0, R1)
+        self.b.assigned()
+        self.a.reads(R0, *range(KEYS))
+        self.a.reads(R1, *range(KEYS))
+
+    @staticmethod
+    def handle(record: Any, state: DictState) -> None:
+        state[f"k{record.partition}-{record.offset}"] = record.offset
+
+    def revoked(self, *partitions: TopicPartition) -> None:
+        self.a.conductor.on_revoked(Revoked(frozenset(partitions), self.a.consumer.assignment, 5, CAUSE))
+        self.a.consumer.assignment -= set(partitions)
+
+    def given(self, hand: Hand, *partitions: TopicPartition, generation: int = 6) -> None:
+        mine = frozenset(partitions)
+        starts = hand.conductor.on_assigned(Assigned(mine - hand.consumer.assignment, mine, generation, CAUSE)) or {}
+        hand.consumer.assignment = mine
+        hand.consumer.positions |= {one: at.offset for one, at in starts.items() if isinstance(at, tuple)}
+
+    def turn(self) -> None:
+        for one in (self.a, self.b):
+            one.now = max(self.a.now, self.b.now)
+            one.turn()
+
+    def until_moved(self) -> int:
+        for turns in range(500):
+            if not (self.b.consumer.held or self.a.states.leaving):
+                return turns
+            self.turn()
+        raise AssertionError("never")
+
+    def keys(self, hand: Hand, partition: int) -> list[int]:
+        return sorted(offset for key, offset in hand.state.items() if key.startswith(f"k{partition}-"))
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.proves("CR-89", "I16")
+def test_a_large_state_moves_while_records_of_other_tasks_are_handled() -> None:
+    two = Two()
+    two.revoked(R1)
+    assert two.a.coordinator.record().leaving == {task(R1): "a"}
+    two.given(two.a, R0)
+    two.given(two.b, R1)
+    assert two.b.consumer.held == {R1}
+    read = KEYS
+    while two.b.consumer.held:
+        two.a.reads(R0, read)
+        two.b.now = two.a.now
+        two.b.turn()
+        read += 1
+        assert two.keys(two.a, 0) == list(range(read))  # each turn handles its record
+    assert read > KEYS + 10
+    assert two.keys(two.b, 1) == list(range(KEYS))
+    assert two.b.consumer.sought[R1][0] == KEYS
+    two.b.reads(R1, KEYS)
+    assert two.keys(two.b, 1) == list(range(KEYS + 1))
+    two.a.checkpoint(two.b)
+    assert {one: at.offset for one, at in two.a.manifest_positions().items()} == {R0: read, R1: KEYS + 1}
+    assert [one.member.metrics["resets_total"] for one in (two.a, two.b)] == [0, 0]
+
+
+@pytest.mark.usefixtures("blocks")
+def test_records_of_a_task_that_has_not_arrived_are_not_handled() -> None:
+    two = Two()
+    two.revoked(R1)
+    two.given(two.a, R0)
+    two.given(two.b, R1)
+    two.b.reads(R1, KEYS)  # although the partition is held
+    assert two.keys(two.b, 1) == []
+    two.until_moved()
+    two.b.reads(R1, KEYS)
+    assert two.keys(two.b, 1) == list(range(KEYS + 1))
+    assert two.b.member.metrics["resets_total"] == 0
+
+
+class FailingStore(MemoryStore):
+    """After so many calls (`calls_left`) one call fails."""
+
+    calls_left = 1 << 60
+
+    def _call(self) -> None:
+        self.calls_left -= 1
+        if self.calls_left == 0:
+            raise CoordinatorUnavailable("locked")
+
+    @contextmanager
+    def transaction(self) -> Iterator[MemoryStore]:
+        self._call()
+        with super().transaction() as books:
+            yield books
+
+    @contextmanager
+    def read(self) -> Iterator[MemoryStore]:
+        self._call()
+        with super().read() as books:
+            yield books
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.proves("CR-90")
+def test_a_store_that_fails_at_any_call_of_a_move_costs_no_record() -> None:
+    for calls in range(1, 200):
+        store = FailingStore()
+        two = Two(store)
+        two.revoked(R1)
+        two.given(two.a, R0)
+        two.given(two.b, R1)
+        store.calls_left = calls
+        two.until_moved()
+        two.turn()
+        assert two.keys(two.b, 1) == list(range(KEYS))
+        assert [one.member.metrics["resets_total"] for one in (two.a, two.b)] == [0, 0]
+        two.a.checkpoint(two.b)
+        if store.calls_left > 0:
+            break
+    assert calls > 2 * KEYS
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("turns", [0, 3, 8, 20, 26])
+def test_a_task_that_moves_on_before_it_has_arrived_arrives_at_its_third_owner(turns: int) -> None:
+    two = Two()
+    c = Hand(two.a.coordinator.store, "c", hand_over=True)  # type: ignore[arg-type]
+    c.assigned()
+    two.revoked(R1)
+    two.given(two.a, R0)
+    two.given(two.b, R1)
+    for _ in range(turns):
+        two.turn()
+    two.b.conductor.on_revoked(Revoked(frozenset({R1}), frozenset({R1}), 6, CAUSE))
+    two.b.consumer.assignment = frozenset()
+    assert two.b.consumer.held == set()
+    two.given(two.b, generation=7)
+    two.given(c, R1, generation=7)
+    for _ in range(200):
+        two.turn()
+        c.now = two.a.now
+        c.turn()
+        if not c.consumer.held:
+            break
+    assert two.keys(c, 1) == list(range(KEYS))
+    assert c.consumer.sought[R1][0] == KEYS
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("turns", [0, 5, 11])
+def test_a_task_that_comes_back_while_it_leaves_has_its_state(turns: int) -> None:
+    two = Two()
+    two.revoked(R1)
+    two.given(two.a, R0)
+    for _ in range(turns):
+        two.turn()
+    two.given(two.a, R0, R1, generation=7)
+    for _ in range(40):
+        two.turn()
+    assert two.a.consumer.held == set()
+    assert two.keys(two.a, 1) == list(range(KEYS))
+    two.a.reads(R1, KEYS)
+    assert two.keys(two.a, 1) == list(range(KEYS + 1))
+    assert two.a.member.metrics["resets_total"] == 0
+
+
+@pytest.mark.usefixtures("blocks")
+def test_a_member_that_stops_hands_over_its_leaving_tasks_first() -> None:
+    two = Two()
+    two.revoked(R1)
+    two.a.conductor.stop()
+    two.given(two.b, R1)
+    two.until_moved()
+    assert two.keys(two.b, 1) == list(range(KEYS))
+    assert two.b.consumer.sought[R1][0] == KEYS
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("turns", [0, 6, 16])
+def test_a_reset_meanwhile_takes_all_tasks_to_the_newest_checkpoint(turns: int) -> None:
+    two = Two()
+    two.a.checkpoint(two.b)
+    two.a.reads(R1, KEYS)
+    two.revoked(R1)
+    two.given(two.a, R0)
+    two.given(two.b, R1)
+    for _ in range(turns):
+        two.turn()
+    ticket = two.b.conductor.ticket
+    assert ticket is not None
+    two.b.coordinator.request_reset(ticket, 0, "a reset", forced=True, generation=None)
+    for _ in range(10):
+        two.turn()
+    assert (two.b.consumer.held, len(two.a.states.leaving)) == (set(), 0)
+    assert (two.keys(two.a, 0), two.keys(two.b, 1)) == (list(range(KEYS)), list(range(KEYS)))
+    assert two.b.consumer.sought[R1][0] == KEYS
+    assert {one.member.state for one in (two.a, two.b)} <= {RegionState.RESET_COMPLETE, RegionState.RECORDS_FETCHED}
