@@ -3,6 +3,7 @@
 import logging
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,7 +14,7 @@ import confluent_kafka
 import pytest
 
 from kohort import ConsistentRegion, TopicPartition
-from kohort.consistent_region import DictState, Periodic, region_member
+from kohort.consistent_region import DictState, Periodic, dict_state, region_member
 from kohort.consistent_region import events as ev
 from kohort.consistent_region import hand_over as handing
 from kohort.consistent_region.checkpoint_barrier import CheckpointTicket
@@ -366,9 +367,17 @@ def test_a_deliberate_fault_of_a_hand_over_is_found(name: str) -> None:
 
 
 @pytest.mark.broker
+@pytest.mark.parametrize("in_blocks", [False, True])
 def test_members_come_and_go_without_a_reset_and_every_record_counts_once(
-    broker: SelectedBroker, make_topic: Callable[..., str], tmp_path: Path
+    broker: SelectedBroker,
+    make_topic: Callable[..., str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    in_blocks: bool,
 ) -> None:
+    if in_blocks:  # each state has some twenty, with the keys of all records
+        for name, value in {"INLINE_KEYS": 0, "CHUNK_KEYS": 100, "BLOCK_BYTES": 4_000}.items():
+            monkeypatch.setattr(dict_state, name, value)
     topic, url = make_topic(6), f"sqlite:///{tmp_path}/region.db"
     made: dict[str, ConsistentRegion] = {}
     threads: dict[str, threading.Thread] = {}
@@ -377,6 +386,8 @@ def test_members_come_and_go_without_a_reset_and_every_record_counts_once(
     def count(record: Any, state: DictState) -> None:
         place = str(record.partition)
         state[place] = state.get(place, 0) + 1
+        if in_blocks:
+            state[f"{place}-{record.offset}"] = record.offset
 
     def start(name: str) -> ConsistentRegion:
         made[name] = ConsistentRegion(
@@ -437,10 +448,15 @@ def test_members_come_and_go_without_a_reset_and_every_record_counts_once(
         until(lambda: counted() == 24_000)
         totals: dict[str, int] = {}
         for one in region.manifest(region.look().newest or 0).tasks:
-            state = DictState()
-            state.restore(region.state(one.state), {})
+            state, cut = DictState(), region.load(one)
+            if in_blocks:
+                assert len(cut.blocks) > 10
+                deque(state.restore_blocks(cut.blocks), maxlen=0)
+            else:
+                state.restore(cut.state, {})
             totals |= state
-        assert totals == {str(number): 4_000 for number in range(6)}
+        assert {name: total for name, total in totals.items() if "-" not in name} == dict.fromkeys("012345", 4_000)
+        assert len(totals) == 6 + (24_000 if in_blocks else 0)
     finally:
         for member in made.values():
             member.stop()
