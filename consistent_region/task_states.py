@@ -276,6 +276,7 @@ class TaskStates:
         return self.states[task]
 
     def _restoring(self, task: TaskId, snapshot: bytes, cut: TaskState, load: Load) -> Iterator[object]:
+        """Begin to read a state. Raises StateVersionError. The task has a state from here on."""
         if cut.version > self.version or (cut.version < self.version and self._migrate is None):
             raise StateVersionError(
                 "the checkpoint has a state of another version than this member",
@@ -284,14 +285,13 @@ class TaskStates:
                 version=cut.version,
                 state_version=self.version,
             )
-        state = self._state_of(task)
+        return self._read(task, self._state_of(task), snapshot, cut, load)
+
+    def _read(self, task: TaskId, state: StateHandle, snapshot: bytes, cut: TaskState, load: Load) -> Iterator[object]:
         if not cut.blocks:
             state.restore(snapshot, cut.offsets)
         elif isinstance(state, IncrementalState):
-            yield from state.restore_blocks(
-                block if block.data is not None else Block(block.reference, load(block.reference))
-                for block in cut.blocks
-            )
+            yield from state.restore_blocks(self._with_data(cut.blocks, load))
         else:
             raise ResetFailedError("the checkpoint has blocks, and this state has none", task=str(task))
         if cut.version < self.version and self._migrate is not None:

@@ -10,7 +10,7 @@ from kohort import TopicPartition
 from kohort.consistent_region import DictState, dict_state
 from kohort.consistent_region.checkpoint_barrier import CheckpointTicket
 from kohort.consistent_region.coordinator import RegionCoordinator, TaskStarts
-from kohort.consistent_region.errors import CoordinatorUnavailable, FencedError
+from kohort.consistent_region.errors import CoordinatorUnavailable, FencedError, StateVersionError
 from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.states import RegionState
 from kohort.consistent_region.store import MemoryStore
@@ -337,3 +337,32 @@ def test_a_reset_meanwhile_takes_all_tasks_to_the_newest_checkpoint(turns: int) 
     assert (two.keys(two.a, 0), two.keys(two.b, 1)) == (list(range(KEYS)), list(range(KEYS)))
     assert two.b.consumer.sought[R1][0] == KEYS
     assert {one.member.state for one in (two.a, two.b)} <= {RegionState.RESET_COMPLETE, RegionState.RECORDS_FETCHED}
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("turns", [0, 2, 5])
+def test_a_task_that_is_lost_before_it_has_arrived_is_dropped(turns: int) -> None:
+    two = Two()
+    two.revoked(R1)
+    while two.a.states.leaving:
+        two.turn()
+    two.given(two.a, R0)
+    two.given(two.b, R1)
+    for _ in range(turns):
+        two.turn()
+    two.b.lost()
+    assert (len(two.b.states.arriving), two.b.consumer.held, two.b.state) == (0, set(), {})
+    two.b.turn(5)
+    assert two.b.member.state is RegionState.RESET_COMPLETE
+
+
+@pytest.mark.usefixtures("blocks")
+def test_an_arriving_state_of_a_newer_version_is_refused() -> None:
+    two = Two()
+    two.a.states.version = 2
+    two.revoked(R1)
+    while two.a.states.leaving:
+        two.turn()
+    two.given(two.b, R1)
+    with pytest.raises(StateVersionError, match="another version"):
+        two.b.turn()
