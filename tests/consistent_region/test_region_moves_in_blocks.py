@@ -289,6 +289,28 @@ def test_a_task_that_moves_on_before_it_has_arrived_arrives_at_its_third_owner(t
 
 
 @pytest.mark.usefixtures("blocks")
+@pytest.mark.parametrize("turns", [0, 3, 8])
+def test_a_task_that_stays_over_a_rebalance_goes_on_arriving(turns: int) -> None:
+    two = Two()
+    two.a.checkpoint(two.b)
+    two.a.reads(R1, KEYS)
+    two.revoked(R1)
+    two.given(two.a, R0)
+    two.given(two.b, R1)
+    for _ in range(turns):
+        two.turn()
+    assert two.b.consumer.held == {R1}
+    for one, partition in ((two.a, R0), (two.b, R1)):
+        two.given(one, partition, generation=7)
+    assert two.b.member.offsets.unplaced == {R1}
+    two.until_moved()
+    assert two.keys(two.b, 1) == list(range(KEYS + 1))
+    assert two.b.consumer.sought[R1][0] == KEYS + 1
+    two.a.checkpoint(two.b)
+    assert two.b.member.metrics["resets_total"] == 0
+
+
+@pytest.mark.usefixtures("blocks")
 @pytest.mark.parametrize("turns", [0, 5, 11])
 def test_a_task_that_comes_back_while_it_leaves_has_its_state(turns: int) -> None:
     two = Two()
@@ -331,9 +353,11 @@ def test_a_reset_meanwhile_takes_all_tasks_to_the_newest_checkpoint(turns: int) 
     ticket = two.b.conductor.ticket
     assert ticket is not None
     two.b.coordinator.request_reset(ticket, 0, "a reset", forced=True, generation=None)
+    for one in (two.a, two.b):
+        one.until(lambda one=one: one.member.state is RegionState.RESET_COMPLETE)  # type: ignore[misc]
+        assert (one.consumer.held, len(one.states.leaving), len(one.states.arriving)) == (set(), 0, 0)
     for _ in range(10):
         two.turn()
-    assert (two.b.consumer.held, len(two.a.states.leaving)) == (set(), 0)
     assert (two.keys(two.a, 0), two.keys(two.b, 1)) == (list(range(KEYS)), list(range(KEYS)))
     assert two.b.consumer.sought[R1][0] == KEYS
     assert {one.member.state for one in (two.a, two.b)} <= {RegionState.RESET_COMPLETE, RegionState.RECORDS_FETCHED}
