@@ -375,9 +375,10 @@ class RegionDriver(RebalanceHooks):
             self._unreported = False
             self._step(ev.Looked(view))
 
-    def _read_states(self, enough: Callable[[], bool]) -> dict[TopicPartition, RegionPosition]:
-        """Read states of arriving tasks until `enough()`. Returns the starts of those that are read."""
-        return {one: at for task in self.states.restore(enough) for one, at in self._arriving.pop(task).items()}
+    def _read_states(self, enough: Callable[[], bool]) -> Positions:
+        """Read the state of an arriving task until `enough()`. Returns its starts if it is read."""
+        task = self.states.restore(enough)
+        return {} if task is None else self._arriving.pop(task)
 
     def _place(self, starts: Positions) -> None:
         """Read the partitions of arrived tasks from these positions on."""

@@ -185,19 +185,18 @@ class TaskStates:
         """The tasks whose states are not read yet."""
         return self._arriving.keys()
 
-    def restore(self, enough: Callable[[], bool]) -> list[TaskId]:
-        """Read states of arriving tasks until `enough()` or a block is read. Returns the tasks that have arrived.
+    def restore(self, enough: Callable[[], bool]) -> TaskId | None:
+        """Read the state of an arriving task until `enough()` or a block is read. Returns the task if it has arrived.
 
         Raises ResetFailedError for a state that is gone or none of this kind.
         """
-        arrived: list[TaskId] = []
         loaded = self._loaded
-        for task, arrival in list(self._arriving.items()):
+        for task, arrival in self._arriving.items():
             if not arrival.read(lambda: enough() or self._loaded != loaded):
                 break
             del self._arriving[task]
-            arrived.append(task)
-        return arrived
+            return task
+        return None
 
     def leave(self, offsets: Mapping[TaskId, Positions]) -> dict[TaskId, TaskState]:
         """Take a cut of each of these tasks for another owner. Returns those without blocks.

@@ -244,19 +244,21 @@ class FailingStore(MemoryStore):
 
 @pytest.mark.usefixtures("blocks")
 @pytest.mark.proves("CR-90")
-def test_a_store_that_fails_at_any_call_of_a_move_costs_no_record() -> None:
-    for calls in range(1, 200):
+@pytest.mark.parametrize("moving", [(R1,), (R0, R1)], ids=["one", "both"])
+def test_a_store_that_fails_at_any_call_of_a_move_costs_no_record(moving: tuple[TopicPartition, ...]) -> None:
+    for calls in range(1, 300):
         store = FailingStore()
         two = Two(store)
-        two.revoked(R1)
-        two.given(two.a, R0)
-        two.given(two.b, R1)
+        two.revoked(*moving)
+        two.given(two.a, *two.a.consumer.assignment)
+        two.given(two.b, *moving)
         store.calls_left = calls
         two.until_moved()
         two.turn()
-        assert two.keys(two.b, 1) == list(range(KEYS))
+        for partition in moving:
+            assert two.keys(two.b, partition.partition) == list(range(KEYS))
         assert [one.member.metrics["resets_total"] for one in (two.a, two.b)] == [0, 0]
-        two.a.checkpoint(two.b)
+        two.b.checkpoint(two.a)
         if store.calls_left > 0:
             break
     assert calls > 2 * KEYS
