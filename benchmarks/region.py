@@ -59,7 +59,8 @@ def run(report: Report) -> None:
     ways = (*OWN, *(QUIX if given.quix else ()))
     with running_broker() as bootstrap:
         for keys in given.keys:
-            records = {False: given.records, True: max(SLOW_RECORDS, keys)}
+            wanted = {False: given.records, True: max(SLOW_RECORDS, keys)}
+            records = {slow: count - count % PARTITIONS for slow, count in wanted.items()}
             topics = {slow: counted(bootstrap, count, keys) for slow, count in records.items()}
             rates: dict[Way, list[float]] = {way: [] for way in ways}
             for _ in range(given.runs):
