@@ -56,7 +56,7 @@ class Pair:
         return self.region.begin_checkpoint(self.a, self.region.look().epoch).barrier is not None
 
 
-@pytest.mark.proves("I8", "I16")
+@pytest.mark.proves("CR-93")
 def test_the_next_owner_waits_for_a_cut_that_is_announced_and_no_checkpoint_begins_meanwhile() -> None:
     pair = Pair()
     assert pair.announces(P1)
@@ -180,7 +180,7 @@ class Two:
 
 
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.proves("CR-89", "I16")
+@pytest.mark.proves("CR-93", "I16")
 def test_a_large_state_moves_while_records_of_other_tasks_are_handled() -> None:
     two = Two()
     two.revoked(R1)
@@ -243,7 +243,7 @@ class FailingStore(MemoryStore):
 
 
 @pytest.mark.usefixtures("blocks")
-@pytest.mark.proves("CR-90")
+@pytest.mark.proves("CR-93")
 @pytest.mark.parametrize("moving", [(R1,), (R0, R1)], ids=["one", "both"])
 def test_a_store_that_fails_at_any_call_of_a_move_costs_no_record(moving: tuple[TopicPartition, ...]) -> None:
     for calls in range(1, 300):

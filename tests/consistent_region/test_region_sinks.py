@@ -466,6 +466,7 @@ def test_kafka_holds_each_effect_once_wherever_the_process_dies(
 
 
 @pytest.mark.broker
+@pytest.mark.proves("CR-94")
 @pytest.mark.parametrize("written_by_the_next", [True, False])
 def test_an_owner_of_a_task_that_was_fenced_writes_only_what_is_missing(
     broker: SelectedBroker, make_topic: Callable[..., str], unique: Callable[[str], str], written_by_the_next: bool
