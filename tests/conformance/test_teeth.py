@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import warnings
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
@@ -199,18 +199,20 @@ def caught(fault: Fault, outcomes: Outcomes) -> None:
     assert strangers == set(), "checks of other rules notice too"
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [
+def some_of(faults: Sequence[Fault]) -> list[Any]:
+    """Every EVERY-th fault, and the others with the mark `full`."""
+    return [
         pytest.param(fault, id=fault.name, marks=[pytest.mark.full] if number % EVERY else [])
-        for number, fault in enumerate(SCRIPTED)
-    ],
-)
+        for number, fault in enumerate(faults)
+    ]
+
+
+@pytest.mark.parametrize("fault", some_of(SCRIPTED))
 def test_fault_is_caught_by_its_check_and_by_no_other(fault: Fault, of_scripted: Outcomes) -> None:
     caught(fault, of_scripted)
 
 
-@pytest.mark.parametrize("fault", WAITING, ids=lambda fault: fault.name)
+@pytest.mark.parametrize("fault", some_of(WAITING))
 def test_fault_of_a_clock_is_caught_by_its_check_and_by_no_other(fault: Fault, of_waiting: Outcomes) -> None:
     caught(fault, of_waiting)
 

@@ -116,6 +116,7 @@ print("counts", batch.count(), spark.table("read").count())
 """
 
 
+@pytest.mark.full
 @pytest.mark.broker
 def test_the_command_in_the_error_makes_load_work(
     broker: SelectedBroker, topic: str, send: Callable[..., None], tmp_path: Path
