@@ -73,7 +73,7 @@ def measured(bootstrap: str, big: int, keys: int) -> tuple[float, float]:
     with Life(bootstrap, big, keys) as life:
         life.begin()
         life.wait_for(PARTITIONS, "a")
-        life.wait_for_checkpoint(big, keys)
+        life.wait_for_checkpoint()
         joined_at = time.monotonic()
         life.member("b")
         life.wait_for(PARTITIONS // 2, "b")
@@ -161,14 +161,13 @@ class Life:
         finally:
             coordinator.store.close()
 
-    def wait_for_checkpoint(self, big: int, keys: int) -> None:
+    def wait_for_checkpoint(self) -> None:
         """Wait until a checkpoint has the large state."""
         coordinator = RegionCoordinator(open_store(self._url), "move", self._name)
 
         def large() -> bool:
-            manifests = coordinator.manifests()[-1:]
-            sizes = [sum(one.length_bytes for one in cut.references) for found in manifests for cut in found.tasks]
-            return max(sizes, default=0) > keys * 50
+            sizes = [cut.size_bytes for found in coordinator.manifests()[-1:] for cut in found.tasks]
+            return max(sizes, default=0) > self._keys * 50
 
         try:
             _until(large)

@@ -55,7 +55,7 @@ def status(coordinator: Url, group: Group = None, as_json: AsJson = False) -> No
             "owner": record.held.get(task),
             "handed_over_by": record.handed[task].member if task in record.handed else None,
             "leaving": task in record.leaving,
-            "state_bytes": sum(one.length_bytes for one in cuts[task].references) if task in cuts else 0,
+            "state_bytes": cuts[task].size_bytes if task in cuts else 0,
             "state_version": cuts[task].version if task in cuts else None,
         }
         for task in sorted(record.held.keys() | record.handed.keys() | cuts.keys())

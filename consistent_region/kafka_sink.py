@@ -18,6 +18,7 @@ from kohort.network.errors import CommitFailed
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.producer import Delivery, Producer, ProducerFenced, RecordTooLarge, TransactionAborted
 from kohort.producer.producer_config import ProducerConfig
+from kohort.producer.transaction_manager import FENCED
 from kohort.protocol.errors import BrokerError, ErrorCode
 
 log = logger("kohort.region")
@@ -26,7 +27,6 @@ _LENGTH: Final = struct.Struct(">i")
 _PLACE: Final = struct.Struct(">iq")
 ABSENT: Final = -1
 FENCED_ATTEMPTS: Final = 5
-_FENCED: Final = frozenset({ErrorCode.INVALID_PRODUCER_EPOCH, ErrorCode.PRODUCER_FENCED})
 _ALONE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE})
 _OF_RECORDS: Final = _ALONE | {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP}
 Headers = Sequence[tuple[str, bytes | None]]
@@ -203,7 +203,7 @@ class KafkaSink:
         except RecordTooLarge as error:
             return {len(deliveries): error}
         except TransactionAborted as error:
-            if isinstance(error.__cause__, BrokerError) and error.__cause__.code in _FENCED:
+            if isinstance(error.__cause__, BrokerError) and error.__cause__.code in FENCED:
                 raise ProducerFenced(error.__cause__.message, task=str(due.task)) from error
             errors = {place: one.exception(0.0) for place, one in deliveries.items() if one.done()}
             found = {place: one for place, one in errors.items() if one is not None and _refused_record(one)}

@@ -92,6 +92,11 @@ class TaskSnapshot:
         """All that the store must have for this cut."""
         return (self.state, *self.blocks)
 
+    @property
+    def size_bytes(self) -> int:
+        """The size of all that the store has for this cut."""
+        return sum(one.length_bytes for one in self.references)
+
 
 @dataclass(frozen=True, slots=True)
 class Manifest:

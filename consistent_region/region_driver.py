@@ -234,19 +234,15 @@ class RegionDriver(RebalanceHooks):
         """Store the cuts of tasks for their next owners. None if these will start from the newest checkpoint."""
         member = self.member
         try:
-            while self.task_map.grouped(partitions).keys() & self.states.arriving:
+            tasks = self.task_map.grouped(partitions)
+            while tasks.keys() & self.states.arriving:
                 self._place(self._read_states(lambda: False))
-            going = [
-                one
-                for task, ours in self.task_map.grouped(partitions).items()
-                if task not in self._waiting
-                for one in ours
-            ]
+            going = {task: ours for task, ours in tasks.items() if task not in self._waiting}
             for _ in range(HAND_OVER_ATTEMPTS):
                 # The effects of a checkpoint that is complete by now are carried out here, and are in no cut.
                 self._step(ev.Looked(self._look()))
-                offsets = self._offsets(going)
-                if member.state not in READING or len(offsets) < len(self.task_map.grouped(going)):
+                offsets = self._offsets(one for ours in going.values() for one in ours)
+                if member.state not in READING or len(offsets) < len(going):
                     break
                 cuts = self.states.leave(offsets)
                 leaving = offsets.keys() - cuts.keys()

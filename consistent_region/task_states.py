@@ -224,10 +224,10 @@ class TaskStates:
         """
         written = {}
         for task, cut in self._leaving.items():
-            if not cut.write(enough):
-                cut.store(put)
-                break
+            is_written = cut.write(enough)
             cut.store(put)
+            if not is_written:
+                break
             written[task] = cut.contribution
         return written
 

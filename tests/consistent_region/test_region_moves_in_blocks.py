@@ -163,6 +163,12 @@ class Two:
         hand.consumer.assignment = mine
         hand.consumer.positions |= {one: at.offset for one, at in starts.items() if isinstance(at, tuple)}
 
+    def moves(self) -> None:
+        """R1 leaves a for b."""
+        self.revoked(R1)
+        self.given(self.a, R0)
+        self.given(self.b, R1)
+
     def turn(self) -> None:
         for one in (self.a, self.b):
             one.now = max(self.a.now, self.b.now)
@@ -208,9 +214,7 @@ def test_a_large_state_moves_while_records_of_other_tasks_are_handled() -> None:
 @pytest.mark.usefixtures("blocks")
 def test_records_of_a_task_that_has_not_arrived_are_not_handled() -> None:
     two = Two()
-    two.revoked(R1)
-    two.given(two.a, R0)
-    two.given(two.b, R1)
+    two.moves()
     two.b.reads(R1, KEYS)  # although the partition is held
     assert two.keys(two.b, 1) == []
     two.until_moved()
@@ -270,9 +274,7 @@ def test_a_task_that_moves_on_before_it_has_arrived_arrives_at_its_third_owner(t
     two = Two()
     c = Hand(two.a.coordinator.store, "c", hand_over=True)  # type: ignore[arg-type]
     c.assigned()
-    two.revoked(R1)
-    two.given(two.a, R0)
-    two.given(two.b, R1)
+    two.moves()
     for _ in range(turns):
         two.turn()
     two.b.conductor.on_revoked(Revoked(frozenset({R1}), frozenset({R1}), 6, CAUSE))
@@ -296,9 +298,7 @@ def test_a_task_that_stays_over_a_rebalance_goes_on_arriving(turns: int) -> None
     two = Two()
     two.a.checkpoint(two.b)
     two.a.reads(R1, KEYS)
-    two.revoked(R1)
-    two.given(two.a, R0)
-    two.given(two.b, R1)
+    two.moves()
     for _ in range(turns):
         two.turn()
     assert two.b.consumer.held == {R1}
@@ -347,9 +347,7 @@ def test_a_reset_meanwhile_takes_all_tasks_to_the_newest_checkpoint(turns: int) 
     two = Two()
     two.a.checkpoint(two.b)
     two.a.reads(R1, KEYS)
-    two.revoked(R1)
-    two.given(two.a, R0)
-    two.given(two.b, R1)
+    two.moves()
     for _ in range(turns):
         two.turn()
     ticket = two.b.conductor.ticket
