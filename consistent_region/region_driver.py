@@ -130,7 +130,7 @@ class RegionDriver(RebalanceHooks):
         self._memory_low = memory_low
         self._memory_was_low = False
         self._memory_look_at = -inf
-        self._wrote_at = inf
+        self._wrote_at = inf  # when the last part ended, while others follow
         self._waiting: dict[TaskId, list[TopicPartition]] = {}
         self._arriving: dict[TaskId, Positions] = {}
         self._take_again_at = -inf
@@ -339,7 +339,7 @@ class RegionDriver(RebalanceHooks):
             self._step(ev.Dispossessed(error.message))
         except KohortError as error:
             self._step(ev.Broke(error))
-        self._wrote_at = self.clock()
+        self._wrote_at = self.clock() if self.states.leaving or self._unreported else inf
 
     def _write_leaving(self, enough: Callable[[], bool]) -> None:
         cuts = self.states.write_leaving(enough, lambda block: self.coordinator.put_block(self._ticket, block))
@@ -525,7 +525,7 @@ class RegionDriver(RebalanceHooks):
         except KohortError as error:
             self._step(ev.Broke(error))
             return
-        self._wrote_at = self.clock()
+        self._wrote_at = inf if written else self.clock()
         if written:
             self._step(ev.SnapshotsWritten())
 

@@ -4,7 +4,7 @@ import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from typing import Protocol
 
 from kohort.consistent_region.errors import CoordinatorUnavailable
@@ -15,7 +15,7 @@ class Killed(BaseException):
     """kill -9, at this very line."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Faults:
     """The fault rates of this seed's world; drawn from the seed."""
 
@@ -76,11 +76,10 @@ class Faults:
             interleaved=chance.random() < 0.7,
         )
 
-    def end(self) -> None:
-        """Nothing breaks from now on."""
-        for name in self.__slots__:
-            if name not in ("static", "interleaved"):
-                setattr(self, name, 0.0)
+    def without_faults(self) -> "Faults":
+        """The same world while nothing breaks."""
+        rates = (one.name for one in fields(self) if one.name not in ("static", "interleaved"))
+        return replace(self, **dict.fromkeys(rates, 0.0))
 
 
 class StoreWorld(Protocol):

@@ -230,7 +230,8 @@ class World:
         self.under_test = under_test
         self.chance = random.Random(seed)
         self.began_at = self.now = 1000.0
-        self.faults = Faults.drawn(self.chance)
+        self.drawn_faults = Faults.drawn(self.chance)
+        self.faults = self.drawn_faults.without_faults()
         self.log = SimLog(self.chance.randint(1, 6))
         self.group = SimGroup(self)
         self.first_partitions = len(self.log.offsets)
@@ -317,13 +318,14 @@ class World:
                 self._write()
                 self._quiet_step()
                 holds(self.now < deadline, "I14", f"no checkpoint in {SETTLED_WITHIN_S} s without a fault")
+        self.faults = self.drawn_faults
         for _ in range(steps):
             self.step()
         while self.faults_done < LEAST_FAULTS:
             self._break_something()
             for _ in range(10):
                 self.step()
-        self.faults.end()
+        self.faults = self.faults.without_faults()
         self._bring_back()
         self.writing = False
         self.outage_until = 0.0

@@ -64,14 +64,14 @@ def _shifted(by: int) -> Callable[[Any], Any]:
 def _at_the_initial(original: Any) -> Any:
     """States are those of the checkpoint, and positions the initial ones."""
 
-    def starts(self: RegionCoordinator, *args: Any) -> TaskStarts:
-        response = original(self, *args)
+    def starts(self: RegionCoordinator, *args: Any, **settings: Any) -> TaskStarts:
+        response: TaskStarts = original(self, *args, **settings)
         initial = self.initial()
         starts = {
             task: start._replace(offsets={one: initial[one] for one in start.offsets})
             for task, start in response.starts.items()
         }
-        return TaskStarts(response.view, starts, response.term)
+        return response._replace(starts=starts)
 
     return starts
 

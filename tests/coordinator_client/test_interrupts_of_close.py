@@ -17,7 +17,7 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import AsyncConsumer, Consumer, ConsumerClosed, RebalanceHooks
 from kohort.coordinator_client.poll_loop import PollLoop, _hand_in
-from kohort.testing.fake_broker import Delay, FakeBroker
+from kohort.testing.fake_broker import Delay, FakeBroker, Hold
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
 from tests.interrupts import Interrupt, Tracer, elsewhere, every_point_within, reported
 
@@ -316,7 +316,11 @@ def test_one_that_is_dropped_after_an_interrupted_close_leaves_and_ends(fake: Fa
     group = f"g{next(_numbers)}"
     consumer, hooks = member(fake, group)
     driver = consumer._session.driver
+    response = Hold()
+    if step != "parted":  # else the close might be over before it waits
+        fake.control("LeaveGroup", lambda call: response if call.request.group_id == group else None)  # type: ignore[attr-defined]
     interrupted_before(consumer, step)
+    response.release()
     assert not driver.stopping
     with pytest.raises(ConsumerClosed):
         consumer.poll(0)

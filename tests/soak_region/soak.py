@@ -34,7 +34,7 @@ from tests.soak_region.harm import Crew, Harm
 from tests.soak_region.seen import Seen, differences, marked, total, whole
 from tests.soak_region.store_host import PostgresHost, SqliteHost, StoreHost
 
-PARTITIONS, KEYS = 12, 1_000
+PARTITIONS, KEYS, PORTION = 12, 1_000, 500
 MEMBERS = ("ada", "ben", "cleo", "dora")
 STATIC = ("cleo", "dora")
 RESET, HAND_OVER = "reset", "hand-over"
@@ -62,12 +62,13 @@ class Outcome:
 
 
 class Writer(threading.Thread):
-    """Writes `records` within about `seconds`, and stops early at `stop`. `failed`: why it could not."""
+    """Writes `records`: a portion, and the others after `go_on` within about `seconds`. `failed`: why it could not."""
 
     def __init__(self, bootstrap: str, topic: str, records: int, seconds: float) -> None:
         super().__init__(daemon=True)
         self.failed: object = None
         self.written = 0
+        self.go_on = threading.Event()
         self._topic, self._records, self._seconds = topic, records, seconds
         self._producer = confluent_kafka.Producer(
             {
@@ -82,7 +83,11 @@ class Writer(threading.Thread):
     def run(self) -> None:
         started = time.monotonic()
         for number in range(self._records):
-            if number % 500 == 0:
+            if number == PORTION:
+                self._producer.flush(120)
+                self.go_on.wait()
+                started = time.monotonic()
+            elif number % PORTION == 0:
                 due_s = self._seconds * number / self._records - (time.monotonic() - started)
                 self._producer.poll(max(due_s, 0.0))
             while True:
@@ -238,6 +243,7 @@ def soak(
         region = Region(host.url, topic)
         stack.callback(region.close)
         until(lambda: region.newest() > 0, crew, "no first checkpoint", FIRST_S)
+        writer.go_on.set()
         harm = Harm(seed, crew, cluster, host, every_s=every_s, say=say)
         harm.run(kills)
         say("no more harm: what is written must soon be in a checkpoint")
