@@ -1,6 +1,6 @@
 """Tasks with large states that move: their cuts are written, and read again, beside the records of other tasks."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,6 +12,7 @@ from kohort.consistent_region.checkpoint_barrier import CheckpointTicket
 from kohort.consistent_region.coordinator import RegionCoordinator, TaskStarts
 from kohort.consistent_region.errors import CoordinatorUnavailable, FencedError, StateVersionError
 from kohort.consistent_region.offsets import RegionPosition
+from kohort.consistent_region.region_driver import WRITE_S
 from kohort.consistent_region.states import RegionState
 from kohort.consistent_region.store import MemoryStore
 from kohort.coordinator_client.hooks import Assigned, Revoked
@@ -390,3 +391,24 @@ def test_an_arriving_state_of_a_newer_version_is_refused() -> None:
     two.given(two.b, R1)
     with pytest.raises(StateVersionError, match="another version"):
         two.b.turn()
+
+
+def test_the_first_part_of_a_cut_is_short_however_long_ago_the_last_one_was() -> None:
+    one = Hand(MemoryStore())
+    one.assigned(R0, R1)
+    write, parts_s = one.states.write, list[float]()
+
+    def written(enough: Callable[[], bool]) -> bool:
+        begun_at = one.now
+        while not enough():
+            one.now += 0.001
+        parts_s.append(one.now - begun_at)
+        return len(parts_s) % 3 == 0 and write(lambda: False)
+
+    one.states.write = written  # type: ignore[method-assign]
+    for number in range(2):
+        one.reads(R0, number)
+        one.checkpoint()
+        one.now += 10.0
+    assert len(parts_s) == 6
+    assert max(parts_s) < 2 * WRITE_S
