@@ -10,7 +10,6 @@ from kohort.network.errors import ConfigError, ConnectionFailed, OperationTimeou
 from kohort.network.requests import Endpoint
 from kohort.producer.producer_config import ProducerConfig
 from kohort.testing import FakeBroker
-from kohort.testing.ports import free_ports
 from tests.producer.producer_world import World
 
 PATIENCE_S = 60.0
@@ -63,8 +62,7 @@ def test_records_and_transactions_wait_for_the_first_broker() -> None:
 
 
 def test_the_time_out_names_the_addresses_and_the_last_error() -> None:
-    ports = free_ports(2)
-    addresses = [f"127.0.0.1:{port}" for port in ports]
+    addresses = ["127.0.0.1:1", "127.0.0.1:2"]
     tried = f"no broker was reached at {', '.join(addresses)}: cannot reach the broker: .+; check bootstrap"
     with (
         Producer(addresses, max_block_ms=300) as plain,

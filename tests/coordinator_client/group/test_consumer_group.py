@@ -491,7 +491,10 @@ def test_a_commit_while_the_group_waits_for_our_hook_is_taken_for_it_is_ours_unt
                 assert time.monotonic() < limit
             # The rebalance waits for this member's hooks, and those for its poll.
             one.commit({tp: 7}, allow_rewind=True)
-            poll_all_until([one, two], lambda: bool(two.assignment) and len(one.assignment) < 3)
+            poll_all_until(
+                [one, two],
+                lambda: bool(two.assignment) and len({*one.assignment, *two.assignment}) == 3 > len(one.assignment),
+            )
             owner = one if tp in one.assignment else two
             found = owner.committed([tp])[tp]
             assert found is not None
