@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from kohort.consistent_region.errors import CoordinatorUnavailable
 from kohort.consistent_region.store import Key, MemoryStore
@@ -78,8 +78,9 @@ class Faults:
 
     def without_faults(self) -> "Faults":
         """The same world while nothing breaks."""
-        rates = (one.name for one in fields(self) if one.name not in ("static", "interleaved"))
-        return replace(self, **dict.fromkeys(rates, 0.0))
+        kept = {"static", "interleaved"}
+        none: dict[str, Any] = {one.name: 0.0 for one in fields(self) if one.name not in kept}
+        return replace(self, **none)
 
 
 class StoreWorld(Protocol):

@@ -16,6 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from pathlib import Path
 
 from kohort import consistent_region
@@ -95,9 +96,13 @@ def quiet() -> None:
 
 
 def run_all(requested: list[tuple[int, int, str]], workers: int) -> Iterator[Chunk]:
-    """In any order."""
-    with multiprocessing.get_context("spawn").Pool(workers, quiet) as pool:
-        yield from pool.imap_unordered(chunk, requested)
+    """In any order. Raises BrokenProcessPool if a worker ends before its time."""
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), quiet)
+    try:
+        for one in as_completed([pool.submit(chunk, each) for each in requested]):
+            yield one.result()
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def main() -> int:
