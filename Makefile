@@ -18,8 +18,8 @@ PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c cons
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
 BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
 # ONLY=@FILE: of a target's tests, those that FILE lists.
-# Tests mostly wait for brokers. Tests of one server run on one worker, the slowest first.
-SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder
+# Tests mostly wait for brokers: four workers leave 29 % of two processors idle. Tests of one server run on one worker, the slowest first.
+SIDE_BY_SIDE := -n 5 --dist loadgroup --no-loadscope-reorder
 # Tests start some hundred Pythons, and each would compile its imports.
 unexport PYTHONDONTWRITEBYTECODE
 LOWEST ?= tests/common tests/protocol tests/fastpath tests/assignors tests/network tests/coordinator_client tests/producer \
