@@ -118,6 +118,16 @@ def test_what_its_holder_lost_starts_from_the_newest_checkpoint() -> None:
     assert states(pair.region.take(c, 0, 3, 1, tasks(P2))) == {2: b"a"}  # it was taken already
 
 
+def test_a_new_process_takes_nothing_that_was_handed_over_before_it_is_in_the_epoch() -> None:
+    pair = Pair()
+    pair.region.take(pair.b, 0, 1, 0, {})
+    assert pair.handed(base=pair.checkpoint(1))
+    c = pair.region.register("c").ticket
+    assert pair.region.take(c, 0, 2, 1, tasks(P2)).starts == {}
+    pair.region.go_back(c, {})
+    assert states(pair.region.take(c, 0, 2, 1, tasks(P2))) == {2: b"handed"}
+
+
 @pytest.mark.proves("I8")
 def test_no_member_hands_over_what_is_not_its_own_nor_in_an_epoch_that_is_over() -> None:
     pair = Pair()
