@@ -252,10 +252,8 @@ class RegionDriver(RebalanceHooks):
                 if handed:
                     return view
                 self.states.drop_leaving(leaving)
-        except (CoordinatorUnavailable, NotRegisteredError) as error:
-            log.warning("handing over: %s", error)
         except KohortError as error:
-            self._step(ev.Broke(error))
+            self._move_failed(error)
         self._report(NO_GENERATION, len(left))
         return None
 
@@ -333,13 +331,18 @@ class RegionDriver(RebalanceHooks):
                 self._write_leaving(self._for_a_part())
             if self._unreported:
                 self._read_arriving()
-        except (CoordinatorUnavailable, NotRegisteredError, OperationTimeout) as error:
-            log.warning("tasks that move: %s", error)
-        except ResetFailedError as error:
-            self._step(ev.Dispossessed(error.message))
         except KohortError as error:
-            self._step(ev.Broke(error))
+            self._move_failed(error)
         self._wrote_at = self.clock() if self.states.leaving or self._unreported else inf
+
+    def _move_failed(self, error: KohortError) -> None:
+        """Try again, go back where a state is gone, or end."""
+        if isinstance(error, CoordinatorUnavailable | NotRegisteredError | OperationTimeout):
+            log.warning("tasks that move: %s", error)
+        elif isinstance(error, ResetFailedError):
+            self._step(ev.Dispossessed(error.message))
+        else:
+            self._step(ev.Broke(error))
 
     def _write_leaving(self, enough: Callable[[], bool]) -> None:
         cuts = self.states.write_leaving(enough, lambda block: self.coordinator.put_block(self._ticket, block))

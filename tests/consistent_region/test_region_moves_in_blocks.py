@@ -332,6 +332,21 @@ def test_a_task_that_comes_back_while_it_leaves_has_its_state(turns: int) -> Non
 
 
 @pytest.mark.usefixtures("blocks")
+def test_a_task_that_leaves_before_it_has_arrived_and_whose_state_is_gone_costs_a_reset() -> None:
+    store = MemoryStore()
+    two = Two(store)
+    two.moves()
+    while two.a.states.leaving:
+        two.turn()
+    two.turn()
+    assert two.b.states.arriving
+    for key in [one for one in store._values if one.kind == "state"]:
+        del store._values[key]
+    two.b.conductor.on_revoked(Revoked(frozenset({R1}), frozenset({R1}), 6, CAUSE))
+    assert two.b.member.state is RegionState.CR_RESET_PENDING
+
+
+@pytest.mark.usefixtures("blocks")
 def test_a_member_that_stops_hands_over_its_leaving_tasks_first() -> None:
     two = Two()
     two.revoked(R1)
