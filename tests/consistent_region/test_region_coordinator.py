@@ -261,6 +261,17 @@ def test_a_member_that_never_contributes_fails_the_checkpoint_in_time(world: Wor
         two.c.contribute(two.b, barrier, cuts(at(p1=1), b"B"))
 
 
+def test_a_member_that_the_barrier_does_not_name_contributes_nothing(world: World) -> None:
+    two = Two(world)
+    c = two.c.register("c").ticket  # without a partition, and in no generation
+    barrier = two.c.begin_checkpoint(two.a, 0).barrier
+    assert barrier is not None
+    with pytest.raises(BarrierOver):
+        two.c.contribute(c, barrier, {})
+    two.c.contribute(two.a, barrier, cuts(at(p0=1), b"A"))
+    assert two.c.contribute(two.b, barrier, cuts(at(p1=1), b"B")).newest == barrier.sequence
+
+
 @pytest.mark.proves("CR-23", "A7")
 def test_one_rebalance_is_one_reset_however_many_ask(world: World) -> None:
     two = Two(world)
@@ -270,6 +281,7 @@ def test_one_rebalance_is_one_reset_however_many_ask(world: World) -> None:
 
     assert send(0, 5) == 1
     assert send(0, 5) == 1  # it did not know
+    assert send(0, 6) == 1  # of an epoch that is over
     gone_back(two.c, two.b, 5, P1)
     assert two.c.request_reset(two.b, 1, "moved", forced=True, generation=5).epoch == 1
     gone_back(two.c, two.a, 5, P0)

@@ -97,6 +97,13 @@ def test_what_is_handed_over_is_read_on_from_there_and_the_next_checkpoint_has_b
     assert {one.number: name for one, name in record.held.items()} == {0: "a", 1: "a", 2: "b"}
 
 
+def test_a_member_without_a_partition_has_no_task() -> None:
+    pair = Pair()
+    pair.move()
+    pair.region.take(pair.b, 0, 3, 0, {})
+    assert {one.number: name for one, name in pair.region.record().held.items()} == {0: "a", 1: "a"}
+
+
 def test_without_an_owner_of_it_no_checkpoint_begins() -> None:
     pair = Pair()
     assert pair.handed()
