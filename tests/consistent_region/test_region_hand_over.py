@@ -190,6 +190,19 @@ def test_the_state_of_a_task_between_two_owners_is_kept_until_it_is_taken() -> N
     assert states(pair.region.take(pair.b, 0, 2, 1, tasks(P2))) == {2: b"handed"}
 
 
+def test_the_state_of_a_task_between_two_owners_outlives_a_retirement_while_no_member_runs() -> None:
+    pair = Pair()
+    pair.region.take(pair.b, 0, 1, 0, {})
+    first, second = pair.checkpoint(1), pair.checkpoint(1)
+    assert pair.handed(base=second)
+    for ticket in (pair.a, pair.b):
+        pair.region.deregister(ticket)
+    assert pair.region.retire(first) == (first,)
+    c = pair.region.register("c").ticket
+    pair.region.go_back(c, {})
+    assert states(pair.region.take(c, 0, 2, 1, tasks(P2))) == {2: b"handed"}
+
+
 def test_a_state_that_was_taken_is_kept_until_a_checkpoint_has_it() -> None:
     pair = Pair()
     pair.region.take(pair.b, 0, 1, 0, {})
