@@ -691,3 +691,11 @@ def test_coordinators_by_url(tmp_path: Path) -> None:
     for wrong in ("sqlite:x.db", "sqlite:///", "postgres://x", ""):
         with pytest.raises(ConfigurationError):
             open_store(wrong)
+
+
+def test_the_manifests_of_checkpoints_behind_a_rewind_are_deleted(world: World) -> None:
+    two = Two(world)
+    first, second = two.checkpoint(1, 1), two.checkpoint(2, 2)
+    assert two.c.rewind(first) == (second,)
+    with world.store.read() as books:
+        assert [int(name) for name in books.names("manifest", "g")] == [first]

@@ -15,6 +15,7 @@ from kohort.consistent_region.ready import (
     RequestReset,
     TakeCut,
 )
+from kohort.consistent_region.region_member import REQUEST_ATTEMPTS
 from kohort.consistent_region.settings import RegionSettings
 from kohort.consistent_region.states import RegionPhase, RegionState
 from kohort.consistent_region.triggers import Manual, OperatorDriven, Periodic
@@ -216,6 +217,21 @@ def test_requests_to_a_failing_coordinator_come_ever_later_and_then_it_is_fatal(
     assert isinstance(rig.ready().fatal, CoordinatorUnavailable)
     assert rig.member.state is S.FAILED
     assert rig.ready().polling is Polling.STOPPED
+
+
+def test_a_response_ends_the_count_of_failures() -> None:
+    rig = Rig().reading()
+    for _ in range(2):
+        for _ in range(REQUEST_ATTEMPTS - 1):
+            assert rig.step(ev.CoordinatorFailed(KohortError("locked"))).fatal is None
+        rig.sees()
+
+
+def test_a_member_that_lost_a_task_goes_back_alone_where_tasks_move_one_by_one() -> None:
+    alone = Rig(RegionSettings(hand_over=True)).reading()
+    assert alone.step(ev.Dispossessed("another member has started the task")).request == GoBack()
+    together = Rig().reading()
+    assert isinstance(together.step(ev.Dispossessed("another member has started the task")).request, RequestReset)
 
 
 @pytest.mark.proves("CR-29")

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -427,3 +428,19 @@ def test_the_first_part_of_a_cut_is_short_however_long_ago_the_last_one_was() ->
         one.now += 10.0
     assert len(parts_s) == 6
     assert max(parts_s) < 2 * WRITE_S
+
+
+def test_a_partition_that_joins_a_task_starts_without_the_state_that_is_here() -> None:
+    one, added = Hand(MemoryStore(), hand_over=True), TopicPartition("u", 0)
+    one.consumer.ids["u"] = UUID(int=2)
+    one.consumer.epochs[added] = 0
+    one.assigned(R0, R1)
+    one.reads(R0, 0, 1)
+    event = Assigned(frozenset({added}), frozenset({R0, R1, added}), 6, CAUSE)
+    starts = one.conductor.on_assigned(event)
+    assert starts is not None
+    assert starts.keys() == {added}
+    assert one.state == {"0": [0, 1]}
+    one.consumer.assignment = event.assignment
+    one.reads(added, 0)
+    assert one.state == {"0": [0, 1, 0]}
