@@ -38,11 +38,13 @@ def figures(pattern: str, *names: str) -> Callable[[str], Figures]:
     return read
 
 
-def histories(output: str) -> Figures:
+histories = figures(r"([\d,]+) histories, ([\d,]+) violated", "histories", "violated")
+
+
+def histories_and_events(output: str) -> Figures:
     """The numbers of histories, and those of each event in all of them."""
-    sums = figures(r"([\d,]+) histories, ([\d,]+) violated", "histories", "violated")(output)
     events = re.findall(r"^(\S.*?) {2,}(\d+)$", output, re.MULTILINE)
-    return sums | {event: float(times) for event, times in events}
+    return histories(output) | {event: float(times) for event, times in events}
 
 
 def hostile(output: str) -> Figures:
@@ -97,7 +99,7 @@ KINDS: Mapping[str, Kind] = {
         "Simulated histories of a consistent region",
         "kohort.testing.simulation",
         "200,000 histories, 0 violated, each event 1,000 times",
-        histories,
+        histories_and_events,
         ("histories", "violated"),
         ("violated",),
         "Members, broker, store and sinks run in one process on one seeded clock. Invariants are checked after every "
@@ -160,7 +162,7 @@ KINDS: Mapping[str, Kind] = {
         "Simulated histories of a producer",
         "tests.producer.histories",
         "200,000 histories, 0 violated",
-        figures(r"([\d,]+) histories, ([\d,]+) violated", "histories", "violated"),
+        histories,
         ("histories", "violated"),
         ("violated",),
         "The producer without its sockets runs among brokers that lose responses, break connections, refuse batches as "

@@ -15,7 +15,7 @@ from kohort.consistent_region.errors import CoordinatorUnavailable, FencedError,
 from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.region_driver import WRITE_S
 from kohort.consistent_region.states import RegionState
-from kohort.consistent_region.store import MemoryStore
+from kohort.consistent_region.store import Key, MemoryStore
 from kohort.coordinator_client.hooks import Assigned, Revoked
 from tests.consistent_region.region_hand import CAUSE, Hand
 from tests.consistent_region.region_hand import P0 as R0
@@ -341,8 +341,9 @@ def test_a_task_that_leaves_before_it_has_arrived_and_whose_state_is_gone_costs_
         two.turn()
     two.turn()
     assert two.b.states.arriving
-    for key in [one for one in store._values if one.kind == "state"]:
-        del store._values[key]
+    with store.transaction() as books:
+        for name in books.names("state", "g"):
+            books.delete(Key("state", "g", name))
     two.b.conductor.on_revoked(Revoked(frozenset({R1}), frozenset({R1}), 6, CAUSE))
     assert two.b.member.state is RegionState.CR_RESET_PENDING
 
@@ -409,7 +410,7 @@ def test_an_arriving_state_of_a_newer_version_is_refused() -> None:
         two.b.turn()
 
 
-def test_the_first_part_of_a_cut_is_short_however_long_ago_the_last_one_was() -> None:
+def test_the_first_part_of_a_cut_is_short_however_long_ago_the_last_one_was(monkeypatch: pytest.MonkeyPatch) -> None:
     one = Hand(MemoryStore())
     one.assigned(R0, R1)
     write, parts_s = one.states.write, list[float]()
@@ -421,7 +422,7 @@ def test_the_first_part_of_a_cut_is_short_however_long_ago_the_last_one_was() ->
         parts_s.append(one.now - begun_at)
         return len(parts_s) % 3 == 0 and write(lambda: False)
 
-    one.states.write = written  # type: ignore[method-assign]
+    monkeypatch.setattr(one.states, "write", written)
     for number in range(2):
         one.reads(R0, number)
         one.checkpoint()

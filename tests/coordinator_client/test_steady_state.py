@@ -14,6 +14,9 @@ from kohort.testing.fake_broker import Call
 from tests.coordinator_client.consumer_helpers import poll_until, read
 
 RECORDS = 30
+# A caller that stays away longer, as on a busy machine, gives its sockets back to the driver (`_poller.pyx`). Such a
+# stretch of records is read again.
+LEASE_S, STRETCHES = 0.1, 20
 PARTITIONS = [TopicPartition("t", number) for number in range(50)]
 
 
@@ -33,6 +36,17 @@ def counted(owner: Any, name: str, counts: Counter[str], monkeypatch: pytest.Mon
     monkeypatch.setattr(owner, name, count)
 
 
+def longest_of_a_record_s(fake: FakeBroker, consumer: Consumer) -> float:
+    """The longest time that one of the records took to be written and read."""
+    longest_s = 0.0
+    for number in range(RECORDS):
+        begun_at = time.monotonic()
+        fake.produce("t", number % len(PARTITIONS), [(None, b"v")])
+        read(consumer, 1)
+        longest_s = max(longest_s, time.monotonic() - begun_at)
+    return longest_s
+
+
 def test_a_record_costs_no_turn_of_the_driver(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: Counter[str] = Counter()
     with Consumer(fake.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=30_000) as consumer:
@@ -45,11 +59,14 @@ def test_a_record_costs_no_turn_of_the_driver(fake: FakeBroker, monkeypatch: pyt
         counted(driver.core, "poll", counts, monkeypatch)
         assert driver._loop is not None
         counted(driver._loop, "_wait", counts, monkeypatch)
-        for number in range(RECORDS):
-            fake.produce("t", number % len(PARTITIONS), [(None, b"v")])
-            read(consumer, 1)
-    # Some turns are for timers, and more of them on a machine with other work.
-    assert max(counts.values(), default=0) <= RECORDS / 2, counts
+        for _ in range(STRETCHES):
+            counts.clear()
+            if longest_of_a_record_s(fake, consumer) < LEASE_S:
+                break
+    # Some turns are for timers.
+    assert counts["poll"] <= RECORDS / 10, counts
+    assert counts["turn"] <= RECORDS / 10, counts
+    assert counts["_wait"] <= RECORDS / 10, counts
 
 
 def test_a_response_without_records_wakes_no_caller(fake: FakeBroker) -> None:
