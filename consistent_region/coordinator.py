@@ -12,7 +12,6 @@ from typing import Final
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region import coordinator_rules
-from kohort.consistent_region import hand_over as handing
 from kohort.consistent_region.checkpoint_barrier import Barrier, CheckpointTicket, MembershipView
 from kohort.consistent_region.errors import (
     CorruptManifest,
@@ -219,12 +218,12 @@ class RegionCoordinator:
 
         `left`: the number of partitions that the member keeps, in no generation; None changes neither. Also returns
         whether another member may start from there, which is false if the epoch is over, or a checkpoint was completed
-        since. Raises FencedError.
+        since. Raises NotRegisteredError, FencedError.
         """
         named = [TaskSnapshot.of(task, ticket.member, cut) for task, cut in cuts.items()]
         with self.store.transaction() as books:
             record = self._known(books)
-            handed = handing.hand_over(record, ticket, epoch, base, named, leaving)
+            handed = coordinator_rules.handed_over(record, ticket, epoch, base, named, leaving)
             if handed is not None:
                 self._put_states(books, cuts.values())
                 record = handed

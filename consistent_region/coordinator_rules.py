@@ -176,6 +176,19 @@ def go_back(
     return hand_over.holding(hand_over.released(record, ticket.member), ticket, tasks)
 
 
+def handed_over(
+    record: RegionRecord,
+    ticket: CheckpointTicket,
+    epoch: int,
+    base: int | None,
+    cuts: Collection[TaskSnapshot],
+    leaving: Collection[TaskId],
+) -> RegionRecord | None:
+    """As `hand_over.hand_over`. Raises NotRegisteredError, FencedError."""
+    _known(record, ticket)
+    return hand_over.hand_over(record, ticket, epoch, base, cuts, leaving)
+
+
 def take(
     record: RegionRecord, ticket: CheckpointTicket, epoch: int, tasks: Collection[TaskId], now: float, lease_s: float
 ) -> tuple[RegionRecord, Mapping[TaskId, TaskSnapshot], frozenset[TaskId]] | None:

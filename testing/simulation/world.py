@@ -65,6 +65,7 @@ LEAST_FAULTS, LEAST_CHECKPOINTS = 5, 3
 # The errors that this world gives its members reasons for; any other end of a member is a violation.
 REASONS = (CoordinatorUnavailable, FencedError, SinkRefused)
 SETTLED_WITHIN_S = 120.0
+QUIET_REQUESTS_S = 5.0
 FAILED_TURNS_LEAST = 5  # before a member may give up its coordinator
 # A second of short histories catches the deliberate faults about as often as a second of long ones.
 LENGTHS_STEPS = (60, 60, 150, 400)
@@ -353,9 +354,9 @@ class World:
         self._check_kept()
 
     def _quiet_step(self) -> None:
-        """A step without a fault. An operator requests a checkpoint once a second."""
+        """A step without a fault. An operator requests checkpoints, with pauses in which records are read."""
         if isinstance(self.settings.trigger, OperatorDriven) and self.now >= self.requested_at:
-            self.requested_at = self.now + 1.0  # requests without a pause leave no time for records
+            self.requested_at = self.now + QUIET_REQUESTS_S
             for node in self.nodes.values():
                 if node is not None:
                     node.member.make_consistent(self.now + node.ahead_s)

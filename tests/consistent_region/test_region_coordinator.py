@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from kohort import TopicPartition
+from kohort.consistent_region.checkpoint_barrier import Barrier, CheckpointTicket
 from kohort.consistent_region.coordinator import RegionCoordinator
 from kohort.consistent_region.errors import (
     AlienManifest,
@@ -30,7 +31,7 @@ from kohort.consistent_region.errors import (
     StoreLost,
     TaskTaken,
 )
-from kohort.consistent_region.manifest import StateReference, TaskState, encode
+from kohort.consistent_region.manifest import Block, StateReference, TaskState, encode
 from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.open_store import open_store
 from kohort.consistent_region.region_record import decode_record, encode_record
@@ -127,12 +128,33 @@ def test_a_group_is_in_one_region_and_names_are_compared_whole(world: World) -> 
     assert (world.coordinator("r", "Aa").members(), world.coordinator("other", "BB").members()) == (("a",), ("b",))
 
 
+def writes(region: RegionCoordinator, ticket: CheckpointTicket) -> tuple[Callable[[], object], ...]:
+    """Each call of a coordinator that writes for a member."""
+    barrier = Barrier(1, 0, 5, (ticket.member,))
+    block = Block.of(b"block")
+    return (
+        lambda: region.report(ticket, 6, 1),
+        lambda: region.put_initial(ticket, at(p2=1)),
+        lambda: region.request_reset(ticket, 0, "", forced=True, generation=None),
+        lambda: region.go_back(ticket, tasks(P0)),
+        lambda: region.begin_checkpoint(ticket, 0),
+        lambda: region.contribute(ticket, barrier, cuts(at(p0=1), b"s")),
+        lambda: region.take(ticket, 0, 5, 1, tasks(P0)),
+        lambda: region.hand_over(ticket, 0, None, cuts(at(p0=1), b"s")),
+        lambda: region.hand_over(ticket, 0, None, {}, leaving=tasks(P0), left=1),
+        lambda: region.put_block(ticket, block),
+        lambda: region.deregister(ticket),
+    )
+
+
 def test_a_member_that_is_not_registered_gets_that_error(world: World) -> None:
     two = Two(world)
     with pytest.raises(NotRegisteredError):
         world.coordinator("r", "unknown").look()
-    with pytest.raises(NotRegisteredError):
-        two.c.begin_checkpoint(two.a.__class__("r", "g", "stranger", 1), 0)
+    stranger = two.a.__class__("r", "g", "stranger", 1)
+    for write in writes(two.c, stranger):
+        with pytest.raises(NotRegisteredError, match="stranger"):
+            write()
 
 
 @pytest.mark.proves("I8", "CR-85")
@@ -143,14 +165,7 @@ def test_a_relaunch_fences_the_process_before_it_and_keeps_the_names(world: Worl
     assert two.c.members() == ("a", "b")
     barrier = two.c.begin_checkpoint(two.b, 0).barrier
     assert barrier is None  # the new one has not gone back yet
-    for write in (
-        lambda: two.c.report(two.a, 6, 1),
-        lambda: two.c.put_initial(two.a, at(p2=1)),
-        lambda: two.c.request_reset(two.a, 0, "", forced=True, generation=None),
-        lambda: two.c.go_back(two.a, tasks(P0)),
-        lambda: two.c.begin_checkpoint(two.a, 0),
-        lambda: two.c.deregister(two.a),
-    ):
+    for write in writes(two.c, two.a):
         before = encode_record(two.c.record())
         with pytest.raises(FencedError):
             write()
