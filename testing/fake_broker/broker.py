@@ -176,8 +176,8 @@ class FakeBroker:
         self._do(lambda: self._cluster.create_topic(name, partitions))
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic with its logs. Raises KeyError if it does not exist."""
-        self._do(lambda: self._cluster.topics.pop(name))
+        """Delete a topic with its logs and committed offsets. Raises KeyError if it does not exist."""
+        self._do(lambda: self._cluster.delete_topic(name))
 
     def add_partitions(self, name: str, total: int) -> None:
         """Grow a topic to `total` partitions."""

@@ -89,12 +89,19 @@ class FakeCluster:
         self.transactions = FakeTransactions(self._settle)
 
     def create_topic(self, name: str, partitions: int) -> FakeTopic:
-        """Leaders go round the nodes."""
+        """Leaders go round the nodes. A topic of this name is deleted first."""
+        if name in self.topics:
+            self.delete_topic(name)
         self._incarnations[name] = self._incarnations.get(name, 0) + 1
         topic_id = uuid.uuid5(uuid.NAMESPACE_URL, f"{name}/{self._incarnations[name]}")
         self.topics[name] = FakeTopic(name, topic_id, [])
         self._names[topic_id] = name
         return self.grow_topic(name, partitions)
+
+    def delete_topic(self, name: str) -> None:
+        """Delete a topic with its logs and committed offsets. Raises KeyError if it does not exist."""
+        del self.topics[name]
+        self.groups.forget_topic(name)
 
     def grow_topic(self, name: str, total: int) -> FakeTopic:
         """Add partitions until there are `total`."""

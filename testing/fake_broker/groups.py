@@ -110,6 +110,12 @@ class Groups:
         group = self.of(group_id)
         return group.offsets if group is not None else {}
 
+    def forget_topic(self, topic: str) -> None:
+        """Delete a topic's committed offsets in each group."""
+        for offsets in (*(group.offsets for group in self.all()), *self._undecided.values()):
+            for partition in [one for one in offsets if one.topic == topic]:
+                del offsets[partition]
+
     def leave(self, group_id: str, members: list[tuple[str, str | None]], *, now: float) -> list[int]:
         """LeaveGroup for (member id, instance id) each; returns their error codes."""
         if group_id in self.consumer.groups:

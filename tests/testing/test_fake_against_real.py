@@ -556,6 +556,22 @@ def test_topics_are_created_checked_and_refused(stage: Stage, unique: Callable[[
         assert [response.responses[0].error_code for response in deleted] == [0, 3]
 
 
+def test_the_committed_offsets_of_a_topic_are_deleted_with_it(
+    stage: Stage, member: Cast, unique: Callable[[str], str]
+) -> None:
+    ada, name = member(), unique("topic")
+    settled(ada)
+    topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
+    assert ada.request("CreateTopics", {"topics": [topic], "validate_only": False}).topics[0].error_code == 0
+    kept, gone = TopicPartition(stage.topic, 0), TopicPartition(name, 0)
+    assert (ada.commit({0: 1}), ada.commit({0: 2}, topic=name)) == ([0], [0])
+    assert ada.committed() == {kept: 1, gone: 2}
+    ada.request("DeleteTopics", {"topic_names": [name], "timeout_ms": 5000}, at_most=5)
+    while gone in (found := ada.committed()):  # a real coordinator follows the controller's log
+        pass
+    assert found == {kept: 1}
+
+
 def test_assignments_are_shown_until_others_take_their_place(member: Cast) -> None:
     ada, ben = member(), member()
     settled(ada)

@@ -37,5 +37,5 @@ def _delete(work: Work, requested: DeleteTopicState) -> DeletableTopicResult:
         missing = ErrorCode.UNKNOWN_TOPIC_ID
     if found is None:
         return DeletableTopicResult(name=requested.name, topic_id=requested.topic_id, error_code=missing)
-    del work.cluster.topics[found.name]
+    work.cluster.delete_topic(found.name)
     return DeletableTopicResult(name=found.name, topic_id=found.topic_id)

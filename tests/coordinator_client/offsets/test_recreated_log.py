@@ -2,12 +2,13 @@
 
 import time
 import uuid
+from contextlib import suppress
 from typing import Any
 
 import pytest
 
 from kohort.common import TopicPartition
-from kohort.coordinator_client import Consumer, OffsetReset, TopicRecreated
+from kohort.coordinator_client import Consumer, OffsetReset, TopicRecreated, UnknownTopic
 from kohort.network.offset_requests import LATEST
 from kohort.network.requests import ResponseReceived
 from kohort.protocol.apis.list_offsets import (
@@ -16,7 +17,7 @@ from kohort.protocol.apis.list_offsets import (
     ListOffsetsTopicResponse,
 )
 from kohort.testing.fake_broker import FakeBroker, Hold
-from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, read, wait_until
 from tests.coordinator_client.core_rig import Rig, metadata
 
 P0 = TopicPartition("topic", 0)
@@ -34,10 +35,19 @@ def committed(fake: FakeBroker) -> int | None:
     return None if found is None else found.offset
 
 
+def lost(consumer: Consumer) -> bool:
+    """Poll. True once the consumer has no partition."""
+    with suppress(UnknownTopic):
+        consumer.poll(0.05)
+    return not consumer.assignment
+
+
 def made_anew(fake: FakeBroker, consumer: Consumer, records: int) -> None:
-    """Delete the topic, make it again, and wait until the consumer has seen the new one, without a poll."""
+    """Make the topic again, and wait until the consumer has seen the new one, without a poll.
+
+    In one step: a consumer whose metadata lacks the topic for a moment loses the partition, and begins anew.
+    """
     core, before = consumer._session.core, consumer.topic_id("topic")
-    fake.delete_topic("topic")
     fake.create_topic("topic")
     fake.produce("topic", 0, [(None, b"new")] * records)
     limit = time.monotonic() + PATIENCE_S
@@ -76,6 +86,21 @@ def test_what_is_read_of_a_topic_created_again_can_be_committed() -> None:
             read(consumer, 2)
             consumer.commit()
         assert committed(fake) == 2
+
+
+@pytest.mark.proves("B-39")
+def test_a_topic_that_is_created_again_after_its_partition_was_lost_is_read_from_its_beginning() -> None:
+    with FakeBroker(topics={"topic": 1}) as fake:
+        fake.produce("topic", 0, [(None, b"v")] * 5)
+        with Consumer(fake.bootstrap, **NOTICES) as consumer:
+            consumer.subscribe(["topic"])
+            read(consumer, 5)
+            consumer.commit()
+            fake.delete_topic("topic")
+            wait_until(lambda: lost(consumer))
+            fake.create_topic("topic")
+            fake.produce("topic", 0, [(None, b"new")] * 9)
+            assert [one.offset for one in read(consumer, 9)] == list(range(9))
 
 
 @pytest.mark.proves("B-39", "S-04")
