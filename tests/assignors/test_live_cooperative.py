@@ -26,7 +26,7 @@ from kohort.testing.jdk import java
 from tests.support.broker_selection import SelectedBroker
 
 PARTITIONS = 14
-FEW, MANY = 20, 50
+FEW, MANY = 12, 50
 HEARTBEAT_MS = 100
 PATIENCE_S = 120.0
 QUICK = ("-Xmx256m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")

@@ -386,6 +386,7 @@ def test_rights_that_are_missing_and_topics_made_by_accident(unkind: RealBroker,
     assert "s3cret" not in json.dumps(reported)
 
 
+@pytest.mark.full
 @pytest.mark.broker
 def test_partitions_whose_brokers_are_away(cluster3: RealCluster, unique: Name, doctor: Doctor) -> None:
     one_copy, three = unique("single"), unique("triple")

@@ -137,6 +137,7 @@ def test_what_never_came_is_waited_for_a_moment_only() -> None:
     assert expected.patience_s(6.0) == 6.0
 
 
+@pytest.mark.full
 def test_waits_end_early_and_in_growing_steps_once_they_were_in_vain() -> None:
     """The number of Heartbeats that a broker without REBALANCE_IN_PROGRESS costs is bounded."""
     with FakeBroker() as broker:

@@ -76,6 +76,7 @@ def test_a_link_that_leaves_the_site_is_found(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("page", "text"),
     [("glossary.md", "\n[gone](nowhere.md)\n"), ("reference/admin.md", "\n::: kohort.admin.NoSuchName\n")],

@@ -73,6 +73,7 @@ def test_a_line_has_these_mutants(line: str, wanted: set[str]) -> None:
     assert got == wanted
 
 
+@pytest.mark.full
 def test_what_is_drawn_compiles_and_differs_and_is_drawn_again_by_the_same_seed() -> None:
     drawn, sites, _ = draw(ROOT, 5, 12)
     assert sites > 1000
@@ -189,7 +190,9 @@ def warm(tree: Path) -> Iterator[Warm]:
         yield started
 
 
-@pytest.mark.parametrize("is_warm", [False, True], ids=["cold", "warm"])
+@pytest.mark.parametrize(
+    "is_warm", [pytest.param(False, marks=pytest.mark.full, id="cold"), pytest.param(True, id="warm")]
+)
 def test_mutants_are_killed_or_survive_and_the_source_is_as_it_was(
     is_warm: bool, tree: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -290,6 +293,7 @@ def test_code_that_no_function_runs_needs_a_process_of_its_own(tree: Path, warm:
         warm.run(tree / "coordinator_client/x.py", SOURCE, f"{SOURCE}x = 1\n", [], [])
 
 
+@pytest.mark.full
 def test_the_map_is_made_again_for_changed_tests_only(tree: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     out.mkdir()

@@ -44,6 +44,7 @@ def test_what_a_group_has_not_read_yet_is_counted_once(
     assert bytes_by_day(spark, broker.bootstrap, topic) == [("2023-11-14", 3), ("2023-11-16", 0)]
 
 
+@pytest.mark.full
 def test_windows_are_counted_exactly_once_over_two_runs(
     spark: Any, broker: SelectedBroker, topic: str, send: Callable[..., None], tmp_path: Path
 ) -> None:
