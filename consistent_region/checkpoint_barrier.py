@@ -54,7 +54,7 @@ class MembershipView:
 class CheckpointTicket:
     """The identity of a member to its coordinator, in every write.
 
-    A relaunch gets a higher incarnation. Later writes of the previous incarnation are rejected.
+    A relaunch gets another incarnation. Later writes of the previous one are rejected.
     """
 
     region: str

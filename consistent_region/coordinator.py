@@ -4,6 +4,7 @@ There is no coordinating process. Every member runs this class on a store that a
 of a member does not stop the region. Transactions run one at a time.
 """
 
+import secrets
 import uuid
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,6 +28,8 @@ from kohort.consistent_region.store import Key, Store, StoreTransaction
 from kohort.consistent_region.tasks import TaskId
 
 MAX_CONSECUTIVE_RESETS: Final = 5
+# A number that counts up comes twice if the store is set back, and two processes of one name would not differ.
+INCARNATION_BITS: Final = 48
 KEPT_CHECKPOINTS: Final = 3
 LEASE_S: Final = 30.0
 RENEWED_BELOW: Final = 2 / 3
@@ -108,14 +111,14 @@ class RegionCoordinator:
     def register(self, member: str, version: int = 1) -> Admission:
         """Register a member, whose states have this version. The first call creates the region.
 
-        A known name gets a higher incarnation, which fences the previous one. Raises ConfigurationError (the group is
+        A known name gets another incarnation, which fences the previous one. Raises ConfigurationError (the group is
         in another region), RegionStopped, StateVersionError.
         """
         with self.store.transaction() as books:
-            lineage = uuid.uuid4().hex
+            lineage, incarnation = uuid.uuid4().hex, secrets.randbits(INCARNATION_BITS)
             record = self._record(books) or coordinator_rules.created(self.region, self.group, self._now(), lineage)
             record, ticket, past = coordinator_rules.register(
-                record, self.region, member, version, self._now(), self.lease_s
+                record, self.region, member, version, incarnation, self._now(), self.lease_s
             )
             record = self._keep(books, record, ticket)
             return Admission(ticket, self._view(record), past)

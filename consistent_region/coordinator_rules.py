@@ -2,7 +2,7 @@
 
 Every coordinator runs these functions, with one transaction for each call, on any store. The rules:
 
-* Every write has the writer's incarnation, and most writes its epoch. Writes of an older incarnation are rejected
+* Every write has the writer's incarnation, and most writes its epoch. Writes of another incarnation are rejected
   (`FencedError`).
 * A checkpoint begins if present members, in the region's epoch and in one group generation, own every partition
   together. Its barrier names them. It ends without a manifest if one of them reports
@@ -51,7 +51,7 @@ def created(region: str, group: str, now: float, lineage: str) -> RegionRecord:
 
 
 def register(
-    record: RegionRecord, region: str, member: str, version: int, now: float, lease_s: float
+    record: RegionRecord, region: str, member: str, version: int, incarnation: int, now: float, lease_s: float
 ) -> tuple[RegionRecord, CheckpointTicket, bool]:
     """A registration of the member, and whether it has a past to take up. Ends a barrier that named the last one.
 
@@ -80,7 +80,7 @@ def register(
     before = members.get(member)
     past = before is not None or record.newest is not None
     known = MemberRecord(
-        incarnation=record.registrations + 1,
+        incarnation=incarnation,
         epoch=NO_EPOCH if past else record.epoch,
         generation=NO_GENERATION,
         owned=0,
@@ -89,8 +89,8 @@ def register(
     # The barrier would wait for the previous process. If its manifest completed after this process had read an older
     # one, the manifest would have effects that this process lacks.
     members[member] = known
-    record = _abandon(replace(record, members=members, registrations=known.incarnation))
-    return hand_over.released(record, member), CheckpointTicket(region, record.group, member, known.incarnation), past
+    record = _abandon(replace(record, members=members))
+    return hand_over.released(record, member), CheckpointTicket(region, record.group, member, incarnation), past
 
 
 def deregister(record: RegionRecord, ticket: CheckpointTicket, now: float) -> RegionRecord:

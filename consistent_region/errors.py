@@ -32,7 +32,7 @@ class NotRegisteredError(RegionError):
 
 
 class FencedError(RegionError):
-    """A write under an old epoch or incarnation: a newer one exists, and nothing was written.
+    """A write under an old epoch or another incarnation. Nothing was written.
 
     Cure:
         End this process, if another one has the member's name. After a reset `run` goes on by itself.

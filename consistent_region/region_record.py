@@ -29,14 +29,14 @@ from kohort.consistent_region.offsets import Positions
 from kohort.consistent_region.tasks import TaskId
 
 CLOCKS_APART_S: Final = 5.0
-FORMAT: Final = 2
+FORMAT: Final = 3
 OF_MEMBERS: Final = 1
 
 
 class MemberRecord(NamedTuple):
     """One process of the region.
 
-    `incarnation`: its number among all registrations. `epoch`: the region's epoch that it has joined, -1 for none.
+    `incarnation`: a random number of its registration. `epoch`: the region's epoch that it has joined, -1 for none.
     `generation`: the group's, as last reported, -1 for none. `owned`: its number of partitions. `version`: of its
     states. `lease_deadline`: the time at which it becomes absent unless renewed, by the store's clock. `lease_s`: the
     duration of its own lease, 0 if unknown. Durations differ while members are reconfigured one by one.
@@ -59,7 +59,7 @@ class MemberRecord(NamedTuple):
 class RegionRecord:
     """A region. `members`: the processes that are registered, and those that ended a short time ago.
 
-    `registrations`: their number so far. `term`: the number of times that a member started tasks. `initial`: the start
+    `term`: the number of times that a member started tasks. `initial`: the start
     of each partition ever seen. It is written once, so it also lists all partitions ever owned. `complete`: sequences
     of available checkpoints, ascending. `covered`: the number of partitions in the newest. `contributed`: the members
     that contributed `tasks` to the barrier. `held`: the owner of each task in this epoch. `handed`: the cut of a task
@@ -75,7 +75,6 @@ class RegionRecord:
     complete: tuple[int, ...] = ()
     covered: int = 0
     retired_up_to: int = 0
-    registrations: int = 0
     term: int = 0
     members: Mapping[str, MemberRecord] = field(default_factory=dict)
     initial: Positions = field(default_factory=dict)
@@ -121,7 +120,6 @@ def encode_record(record: RegionRecord) -> bytes:
             "next_sequence": record.next_sequence,
             "past": [record.past.lineage, record.past.voided_up_to, record.past.accepted],
             "region": record.region,
-            "registrations": record.registrations,
             "reset_generation": record.reset_generation,
             "retired_up_to": record.retired_up_to,
             "stopped": record.stopped,

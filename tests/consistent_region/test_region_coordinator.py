@@ -172,6 +172,20 @@ def test_a_relaunch_fences_the_process_before_it_and_keeps_the_names(world: Worl
         assert encode_record(two.c.record()) == before
 
 
+@pytest.mark.proves("I8", "CR-03")
+def test_two_processes_of_one_name_differ_though_the_store_was_set_back_between_them(world: World) -> None:
+    before = world.coordinator().register("other")
+    stored = encode_record(world.coordinator().record())
+    first = world.coordinator().register("a").ticket
+    with world.store.transaction() as books:
+        books.put(Key("region", "g"), stored)
+    second = world.coordinator().register("a").ticket
+    assert len({before.ticket.incarnation, first.incarnation, second.incarnation}) == 3
+    with pytest.raises(FencedError, match="another process"):
+        world.coordinator().report(first, 5, 1)
+    assert world.coordinator().report(second, 5, 1).epoch == 0
+
+
 @pytest.mark.proves("CR-17", "CR-16", "CR-15", "I7", "CR-12")
 def test_initial_offsets_are_written_once_and_absence_is_never_remembered(world: World) -> None:
     two = Two(world)

@@ -128,7 +128,7 @@ def test_an_older_copy_ends_the_members_that_run() -> None:
 def test_another_store_ends_the_members_that_run() -> None:
     store, other = MemoryStore(), MemoryStore()
     hand = with_checkpoints(store)
-    with_checkpoints(other)
+    with_checkpoints(other, "b")
     store._values = copied(other)
     with pytest.raises(ResetFailedError, match="another history"):
         hand.turn(5)
