@@ -395,9 +395,8 @@ def test_the_command_shows_regions_checkpoints_and_one_of_them(url: str, capsys:
         return json.loads(capsys.readouterr().out)
 
     status = respond("status", url)
-    (member,) = (
-        RegionCoordinator(SqliteStore(url.removeprefix("sqlite:///")), "bills", "billing").record().members.values()
-    )
+    coordinator = RegionCoordinator(SqliteStore(url.removeprefix("sqlite:///")), "bills", "billing")
+    (member,) = coordinator.record().members.values()
     assert (status["region"], status["group"], status["newest_checkpoint"]) == ("bills", "billing", 2)
     assert status["members"]["one"] == {
         "incarnation": member.incarnation,

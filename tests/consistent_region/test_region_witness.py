@@ -130,6 +130,14 @@ def test_another_store_ends_the_members_that_run() -> None:
     hand = with_checkpoints(store)
     with_checkpoints(other, "b")
     store._values = copied(other)
+    with pytest.raises(ResetFailedError, match="lost the checkpoint"):
+        hand.turn(5)
+
+
+def test_a_member_that_stood_still_while_an_operator_accepted_the_store_ends() -> None:
+    hand = with_checkpoints(MemoryStore())
+    hand.now += 100.0  # its lease is over
+    hand.coordinator.accept_store()
     with pytest.raises(ResetFailedError, match="another history"):
         hand.turn(5)
 
