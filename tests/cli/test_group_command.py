@@ -287,4 +287,5 @@ def refused(response: Any) -> Any:
 
 def test_of_topics_that_are_gone_nothing_is_moved(fake: FakeBroker) -> None:
     fake.delete_topic("two")
+    fake.commit("group", {TopicPartition("two", 0): 5})  # brokers keep such an offset for a moment
     assert reset(fake, "--to", "latest") == {("one", 0): 10, ("two", 0): 5}
