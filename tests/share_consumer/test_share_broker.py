@@ -17,6 +17,7 @@ from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.share_consumer import ShareGroupsUnsupported, ShareRecords
 from kohort.testing import RealBroker
 from kohort.testing.topics import create_topic
+from tests.coordinator_client.consumer_helpers import wait_until
 
 PATIENCE_S = 120.0
 Name = Callable[[str], str]
@@ -271,6 +272,7 @@ def test_records_of_a_connection_whose_end_the_broker_does_not_notice_are_releas
         kept = os.dup(sock.fileno())
         try:
             sock.shutdown(socket.SHUT_RD)  # the client reads an end, and the broker sees nothing
+            wait_until(lambda: not first.session.alive)
             again = read(consumer, 10)
             assert time.monotonic() < first.lock_until
             assert {*values(again)} == {record.value for record in first}
