@@ -249,6 +249,28 @@ class FailingStore(MemoryStore):
 
 
 @pytest.mark.usefixtures("blocks")
+@pytest.mark.proves("CR-93", "I14")
+def test_a_task_that_has_no_owner_any_more_keeps_back_no_task_that_leaves(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As after an announcement of R0 that failed: the report behind it released the task."""
+    two = Two()
+    two.revoked(R1)
+    conductor, written = two.a.conductor, two.a.states.write_leaving
+    two.a.states.leave(conductor._offsets([R0]))
+    two.a.coordinator.report(conductor._ticket, -1, 0)
+
+    def both(*given: Any) -> Any:
+        while len(cuts := written(*given)) < 2:
+            pass
+        return cuts
+
+    monkeypatch.setattr(two.a.states, "write_leaving", both)
+    conductor._write_leaving(lambda: False)
+    record = two.a.coordinator.record()
+    assert (set(record.handed), dict(record.leaving)) == ({task(R1)}, {})
+    assert not two.a.states.leaving
+
+
+@pytest.mark.usefixtures("blocks")
 @pytest.mark.proves("CR-93")
 @pytest.mark.parametrize("moving", [(R1,), (R0, R1)], ids=["one", "both"])
 def test_a_store_that_fails_at_any_call_of_a_move_costs_no_record(moving: tuple[TopicPartition, ...]) -> None:
