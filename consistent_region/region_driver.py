@@ -32,7 +32,6 @@ from kohort.consistent_region.errors import (
 )
 from kohort.consistent_region.group_check import GroupCheck, GroupMemberInfo
 from kohort.consistent_region.log_lineage import Lineage, Whereabouts
-from kohort.consistent_region.manifest import TaskState
 from kohort.consistent_region.offsets import Positions, RegionPosition
 from kohort.consistent_region.record_queue import partition_of
 from kohort.consistent_region.region_history import RegionHistory
@@ -347,19 +346,12 @@ class RegionDriver(RebalanceHooks):
 
     def _write_leaving(self, enough: Callable[[], bool]) -> None:
         cuts = self.states.write_leaving(enough, lambda block: self.coordinator.put_block(self._ticket, block))
-        if cuts and not self._give(cuts):
-            # One that has another owner by now must not keep back the others, whose next owners wait for them.
-            left = [str(task) for task, cut in cuts.items() if len(cuts) == 1 or not self._give({task: cut})]
-            self.states.drop_leaving(cuts)
-            if left:
-                log.warning("the region went on before tasks were handed over: %s", ", ".join(left))
-
-    def _give(self, cuts: Mapping[TaskId, TaskState]) -> bool:
-        """Hand over the cuts of leaving tasks. Returns whether their next owners may start from there."""
-        _view, handed = self.coordinator.hand_over(self._ticket, self.member.epoch, self.member.base, cuts)
-        if handed:
-            self.states.drop_leaving(cuts)
-        return handed
+        # One by one: a task that has another owner by now must not keep back others, whose next owners wait for them.
+        for task, cut in cuts.items():
+            _view, handed = self.coordinator.hand_over(self._ticket, self.member.epoch, self.member.base, {task: cut})
+            self.states.drop_leaving([task])
+            if not handed:
+                log.warning("the region went on before task %s was handed over", task)
 
     def _let_go(self) -> None:
         """Hand over all leaving tasks now."""

@@ -83,6 +83,7 @@ def test_a_coordinator_without_memory_is_registered_with_again_and_the_region_be
 def test_a_lost_response_to_registering_again_is_no_other_process() -> None:
     store = HalfStore()
     a, b = two(store)
+    before = a.conductor.ticket
     with store.transaction():
         store._values.clear()
     store.responses_lost = 1
@@ -97,6 +98,7 @@ def test_a_lost_response_to_registering_again_is_no_other_process() -> None:
         a.turn()
         b.turn()
     assert a.conductor.ticket is not None
+    assert a.conductor.ticket != before
     assert a.coordinator.record().members["a"].incarnation == a.conductor.ticket.incarnation
     a.reads(P0, 0, 1)
     assert a.checkpoint(b) >= 1

@@ -22,6 +22,7 @@ from kohort.consistent_region.errors import (
     UnsupportedError,
 )
 from kohort.consistent_region.offsets import RegionPosition
+from kohort.consistent_region.open_store import open_store
 from kohort.consistent_region.region import consumer_settings, maker
 from kohort.consistent_region.start_positions import beginnings, check_log
 from kohort.consistent_region.store import SqliteStore
@@ -395,8 +396,9 @@ def test_the_command_shows_regions_checkpoints_and_one_of_them(url: str, capsys:
         return json.loads(capsys.readouterr().out)
 
     status = respond("status", url)
-    coordinator = RegionCoordinator(SqliteStore(url.removeprefix("sqlite:///")), "bills", "billing")
-    (member,) = coordinator.record().members.values()
+    store = open_store(url)
+    (member,) = RegionCoordinator(store, "bills", "billing").record().members.values()
+    store.close()
     assert (status["region"], status["group"], status["newest_checkpoint"]) == ("bills", "billing", 2)
     assert status["members"]["one"] == {
         "incarnation": member.incarnation,

@@ -35,7 +35,7 @@ def counted(owner: Any, name: str, counts: Counter[str], monkeypatch: pytest.Mon
 
 
 def counts_of_records(fake: FakeBroker, consumer: Consumer, counts: Counter[str]) -> Counter[str]:
-    """What was counted while the records were written and read, each in less time than a lease.
+    """The counts of the records' own turns, each record written and read in less time than a lease.
 
     A caller that stays away longer, as on a busy machine, gives its sockets back to the driver (`_poller.pyx`). So a
     record that takes longer, and the one behind it, do not count.

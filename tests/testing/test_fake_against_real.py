@@ -13,6 +13,7 @@ from kohort.common.topic_partition import TopicPartition
 from kohort.fastpath import decode, encode
 from kohort.protocol.catalogue import API
 from kohort.protocol.wire import WireConnection
+from kohort.testing.topics import create_topic
 from tests.testing.group_client import Connection, MemberClient, Stage, reported
 
 Cast = Callable[..., MemberClient]
@@ -561,8 +562,7 @@ def test_the_committed_offsets_of_a_topic_are_deleted_with_it(
 ) -> None:
     ada, name = member(), unique("topic")
     settled(ada)
-    topic = {"name": name, "num_partitions": 1, "replication_factor": 1, "assignments": [], "configs": []}
-    assert ada.request("CreateTopics", {"topics": [topic], "validate_only": False}).topics[0].error_code == 0
+    create_topic(stage.bootstrap, name)
     kept, gone = TopicPartition(stage.topic, 0), TopicPartition(name, 0)
     assert ada.commit({0: 1}) == [0]
     while (error := ada.commit({0: 2}, topic=name)) != [0]:  # a real coordinator follows the controller's log

@@ -35,6 +35,13 @@ def committed(fake: FakeBroker) -> int | None:
     return None if found is None else found.offset
 
 
+def read_five(fake: FakeBroker, consumer: Consumer) -> None:
+    """Write five records, subscribe to their topic, and read them."""
+    fake.produce("topic", 0, [(None, b"v")] * 5)
+    consumer.subscribe(["topic"])
+    read(consumer, 5)
+
+
 def lost(consumer: Consumer) -> bool:
     """Poll. True once the consumer has no partition."""
     with suppress(UnknownTopic):
@@ -74,10 +81,8 @@ def test_what_is_read_after_a_reset_can_be_committed_though_it_is_behind() -> No
 @pytest.mark.proves("B-39")
 def test_what_is_read_of_a_topic_created_again_can_be_committed() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
-        fake.produce("topic", 0, [(None, b"v")] * 5)
         with Consumer(fake.bootstrap, **NOTICES) as consumer:
-            consumer.subscribe(["topic"])
-            read(consumer, 5)
+            read_five(fake, consumer)
             consumer.commit()
             made_anew(fake, consumer, 2)
             with pytest.raises(TopicRecreated):
@@ -90,27 +95,22 @@ def test_what_is_read_of_a_topic_created_again_can_be_committed() -> None:
 
 @pytest.mark.proves("B-39")
 def test_a_topic_that_is_created_again_after_its_partition_was_lost_is_read_from_its_beginning() -> None:
-    with FakeBroker(topics={"topic": 1}) as fake:
-        fake.produce("topic", 0, [(None, b"v")] * 5)
-        with Consumer(fake.bootstrap, **NOTICES) as consumer:
-            consumer.subscribe(["topic"])
-            read(consumer, 5)
-            consumer.commit()
-            fake.delete_topic("topic")
-            wait_until(lambda: lost(consumer))
-            fake.create_topic("topic")
-            fake.produce("topic", 0, [(None, b"new")] * 9)
-            assert [one.offset for one in read(consumer, 9)] == list(range(9))
+    with FakeBroker(topics={"topic": 1}) as fake, Consumer(fake.bootstrap, **NOTICES) as consumer:
+        read_five(fake, consumer)
+        consumer.commit()
+        fake.delete_topic("topic")
+        wait_until(lambda: lost(consumer))
+        fake.create_topic("topic")
+        fake.produce("topic", 0, [(None, b"new")] * 9)
+        assert [one.offset for one in read(consumer, 9)] == list(range(9))
 
 
 @pytest.mark.proves("B-39", "S-04")
 def test_an_offset_of_the_topic_that_is_gone_is_not_committed_by_itself() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
-        fake.produce("topic", 0, [(None, b"v")] * 5)
         by_itself: dict[str, Any] = {"enable_auto_commit": True, "auto_commit_interval_ms": 1_000_000}
         with Consumer(fake.bootstrap, **NOTICES, **by_itself) as consumer:
-            consumer.subscribe(["topic"])
-            read(consumer, 5)
+            read_five(fake, consumer)
             consumer.poll(0)  # now those are handled
             made_anew(fake, consumer, 9)
         assert committed(fake) is None, "the next owner would skip five records of the new one"
@@ -119,10 +119,8 @@ def test_an_offset_of_the_topic_that_is_gone_is_not_committed_by_itself() -> Non
 @pytest.mark.proves("B-39")
 def test_a_commit_that_is_answered_once_the_topic_is_another_forbids_nothing_in_the_new_one() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
-        fake.produce("topic", 0, [(None, b"v")] * 5)
         with Consumer(fake.bootstrap, **NOTICES) as consumer:
-            consumer.subscribe(["topic"])
-            read(consumer, 5)
+            read_five(fake, consumer)
             late = Hold(after_work=True)
             fake.control("OffsetCommit", lambda call: late, times=1)
             consumer.commit_async()
