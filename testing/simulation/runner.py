@@ -13,6 +13,7 @@ import logging
 import multiprocessing
 import os
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Iterator
@@ -88,16 +89,24 @@ def done_before(path: Path, code: str) -> list[Chunk]:
     return [one for one in chunks if one.code == code]
 
 
-def quiet() -> None:
-    """Silences the region's log of its troubles, which are intended here."""
+def set_up_worker() -> None:
+    """Silences the region's log of its troubles, which are intended here. Ends this process with its parent."""
     logging.disable(logging.CRITICAL)
+    if parent := multiprocessing.parent_process():
+        # A parent that a signal ended cancels nothing, and its workers would run to the end of their seeds.
+        threading.Thread(target=_end_after, args=(parent,), daemon=True).start()
     if sys.platform != "win32":
         os.nice(10)
 
 
+def _end_after(parent: multiprocessing.process.BaseProcess) -> None:
+    parent.join()
+    os._exit(1)
+
+
 def run_all(requested: list[tuple[int, int, str]], workers: int) -> Iterator[Chunk]:
     """In any order. Raises BrokenProcessPool if a worker ends before its time."""
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), quiet)
+    pool = ProcessPoolExecutor(workers, multiprocessing.get_context("spawn"), set_up_worker)
     try:
         for one in as_completed([pool.submit(chunk, each) for each in requested]):
             yield one.result()

@@ -5,6 +5,8 @@ More of it by command: `make sim SEEDS=100000` and `make mutants`.
 
 import json
 import logging
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -168,3 +170,20 @@ def test_the_runner_goes_on_where_it_stopped_and_reports_what_it_found(
     with mutated(MUTANTS["advancing not at all"]):
         assert runner.main() == 1
     assert "0 histories known, 4 to run" in capsys.readouterr().out
+
+
+ENDED_BY_A_SIGNAL = """
+import os
+import signal
+from kohort.testing.simulation import runner
+
+found = runner.run_all([(seed, 1, "") for seed in range(1, 1000)], 2)
+next(found)
+os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_worker_processes_end_with_their_parent() -> None:
+    # The workers have its output, too, and the end of the output is waited for.
+    ended = subprocess.run([sys.executable, "-c", ENDED_BY_A_SIGNAL], stdout=subprocess.PIPE, timeout=60, check=False)
+    assert ended.returncode == -9

@@ -228,6 +228,7 @@ def test_new_files_are_taken_up_by_the_next_connection_and_broken_ones_are_not(
         cut(consumer)
         consumer.assign([TopicPartition("two", 0)])
         poll_until(consumer, renewed)
+        consumer.seek_to_beginning([TopicPartition("two", 0)])  # the poll that saw the notice may have had the records
         assert len(read(consumer, 3)) == 3
         consumer.assign([TopicPartition("one", 0)])
         error = error_of(consumer)
