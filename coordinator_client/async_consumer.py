@@ -15,7 +15,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client.consumer_base import ALL, ConsumerBase, Offsets
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
-from kohort.coordinator_client.fetch._collect import CollectedFetches, ReturnedFetches
+from kohort.coordinator_client.fetch._collect import CollectedFetches, ReturnedFetches, usual_look
 from kohort.coordinator_client.hooks import HookCall
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
@@ -57,7 +57,13 @@ class AsyncConsumer(ConsumerBase):
         self._busy: object | None = None
         self._hook_runs_in: asyncio.Task[Any] | None = None
         self._hook_over = TimedEvent()
-        self._session.driver.on_update = partial(call_in, self._loop, self._news.set)  # keeps no consumer alive
+        driver = self._session.driver
+        driver.on_update = partial(call_in, self._loop, self._news.set)  # keeps no consumer alive
+        sockets = driver.lease.open()
+        if sockets >= 0:
+            # The reader keeps the driver, and so the descriptor, until it is removed: no other file may get its number.
+            driver.ended.then(partial(call_in, self._loop, partial(self._loop.remove_reader, sockets)))
+            self._loop.add_reader(sockets, driver.lease.serve_ready, self._news.set)
 
     # --- records
 
@@ -124,12 +130,13 @@ class AsyncConsumer(ConsumerBase):
         session = self._session
         while not session.closed:
             self._news.clear()
-            due = session.next_action()
+            collected = usual_look(session, most_slices)
+            due = session.next_action() if collected is None else None
             if isinstance(due, HookCall):
                 await self._run_hook(due)
             elif due is not None:
                 due()
-            elif (collected := session.gather(most_slices)).columns:
+            elif (collected := collected or session.gather(most_slices)).columns:
                 return collected
             elif collected.items:
                 session.collector.skip_batch(collected)

@@ -19,16 +19,19 @@ cdef class Lease:
     cdef Bell bell
     cdef object driver, poller
     cdef list leased
-    cdef int event_fd
+    cdef int event_fd, epoll
+    cdef bint looped, has_lent
     cdef shared_word count, wanted, inside, used_ms
 
     cpdef bint wait(self, unsigned long seen, double timeout_s) except -1
     cdef int serve(self, _Registered one) except -1
     cdef bint send(self, _Registered one) except -1
+    cdef list sockets(self)
     cdef bint holds(self, _Registered one) except -1
     cpdef int give_back(self) except -1
     cdef int take_all_back(self) except -1
     cdef int take_back(self, _Registered one) except -1
+    cdef bint can_lend(self) except -1
     cdef int lend(self, _Registered one) except -1
     cdef double ends_at(self) except -1
     cdef int end_if_unused(self) except -1

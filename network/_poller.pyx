@@ -139,12 +139,14 @@ cdef extern from *:
     }
 
     #define kohort_event_fd() eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
+    #define kohort_epoll() epoll_create1(EPOLL_CLOEXEC)
     #define kohort_close(fd) close(fd)
 
     #else
 
     #define kohort_poll(sockets, count, timeout_ms) -1
     #define kohort_event_fd() -1
+    #define kohort_epoll() -1
     #define kohort_close(fd) -1
 
     #define KOHORT_ADD 0
@@ -180,6 +182,7 @@ cdef extern from *:
     int epoll_wait "kohort_wait"(int epoll, Event *found, int timeout_ms) noexcept nogil
     int poll_sockets "kohort_poll"(Event *sockets, int count, int timeout_ms) noexcept nogil
     int new_event_fd "kohort_event_fd"() noexcept
+    int new_epoll "kohort_epoll"() noexcept
     int close_fd "kohort_close"(int fd) noexcept
 
 cdef int READ = selectors.EVENT_READ
@@ -210,11 +213,13 @@ cdef _Registered _registered(sock, tuple owner):
 
 @cython.final
 cdef class Lease:
-    """The sockets of a driver that a caller serves while it waits in a poll. They are armed in no epoll then.
+    """The sockets of a driver that a caller serves while it waits in a poll. They are not armed in the driver's epoll then.
 
     `guard` is held by the caller while it serves, and by each turn of the driver. A socket is given back if
     its response is unusual, or if the caller stays away. A turn takes it back to send another request.
     The driver's thread keeps everything else: the group, heartbeats, commits, metadata, and the deadlines of requests.
+
+    A caller calls `wait`. An event loop watches the descriptor of `open` instead, and calls `serve_ready`.
 
     Exists on Linux only, and for plain sockets. Elsewhere `wait` waits for the bell.
     """
@@ -223,11 +228,14 @@ cdef class Lease:
         self.driver, self.poller, self.bell = driver, poller, driver.bell
         self.guard = Guard(reentered)
         self.leased = []
-        self.event_fd = -1
+        self.event_fd = self.epoll = -1
+        self.looped = self.has_lent = False
 
     def __dealloc__(self):
         if self.event_fd >= 0:
             close_fd(self.event_fd)
+        if self.epoll >= 0:
+            close_fd(self.epoll)
 
     @property
     def size(self):
@@ -243,9 +251,7 @@ cdef class Lease:
         if not self.count:
             self.wanted = timeout_s > 0
             return self.bell.wait(seen, timeout_s)
-        self.guard.acquire()
-        leased = list(self.leased)
-        self.guard.release()
+        leased = self.sockets()
         sockets[0].fd = self.event_fd
         for one in leased:
             sockets[place].fd = one.fd
@@ -267,6 +273,34 @@ cdef class Lease:
                     self.serve(one)
                 place += 1
         return True
+
+    def open(self):
+        """Lend sockets to an event loop from now on. Returns the descriptor that it has to watch for reading; -1 if
+        there are no leases here."""
+        if self.epoll < 0:
+            self.epoll = new_epoll()
+        self.looped = self.epoll >= 0
+        return self.epoll
+
+    def serve_ready(self, announce):
+        """Serve the sockets that are readable, on the thread of an event loop. Calls `announce()` if there is news."""
+        cdef Event ready[MOST_EVENTS]
+        cdef _Registered one
+        cdef list leased = self.sockets()
+        cdef int place, count = epoll_wait(self.epoll, ready, 0)
+        self.used_ms = <unsigned long>(<double>monotonic() * 1e3)
+        for place in range(count):
+            for one in leased:
+                if one.fd == ready[place].fd:
+                    self.serve(one)
+        if self.driver.core.has_updates:
+            announce()
+
+    cdef list sockets(self):
+        self.guard.acquire()
+        leased = list(self.leased)
+        self.guard.release()
+        return leased
 
     cdef int serve(self, _Registered one) except -1:
         cdef bint usual = False
@@ -323,18 +357,29 @@ cdef class Lease:
         self.leased.remove(one)
         self.count = len(self.leased)
         one.leased, one.steady = False, 0
+        if self.looped:
+            watch(self.epoll, REMOVE, one.fd, 0)
         watch((<Poller>self.poller).epoll, CHANGE, one.fd, READ)  # it fails for a closed socket
         return 0
 
-    cdef int lend(self, _Registered one) except -1:
+    cdef bint can_lend(self) except -1:
+        if self.looped:
+            return self.count < MOST_EVENTS
         if self.event_fd < 0:
             self.event_fd = new_event_fd()
-        if self.event_fd < 0 or self.count == MOST_EVENTS - 1:
+        return self.event_fd >= 0 and self.count < MOST_EVENTS - 1
+
+    cdef int lend(self, _Registered one) except -1:
+        if not self.can_lend():
             return 0
         self.guard.acquire()
         try:
             if watch((<Poller>self.poller).epoll, CHANGE, one.fd, 0) < 0:
                 return 0
+            if self.looped and watch(self.epoll, ADD, one.fd, READ) < 0:
+                watch((<Poller>self.poller).epoll, CHANGE, one.fd, READ)
+                return 0
+            self.has_lent = True
             self.leased.append(one)
             one.leased = True
             self.used_ms = <unsigned long>(<double>monotonic() * 1e3)
@@ -347,7 +392,7 @@ cdef class Lease:
         """The time (monotonic s) to look whether the caller still comes."""
         if self.inside:
             return <double>monotonic() + LONGEST_LEASE_S
-        return self.used_ms / 1e3 + LEASE_S
+        return self.used_ms / 1e3 + (LONGEST_LEASE_S if self.looped else LEASE_S)
 
     cdef int end_if_unused(self) except -1:
         if not self.inside and self.ends_at() <= <double>monotonic() and self.guard.try_acquire():
@@ -504,7 +549,7 @@ cdef class Poller:
         if found is None:
             ready.append((None, mask))
             return 0
-        if found.lease.event_fd >= 0 and found.lease.holds(found):  # its connection has ended
+        if found.lease.has_lent and found.lease.holds(found):  # its connection has ended
             found.lease.give_back()
         try:
             if mask == READ and len(self.senders) < MOST_SENDS and _serve(found):
@@ -527,9 +572,9 @@ cdef class Poller:
     cdef int _lend(self, _Registered found) except -1:
         """Lend the socket to the caller, if one waits for it and can have it."""
         cdef Lease lease = found.lease
-        if not lease.wanted or found.steady < STEADY_RESPONSES or not found.plain or self.epoll < 0:
+        if not (lease.wanted or lease.looped) or found.steady < STEADY_RESPONSES or not found.plain or self.epoll < 0:
             return 0
-        if found.driver.on_update is None and lease.lend(found) and lease not in self.leases:
+        if (lease.looped or found.driver.on_update is None) and lease.lend(found) and lease not in self.leases:
             self.leases.append(lease)
         return 0
 
@@ -617,7 +662,7 @@ cdef bint _serve(_Registered one) except -1:
     if request is None:
         return False
     reader.fill = 0
-    if one.plain and one.driver.on_update is None:  # which may release the GIL
+    if one.plain and (one.leased or one.driver.on_update is None):  # which may release the GIL
         one.request = request
         return True
     count = channel.send(request)

@@ -291,6 +291,16 @@ cdef bint _is_unusual(session, core, driver, collector) except -1:
     return core.owes_loss or _is_due(core)
 
 
+def usual_look(session, Py_ssize_t most):
+    """As `usual_poll`, without waiting: what is buffered, which may be nothing. None if anything else is due or unusual."""
+    core, driver, collector = session.core, session.driver, session.collector
+    cdef FetchBuffer buffered = core.fetcher.parked
+    core.has_updates = False
+    if session._wakeup or session.closed or driver.crashed is not None or _is_unusual(session, core, driver, collector):
+        return None
+    return collector.collect_usual(most) if buffered.has_slices() else CollectedFetches()
+
+
 def usual_poll(session, double until, Py_ssize_t most):
     """Wait until records come, and collect at most `most` slices.
 

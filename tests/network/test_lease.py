@@ -235,11 +235,11 @@ def test_no_python_function_runs_in_the_caller_s_service(broker: FakeBroker) -> 
         read = leased(broker, consumer)
         session = consumer._session
         bell, lease = session.driver.bell, session.driver.lease
+        session.core.has_updates = False
         broker.produce("t", 0, [(None, b"%d" % read)])
-        parked = session.core.fetcher.parked
         sys.setprofile(profile)
         try:
-            while not parked.total_bytes:
+            while not session.core.has_updates:
                 lease.wait(bell.rings, LIMIT_S)
         finally:
             sys.setprofile(None)

@@ -1,0 +1,334 @@
+"""Sockets that an asyncio loop serves for an AsyncConsumer, and the driver's thread while the loop is blocked."""
+
+import asyncio
+import gc
+import os
+import random
+import select
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from kohort import AsyncConsumer, TopicPartition
+from kohort.testing import FakeBroker
+from tests.network.steady_peer import Peer
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sockets are leased on Linux only")
+STEADY = 3
+LIMIT_S = 60.0
+P0, P1 = (TopicPartition("t", number) for number in range(2))
+
+
+class Looped:
+    """A peer whose socket an event loop has, after three responses with records."""
+
+    def __init__(self) -> None:
+        self.peer = peer = Peer(*[b"%d" % number for number in range(STEADY)])
+        self.fd = peer.lease.open()
+        peer.core.has_updates = True
+        for _ in range(STEADY):
+            assert peer.lease.size == 0
+            peer.theirs.send(peer.respond())
+            assert peer.wait() == []
+        peer.theirs.recv(4096)
+        self.announced = 0
+
+    def is_readable(self) -> bool:
+        return bool(select.select([self.fd], [], [], 0.0)[0])
+
+    def announce(self) -> None:
+        self.announced += 1
+
+    def serve(self) -> None:
+        self.peer.lease.serve_ready(self.announce)
+
+
+@pytest.fixture
+def looped() -> Iterator[Looped]:
+    made = Looped()
+    assert made.peer.lease.size == 1
+    yield made
+    made.peer.close()
+
+
+def test_a_leased_socket_is_served_by_the_loop_alone(looped: Looped) -> None:
+    peer = looped.peer
+    assert not looped.is_readable()
+    peer.bodies = [b"more"]
+    peer.theirs.send(peer.respond())
+    assert looped.is_readable()
+    assert peer.wait() == []
+    assert peer.offered == STEADY
+    looped.serve()
+    assert peer.theirs.recv(4096).endswith(b"more")
+    assert looped.announced == 1
+    assert peer.lease.size == 1
+    assert not looped.is_readable()
+
+
+def test_a_response_without_news_is_not_announced(looped: Looped) -> None:
+    peer = looped.peer
+    peer.core.has_updates = False
+    peer.bodies = [b"more"]
+    peer.theirs.send(peer.respond())
+    looped.serve()
+    assert peer.offered == STEADY + 1
+    assert looped.announced == 0
+
+
+@pytest.mark.parametrize("why", ["unusual", "closed"])
+def test_what_is_unusual_is_left_to_a_turn(looped: Looped, why: str) -> None:
+    peer = looped.peer
+    if why == "unusual":
+        peer.bodies = [None, None]
+        peer.theirs.send(peer.respond())
+    else:
+        peer.theirs.close()
+    looped.serve()
+    assert peer.lease.size == 0
+    assert peer.owner in peer.wait()
+    assert not looped.is_readable()
+
+
+def test_a_turn_reclaims_a_socket_from_the_loop(looped: Looped) -> None:
+    peer = looped.peer
+    with peer.lease.guard:
+        peer.poller.reclaim(peer.ours)
+    peer.bodies = [b"more"]
+    peer.theirs.send(peer.respond())
+    assert not looped.is_readable()
+    looped.serve()
+    assert peer.offered == STEADY
+    assert peer.wait() == []
+    assert peer.offered == STEADY + 1
+
+
+def test_the_driver_s_thread_goes_on_while_the_loop_is_blocked(looped: Looped) -> None:
+    peer = looped.peer
+    peer.bodies = [b"more"]
+    peer.theirs.send(peer.respond())
+    deadline = time.monotonic() + LIMIT_S
+    while peer.offered == STEADY:
+        assert peer.wait(1.0) == []
+        assert time.monotonic() < deadline
+    assert peer.lease.size == 0
+    assert not looped.is_readable()
+
+
+# --- a consumer
+
+
+@pytest.fixture
+def broker() -> Iterator[FakeBroker]:
+    with FakeBroker(topics={"t": 2}) as made:
+        yield made
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(main(), LIMIT_S))
+
+
+@asynccontextmanager
+async def leased(broker: FakeBroker) -> AsyncIterator[tuple[AsyncConsumer, int]]:
+    """A consumer that has read so many records of a partition that its loop serves its connection."""
+    async with AsyncConsumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([P0])
+        lease, number = consumer._session.driver.lease, 0
+        while not lease.size:
+            asyncio.get_running_loop().call_later(0.01, broker.produce, "t", 0, [(None, b"%d" % number)])
+            assert await values(consumer) == [b"%d" % number]
+            number += 1
+        yield consumer, number
+
+
+async def values(consumer: AsyncConsumer) -> list[bytes | None]:
+    """The values of the next records."""
+    while not (found := [record.value for columns in await consumer.poll() for record in columns]):
+        pass
+    return found
+
+
+def test_no_python_function_runs_in_the_loop_s_service(broker: FakeBroker) -> None:
+    """A signal handler would run there, and could raise between two changes."""
+    called: list[str] = []
+
+    def profile(frame: FrameType, event: str, _argument: Any) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_qualname)
+
+    async def main() -> None:
+        async with leased(broker) as (consumer, read):
+            driver = consumer._session.driver
+            driver.core.has_updates = False
+            broker.produce("t", 0, [(None, b"%d" % read)])
+            news: list[None] = []
+            sys.setprofile(profile)
+            try:
+                while not news:
+                    driver.lease.serve_ready(lambda: news.append(None))
+            finally:
+                sys.setprofile(None)
+            assert driver.lease.size == 1
+            assert await values(consumer) == [b"%d" % read]
+
+    run(main)
+    assert set(called) <= {"test_no_python_function_runs_in_the_loop_s_service.<locals>.main.<locals>.<lambda>"}
+
+
+def test_a_record_of_a_leased_socket_takes_no_wait_of_the_driver(
+    broker: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with leased(broker) as (consumer, read):
+            driver, loop = consumer._session.driver, asyncio.get_running_loop()
+            waits: list[None] = []
+            assert driver._loop is not None
+            wait = driver._loop._wait
+            monkeypatch.setattr(driver._loop, "_wait", lambda: (waits.append(None), wait())[1])
+            quick = 0
+            while quick < 30:
+                began, before = time.monotonic(), len(waits)
+                loop.call_later(0.001, broker.produce, "t", 0, [(None, b"%d" % read)])
+                assert await values(consumer) == [b"%d" % read]
+                read += 1
+                if time.monotonic() - began < 0.5:  # the lease of a loop that was away longer ends
+                    quick += 1
+                else:
+                    del waits[before:]
+            assert len(waits) <= 3, "some waits end by timers"
+
+    run(main)
+
+
+def test_a_blocked_loop_costs_only_time(broker: FakeBroker) -> None:
+    async def main() -> None:
+        async with leased(broker) as (consumer, read):
+            lease, core = consumer._session.driver.lease, consumer._session.core
+            core.has_updates = False
+            broker.produce("t", 0, [(None, b"%d" % read)])
+            deadline = time.monotonic() + LIMIT_S
+            while lease.size:  # blocks the loop until the driver's thread has its socket again
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            while not core.has_updates:
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+            assert await values(consumer) == [b"%d" % read]
+
+    run(main)
+
+
+def test_a_broker_that_goes_away_ends_the_lease_and_records_go_on(broker: FakeBroker) -> None:
+    async def main() -> None:
+        async with leased(broker) as (consumer, read):
+            broker.disconnect()
+            broker.produce("t", 0, [(None, b"%d" % read)])
+            assert await values(consumer) == [b"%d" % read]
+
+    run(main)
+
+
+def descriptors() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.filterwarnings("ignore:unclosed consumer:ResourceWarning")
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_consumer_that_ends_leaves_no_reader_in_the_loop(broker: FakeBroker, closes: bool) -> None:
+    async def read_some() -> None:
+        consumer = AsyncConsumer(broker.bootstrap, auto_offset_reset="earliest")
+        consumer.assign([P0])
+        assert await values(consumer)
+        if closes:
+            await consumer.close()
+
+    async def main() -> None:
+        broker.produce("t", 0, [(None, b"v")])
+        await read_some()  # what stays for all consumers
+        gc.collect()
+        await asyncio.sleep(0.5)
+        before = descriptors()
+        for _ in range(3):
+            await read_some()
+        gc.collect()
+        while descriptors() > before:
+            await asyncio.sleep(0.01)
+
+    run(main)
+
+
+@pytest.mark.filterwarnings("ignore:unclosed consumer:ResourceWarning")
+def test_a_consumer_that_outlives_its_loop_ends(broker: FakeBroker) -> None:
+    left: list[AsyncConsumer] = []
+
+    async def main() -> None:
+        consumer = AsyncConsumer(broker.bootstrap, auto_offset_reset="earliest")
+        consumer.assign([P0])
+        broker.produce("t", 0, [(None, b"v")])
+        assert await values(consumer)
+        left.append(consumer)
+
+    run(main)
+    ended = left[0]._session.driver.ended
+    left.clear()
+    gc.collect()
+    assert ended.wait(LIMIT_S)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_every_record_comes_once_and_in_order_whatever_is_done_between(seed: int, broker: FakeBroker) -> None:
+    """Large and small records in two partitions, pauses, cancelled polls, blocked loops and wake-ups."""
+    chance = random.Random(seed)
+    produced, read, wanted = [0, 0], [0, 0], 400
+
+    def feed() -> None:
+        feeding = random.Random(-seed)
+        while sum(produced) < wanted:
+            number = feeding.randrange(2)
+            size = 9_000 if feeding.random() < 0.02 else 10
+            broker.produce("t", number, [(b"%d" % produced[number], bytes(size))])
+            produced[number] += 1
+            time.sleep(feeding.choice([0.0, 0.001, 0.004]))
+
+    async def poll(consumer: AsyncConsumer) -> None:
+        for columns in await consumer.poll(chance.choice([0.0, 0.002, 0.05, 0.2])):
+            for record in columns:
+                assert record.key == b"%d" % read[record.partition]
+                read[record.partition] += 1
+
+    async def main() -> None:
+        leases = 0
+        async with AsyncConsumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
+            consumer.assign([P0, P1])
+            while sum(read) < wanted:
+                kind = chance.random()
+                if kind < 0.02:
+                    consumer.pause([P0])
+                elif kind < 0.06:
+                    consumer.resume([P0, P1])
+                elif kind < 0.07:
+                    consumer.seek(P1, read[1])
+                elif kind < 0.08:
+                    time.sleep(0.15)
+                elif kind < 0.09:
+                    await consumer.end_offsets([P0, P1])
+                elif kind < 0.1:
+                    task = asyncio.create_task(poll(consumer))
+                    await asyncio.sleep(0)
+                    task.cancel()
+                    await asyncio.wait([task])
+                await poll(consumer)
+                leases += consumer._session.driver.lease.size
+        assert leases
+
+    thread = threading.Thread(target=feed)
+    thread.start()
+    run(main)
+    thread.join()
+    assert read == produced
