@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from kohort import AsyncConsumer, TopicPartition
+from kohort.network.errors import WakeupError
 from kohort.testing import FakeBroker
 from tests.network.steady_peer import Peer
 
@@ -96,6 +97,13 @@ def test_what_is_unusual_is_left_to_a_turn(looped: Looped, why: str) -> None:
     assert not looped.is_readable()
 
 
+def test_a_connection_that_ends_while_the_loop_is_blocked_is_left_to_a_turn(looped: Looped) -> None:
+    peer = looped.peer
+    peer.theirs.close()
+    assert peer.wait(LIMIT_S) == [peer.owner]
+    assert peer.lease.size == 0
+
+
 def test_a_turn_reclaims_a_socket_from_the_loop(looped: Looped) -> None:
     peer = looped.peer
     with peer.lease.guard:
@@ -107,6 +115,18 @@ def test_a_turn_reclaims_a_socket_from_the_loop(looped: Looped) -> None:
     assert peer.offered == STEADY
     assert peer.wait() == []
     assert peer.offered == STEADY + 1
+
+
+def test_a_loop_that_serves_keeps_the_socket(looped: Looped) -> None:
+    peer = looped.peer
+    began = time.monotonic()
+    while time.monotonic() < began + 1.5:
+        peer.bodies = [b"more"]
+        peer.theirs.send(peer.respond())
+        served_at = time.monotonic()
+        looped.serve()
+        assert peer.wait(0.1) == []
+        assert peer.lease.size == 1 or time.monotonic() > served_at + 1.0
 
 
 def test_the_driver_s_thread_goes_on_while_the_loop_is_blocked(looped: Looped) -> None:
@@ -206,6 +226,29 @@ def test_a_record_of_a_leased_socket_takes_no_wait_of_the_driver(
     run(main)
 
 
+def test_a_response_without_records_wakes_no_task(broker: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with AsyncConsumer(broker.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=20) as consumer:
+            consumer.assign([P0])
+            lease = consumer._session.driver.lease
+            while not lease.size:
+                broker.produce("t", 0, [(None, b"v")])
+                assert await values(consumer)
+            polling = asyncio.create_task(consumer.poll(LIMIT_S))
+            await asyncio.sleep(0.1)
+            looks: list[None] = []
+            clear = consumer._news.clear
+            monkeypatch.setattr(consumer._news, "clear", lambda: (looks.append(None), clear()))
+            fetches = len(broker.calls_of("Fetch"))
+            while len(broker.calls_of("Fetch")) < fetches + 5:
+                await asyncio.sleep(0.01)
+            assert looks == []
+            broker.produce("t", 0, [(None, b"last")])
+            assert [record.value for columns in await polling for record in columns] == [b"last"]
+
+    run(main)
+
+
 def test_a_blocked_loop_costs_only_time(broker: FakeBroker) -> None:
     async def main() -> None:
         async with leased(broker) as (consumer, read):
@@ -220,6 +263,16 @@ def test_a_blocked_loop_costs_only_time(broker: FakeBroker) -> None:
                 assert time.monotonic() < deadline
                 time.sleep(0.01)
             assert await values(consumer) == [b"%d" % read]
+
+    run(main)
+
+
+def test_a_wakeup_ends_a_poll_whose_sockets_the_loop_serves(broker: FakeBroker) -> None:
+    async def main() -> None:
+        async with leased(broker) as (consumer, _read):
+            asyncio.get_running_loop().call_later(0.05, consumer.wakeup)
+            with pytest.raises(WakeupError):
+                await consumer.poll(LIMIT_S / 2)
 
     run(main)
 
