@@ -20,8 +20,8 @@ cdef class Lease:
     cdef object driver, poller
     cdef list leased
     cdef int event_fd, epoll
-    cdef bint looped, has_lent
-    cdef shared_word count, wanted, inside, used_ms
+    cdef bint has_lent
+    cdef shared_word count, wanted, looped, inside, used_ms
 
     cpdef bint wait(self, unsigned long seen, double timeout_s) except -1
     cdef int serve(self, _Registered one) except -1

@@ -229,7 +229,7 @@ cdef class Lease:
         self.guard = Guard(reentered)
         self.leased = []
         self.event_fd = self.epoll = -1
-        self.looped = self.has_lent = False
+        self.has_lent = False
 
     def __dealloc__(self):
         if self.event_fd >= 0:
