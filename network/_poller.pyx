@@ -283,7 +283,8 @@ cdef class Lease:
         return self.epoll
 
     def serve_ready(self, announce):
-        """Serve the sockets that are readable, on the thread of an event loop. Calls `announce()` if there is news."""
+        """Serve the sockets that are readable, on the thread of an event loop. Calls `announce()` if the core has
+        updates."""
         cdef Event ready[MOST_EVENTS]
         cdef _Registered one
         cdef list leased = self.sockets()

@@ -174,6 +174,19 @@ async def values(consumer: AsyncConsumer) -> list[bytes | None]:
     return found
 
 
+def counted(owner: object, name: str, monkeypatch: pytest.MonkeyPatch) -> list[None]:
+    """A list that grows by each call of a method."""
+    calls: list[None] = []
+    method = getattr(owner, name)
+
+    def call() -> Any:
+        calls.append(None)
+        return method()
+
+    monkeypatch.setattr(owner, name, call)
+    return calls
+
+
 def test_no_python_function_runs_in_the_loop_s_service(broker: FakeBroker) -> None:
     """A signal handler would run there, and could raise between two changes."""
     called: list[str] = []
@@ -207,10 +220,8 @@ def test_a_record_of_a_leased_socket_takes_no_wait_of_the_driver(
     async def main() -> None:
         async with leased(broker) as (consumer, read):
             driver, loop = consumer._session.driver, asyncio.get_running_loop()
-            waits: list[None] = []
             assert driver._loop is not None
-            wait = driver._loop._wait
-            monkeypatch.setattr(driver._loop, "_wait", lambda: (waits.append(None), wait())[1])
+            waits = counted(driver._loop, "_wait", monkeypatch)
             quick = 0
             while quick < 30:
                 began, before = time.monotonic(), len(waits)
@@ -236,9 +247,7 @@ def test_a_response_without_records_wakes_no_task(broker: FakeBroker, monkeypatc
                 assert await values(consumer)
             polling = asyncio.create_task(consumer.poll(LIMIT_S))
             await asyncio.sleep(0.1)
-            looks: list[None] = []
-            clear = consumer._news.clear
-            monkeypatch.setattr(consumer._news, "clear", lambda: (looks.append(None), clear()))
+            looks = counted(consumer._news, "clear", monkeypatch)
             fetches = len(broker.calls_of("Fetch"))
             while len(broker.calls_of("Fetch")) < fetches + 5:
                 await asyncio.sleep(0.01)
