@@ -106,8 +106,8 @@ KINDS: Mapping[str, Kind] = {
         "step. Partitions move by reset or by hand-over, states are whole or in blocks, and handlers take records or "
         "batches. Processes are killed, stopped and cut off, and operators give commands. The store fails, is lost, or "
         "is replaced by an older copy. Logs are truncated, and topics are created again. The list has the number of "
-        "each event. No history has signal handlers that raise. They ran on CPython 3.14: 300 seeds left the same "
-        "events on 3.11. The 1,003,000 histories up to 2026-11-25 are not counted. Their world had less than this one.",
+        "each event. No history has signal handlers that raise. The 1,003,000 histories up to 2026-11-25 are not "
+        "counted. Their world had less than this one.",
         resumes=True,
     ),
     "mutants": Kind(

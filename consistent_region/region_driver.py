@@ -235,7 +235,7 @@ class RegionDriver(RebalanceHooks):
         member = self.member
         try:
             tasks = self.task_map.grouped(partitions)
-            while tasks.keys() & self.states.arriving:
+            while tasks.keys() & self._arriving.keys():
                 self._place(self._read_states(lambda: False))
             going = {task: ours for task, ours in tasks.items() if task not in self._waiting}
             for _ in range(HAND_OVER_ATTEMPTS):
@@ -383,6 +383,7 @@ class RegionDriver(RebalanceHooks):
     def _place(self, starts: Positions) -> None:
         """Read the partitions of arrived tasks from these positions on."""
         if starts:
+            self._lineage.check(starts)  # a topic may have been created again while a large state was read
             self._seek(starts)
             self._step(ev.TasksStarted(starts))
             self.consumer.release(starts)

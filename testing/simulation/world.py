@@ -84,6 +84,8 @@ class UnderTest:
 
 _STEPS_S = (0.001, 0.01, 0.02, 0.08)
 _QUIET_STEPS_S = (0.005, 0.01, 0.04, 0.1)
+MOST_IN_TURN = 6
+"""More processes than this share the time of a step, since they run beside each other."""
 
 
 @lru_cache(maxsize=16)
@@ -407,7 +409,9 @@ class World:
 
     def step(self, *, quiet: bool = False) -> None:
         """A little time passes; one node has a turn; everything is checked."""
-        self.now += self.chance.choice(_QUIET_STEPS_S if quiet else _STEPS_S)
+        processes = sum(node is not None for node in self.nodes.values()) + len(self.ghosts)
+        passed_s = self.chance.choice(_QUIET_STEPS_S if quiet else _STEPS_S)
+        self.now += passed_s * min(1.0, MOST_IN_TURN / max(processes, 1))
         if self.current is not None and self.now >= self.copy_until:
             self._bring_back()
         if not quiet:
@@ -692,6 +696,8 @@ class World:
     def _go_behind(self, sequence: int) -> None:
         self.target.gone_behind.append(self.manifests.get(sequence, {}))
         self.manifests = {one: offsets for one, offsets in self.manifests.items() if one <= sequence}
+        if sequence < self.forgotten_up_to:
+            self.forgotten = {}
         self._operator().rewind(sequence)
         self.note(f"an operator went back to {sequence}")
 

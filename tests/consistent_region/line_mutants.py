@@ -174,6 +174,16 @@ MUTANTS = tuple(
         ("region_driver", "if task not in live or one not in placed]", "if task not in live]"),
         (
             "region_driver",
+            "while tasks.keys() & self._arriving.keys():",
+            "while tasks.keys() & self.states.arriving:",
+        ),
+        (
+            "region_driver",
+            "self._lineage.check(starts)  # a topic may have been created again while a large state was read",
+            "pass",
+        ),
+        (
+            "region_driver",
             "        self.states.keep(tasks)\n        self._give_up_arrivals()\n",
             "        self._give_up_arrivals()\n",
             "the hooks of a rebalance have dropped the tasks of other partitions already",

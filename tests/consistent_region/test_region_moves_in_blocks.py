@@ -11,7 +11,7 @@ from kohort import TopicPartition
 from kohort.consistent_region import DictState, dict_state
 from kohort.consistent_region.checkpoint_barrier import CheckpointTicket
 from kohort.consistent_region.coordinator import RegionCoordinator, TaskStarts
-from kohort.consistent_region.errors import CoordinatorUnavailable, FencedError, StateVersionError
+from kohort.consistent_region.errors import CoordinatorUnavailable, FencedError, StateVersionError, TopicRecreatedError
 from kohort.consistent_region.offsets import RegionPosition
 from kohort.consistent_region.region_driver import WRITE_S
 from kohort.consistent_region.states import RegionState
@@ -356,18 +356,55 @@ def test_a_task_that_comes_back_while_it_leaves_has_its_state(turns: int) -> Non
 
 @pytest.mark.usefixtures("blocks")
 def test_a_task_that_leaves_before_it_has_arrived_and_whose_state_is_gone_costs_a_reset() -> None:
-    store = MemoryStore()
-    two = Two(store)
+    two = arriving()
+    with two.b.coordinator.store.transaction() as books:
+        for name in books.names("state", "g"):
+            books.delete(Key("state", "g", name))
+    two.b.conductor.on_revoked(Revoked(frozenset({R1}), frozenset({R1}), 6, CAUSE))
+    assert two.b.member.state is RegionState.CR_RESET_PENDING
+
+
+def arriving() -> Two:
+    """R1 is the second member's, which has not read its state yet."""
+    two = Two()
     two.moves()
     while two.a.states.leaving:
         two.turn()
     two.turn()
     assert two.b.states.arriving
-    with store.transaction() as books:
-        for name in books.names("state", "g"):
-            books.delete(Key("state", "g", name))
-    two.b.conductor.on_revoked(Revoked(frozenset({R1}), frozenset({R1}), 6, CAUSE))
-    assert two.b.member.state is RegionState.CR_RESET_PENDING
+    return two
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.proves("CR-93")
+def test_a_task_that_leaves_while_a_reset_waits_for_its_store_goes_unread(monkeypatch: pytest.MonkeyPatch) -> None:
+    two = arriving()
+    ticket = two.b.conductor.ticket
+    assert ticket is not None
+
+    def fails(*_given: object) -> TaskStarts:
+        raise CoordinatorUnavailable("locked")
+
+    with monkeypatch.context() as store:
+        store.setattr(RegionCoordinator, "go_back", fails)
+        two.b.coordinator.request_reset(ticket, 0, "a reset", forced=True, generation=None)
+        two.b.until(lambda: two.b.member.state is RegionState.CR_RESET_PENDING and not two.b.consumer.held)
+        two.b.conductor.on_revoked(Revoked(frozenset({R1}), frozenset({R1}), 6, CAUSE))
+    two.b.consumer.assignment = frozenset()
+    two.given(two.b, generation=7)
+    two.b.until(lambda: two.b.member.state is RegionState.RESET_COMPLETE)
+    assert not two.b.states.arriving
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.proves("CR-74", "B-39", "I19")
+def test_a_topic_that_is_created_again_while_a_state_arrives_is_not_read_on() -> None:
+    two = arriving()
+    sought = dict(two.b.consumer.sought)
+    two.b.consumer.ids["t"] = UUID(int=2)
+    with pytest.raises(TopicRecreatedError, match="created again"):
+        two.b.turn(10 * KEYS)
+    assert two.b.consumer.sought == sought
 
 
 @pytest.mark.usefixtures("blocks")
