@@ -172,6 +172,7 @@ MUTANTS = tuple(
             "return {one: OffsetAndMetadata(at.offset) for one, at in starts.items()}",
         ),
         ("region_driver", "if task not in live or one not in placed]", "if task not in live]"),
+        ("region_driver", "        self._lineage.placed(starts)\n", ""),
         (
             "region_driver",
             "while tasks.keys() & self._arriving.keys():",

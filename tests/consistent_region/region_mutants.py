@@ -360,7 +360,6 @@ def _commit_must_settle(original: Any) -> Any:
 
 MUTANTS: dict[str, list[Mutant]] = {
     "an assignment drops leader epochs": [(RegionDriver, "on_assigned", _without_epochs)],
-    "what was polled before a reset names the epochs": [(Lineage, "placed", nothing)],
     "a log that ends before the checkpoint is not noticed": [
         (region_driver, "check_log", lambda _: lambda *_args, **_kwargs: {}),
         (RegionDriver, "on_gap", nothing),

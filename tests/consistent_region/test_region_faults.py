@@ -467,6 +467,21 @@ def test_what_was_polled_before_a_reset_names_no_epoch_of_the_checkpoint_after_i
     assert hand.manifest_positions()[P0] == RegionPosition(2, 0, UUID(int=1))
 
 
+@pytest.mark.proves("CR-74", "I19")
+def test_what_was_polled_before_a_reset_names_no_epoch_of_what_is_polled_after_it() -> None:
+    hand = alone()
+    hand.conductor.records_a_turn = 0
+    hand.reads(P0, 2, 3)  # nothing of it is handled
+    hand.coordinator.rewind(hand.coordinator.checkpoints()[-1])
+    hand.until(lambda: hand.member.state is RegionState.RESET_COMPLETE)
+    hand.conductor.records_a_turn = 1
+    hand.consumer.epochs[P0] = 4
+    hand.reads(P0, 2, 3, 4, 5)
+    hand.checkpoint()
+    at = hand.manifest_positions()[P0]
+    assert (at.offset < 4, at.leader_epoch) == (True, 4)
+
+
 @pytest.mark.proves("CR-74", "B-38", "B-39")
 @pytest.mark.parametrize(
     ("raised", "expected"),
