@@ -279,7 +279,7 @@ cdef class Lease:
         there are no leases here."""
         if self.epoll < 0:
             self.epoll = new_epoll()
-        self.looped = self.epoll >= 0
+        self.looped = self.wanted = self.epoll >= 0
         return self.epoll
 
     def serve_ready(self, announce):
@@ -336,8 +336,8 @@ cdef class Lease:
             self.guard.release()
 
     cpdef int give_back(self) except -1:
-        """Give all sockets back, before the caller waits for the bell only."""
-        self.wanted = 0
+        """Give all sockets back, before the caller waits for the bell only. An event loop always wants them."""
+        self.wanted = self.looped
         if not self.count:
             return 0
         self.guard.acquire()
@@ -573,9 +573,9 @@ cdef class Poller:
     cdef int _lend(self, _Registered found) except -1:
         """Lend the socket to the caller, if one waits for it and can have it."""
         cdef Lease lease = found.lease
-        if not (lease.wanted or lease.looped) or found.steady < STEADY_RESPONSES or not found.plain or self.epoll < 0:
+        if not lease.wanted or found.steady < STEADY_RESPONSES or not found.plain or self.epoll < 0:
             return 0
-        if (lease.looped or found.driver.on_update is None) and lease.lend(found) and lease not in self.leases:
+        if lease.lend(found) and lease not in self.leases:
             self.leases.append(lease)
         return 0
 

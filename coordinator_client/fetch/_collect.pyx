@@ -291,12 +291,16 @@ cdef bint _is_unusual(session, core, driver, collector) except -1:
     return core.owes_loss or _is_due(core)
 
 
+cdef bint _is_ending(session, driver) except -1:
+    return session._wakeup or session.closed or driver.crashed is not None
+
+
 def usual_look(session, Py_ssize_t most):
     """As `usual_poll`, without waiting: what is buffered, which may be nothing. None if anything else is due or unusual."""
     core, driver, collector = session.core, session.driver, session.collector
     cdef FetchBuffer buffered = core.fetcher.parked
     core.has_updates = False
-    if session._wakeup or session.closed or driver.crashed is not None or _is_unusual(session, core, driver, collector):
+    if _is_ending(session, driver) or _is_unusual(session, core, driver, collector):
         return None
     return collector.collect_usual(most) if buffered.has_slices() else CollectedFetches()
 
@@ -319,7 +323,7 @@ def usual_poll(session, double until, Py_ssize_t most):
     while True:
         seen = bell._rings
         core.has_updates = False
-        if session._wakeup or session.closed or driver.crashed is not None:
+        if _is_ending(session, driver):
             lease.give_back()
             return None
         turns_now = driver.turns

@@ -171,6 +171,12 @@ class Two:
         self.given(self.a, R0)
         self.given(self.b, R1)
 
+    def resets(self) -> None:
+        """The second member requests a reset."""
+        ticket = self.b.conductor.ticket
+        assert ticket is not None
+        self.b.coordinator.request_reset(ticket, 0, "a reset", forced=True, generation=None)
+
     def turn(self) -> None:
         for one in (self.a, self.b):
             one.now = max(self.a.now, self.b.now)
@@ -379,15 +385,13 @@ def arriving() -> Two:
 @pytest.mark.proves("CR-93")
 def test_a_task_that_leaves_while_a_reset_waits_for_its_store_goes_unread(monkeypatch: pytest.MonkeyPatch) -> None:
     two = arriving()
-    ticket = two.b.conductor.ticket
-    assert ticket is not None
 
     def fails(*_given: object) -> TaskStarts:
         raise CoordinatorUnavailable("locked")
 
     with monkeypatch.context() as store:
         store.setattr(RegionCoordinator, "go_back", fails)
-        two.b.coordinator.request_reset(ticket, 0, "a reset", forced=True, generation=None)
+        two.resets()
         two.b.until(lambda: two.b.member.state is RegionState.CR_RESET_PENDING and not two.b.consumer.held)
         two.b.conductor.on_revoked(Revoked(frozenset({R1}), frozenset({R1}), 6, CAUSE))
     two.b.consumer.assignment = frozenset()
@@ -427,9 +431,7 @@ def test_a_reset_meanwhile_takes_all_tasks_to_the_newest_checkpoint(turns: int) 
     two.moves()
     for _ in range(turns):
         two.turn()
-    ticket = two.b.conductor.ticket
-    assert ticket is not None
-    two.b.coordinator.request_reset(ticket, 0, "a reset", forced=True, generation=None)
+    two.resets()
     for one in (two.a, two.b):
         one.until(lambda one=one: one.member.state is RegionState.RESET_COMPLETE)  # type: ignore[misc]
         assert (one.consumer.held, len(one.states.leaving), len(one.states.arriving)) == (set(), 0, 0)

@@ -1,11 +1,17 @@
-"""A connection whose requests follow from responses, with a poller and the other end of its socket."""
+"""A connection whose requests follow from responses, and records for consumers that serve such a one themselves."""
 
+import random
 import socket
+import sys
+import threading
 import time
 from collections import deque
+from collections.abc import Callable, Iterable
 from selectors import EVENT_READ
-from types import SimpleNamespace
+from types import FrameType, SimpleNamespace
+from typing import Any
 
+from kohort.fastpath import RecordColumns
 from kohort.network._guard import Bell
 from kohort.network._poller import Lease, Poller
 from kohort.network.broker_connection import BrokerConnection
@@ -15,8 +21,11 @@ from kohort.network.transport import Channel
 from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
 from kohort.protocol.catalogue import API
 from kohort.protocol.framing import frame
+from kohort.testing import FakeBroker
 
 VERSION = 3
+STEADY = 3
+"""The number of steady responses after which a socket is lent."""
 
 
 class Peer:
@@ -68,6 +77,16 @@ class Peer:
     def wait(self, timeout_s: float = 0.0) -> list[object]:
         return [owner for owner, _mask in self.poller.wait(time.monotonic() + timeout_s)]
 
+    def lend(self) -> None:
+        """Send responses with records until the socket is lent."""
+        self.core.has_updates = True
+        for _ in range(STEADY):
+            assert self.lease.size == 0
+            self.theirs.send(self.respond())
+            assert self.wait() == []
+        assert self.lease.size == 1
+        self.theirs.recv(4096)
+
     def turn(self) -> list[RequestResult]:
         return [outcome for _request, outcome in self.channel.on_event(EVENT_READ, 0.0)]
 
@@ -75,3 +94,50 @@ class Peer:
         self.poller.close()
         for one in (self.ours, self.theirs, self.bell_in, self.bell_out):
             one.close()
+
+
+class Feed(threading.Thread):
+    """Writes large and small records to the two partitions of a topic `t`, at random times.
+
+    `produced` and `read`: the number of records by partition.
+    """
+
+    def __init__(self, broker: FakeBroker, seed: int, records: int) -> None:
+        super().__init__()
+        self._broker, self._chance, self._records = broker, random.Random(seed), records
+        self.produced, self.read = [0, 0], [0, 0]
+
+    def run(self) -> None:
+        while sum(self.produced) < self._records:
+            number = self._chance.randrange(2)
+            size = 9_000 if self._chance.random() < 0.02 else 10
+            self._broker.produce("t", number, [(b"%d" % self.produced[number], bytes(size))])
+            self.produced[number] += 1
+            time.sleep(self._chance.choice([0.0, 0.001, 0.004]))
+
+    def take(self, slices: Iterable[RecordColumns]) -> None:
+        """Count records, each of which is the next of its partition."""
+        for columns in slices:
+            for record in columns:
+                assert record.key == b"%d" % self.read[record.partition]
+                self.read[record.partition] += 1
+
+    @property
+    def unread(self) -> bool:
+        return sum(self.read) < self._records
+
+
+def python_calls(work: Callable[[], object]) -> list[str]:
+    """The names of the Python functions that `work`, which is one, calls on this thread."""
+    called: list[str] = []
+
+    def profile(frame: FrameType, event: str, _argument: Any) -> None:
+        if event == "call":
+            called.append(frame.f_code.co_qualname)
+
+    sys.setprofile(profile)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return called[1:]

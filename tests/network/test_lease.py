@@ -7,18 +7,15 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from types import FrameType
-from typing import Any
 
 import pytest
 
 from kohort import Consumer, TopicPartition
 from kohort.network.errors import WakeupError
 from kohort.testing import FakeBroker
-from tests.network.steady_peer import Peer
+from tests.network.steady_peer import STEADY, Feed, Peer, python_calls
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sockets are leased on Linux only")
-STEADY = 3
 LIMIT_S = 60.0
 
 
@@ -27,14 +24,8 @@ def peer() -> Iterator[Peer]:
     """A peer whose socket the caller has, after three responses with records."""
     made = Peer(*[b"%d" % number for number in range(STEADY)])
     made.driver.on_update = None
-    made.core.has_updates = True
     made.lease.wait(made.driver.bell.rings, 0.001)  # a caller is waiting
-    for _ in range(STEADY):
-        assert made.lease.size == 0
-        made.theirs.send(made.respond())
-        assert made.wait() == []
-    assert made.lease.size == 1
-    made.theirs.recv(4096)
+    made.lend()
     yield made
     made.close()
 
@@ -225,26 +216,19 @@ def broker() -> Iterator[FakeBroker]:
 
 def test_no_python_function_runs_in_the_caller_s_service(broker: FakeBroker) -> None:
     """A signal handler would run there, and could raise between two changes."""
-    called: list[str] = []
-
-    def profile(frame: FrameType, event: str, _argument: Any) -> None:
-        if event == "call":
-            called.append(frame.f_code.co_qualname)
-
     with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
         read = leased(broker, consumer)
         session = consumer._session
         bell, lease = session.driver.bell, session.driver.lease
         session.core.has_updates = False
         broker.produce("t", 0, [(None, b"%d" % read)])
-        sys.setprofile(profile)
-        try:
+
+        def until_served() -> None:
             while not session.core.has_updates:
                 lease.wait(bell.rings, LIMIT_S)
-        finally:
-            sys.setprofile(None)
+
+        assert python_calls(until_served) == []
         assert lease.size == 1
-    assert called == []
 
 
 def test_a_poll_without_a_time_reads_a_leased_socket(broker: FakeBroker) -> None:
@@ -317,43 +301,26 @@ def test_every_record_comes_once_and_in_order_whatever_is_done_between(seed: int
     """Large and small records in two partitions, pauses, polls of any length, idle callers and wake-ups."""
     chance = random.Random(seed)
     partitions = [TopicPartition("t", number) for number in range(2)]
-    produced = [0, 0]
-    wanted = 400
-    leases = 0
-
-    def feed() -> None:
-        feeding = random.Random(-seed)
-        while sum(produced) < wanted:
-            number = feeding.randrange(2)
-            size = 9_000 if feeding.random() < 0.02 else 10
-            broker.produce("t", number, [(b"%d" % produced[number], bytes(size))])
-            produced[number] += 1
-            time.sleep(feeding.choice([0.0, 0.001, 0.004]))
-
-    thread = threading.Thread(target=feed)
-    read = [0, 0]
+    feed, leases = Feed(broker, -seed, 400), 0
     with Consumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
         consumer.assign(partitions)
-        thread.start()
+        feed.start()
         deadline = time.monotonic() + LIMIT_S
-        while sum(read) < wanted:
-            assert time.monotonic() < deadline, (read, produced)
+        while feed.unread:
+            assert time.monotonic() < deadline, (feed.read, feed.produced)
             kind = chance.random()
             if kind < 0.02:
                 consumer.pause([partitions[0]])
             elif kind < 0.06:
                 consumer.resume(partitions)
             elif kind < 0.07:
-                consumer.seek(partitions[1], 0 if not read[1] else read[1])
+                consumer.seek(partitions[1], feed.read[1])
             elif kind < 0.08:
                 time.sleep(0.15)
             elif kind < 0.09:
                 consumer.end_offsets(partitions)
-            for columns in consumer.poll(chance.choice([0.0, 0.002, 0.05, 0.2])):
-                for record in columns:
-                    assert record.key == b"%d" % read[record.partition]
-                    read[record.partition] += 1
+            feed.take(consumer.poll(chance.choice([0.0, 0.002, 0.05, 0.2])))
             leases += consumer._session.driver.lease.size
-    thread.join()
+    feed.join()
     assert leases
-    assert read == produced
+    assert feed.read == feed.produced

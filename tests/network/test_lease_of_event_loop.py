@@ -6,11 +6,10 @@ import os
 import random
 import select
 import sys
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager
-from types import FrameType
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,10 +17,9 @@ import pytest
 from kohort import AsyncConsumer, TopicPartition
 from kohort.network.errors import WakeupError
 from kohort.testing import FakeBroker
-from tests.network.steady_peer import Peer
+from tests.network.steady_peer import STEADY, Feed, Peer, python_calls
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="sockets are leased on Linux only")
-STEADY = 3
 LIMIT_S = 60.0
 P0, P1 = (TopicPartition("t", number) for number in range(2))
 
@@ -32,12 +30,7 @@ class Looped:
     def __init__(self) -> None:
         self.peer = peer = Peer(*[b"%d" % number for number in range(STEADY)])
         self.fd = peer.lease.open()
-        peer.core.has_updates = True
-        for _ in range(STEADY):
-            assert peer.lease.size == 0
-            peer.theirs.send(peer.respond())
-            assert peer.wait() == []
-        peer.theirs.recv(4096)
+        peer.lend()
         self.announced = 0
 
     def is_readable(self) -> bool:
@@ -53,7 +46,6 @@ class Looped:
 @pytest.fixture
 def looped() -> Iterator[Looped]:
     made = Looped()
-    assert made.peer.lease.size == 1
     yield made
     made.peer.close()
 
@@ -115,6 +107,13 @@ def test_a_turn_reclaims_a_socket_from_the_loop(looped: Looped) -> None:
     assert peer.offered == STEADY
     assert peer.wait() == []
     assert peer.offered == STEADY + 1
+
+
+def test_what_is_given_back_is_lent_again(looped: Looped) -> None:
+    peer = looped.peer
+    peer.lease.give_back()
+    peer.bodies = [b"more"] * STEADY
+    peer.lend()
 
 
 def test_a_loop_that_serves_keeps_the_socket(looped: Looped) -> None:
@@ -189,11 +188,6 @@ def counted(owner: object, name: str, monkeypatch: pytest.MonkeyPatch) -> list[N
 
 def test_no_python_function_runs_in_the_loop_s_service(broker: FakeBroker) -> None:
     """A signal handler would run there, and could raise between two changes."""
-    called: list[str] = []
-
-    def profile(frame: FrameType, event: str, _argument: Any) -> None:
-        if event == "call":
-            called.append(frame.f_code.co_qualname)
 
     async def main() -> None:
         async with leased(broker) as (consumer, read):
@@ -201,17 +195,17 @@ def test_no_python_function_runs_in_the_loop_s_service(broker: FakeBroker) -> No
             driver.core.has_updates = False
             broker.produce("t", 0, [(None, b"%d" % read)])
             news: list[None] = []
-            sys.setprofile(profile)
-            try:
+            announce = partial(news.append, None)
+
+            def until_served() -> None:
                 while not news:
-                    driver.lease.serve_ready(lambda: news.append(None))
-            finally:
-                sys.setprofile(None)
+                    driver.lease.serve_ready(announce)
+
+            assert python_calls(until_served) == []
             assert driver.lease.size == 1
             assert await values(consumer) == [b"%d" % read]
 
     run(main)
-    assert set(called) <= {"test_no_python_function_runs_in_the_loop_s_service.<locals>.main.<locals>.<lambda>"}
 
 
 def test_a_record_of_a_leased_socket_takes_no_wait_of_the_driver(
@@ -347,37 +341,25 @@ def test_a_consumer_that_outlives_its_loop_ends(broker: FakeBroker) -> None:
 def test_every_record_comes_once_and_in_order_whatever_is_done_between(seed: int, broker: FakeBroker) -> None:
     """Large and small records in two partitions, pauses, cancelled polls, blocked loops and wake-ups."""
     chance = random.Random(seed)
-    produced, read, wanted = [0, 0], [0, 0], 400
-
-    def feed() -> None:
-        feeding = random.Random(-seed)
-        while sum(produced) < wanted:
-            number = feeding.randrange(2)
-            size = 9_000 if feeding.random() < 0.02 else 10
-            broker.produce("t", number, [(b"%d" % produced[number], bytes(size))])
-            produced[number] += 1
-            time.sleep(feeding.choice([0.0, 0.001, 0.004]))
+    feed = Feed(broker, -seed, 400)
 
     async def poll(consumer: AsyncConsumer) -> None:
-        for columns in await consumer.poll(chance.choice([0.0, 0.002, 0.05, 0.2])):
-            for record in columns:
-                assert record.key == b"%d" % read[record.partition]
-                read[record.partition] += 1
+        feed.take(await consumer.poll(chance.choice([0.0, 0.002, 0.05, 0.2])))
 
     async def main() -> None:
         leases = 0
         async with AsyncConsumer(broker.bootstrap, auto_offset_reset="earliest") as consumer:
             consumer.assign([P0, P1])
-            while sum(read) < wanted:
+            while feed.unread:
                 kind = chance.random()
                 if kind < 0.02:
                     consumer.pause([P0])
                 elif kind < 0.06:
                     consumer.resume([P0, P1])
                 elif kind < 0.07:
-                    consumer.seek(P1, read[1])
+                    consumer.seek(P1, feed.read[1])
                 elif kind < 0.08:
-                    time.sleep(0.15)
+                    time.sleep(0.15)  # the loop is blocked
                 elif kind < 0.09:
                     await consumer.end_offsets([P0, P1])
                 elif kind < 0.1:
@@ -389,8 +371,7 @@ def test_every_record_comes_once_and_in_order_whatever_is_done_between(seed: int
                 leases += consumer._session.driver.lease.size
         assert leases
 
-    thread = threading.Thread(target=feed)
-    thread.start()
+    feed.start()
     run(main)
-    thread.join()
-    assert read == produced
+    feed.join()
+    assert feed.read == feed.produced
