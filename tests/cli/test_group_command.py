@@ -16,7 +16,7 @@ from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.group.states import MemberState
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter
-from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce
+from tests.coordinator_client.consumer_helpers import numbers, poll_until, produce, wait_until
 from tests.support.broker_selection import SelectedBroker
 
 Run = Callable[..., Any]
@@ -160,6 +160,7 @@ def test_topics_are_made_seen_and_deleted(run: Run, unique: Callable[[str], str]
     assert "retention.ms=60000" in run("topic", "describe", topic)
     assert topic in {one["topic"] for one in run("topic", "list", "--json")}
     assert run("topic", "delete", topic, "--json") == {"deleted": [topic]}
+    wait_until(lambda: topic not in {one["topic"] for one in run("topic", "list", "--json")})  # the broker follows
     assert "no such topic" in run("topic", "describe", topic, code=1)
 
 
