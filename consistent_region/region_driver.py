@@ -378,12 +378,13 @@ class RegionDriver(RebalanceHooks):
     def _read_states(self, enough: Callable[[], bool]) -> Positions:
         """Read the state of an arriving task until `enough()`. Returns its starts if it is read."""
         task = self.states.restore(enough)
-        return {} if task is None else self._arriving.pop(task)
+        starts = {} if task is None else self._arriving.pop(task)
+        self._lineage.check(starts)  # a topic may have been created again while a large state was read
+        return starts
 
     def _place(self, starts: Positions) -> None:
         """Read the partitions of arrived tasks from these positions on."""
         if starts:
-            self._lineage.check(starts)  # a topic may have been created again while a large state was read
             self._seek(starts)
             self._step(ev.TasksStarted(starts))
             self.consumer.release(starts)

@@ -61,11 +61,11 @@ class RegionRecord:
 
     `term`: the number of times that a member started tasks. `initial`: the start of each partition ever seen. It is
     written once, so it also lists all partitions ever owned. `complete`: sequences of available checkpoints, ascending.
-    `covered`: the number of partitions in the newest. `contributed`: the members
-    that contributed `tasks` to the barrier. `held`: the owner of each task in this epoch. `handed`: the cut of a task
-    between two owners, `leaving`: the tasks whose owner still writes that cut (see `hand_over.py`). `failures`: the
-    number of consecutive resets that were not forced. `reset_generation`: the group generation of the last reset for a
-    rebalance. `past`: see `witness.py`.
+    `covered`: the number of partitions in the newest. `contributed`: the members that contributed `tasks` to the
+    barrier. `held`: the owner of each task in this epoch. `handed`: the cut of a task between two owners. `leaving`:
+    the tasks whose owner still writes that cut (see `hand_over.py`). `failures`: the number of consecutive resets that
+    were not forced. `reset_generation`: the group generation of the last reset for a rebalance. `past`: see
+    `witness.py`.
     """
 
     region: str

@@ -71,17 +71,20 @@ def beginnings(
 
     `matched`: all partitions of all topics that the region's pattern matches now, if it has a pattern. The first member
     that sees a topic, or the first topics of a pattern, proposes starts for *all* partitions. Partitions missing
-    afterwards can therefore only have been added later (A10).
+    afterwards can therefore only have been added later (A10). A topic that the pattern matches later starts as they do.
     """
-    missing = sorted(set(partitions) - initial.keys())
-    seen = {one.topic for one in (missing if matched and initial else initial)}
-    added = [one for one in missing if one.topic in seen]
-    new = [one for one in missing if one.topic not in seen]
-    if new:
-        named = sorted({one.topic for one in new})
-        new += matched() if matched else (one for topic in named for one in request.partitions_for(topic))
-    found = _by(start.discovered, added, request)
-    found |= _resolved(sorted(set(new)), start, request)
+    missing = set(partitions) - initial.keys()
+    seen = {one.topic for one in initial}
+    new = {one for one in missing if one.topic not in seen}
+    added = missing - new
+    if matched and new and not initial:
+        new.update(matched())
+    else:
+        new.update(*map(request.partitions_for, {one.topic for one in new}))
+    if matched and initial:
+        added, new = added | new, set()
+    found = _by(start.discovered, sorted(added), request)
+    found |= _resolved(sorted(new), start, request)
     return {partition: RegionPosition.of(offset) for partition, offset in found.items()}
 
 

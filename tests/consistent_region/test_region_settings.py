@@ -249,7 +249,7 @@ class Logs:
         return {one: Listed(70) if one == P0 else None for one in times_ms}
 
     def partitions_for(self, topic: str) -> list[TopicPartition]:
-        return [P0, P1]
+        return [TopicPartition(topic, 0), TopicPartition(topic, 1)]
 
 
 @pytest.mark.proves("CR-11", "CR-12", "CR-13", "CR-14")
@@ -285,8 +285,10 @@ def test_a_topic_that_a_pattern_matches_later_loses_nothing_and_one_added_to_a_l
     known = {P0: RegionPosition(33), P1: RegionPosition(33)}
     at_first = beginnings([P0], {}, StartPosition("end"), Logs(), lambda: [P0, P1, other])
     assert {one: at.offset for one, at in at_first.items()} == {P0: 100, P1: 100, other: 100}
-    assert beginnings([other], known, StartPosition("end"), Logs(), list) == {other: RegionPosition(10)}
-    assert beginnings([other], known, StartPosition("end"), Logs())[other] == RegionPosition(100)
+    later = {other: RegionPosition(10), TopicPartition("u", 1): RegionPosition(10)}
+    assert beginnings([other], known, StartPosition("end"), Logs(), list) == later
+    assert beginnings([other], known, StartPosition("end"), Logs()) == dict.fromkeys(later, RegionPosition(100))
+    assert beginnings([other], known | later, StartPosition("end"), Logs(), list) == {}
 
 
 @pytest.mark.proves("CR-73", "B-40")
