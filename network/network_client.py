@@ -51,6 +51,7 @@ from kohort.network.requests import (
     Stage,
     UnsentRequest,
     VersionRanges,
+    was_called,
 )
 from kohort.network.transport import Address, Channel, Ended
 
@@ -380,10 +381,11 @@ class Driver(Generic[C]):
         now = self.now()
         with self.lock:
             for pending, outcome in outcomes:
-                self.core.counters.requests += 1
                 if isinstance(outcome, ResponseReceived):
+                    self.core.counters.requests += 1
                     self.core.counters.throttled_ms += getattr(outcome.value, "throttle_time_ms", 0)
-                else:
+                elif was_called(outcome):
+                    self.core.counters.requests += 1
                     self.core.counters.request_failures += 1
                 pending.done(outcome, now)
 
@@ -408,10 +410,10 @@ class Driver(Generic[C]):
             if refused is not None and endpoint is not None and (outgoing.purpose, endpoint) not in self._channels:
                 # Counted as a failure without a connection, because too many failed logins lock an account.
                 self.core.endpoints.failed(endpoint, refused, now)
-                return [(outgoing.request, NoResponse(refused))]
+                return [(outgoing.request, NoResponse(refused, called=False))]
         if endpoint is None:
             nobody = error or ConnectionFailed("no broker can be called now")
-            return [(outgoing.request, NoResponse(nobody))]
+            return [(outgoing.request, NoResponse(nobody, called=False))]
         channel = self._channels.get((outgoing.purpose, endpoint))
         outcomes: list[tuple[PendingRequest, RequestResult]] = []
         if channel is not None and outgoing.use_new_connection:
@@ -419,7 +421,7 @@ class Driver(Generic[C]):
         if channel is None:
             if not allowed:
                 away = ConnectionFailed("the broker is not called again yet", host=endpoint.host, port=endpoint.port)
-                return [(outgoing.request, NoResponse(error or away))]
+                return [(outgoing.request, NoResponse(error or away, called=False))]
             channel = self._open(outgoing.purpose, endpoint, now)
             with self.lock:
                 self.core.counters.connections_opened += 1

@@ -46,13 +46,22 @@ class SendFailed(NamedTuple):
 
 
 class NoResponse(NamedTuple):
-    """Sent or not, no response will come: the connection ended, was refused, or the time was up."""
+    """Sent or not, no response will come: the connection ended, was refused, or the time was up.
+
+    `called` is False if no connection was tried: a broker that failed is not called again before its back-off ends.
+    """
 
     error: KohortError
     timed_out: bool = False
+    called: bool = True
 
 
 RequestResult = ResponseReceived | SendFailed | NoResponse
+
+
+def was_called(outcome: RequestResult) -> bool:
+    """False if no connection was tried, so that metrics count no request."""
+    return not isinstance(outcome, NoResponse) or outcome.called
 
 
 class PendingRequest(NamedTuple):

@@ -17,6 +17,7 @@ from kohort.network.requests import (
     ResponseReceived,
     SendFailed,
     UnsentRequest,
+    was_called,
 )
 
 
@@ -51,9 +52,10 @@ class FetchRequestManager:
         steady = SteadyFetch(context, SteadySession(self._fetcher, self._positions, order), now)
 
         def done(outcome: RequestResult, when: float) -> None:
-            context.counters.fetches += 1
+            called = was_called(outcome)
+            context.counters.fetches += called
             if not isinstance(outcome, ResponseReceived):
-                context.counters.fetch_failures += 1
+                context.counters.fetch_failures += called
                 self._fetcher.failed(order.node, now=when, chance=context.chance())
                 context.metadata.request_update()
                 if isinstance(outcome, SendFailed):

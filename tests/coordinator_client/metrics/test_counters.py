@@ -30,6 +30,27 @@ def test_each_connection_that_ends_and_each_request_in_it_counts_once(lost: int,
         assert (metrics.corrupt_batches_total, metrics.throttled_ms_total, metrics.hooks_total) == (0, 0, 0)
 
 
+def test_what_a_broker_in_its_back_off_is_not_sent_counts_as_no_request() -> None:
+    with FakeBroker(topics={"t": 1}, nodes=2) as fake:
+        fake.set_leader("t", 0, 2)
+        fake.control("Fetch", lambda _call: Close(), times=1)
+        with Consumer(
+            fake.bootstrap.split(",")[0],
+            auto_offset_reset="earliest",
+            reconnect_backoff_ms=60_000,
+            reconnect_backoff_max_ms=60_000,
+            retry_backoff_ms=1,
+            retry_backoff_max_ms=1,
+        ) as consumer:
+            consumer.assign([P0])
+            poll_until(consumer, lambda: consumer.metrics().fetch_failures_total > 0)
+            tried = len(fake.calls_of("Metadata"))
+            poll_until(consumer, lambda: len(fake.calls_of("Metadata")) > tried + 10)
+            metrics = consumer.metrics()
+        assert (metrics.fetch_failures_total, metrics.request_failures_total) == (1, 1)
+        assert metrics.fetch_total == len(fake.calls_of("Fetch"))
+
+
 def test_commits_and_callbacks_count_once() -> None:
     with FakeBroker(topics={"t": 1}) as fake:
         fake.produce("t", 0, [(None, b"v")])
