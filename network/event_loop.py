@@ -15,11 +15,14 @@ from collections import deque
 from collections.abc import Mapping
 from heapq import heapify, heappop, heappush
 from math import inf
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kohort.common.log_context import logger, set_log_context
 from kohort.network._poller import Poller, recv_into, send
 from kohort.network.promise import Flag
+
+if TYPE_CHECKING:
+    from kohort.network.connect_queue import ConnectQueue
 
 log = logger("kohort.driver")
 
@@ -66,6 +69,7 @@ class EventLoop:
         self._bell_out.setblocking(False)
         self.poller = Poller(self._rung, self._bell_in)
         self.poller.register(self._bell_out, selectors.EVENT_READ, None)
+        self.queue: ConnectQueue | None = None  # of connections, once drivers share this loop
         self._thread = threading.Thread(target=self._run, name=f"kohort-driver-{next(_numbers)}", daemon=True)
 
     def start(self) -> None:
@@ -181,8 +185,11 @@ def place(driver: Turned) -> EventLoop:
     """The loop that gives `driver` its turns from the next `wakeup` on: one of its own, while there are few."""
     with _placing:
         if len(_loops) >= MOST_LOOPS:
+            from kohort.network.connect_queue import ConnectQueue
+
             loop = min(_loops, key=lambda one: one.load)
             loop.load += 1
+            loop.queue = loop.queue or ConnectQueue()
         else:
             loop = EventLoop()
             loop.load = 1

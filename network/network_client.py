@@ -61,6 +61,7 @@ if TYPE_CHECKING:
     from kohort.network.auth.gssapi import TicketCache
     from kohort.network.auth.sasl import Credentials
     from kohort.network.auth.token_refresh import TokenRefresher
+    from kohort.network.connect_queue import ConnectQueue
     from kohort.network.tape_writer import Tape
 
 log = logger("kohort.driver")
@@ -260,6 +261,11 @@ class Driver(Generic[C]):
     def _poller(self) -> Poller:
         assert self._loop is not None
         return self._loop.poller
+
+    @property
+    def _queue(self) -> "ConnectQueue | None":
+        assert self._loop is not None
+        return self._loop.queue
 
     def log_fields(self) -> Mapping[str, object]:
         """The log fields of a turn's lines."""
@@ -466,11 +472,18 @@ class Driver(Generic[C]):
             responded=connection.ranges is not None,  # a broker has responded at this address before
         )
         self._channels[line, endpoint] = channel
-        if _is_address(endpoint.host):
+        if self._queue is None:
+            self._connect(channel)
+        elif wait_s := self._queue.enter(channel, partial(self._connect, channel)):
+            channel.address_deadline = now + wait_s
+        return channel
+
+    def _connect(self, channel: Channel) -> None:
+        channel.address_deadline = inf
+        if _is_address(channel.endpoint.host):
             self._resolve(channel)
         else:
             run_in_thread("kohort-resolver", self._resolve, channel)
-        return channel
 
     def _tls(self) -> "ssl.SSLContext | None":
         notice = self._certificates.reload()
@@ -511,7 +524,9 @@ class Driver(Generic[C]):
         if error is not None:
             return self._end(channel, error, timed_out=True)
         try:
-            if now >= channel.address_deadline:
+            if now >= channel.address_deadline and channel.sock is None and self._queue is not None:
+                self._queue.wait_no_longer(channel)
+            elif now >= channel.address_deadline:
                 channel.call_next(ConnectionFailed("no response while connecting", **_place(channel.endpoint)), now)
             channel.write()
         except Ended as ended:
@@ -524,6 +539,7 @@ class Driver(Generic[C]):
     def _on_event(self, channel: Channel, mask: int) -> list[tuple[PendingRequest, RequestResult]]:
         now = self.now()
         outcomes: list[tuple[PendingRequest, RequestResult]] = []
+        first = not channel.received_any
         try:
             outcomes = channel.on_event(mask, now)
             channel.write()
@@ -533,6 +549,8 @@ class Driver(Generic[C]):
             return outcomes + ended.outcomes + self._end(channel, ended.error)
         if outcomes and channel.connection.stage is Stage.READY and channel.connection.served:
             self._is_ready(channel)  # a listener with SASL also responds to ApiVersions
+        if first and channel.received_any and self._queue is not None:
+            self._queue.leave(channel)
         self._watch(channel)
         channel.due_at = -inf
         return outcomes + channel.connection.settled()
@@ -597,6 +615,8 @@ class Driver(Generic[C]):
 
     def _forget(self, channel: Channel) -> None:
         self._channels.pop((channel.line, channel.endpoint), None)
+        if self._queue is not None:
+            self._queue.leave(channel)
         self._unwatch(channel)
         channel.close()
 

@@ -71,6 +71,7 @@ class Channel:
         self.receive_buffer_bytes = receive_buffer_bytes
         self.send_buffer_bytes = send_buffer_bytes
         self.responded = responded
+        self.received_any = False  # True after the first response of this connection
         self.addresses: deque[Address] = deque()
         self.sock: socket.socket | None = None
         self.watched: socket.socket | None = None  # the socket registered at the selector
@@ -275,7 +276,7 @@ class Channel:
         for frame in self.reader.received(count):
             outcomes += self.connection.received(frame, now)
             self.reader.limit = self.connection.frame_limit
-            self.responded = whole = True
+            self.responded = self.received_any = whole = True
         return whole
 
     @property

@@ -6,6 +6,7 @@ timeout. A stuck handler makes the member leave by itself after max.poll.interva
 """
 
 from math import inf
+from typing import Final
 
 from kohort.common.named_tuple import NamedTuple
 from kohort.network.backoff import Backoff
@@ -54,11 +55,17 @@ class MemberSettings(NamedTuple):
         return Backoff(self.retry_backoff_ms, self.retry_backoff_ms_max).delay_s(failures, self.jitter)
 
 
+FIRST_PART: Final = 0.1
+"""The part of the interval after which the first heartbeat of a generation is sent."""
+
+
 class MemberTimers:
     """Deadlines of one member, in monotonic seconds. The machine decides what they mean."""
 
     __slots__ = (
+        "_first_part",
         "_settings",
+        "_stable_since",
         "broker_interval_s",
         "confirmed_at",
         "heartbeat_sent_at",
@@ -71,6 +78,8 @@ class MemberTimers:
     def __init__(self, settings: MemberSettings) -> None:
         self._settings = settings
         self.heartbeat_sent_at = -inf
+        self._stable_since = -inf
+        self._first_part = FIRST_PART
         self.last_heartbeat_at: float | None = None
         # The latest time at which the coordinator's session timer cannot have started yet: the *sending* of a request
         # with a successful response. The timer started at the arrival, which is not earlier.
@@ -100,6 +109,16 @@ class MemberTimers:
         """Heartbeats begin (after a join's response): the first is due one interval from now."""
         self.heartbeat_sent_at = now
         self.last_response_at = now
+
+    def became_stable(self, now: float) -> None:
+        """A generation begins. Its first heartbeat comes early, since other members often join at the same time.
+
+        After a generation that was shorter than an interval it comes later, so that many joins share a rebalance.
+        """
+        again = now < self._stable_since + self.interval_s
+        self._first_part = min(2 * self._first_part, 1.0) if again else FIRST_PART
+        self._stable_since = now
+        self.heartbeat_sent_at = min(self.heartbeat_sent_at, now - (1 - self._first_part) * self.interval_s)
 
     @property
     def next_heartbeat_at(self) -> float:

@@ -196,17 +196,51 @@ def test_the_generation_is_the_coordinators_to_count_and_used_only_after_its_res
     assert rig.last("Heartbeat").generation_id == 5
 
 
+def next_heartbeat(rig: Rig, code: int = 0) -> float:
+    """Send the next heartbeat, and respond to it with an error code. Returns its time."""
+    sent = len(rig.requested("Heartbeat"))
+    assert rig.ready.wake_at is not None
+    rig.now = rig.ready.wake_at
+    rig.after(0)
+    assert len(rig.requested("Heartbeat")) == sent + 1
+    rig.beat(code)
+    return rig.now
+
+
 @pytest.mark.proves("F-02", "S-13")
-def test_heartbeats_need_no_poll_and_come_at_their_interval() -> None:
+def test_heartbeats_need_no_poll_and_come_early_once_and_then_at_their_interval() -> None:
     rig = Rig(heartbeat_interval_ms=2_000)
     rig.reach_stable(T)
-    for beats in range(1, 6):
-        assert rig.ready.wake_at is not None
-        rig.now = rig.ready.wake_at
-        rig.after(0)
-        assert len(rig.requested("Heartbeat")) == beats
-        rig.beat()
-    assert rig.now == pytest.approx(110.0)
+    times = [next_heartbeat(rig) for _beat in range(5)]
+    assert times == pytest.approx([100.2, 102.2, 104.2, 106.2, 108.2])
+
+
+@pytest.mark.proves("F-02", "G-13")
+def test_short_generations_delay_the_first_heartbeat_of_the_next_and_a_long_one_ends_that() -> None:
+    rig = Rig(heartbeat_interval_ms=2_000)
+    rig.reach_stable(T)
+    waits = []
+    for generation in range(2, 8):
+        began = rig.now
+        waits.append(next_heartbeat(rig, code=27) - began)
+        rig.run_hook()
+        rig.joined(generation=generation)
+        rig.synced(assigned=T)
+        rig.run_hook()
+        assert rig.state == "STABLE"
+    assert waits == pytest.approx([0.2, 0.4, 0.8, 1.6, 2.0, 0.2])
+
+
+@pytest.mark.proves("F-02")
+def test_a_slow_callback_delays_no_heartbeat() -> None:
+    rig = Rig(heartbeat_interval_ms=2_000)
+    rig.reach_syncing()
+    rig.synced(assigned=T)
+    assert [next_heartbeat(rig), next_heartbeat(rig)] == pytest.approx([102.0, 104.0])
+    rig.after(1.9)
+    rig.run_hook()
+    assert rig.state == "STABLE"
+    assert next_heartbeat(rig) == pytest.approx(106.0)
 
 
 @pytest.mark.proves("F-09", "F-10")
