@@ -84,6 +84,7 @@ def main(client: str, bootstrap: str, topics: int, partitions: int, seconds: flo
     figures["commit_ms"] = median(spent(member.commit) for _ in range(COMMITS))
     if hasattr(member, "rebalance"):
         figures["rebalance_ms"] = median(spent(member.rebalance) for _ in range(REBALANCES))
+    poll_for(member, seconds / 2)  # the last rebalance ends with offsets and a new fetch session
     print("feed", flush=True)
     fed, cpu = round(FED_PER_S * seconds), time.process_time()
     while fed > 0:
