@@ -27,6 +27,9 @@ _LENGTH: Final = struct.Struct(">i")
 _PLACE: Final = struct.Struct(">iq")
 ABSENT: Final = -1
 FENCED_ATTEMPTS: Final = 5
+_ENDED: Final = FENCED | {ErrorCode.INVALID_TXN_STATE}
+"""A later owner or the broker's time-out ended the transaction. A commit after that may have INVALID_TXN_STATE."""
+
 _ALONE: Final = frozenset({ErrorCode.MESSAGE_TOO_LARGE})
 _OF_RECORDS: Final = _ALONE | {ErrorCode.INVALID_RECORD, ErrorCode.INVALID_TIMESTAMP}
 Headers = Sequence[tuple[str, bytes | None]]
@@ -203,7 +206,7 @@ class KafkaSink:
         except RecordTooLarge as error:
             return {len(deliveries): error}
         except TransactionAborted as error:
-            if isinstance(error.__cause__, BrokerError) and error.__cause__.code in FENCED:
+            if isinstance(error.__cause__, BrokerError) and error.__cause__.code in _ENDED:
                 raise ProducerFenced(error.__cause__.message, task=str(due.task)) from error
             errors = {place: one.exception(0.0) for place, one in deliveries.items() if one.done()}
             found = {place: one for place, one in errors.items() if one is not None and _refused_record(one)}

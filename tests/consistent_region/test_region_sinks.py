@@ -50,7 +50,10 @@ from kohort.consistent_region.sql_dialects import POSTGRES, SQLITE
 from kohort.consistent_region.store import SqliteStore
 from kohort.consistent_region.task_states import TaskStates
 from kohort.network.group_types import ConsumerGroupMetadata
+from kohort.protocol.apis.end_txn import EndTxnResponse
+from kohort.protocol.errors import ErrorCode
 from kohort.testing import FakeBroker, RealPostgres
+from kohort.testing.fake_broker import Answer
 from tests.support.broker_selection import SelectedBroker
 
 P0 = TopicPartition("in", 0)
@@ -495,6 +498,30 @@ def test_an_owner_of_a_task_that_was_fenced_writes_only_what_is_missing(
         while reader.position(TopicPartition(topic, 0)) < end:
             found += [record.value for columns in reader.poll(1.0) for record in columns]
     assert found == [b"1", b"2", b"3"]
+
+
+@pytest.mark.proves("CR-94")
+def test_a_commit_of_a_transaction_that_is_over_is_looked_up_and_written_again() -> None:
+    """A fenced owner's commit, or one behind the broker's time-out, may have INVALID_TXN_STATE as its response."""
+    with FakeBroker(topics={"out": 1}) as broker:
+        sink = KafkaSink(broker.bootstrap, "out", linger_ms=0)
+        sink.open(place())
+        sink.take([T0], TaskTerm(LINEAGE, 1))
+        over = broker.control(
+            "EndTxn", lambda _call: Answer(EndTxnResponse(error_code=ErrorCode.INVALID_TXN_STATE)), times=1
+        )
+        try:
+            sink.commit([DueEffects(T0, [packed(b"x", None, (), None, None)], {})], Witness(LINEAGE, 1))
+        finally:
+            sink.close()
+        assert over.calls == 1
+        with Consumer(broker.bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as reader:
+            reader.assign([TopicPartition("out", 0)])
+            end = reader.end_offsets([TopicPartition("out", 0)])[TopicPartition("out", 0)]
+            found: list[bytes | None] = []
+            while reader.position(TopicPartition("out", 0)) < end:
+                found += [record.value for columns in reader.poll(1.0) for record in columns]
+    assert found == [b"x"]
 
 
 def test_a_sinks_notes_are_read_as_its_records_are_written() -> None:
