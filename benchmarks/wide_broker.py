@@ -8,7 +8,7 @@ partitions in turns. It ends with its standard input.
 
 import sys
 import time
-from itertools import cycle, islice
+from collections.abc import Iterator
 
 from kohort.fastpath import encode
 from kohort.testing import FakeBroker
@@ -21,6 +21,14 @@ def names(topics: int) -> list[str]:
     return [f"wide-{number:05d}" for number in range(topics)]
 
 
+def paced(rate: float, seconds: float) -> Iterator[int]:
+    """Numbers from 0 on, each at its time: `rate` a second."""
+    began = time.monotonic()
+    for number in range(round(rate * seconds)):
+        time.sleep(max(0.0, began + number / rate - time.monotonic()))  # the rate of a feed
+        yield number
+
+
 def main(topics: int, partitions: int, nodes: int) -> None:
     batch = encode([(None, VALUE)])
     places = [(name, number) for name in names(topics) for number in range(partitions)]
@@ -30,10 +38,8 @@ def main(topics: int, partitions: int, nodes: int) -> None:
         print(broker.bootstrap, flush=True)
         for line in sys.stdin:
             rate, seconds = map(float, line.split())
-            began = time.monotonic()
-            for sent, (name, number) in enumerate(islice(cycle(places), round(rate * seconds))):
-                time.sleep(max(0.0, began + sent / rate - time.monotonic()))
-                broker.append(name, number, batch)
+            for number in paced(rate, seconds):
+                broker.append(*places[number % len(places)], batch)
 
 
 if __name__ == "__main__":

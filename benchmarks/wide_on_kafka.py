@@ -19,6 +19,7 @@ from typing import Any
 from benchmarks.members import resident_mb
 from benchmarks.report import OURS, Report
 from benchmarks.wide import slope
+from benchmarks.wide_broker import paced
 
 TOPICS = 10
 SIZES = (10, 100, 1_000, 10_000)  # partitions in all
@@ -95,9 +96,7 @@ def _measured(client: str, bootstrap: str, producer: Any, size: int, rates: Sequ
         figures = [json.loads(reader.stdout.readline())]
         for rate in rates:
             print(file=reader.stdin, flush=True)
-            began = time.monotonic()
-            for number in range(round(FED_S * rate)):
-                time.sleep(max(0.0, began + number / rate - time.monotonic()))
+            for number in paced(rate, FED_S):
                 _send(producer, size, number)
             figures.append(json.loads(reader.stdout.readline()))
     return figures

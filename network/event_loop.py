@@ -2,6 +2,9 @@
 
 The first `MOST_LOOPS` drivers of a process have a thread each. More drivers share these threads. If one rebalance woke
 a thousand threads at once, all would wait for the GIL, and the wait would cost more than their work.
+
+Drivers of a thread connect few at a time. A broker accepts connections one by one. Once its backlog (50 by default) is
+full, its system drops new ones. They are repeated after 1, 3 and 7 s, so hundreds of clients would wait that long.
 """
 
 import contextlib
@@ -12,7 +15,7 @@ import socket
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from heapq import heapify, heappop, heappush
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
@@ -20,15 +23,24 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 from kohort.common.log_context import logger, set_log_context
 from kohort.network._poller import Poller, recv_into, send
 from kohort.network.promise import Flag
+from kohort.network.requests import ConnectionPurpose, Endpoint
 
 if TYPE_CHECKING:
-    from kohort.network.connect_queue import ConnectQueue
+    from kohort.network.transport import Channel
 
 log = logger("kohort.driver")
 
 MOST_LOOPS: Final = 8
 LONGEST_SLEEP_S: Final = 60.0
 MOST_VOID_TIMES: Final = 100
+MOST_CONNECTING: Final = len(ConnectionPurpose)
+"""Connections of a thread to one address without a response. A driver that is alone has no more, and never waits."""
+
+EACH_S: Final = 0.02
+"""A distant broker may respond late. The next channel waits no longer for it."""
+
+LONGEST_WAIT_S: Final = 3.0
+"""A channel waits no longer than if the broker's system had dropped it."""
 
 Ready = list[tuple[Any, int]]
 """Of one driver: what it registered sockets with, and what each is ready for."""
@@ -53,6 +65,42 @@ class Turned(Protocol):
         ...
 
 
+class ConnectQueue:
+    """The channels that connect, and those that wait until one of these has a response. Used by one thread."""
+
+    def __init__(self) -> None:
+        self._connecting: dict[Endpoint, set[Channel]] = {}
+        self._waiting: dict[Endpoint, dict[Channel, Callable[[], None]]] = {}
+
+    def enter(self, channel: "Channel", connect: Callable[[], None]) -> float:
+        """Call `connect`, now or later. Returns the longest wait in seconds, after which `wait_no_longer` is due."""
+        waiting = self._waiting.setdefault(channel.endpoint, {})
+        waiting[channel] = connect
+        wait_s = min(len(waiting) * EACH_S, LONGEST_WAIT_S)
+        self._go_on(channel.endpoint)
+        return wait_s if channel in waiting else 0.0
+
+    def leave(self, channel: "Channel") -> None:
+        """The channel has a response, or has ended."""
+        self._connecting.get(channel.endpoint, set()).discard(channel)
+        self._waiting.get(channel.endpoint, {}).pop(channel, None)
+        self._go_on(channel.endpoint)
+
+    def wait_no_longer(self, channel: "Channel") -> None:
+        """Connect a channel that waits."""
+        connect = self._waiting[channel.endpoint].pop(channel)
+        self._connecting.setdefault(channel.endpoint, set()).add(channel)
+        connect()
+
+    def _go_on(self, endpoint: Endpoint) -> None:
+        waiting = self._waiting.get(endpoint)
+        while waiting and len(self._connecting.get(endpoint, ())) < MOST_CONNECTING:
+            self.wait_no_longer(next(iter(waiting)))
+        for channels in (self._connecting, self._waiting):
+            if not channels.get(endpoint):
+                channels.pop(endpoint, None)
+
+
 class EventLoop:
     """One thread and one poller. From other threads: `wakeup` and `join`."""
 
@@ -69,7 +117,7 @@ class EventLoop:
         self._bell_out.setblocking(False)
         self.poller = Poller(self._rung, self._bell_in)
         self.poller.register(self._bell_out, selectors.EVENT_READ, None)
-        self.queue: ConnectQueue | None = None  # of connections, once drivers share this loop
+        self.queue = ConnectQueue()
         self._thread = threading.Thread(target=self._run, name=f"kohort-driver-{next(_numbers)}", daemon=True)
 
     def start(self) -> None:
@@ -185,11 +233,8 @@ def place(driver: Turned) -> EventLoop:
     """The loop that gives `driver` its turns from the next `wakeup` on: one of its own, while there are few."""
     with _placing:
         if len(_loops) >= MOST_LOOPS:
-            from kohort.network.connect_queue import ConnectQueue
-
             loop = min(_loops, key=lambda one: one.load)
             loop.load += 1
-            loop.queue = loop.queue or ConnectQueue()
         else:
             loop = EventLoop()
             loop.load = 1

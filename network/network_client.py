@@ -34,7 +34,7 @@ from kohort.network.errors import (
     FrameTooLarge,
     TokenUnavailable,
 )
-from kohort.network.event_loop import EventLoop, Ready, place
+from kohort.network.event_loop import ConnectQueue, EventLoop, Ready, place
 from kohort.network.frame_reader import FrameReader
 from kohort.network.metadata_updater import ClientContext, MetadataUpdater
 from kohort.network.notices import Notice
@@ -61,7 +61,6 @@ if TYPE_CHECKING:
     from kohort.network.auth.gssapi import TicketCache
     from kohort.network.auth.sasl import Credentials
     from kohort.network.auth.token_refresh import TokenRefresher
-    from kohort.network.connect_queue import ConnectQueue
     from kohort.network.tape_writer import Tape
 
 log = logger("kohort.driver")
@@ -263,7 +262,7 @@ class Driver(Generic[C]):
         return self._loop.poller
 
     @property
-    def _queue(self) -> "ConnectQueue | None":
+    def _queue(self) -> ConnectQueue:
         assert self._loop is not None
         return self._loop.queue
 
@@ -418,8 +417,8 @@ class Driver(Generic[C]):
                 self.core.endpoints.failed(endpoint, refused, now)
                 return [(outgoing.request, NoResponse(refused, called=False))]
         if endpoint is None:
-            nobody = error or ConnectionFailed("no broker can be called now")
-            return [(outgoing.request, NoResponse(nobody, called=False))]
+            away = ConnectionFailed("no broker can be called now")
+            return [(outgoing.request, NoResponse(error or away, called=False))]
         channel = self._channels.get((outgoing.purpose, endpoint))
         outcomes: list[tuple[PendingRequest, RequestResult]] = []
         if channel is not None and outgoing.use_new_connection:
@@ -472,9 +471,7 @@ class Driver(Generic[C]):
             responded=connection.ranges is not None,  # a broker has responded at this address before
         )
         self._channels[line, endpoint] = channel
-        if self._queue is None:
-            self._connect(channel)
-        elif wait_s := self._queue.enter(channel, partial(self._connect, channel)):
+        if wait_s := self._queue.enter(channel, partial(self._connect, channel)):
             channel.address_deadline = now + wait_s
         return channel
 
@@ -524,7 +521,7 @@ class Driver(Generic[C]):
         if error is not None:
             return self._end(channel, error, timed_out=True)
         try:
-            if now >= channel.address_deadline and channel.sock is None and self._queue is not None:
+            if now >= channel.address_deadline and channel.sock is None:
                 self._queue.wait_no_longer(channel)
             elif now >= channel.address_deadline:
                 channel.call_next(ConnectionFailed("no response while connecting", **_place(channel.endpoint)), now)
@@ -549,7 +546,7 @@ class Driver(Generic[C]):
             return outcomes + ended.outcomes + self._end(channel, ended.error)
         if outcomes and channel.connection.stage is Stage.READY and channel.connection.served:
             self._is_ready(channel)  # a listener with SASL also responds to ApiVersions
-        if first and channel.received_any and self._queue is not None:
+        if first and channel.received_any:
             self._queue.leave(channel)
         self._watch(channel)
         channel.due_at = -inf
@@ -615,8 +612,7 @@ class Driver(Generic[C]):
 
     def _forget(self, channel: Channel) -> None:
         self._channels.pop((channel.line, channel.endpoint), None)
-        if self._queue is not None:
-            self._queue.leave(channel)
+        self._queue.leave(channel)
         self._unwatch(channel)
         channel.close()
 

@@ -52,15 +52,16 @@ class FetchRequestManager:
         steady = SteadyFetch(context, SteadySession(self._fetcher, self._positions, order), now)
 
         def done(outcome: RequestResult, when: float) -> None:
-            called = was_called(outcome)
-            context.counters.fetches += called
             if not isinstance(outcome, ResponseReceived):
+                called = was_called(outcome)
+                context.counters.fetches += called
                 context.counters.fetch_failures += called
                 self._fetcher.failed(order.node, now=when, chance=context.chance())
                 context.metadata.request_update()
                 if isinstance(outcome, SendFailed):
                     context.fail(outcome.error)
                 return
+            context.counters.fetches += 1
             result = self._fetcher.on_response(
                 order.node,
                 outcome.value,

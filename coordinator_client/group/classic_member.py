@@ -99,7 +99,6 @@ class ClassicHeartbeat(MemberComponent):
         self._membership = membership
         self._link = link
         self._gone_on = 0
-        self._stable_generation = -1  # the last one that began for this member
 
     @property
     def _beating(self) -> bool:
@@ -136,10 +135,8 @@ class ClassicHeartbeat(MemberComponent):
 
     def beat(self) -> None:
         """Send a heartbeat, if one is due."""
-        generation = self._membership.identity.generation
-        if self._tracker.state is MemberState.STABLE and generation != self._stable_generation:
-            self._stable_generation = generation
-            self._timers.became_stable(self._tracker.now)
+        if self._tracker.state is MemberState.STABLE:
+            self._timers.stable_since(self._tracker.since)
         if not (self._beating or self._probing):
             return
         if self._in_flight.is_in_flight("Heartbeat") or self._tracker.now < self._timers.next_heartbeat_at:

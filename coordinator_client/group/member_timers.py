@@ -110,15 +110,17 @@ class MemberTimers:
         self.heartbeat_sent_at = now
         self.last_response_at = now
 
-    def became_stable(self, now: float) -> None:
-        """A generation begins. Its first heartbeat comes early, since other members often join at the same time.
+    def stable_since(self, since: float) -> None:
+        """A generation began then. Its first heartbeat comes early, since other members often join at the same time.
 
         After a generation that was shorter than an interval it comes later, so that many joins share a rebalance.
         """
-        again = now < self._stable_since + self.interval_s
+        if since == self._stable_since:
+            return
+        again = since < self._stable_since + self.interval_s
         self._first_part = min(2 * self._first_part, 1.0) if again else FIRST_PART
-        self._stable_since = now
-        self.heartbeat_sent_at = min(self.heartbeat_sent_at, now - (1 - self._first_part) * self.interval_s)
+        self._stable_since = since
+        self.heartbeat_sent_at = min(self.heartbeat_sent_at, since - (1 - self._first_part) * self.interval_s)
 
     @property
     def next_heartbeat_at(self) -> float:

@@ -491,13 +491,19 @@ def test_an_owner_of_a_task_that_was_fenced_writes_only_what_is_missing(
     late.take([T0], TaskTerm(LINEAGE, 7))  # closes a producer that is fenced
     for sink in (late, following):
         sink.close()
-    with Consumer(broker.bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as reader:
-        reader.assign([TopicPartition(topic, 0)])
-        end = reader.end_offsets([TopicPartition(topic, 0)])[TopicPartition(topic, 0)]
-        found: list[bytes | None] = []
-        while reader.position(TopicPartition(topic, 0)) < end:
+    assert committed(broker.bootstrap, topic) == [b"1", b"2", b"3"]
+
+
+def committed(bootstrap: str, topic: str) -> list[bytes | None]:
+    """The values in a topic of one partition, without those of transactions that are not committed."""
+    partition = TopicPartition(topic, 0)
+    found: list[bytes | None] = []
+    with Consumer(bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as reader:
+        reader.assign([partition])
+        end = reader.end_offsets([partition])[partition]
+        while reader.position(partition) < end:
             found += [record.value for columns in reader.poll(1.0) for record in columns]
-    assert found == [b"1", b"2", b"3"]
+    return found
 
 
 @pytest.mark.proves("CR-94")
@@ -515,13 +521,7 @@ def test_a_commit_of_a_transaction_that_is_over_is_looked_up_and_written_again()
         finally:
             sink.close()
         assert over.calls == 1
-        with Consumer(broker.bootstrap, auto_offset_reset="earliest", isolation_level="read_committed") as reader:
-            reader.assign([TopicPartition("out", 0)])
-            end = reader.end_offsets([TopicPartition("out", 0)])[TopicPartition("out", 0)]
-            found: list[bytes | None] = []
-            while reader.position(TopicPartition("out", 0)) < end:
-                found += [record.value for columns in reader.poll(1.0) for record in columns]
-    assert found == [b"x"]
+        assert committed(broker.bootstrap, "out") == [b"x"]
 
 
 def test_a_sinks_notes_are_read_as_its_records_are_written() -> None:

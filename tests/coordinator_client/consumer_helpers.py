@@ -1,5 +1,6 @@
 """Helpers for the tests of a consumer on a real broker: another library's producer, and waiting with a limit."""
 
+import gc
 import os
 import time
 from collections.abc import Callable, Iterable
@@ -126,6 +127,8 @@ class Witness(RebalanceHooks):
 def in_a_child(*calls: Callable[[], object]) -> list[str]:
     """The error type that each of them raises in a forked child of this process."""
     read_end, write_end = os.pipe()
+    gc.collect()  # the child must not collect clients of other tests and libraries, whose threads it lacks
+    gc.freeze()
     child = os.fork()
     if child == 0:
         said = []
@@ -136,8 +139,10 @@ def in_a_child(*calls: Callable[[], object]) -> list[str]:
                 said.append(type(error).__name__)
         os.write(write_end, " ".join(said).encode())
         os._exit(0)
-    os.waitpid(child, 0)
+    _pid, status = os.waitpid(child, 0)
+    gc.unfreeze()
     os.close(write_end)
+    assert status == 0, f"the child ended with status {status}"
     with open(read_end) as response:
         return response.read().split()
 

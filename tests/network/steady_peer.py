@@ -113,7 +113,7 @@ class Feed(threading.Thread):
             size = 9_000 if self._chance.random() < 0.02 else 10
             self._broker.produce("t", number, [(b"%d" % self.produced[number], bytes(size))])
             self.produced[number] += 1
-            time.sleep(self._chance.choice([0.0, 0.001, 0.004]))
+            time.sleep(self._chance.choice([0.0, 0.001, 0.004]))  # so that polls find many records, one, or none
 
     def take(self, slices: Iterable[RecordColumns]) -> None:
         """Count records, each of which is the next of its partition."""

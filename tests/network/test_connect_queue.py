@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from kohort import Consumer
-from kohort.network import connect_queue, event_loop
+from kohort.network import event_loop
 from kohort.network.broker_connection import BrokerConnection
-from kohort.network.connect_queue import EACH_S, LONGEST_WAIT_S, MOST_AT_ONCE, ConnectQueue
+from kohort.network.event_loop import EACH_S, LONGEST_WAIT_S, MOST_CONNECTING, ConnectQueue
 from kohort.network.frame_reader import FrameReader
 from kohort.network.requests import ConnectionPurpose, Endpoint
 from kohort.network.transport import Channel
@@ -37,22 +37,22 @@ class Line:
 
 
 def test_few_connect_and_the_others_in_their_order_as_these_have_responses() -> None:
-    line, many = Line(), channels(MOST_AT_ONCE + 3)
+    line, many = Line(), channels(MOST_CONNECTING + 3)
     waits = [line.enter(channel) for channel in many]
-    assert waits[:MOST_AT_ONCE] == [0.0] * MOST_AT_ONCE
-    assert waits[MOST_AT_ONCE:] == pytest.approx([EACH_S, 2 * EACH_S, 3 * EACH_S])
-    assert line.connected == many[:MOST_AT_ONCE]
+    assert waits[:MOST_CONNECTING] == [0.0] * MOST_CONNECTING
+    assert waits[MOST_CONNECTING:] == pytest.approx([EACH_S, 2 * EACH_S, 3 * EACH_S])
+    assert line.connected == many[:MOST_CONNECTING]
     line.queue.leave(many[1])
-    assert line.connected == many[: MOST_AT_ONCE + 1]
+    assert line.connected == many[: MOST_CONNECTING + 1]
     line.queue.leave(many[1])  # its socket ends later
-    assert line.connected == many[: MOST_AT_ONCE + 1]
+    assert line.connected == many[: MOST_CONNECTING + 1]
     line.queue.leave(many[0])
-    assert line.connected == many[: MOST_AT_ONCE + 2]
+    assert line.connected == many[: MOST_CONNECTING + 2]
 
 
 def test_another_address_has_places_of_its_own() -> None:
     line = Line()
-    for channel in channels(MOST_AT_ONCE + 1):
+    for channel in channels(MOST_CONNECTING + 1):
         line.enter(channel)
     elsewhere = channels(1, port=9093)[0]
     assert line.enter(elsewhere) == 0.0
@@ -60,15 +60,15 @@ def test_another_address_has_places_of_its_own() -> None:
 
 
 def test_a_channel_that_waited_long_enough_connects_beside_the_others() -> None:
-    line, many = Line(), channels(MOST_AT_ONCE + 3)
+    line, many = Line(), channels(MOST_CONNECTING + 3)
     for channel in many:
         line.enter(channel)
     line.queue.wait_no_longer(many[-1])
-    assert line.connected == [*many[:MOST_AT_ONCE], many[-1]]
+    assert line.connected == [*many[:MOST_CONNECTING], many[-1]]
     line.queue.leave(many[0])  # as many as allowed are left
-    assert len(line.connected) == MOST_AT_ONCE + 1
+    assert len(line.connected) == MOST_CONNECTING + 1
     line.queue.leave(many[1])
-    assert line.connected[-1] is many[MOST_AT_ONCE]
+    assert line.connected[-1] is many[MOST_CONNECTING]
 
 
 def test_no_wait_is_longer_than_that_of_a_dropped_connection() -> None:
@@ -78,13 +78,13 @@ def test_no_wait_is_longer_than_that_of_a_dropped_connection() -> None:
 
 
 def test_a_channel_that_ends_while_it_waits_never_connects_and_leaves_nothing() -> None:
-    line, many = Line(), channels(MOST_AT_ONCE + 2)
+    line, many = Line(), channels(MOST_CONNECTING + 2)
     for channel in many:
         line.enter(channel)
-    line.queue.leave(many[MOST_AT_ONCE])
+    line.queue.leave(many[MOST_CONNECTING])
     for channel in many:
         line.queue.leave(channel)
-    assert line.connected == [*many[:MOST_AT_ONCE], many[-1]]
+    assert line.connected == [*many[:MOST_CONNECTING], many[-1]]
     assert not line.queue._connecting
     assert not line.queue._waiting
 
@@ -121,17 +121,17 @@ def join(member: Consumer) -> None:
 def test_members_that_start_at_once_connect_few_at_a_time(
     fake: FakeBroker, made: Callable[[], list[Consumer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connect_queue, "EACH_S", 60.0)
-    monkeypatch.setattr(connect_queue, "LONGEST_WAIT_S", 60.0)
+    monkeypatch.setattr(event_loop, "EACH_S", 60.0)
+    monkeypatch.setattr(event_loop, "LONGEST_WAIT_S", 60.0)
     others, calls = fake.open_connections, len(fake.calls_of("ApiVersions"))
     hold = Hold()
     fake.control("ApiVersions", lambda _call: hold)
     members = made()
-    poll_until(members[0], lambda: len(fake.calls_of("ApiVersions")) >= calls + MOST_AT_ONCE)
+    poll_until(members[0], lambda: len(fake.calls_of("ApiVersions")) >= calls + MOST_CONNECTING)
     for _turn in range(3):
         for member in members:
             member._session.driver.execute(lambda _core: None)
-    assert fake.open_connections == others + MOST_AT_ONCE
+    assert fake.open_connections == others + MOST_CONNECTING
     hold.release()
     for member in members:
         join(member)
@@ -153,13 +153,13 @@ def test_members_do_not_wait_for_a_broker_without_a_response(
 def test_a_member_that_closes_gives_up_its_place(
     fake: FakeBroker, made: Callable[[], list[Consumer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connect_queue, "EACH_S", 60.0)
-    monkeypatch.setattr(connect_queue, "LONGEST_WAIT_S", 60.0)
+    monkeypatch.setattr(event_loop, "EACH_S", 60.0)
+    monkeypatch.setattr(event_loop, "LONGEST_WAIT_S", 60.0)
     calls = len(fake.calls_of("ApiVersions"))
     hold = Hold()
     control = fake.control("ApiVersions", lambda _call: hold)
     *closing, last = made()
-    poll_until(last, lambda: len(fake.calls_of("ApiVersions")) >= calls + MOST_AT_ONCE)
+    poll_until(last, lambda: len(fake.calls_of("ApiVersions")) >= calls + MOST_CONNECTING)
     control.remove()
     for member in closing:
         member.close(0)

@@ -359,7 +359,7 @@ def test_every_record_comes_once_and_in_order_whatever_is_done_between(seed: int
                 elif kind < 0.07:
                     consumer.seek(P1, feed.read[1])
                 elif kind < 0.08:
-                    time.sleep(0.15)  # the loop is blocked
+                    time.sleep(0.15)  # as a handler that blocks the loop
                 elif kind < 0.09:
                     await consumer.end_offsets([P0, P1])
                 elif kind < 0.1:
