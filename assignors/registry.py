@@ -46,7 +46,8 @@ def get(assignor: str | Assignor) -> Assignor:
         return _checked(assignor, None)
     if assignor in BUILT_IN:  # before the search for installed packages, which takes longer than joining a group
         module, attribute = BUILT_IN[assignor]
-        return _checked(getattr(import_module(module), attribute)(), assignor)
+        built_in: Assignor = getattr(import_module(module), attribute)()
+        return built_in
     registered = _registered()
     origins = registered.get(assignor, [])
     if len(origins) > 1:

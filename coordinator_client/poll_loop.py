@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from functools import partial
-from os import getpid
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from kohort.assignors import get_all as assignors_of
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HOOK_GRACE_S = 2.0
+EMPTY_HOOKS = (RebalanceHooks.on_revoked, RebalanceHooks.on_assigned, RebalanceHooks.on_lost)
 
 
 class HookOutcome:
@@ -116,7 +116,7 @@ class PollLoop:
         Raises ForkError, ConcurrentUseError, ConsumerClosed, and CallbackError where hooks may not call.
         """
         driver, door = self.driver, self.door
-        if getpid() != driver.pid:
+        if driver.is_forked:
             driver.check_same_process()
         door.check()
         if driver.lock.owned:
@@ -222,6 +222,8 @@ class PollLoop:
             return call
         if (tell := self.next_callback()) is not None:
             return tell
+        if not self.core.action_is_due:  # there was a hook only, which is not overridden
+            return None
         self.call(self._take_error)
         if self.error is not None:
             raise self.error
@@ -239,7 +241,16 @@ class PollLoop:
         if self.in_hook:
             return None  # of another task: two never run beside each other
         self.hook_over()
-        return self.call(lambda core: core.take_hook(self.driver.now())) if self.core.hook_is_due else None
+        return self.call(self._take_hook) if self.core.hook_is_due else None
+
+    def _take_hook(self, core: ConsumerCore) -> HookCall | None:
+        """Take the due hook. One that is not overridden is over at once, since each call of the core takes a turn."""
+        now = self.driver.now()
+        call = core.take_hook(now)
+        if call is None or getattr(self.hook_of(call), "__func__", None) not in EMPTY_HOOKS:
+            return call
+        core.hook_done(call, None, None, now)
+        return None
 
     def hook_over(self) -> None:
         """Hand in the result of the hook, and raise its exception. Does nothing if there is none.

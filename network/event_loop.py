@@ -45,6 +45,9 @@ LONGEST_WAIT_S: Final = 3.0
 Ready = list[tuple[Any, int]]
 """Of one driver: what it registered sockets with, and what each is ready for."""
 
+Scheduled = tuple[float, int, "Turned"]
+"""A time (monotonic s), a serial number, and the driver that has a turn then."""
+
 
 class Turned(Protocol):
     """A driver to which a loop gives turns. Its sockets are registered with `poller`, with `(self, anything)`."""
@@ -73,12 +76,15 @@ class ConnectQueue:
         self._waiting: dict[Endpoint, dict[Channel, Callable[[], None]]] = {}
 
     def enter(self, channel: "Channel", connect: Callable[[], None]) -> float:
-        """Call `connect`, now or later. Returns the longest wait in seconds, after which `wait_no_longer` is due."""
+        """Returns 0.0 if the channel may connect now. Otherwise `connect` is called later, and the longest wait in
+        seconds is returned, after which `wait_no_longer` is due."""
+        connecting = self._connecting.setdefault(channel.endpoint, set())
+        if len(connecting) < MOST_CONNECTING:
+            connecting.add(channel)
+            return 0.0
         waiting = self._waiting.setdefault(channel.endpoint, {})
         waiting[channel] = connect
-        wait_s = min(len(waiting) * EACH_S, LONGEST_WAIT_S)
-        self._go_on(channel.endpoint)
-        return wait_s if channel in waiting else 0.0
+        return min(len(waiting) * EACH_S, LONGEST_WAIT_S)
 
     def leave(self, channel: "Channel") -> None:
         """The channel has a response, or has ended."""
@@ -106,8 +112,9 @@ class EventLoop:
 
     def __init__(self) -> None:
         self.load = 0  # number of drivers; changes under _placing
-        self._due: dict[Turned, float] = {}
-        self._times: list[tuple[float, int, Turned]] = []  # a heap; entries that differ from `_due` are void
+        self._due: set[Turned] = set()
+        self._next: dict[Turned, Scheduled] = {}
+        self._times: list[Scheduled] = []  # a heap; entries that are not in `_next` are void
         self._serials = itertools.count()
         self._rung: deque[Turned] = deque()
         self._asleep = False
@@ -153,7 +160,7 @@ class EventLoop:
         except BaseException as defect:
             log.exception("a thread of drivers ended by a defect")
             _close(self)
-            for driver in {*self._due, *self._rung}:
+            for driver in {*self._due, *self._next, *self._rung}:
                 if not driver.ended.is_set():
                     self._end(driver, defect)
         self.poller.close()
@@ -177,35 +184,41 @@ class EventLoop:
                 turns.setdefault(driver, []).append((what, mask))
         while self._rung:
             driver = self._rung.popleft()
-            self._due[driver] = 0.0
+            self._due.add(driver)
             turns.setdefault(driver, [])
         now = time.monotonic()
         while self._times and self._times[0][0] <= now:
             entry = heappop(self._times)
             if not self._is_void(entry):
-                self._due[entry[2]] = 0.0
-                turns.setdefault(entry[2], [])
+                driver = entry[2]
+                del self._next[driver]
+                self._due.add(driver)
+                turns.setdefault(driver, [])
         return turns
 
-    def _is_void(self, entry: tuple[float, int, Turned]) -> bool:
-        return self._due.get(entry[2]) != entry[0]
+    def _is_void(self, entry: Scheduled) -> bool:
+        return self._next.get(entry[2]) is not entry
 
     def _schedule(self, driver: Turned, at: float) -> None:
-        self._due[driver] = at
-        heappush(self._times, (at, next(self._serials), driver))
-        if len(self._times) > 2 * len(self._due) + MOST_VOID_TIMES:
+        before = self._next.get(driver)
+        if before is not None and before[0] == at:
+            return
+        self._next[driver] = entry = (at, next(self._serials), driver)
+        heappush(self._times, entry)
+        if len(self._times) > 2 * len(self._next) + MOST_VOID_TIMES:
             self._times = [entry for entry in self._times if not self._is_void(entry)]
             heapify(self._times)
 
     def _give_turn(self, driver: Turned, ready: Ready) -> None:
-        if driver.ended.is_set():
-            self._due.pop(driver, None)  # woken again after its end
+        due = driver in self._due
+        self._due.discard(driver)
+        if driver.ended.is_set():  # woken again after its end
             return
         set_log_context(driver.log_fields)
         defect: BaseException | None = None
         try:
             if not driver.stopping:
-                at = driver.turn(ready, due=self._due.get(driver) == 0.0)
+                at = driver.turn(ready, due=due)
                 if at is not None:
                     self._schedule(driver, min(at, time.monotonic() + LONGEST_SLEEP_S))
         except BaseException as problem:
@@ -215,7 +228,8 @@ class EventLoop:
             self._end(driver, defect)
 
     def _end(self, driver: Turned, defect: BaseException | None) -> None:
-        self._due.pop(driver, None)
+        self._due.discard(driver)
+        self._next.pop(driver, None)
         try:
             driver.over(defect)
         except BaseException:  # other drivers of this thread must go on

@@ -127,7 +127,7 @@ class Driver(Generic[C]):
         self.turns = 0  # grows before and after each turn in which the core may change
         self.orders: deque[_Change[C, Any]] = deque()  # changes that were enqueued and have yet to be made
         self._over = False
-        self.pid = os.getpid()
+        self.of_process = _process
         self._tape = _tape(config.tape, self.now()) if config.tape else None
         self._credentials = _credentials(config)
         self._tokens = _keeper(config, self._credentials, self.wall_ms)
@@ -137,6 +137,7 @@ class Driver(Generic[C]):
         self._channels: dict[tuple[ConnectionPurpose, Endpoint], Channel] = {}
         self._ranges: dict[Endpoint, VersionRanges] = {}
         self._resolved: deque[tuple[Channel, list[Address] | KohortError]] = deque()
+        self._polls_at: float | None = None  # as the core's last poll has returned it
         self._newest_job: BackgroundJob | None = None
         self._one_job = threading.Lock()
         self._helpers: Helpers | None = None
@@ -246,9 +247,14 @@ class Driver(Generic[C]):
 
     # --- the thread
 
+    @property
+    def is_forked(self) -> bool:
+        """True in a forked child of the process that made this driver."""
+        return self.of_process is not _process
+
     def check_same_process(self) -> None:
         """Raises ForkError in a forked child, which has no driver thread and may find the lock held for ever."""
-        if os.getpid() != self.pid:
+        if self.is_forked:
             raise ForkError("this client belongs to the process that made it", hint="make a new one after forking")
 
     def check(self) -> None:
@@ -280,7 +286,8 @@ class Driver(Generic[C]):
             return self._turn(ready, due=due)
 
     def _turn(self, ready: Ready, *, due: bool) -> float | None:
-        steady = not due and self.core.endpoints.last_error is None
+        undisturbed = not due and self.core.endpoints.last_error is None
+        steady = undisturbed
         outcomes: list[tuple[PendingRequest, RequestResult]] = []
         for channel, mask in ready:
             steady = steady and channel.connection.stage is Stage.READY
@@ -289,6 +296,11 @@ class Driver(Generic[C]):
         if steady and not outcomes:
             self._announce()
             return None
+        if undisturbed and not outcomes and self._tokens is None and all(channel.sock for channel, _mask in ready):
+            # Connections have gone on with their setup. The core learns of it by their first responses.
+            for channel, _mask in ready:
+                self._set_due(channel)
+            return self._due_at(self._polls_at)
         self.turns += 1
         if self.chore is not None:
             while not self.lock.run(self.chore):
@@ -305,6 +317,7 @@ class Driver(Generic[C]):
             self._carry_out()
             turn = self.core.poll(now, self.wall_ms())
         self.turns += 1
+        self._polls_at = turn.next_poll_at
         self._announce()
         if turn.job is not None:
             self._start_job(turn.job)
@@ -471,16 +484,27 @@ class Driver(Generic[C]):
             responded=connection.ranges is not None,  # a broker has responded at this address before
         )
         self._channels[line, endpoint] = channel
-        if wait_s := self._queue.enter(channel, partial(self._connect, channel)):
+        if wait_s := self._queue.enter(channel, partial(self._connect_later, channel)):
             channel.address_deadline = now + wait_s
+        else:
+            self._connect(channel)
         return channel
 
     def _connect(self, channel: Channel) -> None:
-        channel.address_deadline = inf
         if _is_address(channel.endpoint.host):
             self._resolve(channel)
         else:
-            run_in_thread("kohort-resolver", self._resolve, channel)
+            run_in_thread("kohort-resolver", self._resolve_elsewhere, channel)
+
+    def _connect_later(self, channel: Channel) -> None:
+        """As `_connect`, in a turn of any driver of this thread."""
+        channel.address_deadline = inf
+        self._connect(channel)
+        self.wakeup()
+
+    def _resolve_elsewhere(self, channel: Channel) -> None:
+        self._resolve(channel)
+        self.wakeup()
 
     def _tls(self) -> "ssl.SSLContext | None":
         notice = self._certificates.reload()
@@ -502,7 +526,6 @@ class Driver(Generic[C]):
                 port=endpoint.port,
             )
         self._resolved.append((channel, found))
-        self.wakeup()
 
     def _look_after(self, channel: Channel, now: float) -> list[tuple[PendingRequest, RequestResult]]:
         """Do a channel's work of a turn: resolved addresses, bytes to write, deadlines."""
@@ -529,9 +552,12 @@ class Driver(Generic[C]):
         except Ended as ended:
             return self._end(channel, ended.error)
         self._watch(channel)
+        self._set_due(channel)
+        return channel.connection.settled()
+
+    def _set_due(self, channel: Channel) -> None:
         limit = channel.connection.deadline()
         channel.due_at = channel.address_deadline if limit is None else min(limit, channel.address_deadline)
-        return channel.connection.settled()
 
     def _on_event(self, channel: Channel, mask: int) -> list[tuple[PendingRequest, RequestResult]]:
         now = self.now()
@@ -620,6 +646,19 @@ class Driver(Generic[C]):
         if channel.watched is not None:
             self._poller.unregister(channel.watched)
             channel.watched = None
+
+
+_process = object()
+"""Another one in each forked child. It is compared in each call, for which `os.getpid` would call the system."""
+
+
+def _mark_child() -> None:
+    global _process
+    _process = object()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_mark_child)
 
 
 def _reentered() -> ConcurrentUseError:

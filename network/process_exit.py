@@ -6,7 +6,6 @@ The group need not wait for the session timeout then.
 
 import atexit
 import contextlib
-import os
 import sys
 import threading
 import warnings
@@ -27,7 +26,7 @@ def warn_unclosed(
 
     It does nothing in a forked child, because the driver belongs to the parent.
     """
-    if driver.pid != os.getpid():
+    if driver.is_forked:
         return
     of = f" of group {group!r}" if group else ""
     try:

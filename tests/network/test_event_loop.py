@@ -3,13 +3,15 @@
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import pytest
 
 from kohort import Consumer
 from kohort.common import KohortError
 from kohort.network import event_loop
+from kohort.network.event_loop import EventLoop, Ready
+from kohort.network.promise import Flag
 from kohort.testing.fake_broker import FakeBroker
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, crash, poll_until
 
@@ -35,6 +37,87 @@ def made(fake: FakeBroker) -> Iterator[Callable[[int], list[Consumer]]]:
     yield make
     for consumer in consumers:
         consumer.close(5.0)
+
+
+TURNS = 1_000
+
+
+class Turned:
+    """A driver whose turns return the times that `times` has for them."""
+
+    def __init__(self, times: Callable[[int], float]) -> None:
+        self.stopping, self.ended = False, Flag()
+        self.turns: list[bool] = []
+        self._times = times
+
+    def log_fields(self) -> Mapping[str, object]:
+        return {}
+
+    def turn(self, ready: Ready, *, due: bool) -> float | None:
+        self.turns.append(due)
+        return self._times(len(self.turns))
+
+    def over(self, defect: BaseException | None) -> None:
+        raise AssertionError(f"it ended: {defect}")
+
+
+@pytest.fixture
+def loop() -> Iterator[EventLoop]:
+    """A loop without a thread."""
+    made = EventLoop()
+    yield made
+    made._run()  # closes it, since it has no driver
+
+
+def one_step(loop: EventLoop) -> None:
+    for driver, ready in loop._wait().items():
+        loop._give_turn(driver, ready)
+
+
+@pytest.mark.parametrize("step_s", [0.0, 0.001, -0.001])
+def test_times_of_many_turns_take_no_room(loop: EventLoop, step_s: float) -> None:
+    until = time.monotonic() + 50.0
+    driver = Turned(lambda number: until + number * step_s)
+    for _turn in range(TURNS):
+        loop.wakeup(driver)
+        one_step(loop)
+    assert driver.turns == [True] * TURNS
+    assert len(loop._times) <= 2 + event_loop.MOST_VOID_TIMES
+    assert [entry[0] for entry in loop._times if not loop._is_void(entry)] == [until + TURNS * step_s]
+
+
+def test_an_unchanged_time_is_entered_once(loop: EventLoop) -> None:
+    until = time.monotonic() + 50.0
+    drivers = [Turned(lambda _number: until) for _place in range(2)]
+    for _turn in range(10):
+        for driver in drivers:
+            loop.wakeup(driver)
+        one_step(loop)
+    assert len(loop._times) == len(drivers)
+
+
+def test_a_time_that_moved_brings_one_turn(loop: EventLoop) -> None:
+    until = time.monotonic() + 0.1
+    driver = Turned(lambda number: until if number == 2 else until + 50.0)
+    for _turn in range(2):
+        loop.wakeup(driver)
+        one_step(loop)
+    one_step(loop)
+    assert time.monotonic() >= until
+    assert driver.turns == [True] * 3
+    loop.wakeup(driver)
+    one_step(loop)
+    assert driver.turns == [True] * 4
+
+
+def test_a_turn_for_a_socket_is_not_due_and_keeps_the_time(loop: EventLoop) -> None:
+    until = time.monotonic() + 50.0
+    driver = Turned(lambda _number: until)
+    loop.wakeup(driver)
+    one_step(loop)
+    loop._give_turn(driver, [("socket", 1)])
+    assert driver.turns == [True, False]
+    assert [entry[0] for entry in loop._times if not loop._is_void(entry)] == [until]
 
 
 def threads() -> set[threading.Thread]:
