@@ -113,12 +113,15 @@ class MemberTimers:
     def stable_since(self, since: float) -> None:
         """A generation began then. Its first heartbeat comes early, since other members often join at the same time.
 
-        After a generation that was shorter than an interval it comes later, so that many joins share a rebalance.
+        After a heartbeat has ended a generation that was shorter than an interval, it comes later, so that many joins
+        share a rebalance. A member ends other short generations by itself, when it gives partitions up.
         """
         if since == self._stable_since:
             return
-        again = since < self._stable_since + self.interval_s
-        self._first_part = min(2 * self._first_part, 1.0) if again else FIRST_PART
+        if since >= self._stable_since + self.interval_s:
+            self._first_part = FIRST_PART
+        elif self.last_heartbeat_at is not None and self.last_heartbeat_at > self._stable_since:
+            self._first_part = min(2 * self._first_part, 1.0)
         self._stable_since = since
         self.heartbeat_sent_at = min(self.heartbeat_sent_at, since - (1 - self._first_part) * self.interval_s)
 

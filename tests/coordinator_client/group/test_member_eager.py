@@ -3,6 +3,7 @@
 import pytest
 
 from kohort.coordinator_client.group import events as ev
+from kohort.coordinator_client.group.member_timers import MemberSettings, MemberTimers
 from kohort.coordinator_client.group.states import CoordinatorState
 from kohort.coordinator_client.hooks import Assigned, RebalanceReason, Revoked, Start
 from kohort.network.find_coordinator import CoordinatorNode
@@ -229,6 +230,23 @@ def test_short_generations_delay_the_first_heartbeat_of_the_next_and_a_long_one_
         rig.run_hook()
         assert rig.state == "STABLE"
     assert waits == pytest.approx([0.2, 0.4, 0.8, 1.6, 2.0, 0.2])
+
+
+@pytest.mark.proves("F-02", "G-13")
+def test_generations_that_no_heartbeat_has_ended_delay_no_first_heartbeat() -> None:
+    timers = MemberTimers(MemberSettings("g", heartbeat_interval_ms=2_000))
+
+    def first_heartbeat_s(since: float) -> float:
+        timers.restarted(since)
+        timers.stable_since(since)
+        return timers.next_heartbeat_at - since
+
+    # A member that gives up partitions joins again at once.
+    assert [first_heartbeat_s(since) for since in (100.0, 100.1, 100.2)] == pytest.approx([0.2] * 3)
+    timers.last_heartbeat_at = 100.4
+    assert first_heartbeat_s(100.5) == pytest.approx(0.4)
+    assert first_heartbeat_s(100.6) == pytest.approx(0.4)
+    assert first_heartbeat_s(102.6) == pytest.approx(0.2)
 
 
 @pytest.mark.proves("F-02")
