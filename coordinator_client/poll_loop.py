@@ -12,7 +12,7 @@ from kohort.coordinator_client.errors import CallbackError, ConsumerClosed
 from kohort.coordinator_client.fetch._collect import CollectedFetches, readable
 from kohort.coordinator_client.fetch.fetch_collector import FetchCollector
 from kohort.coordinator_client.health import Health, health_of
-from kohort.coordinator_client.hooks import Assigned, HookCall, Lost, RebalanceHooks, Revoked
+from kohort.coordinator_client.hooks import Assigned, HookCall, HookEvent, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.fastpath import RecordColumns
 from kohort.network._guard import Visit
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 HOOK_GRACE_S = 2.0
-EMPTY_HOOKS = (RebalanceHooks.on_revoked, RebalanceHooks.on_assigned, RebalanceHooks.on_lost)
+EMPTY_HOOKS = {Revoked: RebalanceHooks.on_revoked, Assigned: RebalanceHooks.on_assigned, Lost: RebalanceHooks.on_lost}
 
 
 class HookOutcome:
@@ -241,16 +241,15 @@ class PollLoop:
         if self.in_hook:
             return None  # of another task: two never run beside each other
         self.hook_over()
-        return self.call(self._take_hook) if self.core.hook_is_due else None
+        return self.call(partial(_take_hook, self._empty_hooks(), self.driver.now())) if self.core.hook_is_due else None
 
-    def _take_hook(self, core: ConsumerCore) -> HookCall | None:
-        """Take the due hook. One that is not overridden is over at once, since each call of the core takes a turn."""
-        now = self.driver.now()
-        call = core.take_hook(now)
-        if call is None or getattr(self.hook_of(call), "__func__", None) not in EMPTY_HOOKS:
-            return call
-        core.hook_done(call, None, None, now)
-        return None
+    def _empty_hooks(self) -> tuple[type[HookEvent], ...]:
+        """The events whose hooks the user has not overridden."""
+        return tuple(
+            event
+            for event, hook in EMPTY_HOOKS.items()
+            if getattr(getattr(self.hooks, hook.__name__), "__func__", None) is hook
+        )
 
     def hook_over(self) -> None:
         """Hand in the result of the hook, and raise its exception. Does nothing if there is none.
@@ -374,6 +373,15 @@ class PollLoop:
             return False
         self.driver.bell.wait(self.driver.bell.rings, min(left, 0.05))
         return True
+
+
+def _take_hook(empty: tuple[type[HookEvent], ...], now: float, core: ConsumerCore) -> HookCall | None:
+    """Take the due hook. One of the `empty` ones is over at once, since each call of the core takes a turn."""
+    call = core.take_hook(now)
+    if call is not None and isinstance(call.event, empty):
+        core.hook_done(call, None, None, now)
+        return None
+    return call
 
 
 def _hand_in(outcome: HookOutcome, now: float, core: ConsumerCore) -> None:
