@@ -8,6 +8,9 @@ context switches of all threads. A delivered batch is a return of poll with reco
 hand-overs are its calls of futex. In one process, a client also sends the records, with linger 0. Idle consumers of an
 empty topic of 50 partitions run at the same time.
 
+The broker has a small heap and Java's serial collector. A full collection stops it for 70 to 85 ms. At 500 partitions
+some runs contain such stops, which p99 then shows, of any client.
+
     python -m benchmarks light --rates 200 --partitions 1 --seconds 5 --runs 1 --only trickle
 """
 
