@@ -21,15 +21,15 @@ OLDER = f"{OURS} at "
 
 def page() -> str:
     """The page's Markdown: a table for each benchmark, with kohort first and its ratio to each other client."""
-    all_of = [one for result in results() for one in of(result) if is_peer(one.peer)]
-    worse = [one for one in all_of if one.times_better < 1]
+    compared = {result["benchmark"]: [one for one in of(result) if is_peer(one.peer)] for result in results()}
+    worse = {name: [one for one in found if one.times_better < 1] for name, found in compared.items()}
     parts = [
         "# Benchmarks",
         "Made by `python -m benchmarks.page` from the results of `make bench`. kohort and the other clients run in one "
         "run on one machine, each client with its best settings. A ratio is computed from two rows of one unit. Its "
         "row has `slower` or `more` if kohort is worse. Ratios are similar on other machines; absolute values are not.",
-        f"kohort is worse than another client in {len(worse)} of {len(all_of)} results:",
-        "\n".join(f"- {one.work}: {one} than {one.peer} ({one.unit})" for one in worse),
+        f"kohort is worse than another client in {_total(worse)} of {_total(compared)} results:",
+        "\n".join(line for name, found in compared.items() for line in _losses(name, worse[name], len(found))),
         f"![How many times better]({PICTURE})",
     ]
     for result in results():
@@ -44,6 +44,17 @@ def page() -> str:
             "\n".join(_table(result)),
         ]
     return "\n\n".join(parts) + "\n"
+
+
+def _total(found: dict[str, list[Ratio]]) -> int:
+    return sum(map(len, found.values()))
+
+
+def _losses(name: str, worse: list[Ratio], results: int) -> Iterator[str]:
+    """A benchmark's item of the list at the top of the page, and its results in which kohort is worse."""
+    yield f"- [{name}](#{name}): {len(worse)} of {results}"
+    for one in worse:
+        yield f"    - {one.work}: {one} than {one.peer} ({one.unit})"
 
 
 def _loaded(result: dict[str, Any]) -> str:

@@ -50,9 +50,9 @@ def read(consumer: Consumer, count: int, *, patience_s: float = PATIENCE_S) -> l
     return records
 
 
-def wait_until(reached: Callable[[], bool]) -> None:
+def wait_until(reached: Callable[[], bool], *, patience_s: float = PATIENCE_S) -> None:
     """Wait without polling until it is so."""
-    limit = time.monotonic() + PATIENCE_S
+    limit = time.monotonic() + patience_s
     while not reached():
         assert time.monotonic() < limit, "it did not come to that"
         time.sleep(0.02)

@@ -8,7 +8,7 @@ import asyncio
 import gc
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
@@ -18,7 +18,7 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client import AsyncConsumer, Consumer, ConsumerClosed, RebalanceHooks
 from kohort.coordinator_client.poll_loop import PollLoop, _hand_in
 from kohort.testing.fake_broker import Delay, FakeBroker, Hold
-from tests.coordinator_client.consumer_helpers import PATIENCE_S
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, wait_until
 from tests.interrupts import Interrupt, Tracer, elsewhere, every_point_within, reported
 
 P0 = TopicPartition("t", 0)
@@ -403,12 +403,5 @@ def test_a_poll_that_is_interrupted_as_it_ends_has_ended(fake: FakeBroker) -> No
     with pytest.raises(Interrupt):
         consumer.poll(0)
     del session.poll_ends
-    until(lambda: leaves(fake, group) == 1)
+    wait_until(lambda: leaves(fake, group) == 1)
     consumer.close()
-
-
-def until(reached: Callable[[], bool]) -> None:
-    limit = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < limit, "it stands still"
-        time.sleep(0.01)

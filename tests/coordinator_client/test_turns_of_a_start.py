@@ -1,6 +1,5 @@
 """The work of a start, counted: the setup of a connection polls no core, and an empty hook takes one change."""
 
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 
@@ -12,7 +11,7 @@ from kohort.coordinator_client.hooks import Assigned, HookResult, RebalanceHooks
 from kohort.network.event_loop import LONGEST_SLEEP_S
 from kohort.network.network_client import Driver
 from kohort.testing.fake_broker import Call, FakeBroker, Hold
-from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, wait_until
 from tests.coordinator_client.test_steady_state import counted
 
 
@@ -36,11 +35,9 @@ def held(fake: FakeBroker, *apis: str) -> Hold:
 
 def wait_for_rest(driver: Driver[ConsumerCore]) -> None:
     """Wait until the driver's thread waits for its sockets, and for nothing else."""
-    loop, until = driver._loop, time.monotonic() + PATIENCE_S
+    loop = driver._loop
     assert loop is not None
-    while not loop._asleep or loop._rung:
-        assert time.monotonic() < until
-        time.sleep(0.001)
+    wait_until(lambda: loop._asleep and not loop._rung)
 
 
 def test_the_setup_of_a_connection_polls_no_core(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -69,10 +66,8 @@ def test_the_end_of_an_idle_connection_polls_the_core(fake: FakeBroker, monkeypa
         counted(driver.core, "poll", counts, monkeypatch)
         requests = len(fake.calls_of("Metadata"))
         fake.disconnect()
-        until = time.monotonic() + LONGEST_SLEEP_S / 3  # a sleep that is over polls the core, too
-        while len(fake.calls_of("Metadata")) == requests:
-            assert time.monotonic() < until, counts
-            time.sleep(0.01)
+        # A sleep that is over polls the core, too.
+        wait_until(lambda: len(fake.calls_of("Metadata")) > requests, patience_s=LONGEST_SLEEP_S / 3)
         assert counts["poll"]
 
 

@@ -1,8 +1,7 @@
 """An assignor may take its time: meanwhile its member heartbeats, serves its user, and can be closed."""
 
 import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import pytest
 
@@ -10,7 +9,7 @@ from kohort.assignors import GroupView, MemberSubscription, Plan, Rebalance
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.testing.fake_broker import FakeBroker
-from tests.coordinator_client.consumer_helpers import poll_until
+from tests.coordinator_client.consumer_helpers import poll_until, wait_until
 
 
 class Waits:
@@ -47,13 +46,6 @@ def beats(fake: FakeBroker) -> int:
     return sum(call.api == "Heartbeat" for call in fake.calls)
 
 
-def wait_for(reached: Callable[[], bool]) -> None:
-    limit = time.monotonic() + 120
-    while not reached():
-        assert time.monotonic() < limit
-        time.sleep(0.01)
-
-
 @pytest.mark.proves("F-02", "F-04", "S-13")
 def test_a_slow_assignor_stops_neither_heartbeats_nor_the_user(waits: Waits) -> None:
     with (
@@ -63,9 +55,9 @@ def test_a_slow_assignor_stops_neither_heartbeats_nor_the_user(waits: Waits) -> 
         ) as consumer,
     ):
         consumer.subscribe(["topic"])
-        wait_for(waits.called.is_set)
+        wait_until(waits.called.is_set)
         before = beats(fake)
-        wait_for(lambda: beats(fake) >= before + 30)  # three seconds, three sessions
+        wait_until(lambda: beats(fake) >= before + 30)  # three seconds, three sessions
         consumer.pause(topics=["topic"])
         assert consumer.poll(0.01) == []
         assert consumer.health().state == "leading: planning the assignment"
@@ -83,7 +75,7 @@ def test_a_consumer_is_closed_while_its_assignor_runs(waits: Waits) -> None:
     with FakeBroker(topics={"topic": 2}) as fake:
         consumer = Consumer(fake.bootstrap, group="group", assignors=[waits], session_timeout_ms=30_000)
         consumer.subscribe(["topic"])
-        wait_for(waits.called.is_set)
+        wait_until(waits.called.is_set)
         consumer.close(20)
         assert [call.api for call in fake.calls].count("LeaveGroup") == 1
         assert not waits.may_end.is_set()
