@@ -143,7 +143,7 @@ class Consumer(ConsumerBase):
             raise
         finally:
             session.poll_ends()
-            if session.observer is not None:
+            if session._observer is not None:
                 session.look()
 
     def _run_hook(self, call: HookCall) -> None:

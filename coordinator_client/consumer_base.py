@@ -11,7 +11,6 @@ from kohort.common import TopicPartition
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
 from kohort.coordinator_client.group.states import RebalanceRecord
-from kohort.coordinator_client.health import Health
 from kohort.coordinator_client.hooks import RebalanceHooks
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.coordinator_client.offsets.describe_group import GroupMemberDescription
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from kohort.coordinator_client.consumer_settings import ConsumerSettings
+    from kohort.coordinator_client.health import Health
     from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
 
 ALL = 1 << 30
@@ -283,7 +283,7 @@ class ConsumerBase:
 
     # --- seeing
 
-    def health(self) -> Health:
+    def health(self) -> "Health":
         """Return the health of this consumer, for probes.
 
         Any thread may call it. In a signal handler it may raise ConcurrentUseError.

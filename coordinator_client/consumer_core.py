@@ -21,7 +21,7 @@ from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
 from kohort.coordinator_client.errors import RebalanceInProgress
-from kohort.coordinator_client.fetch._collect import action_is_due, readable
+from kohort.coordinator_client.fetch._collect import CoreFields, action_is_due, readable
 from kohort.coordinator_client.fetch.completed_fetch import written_ms
 from kohort.coordinator_client.fetch.fetch_requests import FetchRequestManager
 from kohort.coordinator_client.fetch.fetcher import Fetcher, recreated
@@ -84,11 +84,8 @@ if TYPE_CHECKING:
     from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
 
 
-class ConsumerCore:
-    """The core of one consumer; see the module. `chance` returns random numbers in [0, 1).
-
-    `has_updates` is set when a waiting poll should look again.
-    """
+class ConsumerCore(CoreFields):
+    """The core of one consumer; see the module. `chance` returns random numbers in [0, 1)."""
 
     def __init__(
         self, config: ConsumerConfig, assignors: tuple[Assignor, ...], *, chance: Callable[[], float], started: float
@@ -108,13 +105,11 @@ class ConsumerCore:
         self.may_read = False  # true after subscribe or assign, even with an empty list
         self.member: MemberBase | None = None
         self.view: MemberView | None = None
-        self.owes_loss = False  # the hook `on_lost` will follow, but is not due yet
         self.visible: frozenset[TopicPartition] = frozenset()
         self.door = Door(_elsewhere)
         self.reports_gaps = False
         self.unreported: deque[OffsetReset] = deque()
         self.notices: deque[Any] = deque(maxlen=1_000)
-        self.has_updates = False
         self._assignors = assignors
         self.started = started
         self.manual = AssignedPartitions()
@@ -127,6 +122,7 @@ class ConsumerCore:
         self.topic_ids: dict[str, UUID] = {}
         self.counters = Counters()
         self.sensors = Sensors()
+        self.polls, self.commits_by_poll = self.sensors.polls, config.enable_auto_commit
         self.log_events = LogEvents(config, lambda: self.view)
         context = ConsumerContext(
             config=config,
@@ -143,8 +139,7 @@ class ConsumerCore:
             wall_ms=lambda: self.wall_ms,
             offsets_purpose=self._offsets_purpose,
             post_event=self.post_event,
-            # Not a method of Python: a caller's thread calls it where no signal handler may run (`Lease`).
-            notify=partial(setattr, self, "has_updates", True),
+            notify=self.notify,
             fail=self.fail,
             put_error=self.put_error,
         )
@@ -285,7 +280,7 @@ class ConsumerCore:
     def _polls(self, events: list[Event], now: float) -> list[Event]:
         """`events` with the last poll's begin and end, where the machine has not seen them: what a poll does comes
         between them."""
-        polls = self.sensors.polls
+        polls = self.polls
         if polls.begun and not self.door.depth and polls.ended_at < polls.began_at:
             polls.end(now)  # an interrupt came before the caller did it
         first: list[Event] = [Polled(polls.began_at)] if polls.begun != self._seen_begun else []
@@ -436,10 +431,6 @@ class ConsumerCore:
         self.notices.append(Notice("batch_skipped", text))
         self.log_events.batch_skipped(partition, text)
 
-    def notify(self) -> None:
-        """Make a waiting poll look again."""
-        self.has_updates = True
-
     def post_event(self, event: Event) -> None:
         """An event for the group's machine, from a broker or from the assignor."""
         if self.member is not None:
@@ -541,8 +532,8 @@ class ConsumerCore:
 
     def polled(self, now: float, handled: bool) -> None:
         """A poll begins, after everything that was handed over is settled. `handled`: the user comes back for more."""
-        self.sensors.polls.begin(now)
-        if handled and self.config.enable_auto_commit:
+        self.polls.begin(now)
+        if handled and self.commits_by_poll:
             changes = self.positions.changes()
             self.book.on_poll(changes)
             self.positions.noted(changes)

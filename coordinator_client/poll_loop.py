@@ -8,20 +8,18 @@ from kohort.assignors import get_all as assignors_of
 from kohort.common import KohortError
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_core import ConsumerCore
-from kohort.coordinator_client.errors import CallbackError, ConsumerClosed
-from kohort.coordinator_client.fetch._collect import CollectedFetches, readable
+from kohort.coordinator_client.fetch._collect import CollectedFetches, PollFields, readable
 from kohort.coordinator_client.fetch.fetch_collector import FetchCollector
-from kohort.coordinator_client.health import Health, health_of
 from kohort.coordinator_client.hooks import Assigned, HookCall, HookEvent, Lost, RebalanceHooks, Revoked
 from kohort.coordinator_client.offset_reset import OffsetReset
 from kohort.fastpath import RecordColumns
-from kohort.network._guard import Visit
 from kohort.network.client_handle import ClientHandle
-from kohort.network.errors import ConcurrentUseError, WakeupError
+from kohort.network.errors import WakeupError
 from kohort.network.network_client import Driver
 from kohort.network.process_exit import warn_unclosed
 
 if TYPE_CHECKING:
+    from kohort.coordinator_client.health import Health
     from kohort.coordinator_client.metrics.metrics_table import ConsumerMetrics
 
 T = TypeVar("T")
@@ -52,7 +50,7 @@ class Observer(Protocol):
     def look(self) -> None: ...
 
 
-class PollLoop:
+class PollLoop(PollFields):
     """The lifetime of one consumer: its driver, its current user, and the work of its next poll.
 
     A signal handler may raise in any method here, after any call. Nothing is therefore taken from the core that could
@@ -78,6 +76,7 @@ class PollLoop:
             readable=partial(readable, self.core),
             on_skipped=self.core.batch_skipped,
         )
+        self.use(self.driver, self.core, self.collector)
         self.driver.chore = self.collector.settle_step
         self.driver.on_notice = self.core.notices.append
         self.core.reports_gaps = on_reset is not None
@@ -85,13 +84,13 @@ class PollLoop:
         self._on_reset = on_reset or (lambda _gap: None)
         self.in_hook = False
         self.in_callback = False
-        self.outcome: HookOutcome | None = None
-        self._callback: Callable[[], object] | None = None
-        self.error: BaseException | None = None  # until it has left the public call
+        self.outcome = None
+        self._callback = None
+        self.error = None  # until it has left the public call
         self.late: BaseException | None = None  # of a hook in `close`, until that has left the group
         self.parting = False  # a close has begun
-        self._observer: Observer | None = None
-        self._wakeup = False
+        self._observer = None
+        self.has_wakeup = False
         self.closed = False  # only `close` may be called any more
         self.begun = True
         self.driver.start()
@@ -102,34 +101,6 @@ class PollLoop:
             warn_unclosed("consumer", self.config.client_id, self.config.group, self.driver, stop)
 
     # --- access
-
-    def acquire(
-        self,
-        *,
-        in_hooks: bool = True,
-        when_crashed: bool = False,
-        when_closed: bool = False,
-        catch_up: bool = True,
-    ) -> Visit:
-        """Enter the consumer, as every public call does. One thread at a time; not in a forked child; not after close.
-
-        Raises ForkError, ConcurrentUseError, ConsumerClosed, and CallbackError where hooks may not call.
-        """
-        driver, door = self.driver, self.door
-        if driver.is_forked:
-            driver.check_same_process()
-        door.check()
-        if driver.lock.owned:
-            driver.check_reentry()
-        if self.closed and not when_closed:
-            raise ConsumerClosed("the consumer is closed")
-        if self.in_hook and not in_hooks:
-            raise CallbackError("this must not be called inside a hook", hint="return from the hook first")
-        if driver.crashed is not None and not when_crashed:
-            driver.check()
-        if catch_up and driver.orders:
-            driver.apply_pending_changes()
-        return door.visit()  # kept in no variable: what is raised here must not keep it alive
 
     @property
     def observer(self) -> Observer | None:
@@ -150,8 +121,10 @@ class PollLoop:
         self.collector.settle()
         return self.handle.read(what)
 
-    def health(self) -> Health:
+    def health(self) -> "Health":
         """The health of this consumer; from any thread."""
+        from kohort.coordinator_client.health import health_of
+
         driver, closed = self.driver, self.closed
         return self.read(lambda core: health_of(core, driver.now(), crashed=driver.crashed is not None, closed=closed))
 
@@ -162,7 +135,7 @@ class PollLoop:
     def wakeup(self) -> None:
         """Wake a waiting poll, from any thread, or from a signal handler that may have interrupted a holder of the
         lock."""
-        self._wakeup = True
+        self.has_wakeup = True
         self.core.has_updates = True
         self.driver.bell.ring()
         if self.driver.on_update is not None:
@@ -170,33 +143,10 @@ class PollLoop:
 
     # --- a poll
 
-    def poll_begins(self, *, handled: bool = True) -> None:
-        """Begin a poll. The user's processing time is measured between `poll_ends` and this (KIP-62).
-
-        `handled`: true if this call means that the records returned before are processed, which a close does not mean.
-        Raises ConcurrentUseError inside another poll, unless a callback calls.
-        """
-        if handled and not self.in_callback and self.door.depth > 1:
-            raise ConcurrentUseError(
-                "poll was called inside poll, as by a signal handler", hint="in a handler call only wakeup()"
-            )
-        driver = self.driver
-        if self.door.handed is not None:
-            self.collector.settle()
-        driver.lock.run(self.core.polled, driver.now(), handled)
-        if self.core.owes_loss:
-            driver.wakeup()  # otherwise the machine learns of it at its next turn, which is soon enough
-        if self._observer is not None and handled:
-            self._observer.poll_began(driver.now())
-
     def poll_failed(self, error: KohortError) -> None:
         """Report the error to the observer."""
         if self._observer is not None and not isinstance(error, WakeupError):
             self._observer.poll_failed(error)
-
-    def poll_ends(self) -> None:
-        """See `poll_begins`."""
-        self.driver.lock.run(self.core.sensors.polls.end, self.driver.now())
 
     def look(self) -> None:
         """Call the observer before the outermost visit hands over and ends."""
@@ -208,12 +158,11 @@ class PollLoop:
 
         Raises due errors, and WakeupError once.
         """
-        if self.door.handed is not None:
-            self.collector.settle()
+        self.collector.settle()
         self.core.has_updates = False
-        if self.error is None and self._wakeup:
+        if self.error is None and self.has_wakeup:
             self.error = WakeupError("wakeup() was called")
-            self._wakeup = False
+            self.has_wakeup = False
         if self.error is not None:
             raise self.error
         if self.outcome is None and self._callback is None and not self.core.action_is_due:
@@ -326,9 +275,11 @@ class PollLoop:
     @property
     def over(self) -> bool:
         """No close has anything left to do."""
+        if not self.closed or not self.driver.ended.is_set():
+            return False  # another thread may be inside
         unreported = self.late is not None or self._callback is not None or bool(self.core.commits.callbacks)
         handed_in = self.outcome is None or not self.outcome.over
-        return self.closed and self.driver.ended.is_set() and handed_in and not unreported
+        return handed_in and not unreported
 
     def raise_late(self) -> None:
         """Raise what a hook has raised in `close`, once."""
@@ -359,7 +310,7 @@ class PollLoop:
         `seen`: `driver.bell.rings` before the last look at due work.
         """
         left = until - self.driver.now()
-        if self.core.has_updates or (wakeable and self._wakeup) or self.driver.crashed is not None or self.closed:
+        if self.core.has_updates or (wakeable and self.has_wakeup) or self.driver.crashed is not None or self.closed:
             return True
         if self.core.owes_loss:
             # Even a poll without waiting must learn of lost partitions first (B-34).

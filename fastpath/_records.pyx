@@ -661,7 +661,7 @@ def decode(
     decoder.high_watermark = high_watermark
     decoder.crc32c = crc32c()
     decoder.pending = sorted([(first, producer) for producer, first in aborted]) if aborted else []
-    decoder.aborting = set()
+    decoder.aborting = set() if aborted else None
     try:
         while not decoder.full:
             size = decoder.frame(p, end)

@@ -43,6 +43,7 @@ cdef class Guard:
 
     cdef int acquire(self) except -1
     cdef bint try_acquire(self) except -1
+    cdef bint is_mine(self) noexcept
     cdef void release(self) noexcept
 
 

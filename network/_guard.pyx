@@ -77,7 +77,7 @@ cdef class Guard:
             PyThread_free_lock(self.lock)
 
     cdef int acquire(self) except -1:
-        if self.owner == PyThread_get_thread_ident():
+        if self.is_mine():
             raise self.reentered()
         _acquired(self.lock, -1)
         self.owner = PyThread_get_thread_ident()
@@ -94,10 +94,13 @@ cdef class Guard:
         self.owner = 0
         PyThread_release_lock(self.lock)
 
+    cdef bint is_mine(self) noexcept:
+        return self.owner == PyThread_get_thread_ident()
+
     @property
     def owned(self):
         """The current thread holds the lock."""
-        return self.owner == PyThread_get_thread_ident()
+        return self.is_mine()
 
     def run(self, function, *args):
         """Call `function` with the lock held, and return its value. The lock is released after any exception."""

@@ -1,16 +1,35 @@
 # Lease holds the sockets that a waiting caller serves itself. _Registered is a socket with its driver.
 
+from kohort.network._follow_up cimport ChannelFields, ConnectionFields, ReaderFields
 from kohort.network._guard cimport Bell, Guard, shared_word
 
 
+cdef class Lease
+
+
+cdef class DriverFields:
+    cdef shared_word _turns, _stopping
+    cdef unsigned long process
+    cdef public Guard lock
+    cdef public Bell bell
+    cdef public Lease lease
+
+    cdef bint was_forked(self) noexcept
+
+
 cdef class _Registered:
-    cdef object owner, driver, core, endpoints, channel, connection, reader, sock
+    cdef object owner, core, endpoints, sock
+    cdef DriverFields driver
+    cdef ChannelFields channel
+    cdef ConnectionFields connection
+    cdef ReaderFields reader
     cdef Bell bell
     cdef bytes request  # to send
-    cdef bytearray scratch
     cdef Lease lease
     cdef int fd
     cdef int steady  # responses in a row that were served here
+    cdef int missing  # bytes of the response that is being read
+    cdef int low_water  # bytes below which polls do not report the socket; 0 is the system's default
     cdef bint plain, leased
 
 
@@ -24,7 +43,8 @@ cdef class Lease:
     cdef shared_word count, wanted, looped, inside, used_ms
 
     cpdef bint wait(self, unsigned long seen, double timeout_s) except -1
-    cdef int serve(self, _Registered one) except -1
+    cdef bint serve(self, _Registered one) except -1
+    cdef int set_low_water(self, _Registered one) noexcept
     cdef bint send(self, _Registered one) except -1
     cdef list sockets(self)
     cdef bint holds(self, _Registered one) except -1

@@ -5,7 +5,7 @@ from typing import Any
 
 from typing_extensions import Buffer
 
-from kohort.network._guard import Guard
+from kohort.network._guard import Bell, Guard
 
 class Poller:
     """The sockets of a loop. Each is registered with its driver and its channel, or with None."""
@@ -17,6 +17,17 @@ class Poller:
     def close(self) -> None: ...
     def reclaim(self, sock: socket.socket | None) -> None: ...
     def wait(self, until: float) -> list[tuple[tuple[Any, Any] | None, int]]: ...
+
+class DriverFields:
+    """Of a `Driver`. `turns` grows before and after each turn in which the core may change, and when it ends."""
+
+    turns: int
+    stopping: bool
+    lock: Guard
+    bell: Bell
+    lease: Lease
+    @property
+    def is_forked(self) -> bool: ...
 
 class Lease:
     """The sockets of a driver that a caller serves while it waits in a poll, or an event loop."""

@@ -17,13 +17,13 @@ import os
 import selectors
 import socket
 from collections import deque
-from time import monotonic
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBUF_WRITABLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
+from cpython.time cimport monotonic
 from libc.errno cimport errno
 from libc.math cimport ceil
 
@@ -138,6 +138,11 @@ cdef extern from *:
         return ready;
     }
 
+    /* Let polls report a socket only once it holds so many bytes, or has ended. */
+    static int kohort_low_water(int fd, int bytes) {
+        return setsockopt(fd, SOL_SOCKET, SO_RCVLOWAT, &bytes, sizeof bytes);
+    }
+
     #define kohort_event_fd() eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)
     #define kohort_epoll() epoll_create1(EPOLL_CLOEXEC)
     #define kohort_close(fd) close(fd)
@@ -145,6 +150,7 @@ cdef extern from *:
     #else
 
     #define kohort_poll(sockets, count, timeout_ms) -1
+    #define kohort_low_water(fd, bytes) -1
     #define kohort_event_fd() -1
     #define kohort_epoll() -1
     #define kohort_close(fd) -1
@@ -181,6 +187,7 @@ cdef extern from *:
     int watch "kohort_watch"(int epoll, int how, int fd, int mask) noexcept
     int epoll_wait "kohort_wait"(int epoll, Event *found, int timeout_ms) noexcept nogil
     int poll_sockets "kohort_poll"(Event *sockets, int count, int timeout_ms) noexcept nogil
+    int low_water "kohort_low_water"(int fd, int bytes) noexcept
     int new_event_fd "kohort_event_fd"() noexcept
     int new_epoll "kohort_epoll"() noexcept
     int close_fd "kohort_close"(int fd) noexcept
@@ -205,10 +212,55 @@ cdef _Registered _registered(sock, tuple owner):
     driver, channel = owner
     made.owner, made.driver, made.channel, made.sock = owner, driver, channel, sock
     made.core, made.bell, made.endpoints = driver.core, driver.bell, driver.core.endpoints
-    made.connection, made.reader, made.scratch = channel.connection, channel.reader, channel.reader.scratch
+    made.connection, made.reader = channel.connection, channel.reader
     made.fd, made.plain = sock.fileno(), HAS_SOCKETS and channel.tls is None
     made.lease, made.steady, made.leased = driver.lease, 0, False
+    made.missing = made.low_water = 0
     return made
+
+
+cdef unsigned long _process = 0  # another one in each forked child; `os.getpid` would call the system
+
+
+def _mark_child():
+    global _process
+    _process += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_mark_child)
+
+
+cdef class DriverFields:
+    """Of a `Driver`; see `_follow_up.pyx`. `turns` grows before and after each turn in which the core may change, and when
+    it ends."""
+
+    def __cinit__(self):
+        self.process = _process
+
+    cdef bint was_forked(self) noexcept:
+        return self.process != _process
+
+    @property
+    def is_forked(self):
+        """True in a forked child of the process that made this driver."""
+        return self.was_forked()
+
+    @property
+    def turns(self):
+        return <unsigned long>self._turns
+
+    @turns.setter
+    def turns(self, unsigned long value):
+        self._turns = value
+
+    @property
+    def stopping(self):
+        return self._stopping != 0
+
+    @stopping.setter
+    def stopping(self, bint value):
+        self._stopping = value
 
 
 @cython.final
@@ -247,31 +299,19 @@ cdef class Lease:
         cdef Event sockets[MOST_EVENTS]
         cdef _Registered one
         cdef list leased
-        cdef int ready, place = 1
+        cdef double until
+        cdef int count = 1
         if not self.count:
             self.wanted = timeout_s > 0
             return self.bell.wait(seen, timeout_s)
         leased = self.sockets()
         sockets[0].fd = self.event_fd
         for one in leased:
-            sockets[place].fd = one.fd
-            place += 1
-        if not self.bell.join_polling(self.event_fd, seen):
-            return True
-        self.inside = 1
-        timeout_ms = 0 if timeout_s <= 0 else <int>ceil(min(timeout_s, LONGEST_WAIT_S) * 1e3)
-        with nogil:
-            ready = poll_sockets(sockets, place, timeout_ms)
-        self.used_ms = <unsigned long>(<double>monotonic() * 1e3)
-        self.inside = 0
-        self.bell.part_polling()
-        PyErr_CheckSignals()
-        if ready > 0:
-            place = 1
-            for one in leased:
-                if sockets[place].mask:
-                    self.serve(one)
-                place += 1
+            sockets[count].fd = one.fd
+            count += 1
+        until = monotonic() + min(timeout_s, LONGEST_WAIT_S)
+        while _wait_once(self, seen, until, leased, sockets, count):
+            pass  # a response comes in pieces, and the rest of one follows at once
         return True
 
     def open(self):
@@ -289,7 +329,7 @@ cdef class Lease:
         cdef _Registered one
         cdef list leased = self.sockets()
         cdef int place, count = epoll_wait(self.epoll, ready, 0)
-        self.used_ms = <unsigned long>(<double>monotonic() * 1e3)
+        self.used_ms = <unsigned long>(monotonic() * 1e3)
         for place in range(count):
             for one in leased:
                 if one.fd == ready[place].fd:
@@ -303,12 +343,13 @@ cdef class Lease:
         self.guard.release()
         return leased
 
-    cdef int serve(self, _Registered one) except -1:
+    cdef bint serve(self, _Registered one) except -1:
+        """True if a part of a response came."""
         cdef bint usual = False
         self.guard.acquire()
         try:
             if not one.leased:
-                return 0
+                return False
             try:
                 usual = _serve(one) and (one.request is None or self.send(one))
             except BaseException as defect:  # the turn raises it
@@ -316,8 +357,16 @@ cdef class Lease:
             if not usual:
                 self.take_back(one)
                 (<Poller>self.poller).give_turn(one)
+            elif one.low_water != one.missing:
+                self.set_low_water(one)
+            return usual and one.request is None
         finally:
             self.guard.release()
+
+    cdef int set_low_water(self, _Registered one) noexcept:
+        """Let the rest of a response wake this thread once. A broker sends a response in three pieces."""
+        one.low_water = one.missing
+        low_water(one.fd, max(one.missing, 1))
         return 0
 
     cdef bint send(self, _Registered one) except -1:
@@ -358,6 +407,9 @@ cdef class Lease:
         self.leased.remove(one)
         self.count = len(self.leased)
         one.leased, one.steady = False, 0
+        if one.low_water:
+            one.missing = 0
+            self.set_low_water(one)
         if self.looped:
             watch(self.epoll, REMOVE, one.fd, 0)
         watch((<Poller>self.poller).epoll, CHANGE, one.fd, READ)  # it fails for a closed socket
@@ -383,7 +435,7 @@ cdef class Lease:
             self.has_lent = True
             self.leased.append(one)
             one.leased = True
-            self.used_ms = <unsigned long>(<double>monotonic() * 1e3)
+            self.used_ms = <unsigned long>(monotonic() * 1e3)
             self.count = len(self.leased)
         finally:
             self.guard.release()
@@ -392,16 +444,41 @@ cdef class Lease:
     cdef double ends_at(self) except -1:
         """The time (monotonic s) to look whether the caller still comes."""
         if self.inside:
-            return <double>monotonic() + LONGEST_LEASE_S
+            return monotonic() + LONGEST_LEASE_S
         return self.used_ms / 1e3 + (LONGEST_LEASE_S if self.looped else LEASE_S)
 
     cdef int end_if_unused(self) except -1:
-        if not self.inside and self.ends_at() <= <double>monotonic() and self.guard.try_acquire():
+        if not self.inside and self.ends_at() <= monotonic() and self.guard.try_acquire():
             try:
                 self.take_all_back()
             finally:
                 self.guard.release()
         return 0
+
+
+cdef bint _wait_once(
+    Lease lease, unsigned long seen, double until, list leased, Event *sockets, int count
+) except -1:
+    """True if only parts of responses came."""
+    cdef _Registered one
+    cdef double left = until - monotonic()
+    cdef int ready, place, timeout_ms = 0 if left <= 0 else <int>ceil(left * 1e3)
+    cdef bint only_parts
+    if not lease.bell.join_polling(lease.event_fd, seen):
+        return False
+    lease.inside = 1
+    with nogil:
+        ready = poll_sockets(sockets, count, timeout_ms)
+    lease.used_ms = <unsigned long>(monotonic() * 1e3)
+    lease.inside = 0
+    lease.bell.part_polling()
+    PyErr_CheckSignals()
+    only_parts = ready > 0 and not sockets[0].mask
+    for place in range(1, count):
+        if sockets[place].mask:
+            one = leased[place - 1]
+            only_parts = lease.serve(one) and only_parts
+    return only_parts
 
 
 @cython.final
@@ -519,7 +596,7 @@ cdef class Poller:
                 count = len(found)
                 for key, mask in found:
                     self._see(key.fd, mask, ready)
-            if ready or self.rung or count <= 0 or <double>monotonic() >= until:
+            if ready or self.rung or count <= 0 or monotonic() >= until:
                 self._finish(ready)
                 while self.handed_over:
                     ready.append(self.handed_over.popleft())
@@ -626,13 +703,16 @@ cdef bint _serve(_Registered one) except -1:
     """Handle the response in a readable socket, and send the next request, or keep it as `one.request`. False: a turn
     has to look at the socket."""
     cdef Py_ssize_t fill, count, size
-    cdef unsigned char *scratch = <unsigned char *>PyByteArray_AS_STRING(one.scratch)
+    cdef ConnectionFields connection = one.connection
+    cdef ReaderFields reader = one.reader
+    cdef ChannelFields channel = one.channel
+    cdef unsigned char *scratch = <unsigned char *>PyByteArray_AS_STRING(reader.scratch)
     cdef bytes frame, request
     one.request = None
-    connection, reader, channel = one.connection, one.reader, one.channel
-    if connection.stage is not READY or one.driver.stopping or channel.to_write or channel.sock is not one.sock:
+    one.missing = 0
+    if connection.stage is not READY or one.driver._stopping or channel.to_write or channel.sock is not one.sock:
         return False
-    if reader.large is not None or one.endpoints.last_error is not None:
+    if reader.large is not None:
         return False
     fill = reader.fill
     if one.plain:
@@ -652,10 +732,13 @@ cdef bint _serve(_Registered one) except -1:
     if fill < LENGTH:
         return one.plain or not channel.withholds
     size = LENGTH + be32(scratch)
-    if size < LENGTH or size > SCRATCH or fill > size or size - LENGTH > <Py_ssize_t>connection.max_frame_bytes:
+    if size < LENGTH or size > SCRATCH or fill > size or size - LENGTH > connection.max_frame_bytes:
         return False
     if fill < size:
+        one.missing = <int>(size - fill)
         return one.plain or not channel.withholds
+    if one.endpoints.last_error is not None:
+        return False
     frame = PyBytes_FromStringAndSize(<const char *>scratch, size)
     request = next_request(
         connection, memoryview(frame), <const unsigned char *>PyBytes_AS_STRING(frame), size, monotonic()

@@ -155,6 +155,8 @@ def seconds_given(timeout_s: float, **strange: object) -> float:
     `strange`: unknown keyword arguments of the call. Raises TypeError for them, and for a value that is not a number.
     Raises ValueError for NaN.
     """
+    if not strange and type(timeout_s) is float and 0.0 <= timeout_s <= LONGEST_S:
+        return timeout_s  # as nearly each poll calls it
     for name, value in strange.items():
         hint = (
             f"; it is timeout_s, in seconds: timeout_s={value / 1000 if name.endswith('ms') else value!r}"

@@ -13,7 +13,7 @@ from kohort.common import KohortError, WireError
 from kohort.common.foreign_text import cut, scrubbed
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.version import __version__
-from kohort.network._follow_up import follow_up
+from kohort.network._follow_up import ConnectionFields, follow_up
 from kohort.network._guard import Guard
 from kohort.network.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
 from kohort.network.frame_reader import LENGTH_BYTES
@@ -67,7 +67,7 @@ class _InFlight(NamedTuple):
     deadline: float
 
 
-class BrokerConnection:
+class BrokerConnection(ConnectionFields):
     """The sans-IO half of a connection. `ranges`: the broker's versions, if an earlier connection learned them.
 
     `guard` is the driver's lock, under which `PendingRequest.follow_up` is called.
@@ -101,10 +101,10 @@ class BrokerConnection:
         self.stage = Stage.OPENING
         self.served = False  # True after the first response to a request of the core
         self.wire = WireConnection(client_id, max_frame_bytes=max_frame_bytes)
-        self._waiting: deque[tuple[PendingRequest, float]] = deque()
-        self._held: deque[PendingRequest] = deque()
+        self._waiting = deque()
+        self._held = deque()
         self._throttle = Throttle()
-        self._in_flight: dict[int, _InFlight] = {}
+        self._in_flight = {}
         self._settled: list[tuple[PendingRequest, RequestResult]] = []
         self._out: list[bytes | memoryview] = []
         self._unwritten: deque[_InFlight | None] = deque()  # of each frame: its request, if it has no response

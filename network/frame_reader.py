@@ -8,13 +8,14 @@ nothing is allocated and no page is touched first.
 from collections.abc import Iterator
 
 from kohort.fastpath._memory import Block
+from kohort.network._follow_up import ReaderFields
 from kohort.network.errors import FrameTooLarge
 
 SCRATCH_BYTES = 8 * 1024
 LENGTH_BYTES = 4
 
 
-class FrameReader:
+class FrameReader(ReaderFields):
     """Frames of one connection. Loop: recv into `target()`, then take what `received(n)` yields.
 
     A yielded frame starts with its length field. It is valid as long as a reference to it exists.
@@ -25,7 +26,7 @@ class FrameReader:
         self.limit = max_frame_bytes  # of the next frame; the channel lowers it until the login is complete
         self.scratch = bytearray(SCRATCH_BYTES)
         self.fill = 0
-        self.large: memoryview | None = None
+        self.large = None
 
     def target(self) -> memoryview:
         """The buffer for the next bytes; never empty."""

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from kohort.common import KohortError, WireError
 from kohort.common.log_context import logger, set_log_context
 from kohort.network._guard import Bell, Guard
-from kohort.network._poller import Lease, Poller
+from kohort.network._poller import DriverFields, Lease, Poller
 from kohort.network._samples import Counters
 from kohort.network.auth.tls import Certificates
 from kohort.network.broker_connection import BrokerConnection
@@ -108,7 +108,7 @@ class _Change(Generic[C, T]):
         self.value.give(self._change, core)
 
 
-class Driver(Generic[C]):
+class Driver(DriverFields, Generic[C]):
     """Owns the sockets. `lock` guards `core`. `wakeup` makes the thread poll it again.
 
     `bell` rings when the core has updates. A caller reads the core by `lock.run`, and changes it by `execute`, which no
@@ -124,10 +124,8 @@ class Driver(Generic[C]):
         self.on_update: Callable[[], None] | None = None
         self.on_notice: Callable[[Notice], None] | None = None  # called under the lock
         self.crashed: BaseException | None = None
-        self.turns = 0  # grows before and after each turn in which the core may change
         self.orders: deque[_Change[C, Any]] = deque()  # changes that were enqueued and have yet to be made
         self._over = False
-        self.of_process = _process
         self._tape = _tape(config.tape, self.now()) if config.tape else None
         self._credentials = _credentials(config)
         self._tokens = _keeper(config, self._credentials, self.wall_ms)
@@ -142,7 +140,6 @@ class Driver(Generic[C]):
         self._one_job = threading.Lock()
         self._helpers: Helpers | None = None
         self._loop: EventLoop | None = None
-        self.stopping = False
         self.ended = Flag()
 
     def start(self) -> None:
@@ -247,11 +244,6 @@ class Driver(Generic[C]):
 
     # --- the thread
 
-    @property
-    def is_forked(self) -> bool:
-        """True in a forked child of the process that made this driver."""
-        return self.of_process is not _process
-
     def check_same_process(self) -> None:
         """Raises ForkError in a forked child, which has no driver thread and may find the lock held for ever."""
         if self.is_forked:
@@ -346,6 +338,7 @@ class Driver(Generic[C]):
         """The last turn was taken, by a `defect` or since it is stopping."""
         if defect is not None:
             self.crashed = defect
+            self.turns += 1
             self.bell.ring()
             self._report()
         self._over = True
@@ -646,19 +639,6 @@ class Driver(Generic[C]):
         if channel.watched is not None:
             self._poller.unregister(channel.watched)
             channel.watched = None
-
-
-_process = object()
-"""Another one in each forked child. It is compared in each call, for which `os.getpid` would call the system."""
-
-
-def _mark_child() -> None:
-    global _process
-    _process = object()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_mark_child)
 
 
 def _reentered() -> ConcurrentUseError:

@@ -10,6 +10,7 @@ from selectors import EVENT_READ, EVENT_WRITE
 from typing import TYPE_CHECKING, Any
 
 from kohort.common import KohortError
+from kohort.network._follow_up import ChannelFields
 from kohort.network._poller import recv_into, send
 from kohort.network.auth.tls import CURES, alerted, is_secure, must_wait
 from kohort.network.broker_connection import BrokerConnection, explained
@@ -50,7 +51,7 @@ class Ended(Exception):
         self.outcomes = list(outcomes)
 
 
-class Channel:
+class Channel(ChannelFields):
     """A connection and its socket. `addresses` are tried in order until one accepts."""
 
     def __init__(
@@ -73,7 +74,7 @@ class Channel:
         self.responded = responded
         self.received_any = False  # True after the first response of this connection
         self.addresses: deque[Address] = deque()
-        self.sock: socket.socket | None = None
+        self.sock = None
         self.watched: socket.socket | None = None  # the socket registered at the selector
         self.events = 0
         self.watched_events = 0
@@ -81,9 +82,9 @@ class Channel:
         self.due_at = float("-inf")  # the time (monotonic s) at which the driver has to look after it
         self._address_s = 0.0
         self._shaking_hands = False
-        self.failure: OSError | None = None  # of a read outside of a turn
-        self.defect: BaseException | None = None  # raised outside of a turn
-        self.to_write: deque[memoryview] = deque()
+        self.failure = None  # of a read outside of a turn
+        self.defect = None  # raised outside of a turn
+        self.to_write = deque()
 
     @property
     def endpoint(self) -> Endpoint:

@@ -10,27 +10,35 @@ Collecting removes nothing from the buffer, because a signal handler may still r
 cimport cython
 from cpython.dict cimport PyDict_GetItem
 from cpython.object cimport PyObject
+from cpython.time cimport monotonic
 from libc.stdint cimport int64_t
 
-from kohort.coordinator_client.fetch._fetch_buffer cimport FetchBuffer
+from kohort.coordinator_client.fetch._fetch_buffer cimport FetchBuffer, FetcherFields
 from kohort.coordinator_client.offsets._partition_states cimport PartitionStates
 from kohort.fastpath._columns cimport RecordColumns
 from kohort.fastpath._tuples cimport new
-from kohort.network._samples cimport Counters
-from kohort.network._guard cimport Bell, Door, Guard
-from kohort.network._poller cimport Lease
+from kohort.network._guard cimport Bell, Door, Guard, shared_word
+from kohort.network._samples cimport Counters, PollTimes
+from kohort.network._poller cimport DriverFields, Lease
 
 from kohort.common import KohortError
 from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, DecodedFetch
+from kohort.coordinator_client.errors import CallbackError, ConsumerClosed
+from kohort.network.errors import ConcurrentUseError
 
 cdef Py_ssize_t MOST_SLICES = 64
+cdef unsigned long NO_TURN = <unsigned long>-1
+cdef double LONGEST_DECODE_S = 0.001  # without another look whether the slices may be returned
 
-cdef enum:  # of a `CompletedFetch` and of a `PartitionState`
-    PARTITION = 0
+cdef enum:
+    PARTITION = 0  # of a `CompletedFetch`
     START = 2
     SERIAL = 4
-    SERIAL_OF_STATE = 1
+    SERIAL_OF_STATE = 1  # of a `PartitionState`
     OFFSET_OF_STATE = 2
+    TOPICS = 1  # of a `ClusterView`
+    PARTITIONS = 3  # of a `TopicView`
+    LEADER_EPOCH = 1  # of a `PartitionView`
 
 
 @cython.final
@@ -71,9 +79,171 @@ cdef class ReturnedFetches:
         self.outlived = False
 
 
-def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t most_bytes):
+cdef class CoreFields:
+    """Of a `ConsumerCore`; see `network/_follow_up.pyx`.
+
+    `has_updates`: a waiting poll should look again. `owes_loss`: the hook `on_lost` will follow, but is not due yet.
+    """
+
+    cdef public PollTimes polls
+    cdef public bint commits_by_poll
+    cdef shared_word _has_updates, _owes_loss
+
+    @property
+    def has_updates(self):
+        return self._has_updates != 0
+
+    @has_updates.setter
+    def has_updates(self, bint value):
+        self._has_updates = value
+
+    @property
+    def owes_loss(self):
+        return self._owes_loss != 0
+
+    @owes_loss.setter
+    def owes_loss(self, bint value):
+        self._owes_loss = value
+
+    def notify(self):
+        """Set `has_updates`. A caller's thread calls it where no signal handler may run (`Lease`)."""
+        self._has_updates = 1
+
+
+cdef class CollectorFields:
+    """Of a `FetchCollector`. `most_at_once`: the slices that were looked at under one hold of the lock."""
+
+    cdef public Guard lock
+    cdef public Door door
+    cdef public FetcherFields fetcher
+    cdef public PartitionStates states
+    cdef public Counters counters
+    cdef public Py_ssize_t most_at_once
+    cdef public object driver, config, context, metadata, positions, readable
+    cdef public dict decoded, last_timestamps
+
+    cpdef settle(self):
+        """Move behind what earlier polls returned."""
+        cdef ReturnedFetches handed = self.door.current()
+        if handed is not None:
+            while not settle(self.lock, self, self.door, handed, MOST_SLICES):
+                pass
+            if handed.outlived:
+                self.driver.wakeup()
+
+
+cdef class PollFields:
+    """Of a `PollLoop`. The visiting thread uses them. Others read `closed`, and set `has_wakeup`."""
+
+    cdef CoreFields core_fields
+    cdef DriverFields driver_fields
+    cdef CollectorFields collector_fields
+    cdef public Door door
+    cdef public bint in_hook, in_callback
+    cdef public object outcome, error, _callback, _observer
+    cdef unsigned long usual_turn  # with nothing unusual in the core behind it
+    cdef shared_word _has_wakeup, _closed
+
+    def use(self, DriverFields driver, CoreFields core, CollectorFields collector):
+        """The parts of the consumer that polls use."""
+        self.driver_fields, self.core_fields, self.collector_fields = driver, core, collector
+        self.usual_turn = NO_TURN
+
+    @property
+    def has_wakeup(self):
+        return self._has_wakeup != 0
+
+    @has_wakeup.setter
+    def has_wakeup(self, bint value):
+        self._has_wakeup = value
+
+    @property
+    def closed(self):
+        return self._closed != 0
+
+    @closed.setter
+    def closed(self, bint value):
+        self._closed = value
+
+    def acquire(self, *, bint in_hooks=True, bint when_crashed=False, bint when_closed=False, bint catch_up=True):
+        """Enter the consumer, as every public call does. One thread at a time; not in a forked child; not after close.
+
+        Raises ForkError, ConcurrentUseError, ConsumerClosed, and CallbackError where hooks may not call.
+        """
+        cdef DriverFields driver = self.driver_fields
+        if driver.was_forked():
+            driver.check_same_process()
+        self.door.check()
+        if driver.lock.is_mine():
+            driver.check_reentry()
+        if self._closed and not when_closed:
+            raise ConsumerClosed("the consumer is closed")
+        if self.in_hook and not in_hooks:
+            raise CallbackError("this must not be called inside a hook", hint="return from the hook first")
+        if not when_crashed and driver.crashed is not None:
+            driver.check()
+        if catch_up and driver.orders:
+            driver.apply_pending_changes()
+        return self.door.visit()
+
+    def poll_begins(self, *, bint handled=True):
+        """Begin a poll. The user's processing time is measured between `poll_ends` and this (KIP-62).
+
+        `handled`: true if this call means that the records returned before are processed, which a close does not mean.
+        Raises ConcurrentUseError inside another poll, unless a callback calls.
+        """
+        cdef CoreFields core = self.core_fields
+        cdef Guard lock = self.driver_fields.lock
+        cdef double now
+        if handled and not self.in_callback and self.door._depth > 1:
+            raise ConcurrentUseError(
+                "poll was called inside poll, as by a signal handler", hint="in a handler call only wakeup()"
+            )
+        self.collector_fields.settle()
+        now = monotonic()
+        lock.acquire()
+        try:
+            if core.commits_by_poll:
+                core.polled(now, handled)
+            else:
+                core.polls.begin(now)
+        finally:
+            lock.release()
+        if core._owes_loss:
+            self.driver_fields.wakeup()  # otherwise the machine learns of it at its next turn, which is soon enough
+        if handled and self._observer is not None:
+            self._observer.poll_began(now)
+
+    def poll_ends(self):
+        """See `poll_begins`."""
+        cdef Guard lock = self.driver_fields.lock
+        lock.acquire()
+        try:
+            self.core_fields.polls.end(monotonic())
+        finally:
+            lock.release()
+
+    cdef bint is_usual(self) except -1:
+        """Nothing is due but to look for records. Only a turn changes what is due in the core, or an end of the driver."""
+        cdef unsigned long turn = self.driver_fields._turns
+        if self._has_wakeup or self._closed or self.outcome is not None or self.error is not None:
+            return False
+        if self._callback is not None or self._observer is not None or self.collector_fields.decoded:
+            return False
+        if turn == self.usual_turn:
+            return True
+        core = self.core_fields
+        if core._owes_loss or _is_due(core) or self.driver_fields.crashed is not None:
+            return False
+        self.usual_turn = turn
+        return True
+
+
+def collect_usual(Guard guard, CollectorFields collector, decode, Py_ssize_t most, Py_ssize_t most_bytes):
     """The slices of a poll, at most `most`. None if something is unusual. Nothing has changed then, but for
     `collector.decoded`.
+
+    What may be returned changes by turns of the driver, or by time: the process may sleep while it decodes (B-33).
 
     Usual are slices of fewer than `most_bytes` in all, which are decoded whole, without an error and within the limits.
     """
@@ -81,9 +251,13 @@ def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t mo
     cdef CollectedFetches collected
     cdef RecordColumns columns_of_slice
     cdef list slices, columns
+    cdef DriverFields driver = collector.driver
+    cdef unsigned long turn
+    cdef double began = monotonic()
     cdef Py_ssize_t place
     guard.acquire()
     try:
+        turn = driver._turns
         slices = _next_slices(collector, parked, most) if parked.total_bytes < most_bytes else None
     finally:
         guard.release()
@@ -92,14 +266,15 @@ def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t mo
     columns = _decoded(collector, decode, slices)
     if columns is None:
         return None
-    guard.acquire()
-    try:
-        allowed = collector.readable(collector.now())
-        for slice_, _offset in slices:
-            if _offset_of_next(collector.states, parked, slice_, allowed) is None:
-                return None
-    finally:
-        guard.release()
+    if driver._turns != turn or monotonic() - began > LONGEST_DECODE_S:
+        guard.acquire()
+        try:
+            allowed = collector.readable(monotonic())
+            for slice_, _offset in slices:
+                if _offset_of_next(collector.states, parked, slice_, allowed) is None:
+                    return None
+        finally:
+            guard.release()
     collected = CollectedFetches.__new__(CollectedFetches)
     collected.columns = columns
     for place in range(len(slices)):
@@ -120,13 +295,15 @@ def collect_usual(Guard guard, collector, decode, Py_ssize_t most, Py_ssize_t mo
     return collected
 
 
-cdef list _next_slices(collector, FetchBuffer parked, Py_ssize_t most):
+cdef list _next_slices(CollectorFields collector, FetchBuffer parked, Py_ssize_t most):
     """The slices in turn, each with the offset to decode from; None if one of them is unusual."""
     cdef list found = []
     cdef PartitionStates states = collector.states
-    fetcher = collector.fetcher
-    allowed, line, until = collector.readable(collector.now()), parked._line, fetcher.until
-    if allowed is None or min(len(line), most) > MOST_SLICES or fetcher.held_back:
+    cdef FetcherFields fetcher = collector.fetcher
+    cdef dict until = fetcher.until
+    cdef Py_ssize_t waiting = len(parked._line)
+    allowed, line = collector.readable(monotonic()), parked._line
+    if allowed is None or min(waiting, most) > MOST_SLICES or fetcher._held_back:
         return None
     for partition in line:
         slice_ = parked.first(partition)
@@ -155,7 +332,7 @@ cdef object _offset_of_next(PartitionStates states, FetchBuffer parked, slice_, 
     return (<tuple>state)[OFFSET_OF_STATE]
 
 
-cdef list _decoded(collector, decode, list slices):
+cdef list _decoded(CollectorFields collector, decode, list slices):
     """The columns of each slice; None if one has no records or an error, or if this poll may not return them all.
 
     In the last case they are left in `collector.decoded`.
@@ -192,7 +369,7 @@ cdef list _decoded(collector, decode, list slices):
     return None
 
 
-def settle(Guard guard, collector, Door door, ReturnedFetches handed, Py_ssize_t most):
+def settle(Guard guard, CollectorFields collector, Door door, ReturnedFetches handed, Py_ssize_t most):
     """Settle at most `most` handed-over slices, under the lock. True if that was all. It may be repeated.
 
     Positions move behind the slices, and the slices leave the buffer.
@@ -204,21 +381,21 @@ def settle(Guard guard, collector, Door door, ReturnedFetches handed, Py_ssize_t
         guard.release()
 
 
-def settle_step(collector, Door door, Py_ssize_t most):
+def settle_step(CollectorFields collector, Door door, Py_ssize_t most):
     """As `settle`, by a thread that holds the lock."""
     handed = door.current()
     return handed is None or _settle(collector, door, handed, most)
 
 
-cdef bint _settle(collector, Door door, ReturnedFetches handed, Py_ssize_t most) except -1:
+cdef bint _settle(CollectorFields collector, Door door, ReturnedFetches handed, Py_ssize_t most) except -1:
     cdef Py_ssize_t stop, count = len(handed.items)
-    cdef Counters counters = collector.context.counters
+    cdef Counters counters = collector.counters
     cdef tuple items
     if door.current() is not handed:
         return True
     stop = min(handed.settled + most, count)
     items = handed.items if count <= most else handed.items[handed.settled : stop]
-    if len(items) > <Py_ssize_t>collector.most_at_once:
+    if len(items) > collector.most_at_once:
         collector.most_at_once = len(items)
     _settle_slices(items, collector, handed)
     handed.settled = stop
@@ -231,18 +408,20 @@ cdef bint _settle(collector, Door door, ReturnedFetches handed, Py_ssize_t most)
     return True
 
 
-cdef int _settle_slices(tuple items, collector, ReturnedFetches handed) except -1:
+cdef int _settle_slices(tuple items, CollectorFields collector, ReturnedFetches handed) except -1:
     cdef PartitionStates states = collector.states
     cdef PyObject *found
-    fetcher, positions, view = collector.fetcher, collector.positions, collector.context.metadata.view
+    cdef FetcherFields fetcher = collector.fetcher
     cdef FetchBuffer parked = fetcher.parked
-    topics = view.topics
+    cdef dict last_timestamps = collector.last_timestamps
+    view = collector.metadata.view
+    topics = (<tuple>view)[TOPICS]
     for item in items:
         slice_, rest, next_offset, last_ms, _records, misled = <tuple>item
         partition, _fetched, _start, _end, serial, epoch, _aborted, leader_epoch, _watermark = <tuple>slice_
         topic = topics.get((<tuple>partition)[0])
-        known = None if topic is None else topic.partitions.get((<tuple>partition)[1])
-        if known is not None and leader_epoch < known.leader_epoch:
+        known = None if topic is None else (<tuple>topic)[PARTITIONS].get((<tuple>partition)[1])
+        if known is not None and <long long>leader_epoch < <long long>(<tuple>known)[LEADER_EPOCH]:
             handed.outlived = True
         found = PyDict_GetItem(states, partition)
         if found != NULL:
@@ -251,9 +430,9 @@ cdef int _settle_slices(tuple items, collector, ReturnedFetches handed) except -
                 if next_offset > (<tuple>state)[OFFSET_OF_STATE]:
                     states.consumed(partition, serial, next_offset, epoch, leader_epoch)
                 if last_ms is not None:
-                    (<dict>positions.last_timestamps)[partition] = last_ms
+                    last_timestamps[partition] = last_ms
                 if misled:
-                    fetcher.refetch(partition, positions)
+                    fetcher.refetch(partition, collector.positions)
         parked.remove(slice_, rest)
     return 0
 
@@ -283,63 +462,43 @@ def readable(core, double now):
     return None
 
 
-cdef bint _is_unusual(session, core, driver, collector) except -1:
-    if session.outcome is not None or session._callback is not None or session.error is not None:
-        return True
-    if session._observer is not None or collector.decoded:
-        return True
-    return core.owes_loss or _is_due(core)
-
-
-cdef bint _is_ending(session, driver) except -1:
-    return session._wakeup or session.closed or driver.crashed is not None
-
-
-def usual_look(session, Py_ssize_t most):
+def usual_look(PollFields session, Py_ssize_t most):
     """As `usual_poll`, without waiting: what is buffered, which may be nothing. None if anything else is due or unusual."""
-    core, driver, collector = session.core, session.driver, session.collector
-    cdef FetchBuffer buffered = core.fetcher.parked
-    core.has_updates = False
-    if _is_ending(session, driver) or _is_unusual(session, core, driver, collector):
+    cdef CollectorFields collector = session.collector_fields
+    session.core_fields._has_updates = 0
+    if not session.is_usual():
         return None
-    return collector.collect_usual(most) if buffered.has_slices() else CollectedFetches()
+    return collector.collect_usual(most) if collector.fetcher.parked.has_slices() else CollectedFetches()
 
 
-def usual_poll(session, double until, Py_ssize_t most):
+def usual_poll(PollFields session, double until, Py_ssize_t most):
     """Wait until records come, and collect at most `most` slices.
 
     None at the time `until` (monotonic s), and if anything else is due or unusual. The poll goes on in `PollLoop` then,
-    which looks at everything again. Only a turn of the driver changes what is due, apart from a wake-up and a close.
-    The driver's sockets in their steady state are served here meanwhile.
+    which looks at everything again. The driver's sockets in their steady state are served here meanwhile.
     """
-    core, driver, collector = session.core, session.driver, session.collector
-    cdef Bell bell = driver.bell
-    cdef Lease lease = driver.lease
-    cdef FetchBuffer buffered = core.fetcher.parked
+    cdef CoreFields core = session.core_fields
+    cdef CollectorFields collector = session.collector_fields
+    cdef Bell bell = session.driver_fields.bell
+    cdef Lease lease = session.driver_fields.lease
+    cdef FetchBuffer buffered = collector.fetcher.parked
     cdef unsigned long seen
-    cdef long long turns = -1, turns_now
     cdef double left
     cdef bint looked = False
     while True:
         seen = bell._rings
-        core.has_updates = False
-        if _is_ending(session, driver):
+        core._has_updates = 0
+        if not session.is_usual():
             lease.give_back()
             return None
-        turns_now = driver.turns
-        if turns_now != turns:  # only a turn changes the rest
-            if _is_unusual(session, core, driver, collector):
-                lease.give_back()
-                return None
-            turns = turns_now
         if buffered.has_slices():
             collected = collector.collect_usual(most)
             if collected is None:
                 lease.give_back()
             return collected
-        left = until - <double>driver.now()
+        left = until - monotonic()
         if left <= 0 and (looked or not lease.count):
             return None
         looked = left <= 0
-        if not core.has_updates:
+        if not core._has_updates:
             lease.wait(seen, left)

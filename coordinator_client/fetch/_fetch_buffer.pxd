@@ -1,3 +1,6 @@
+from kohort.network._guard cimport shared_word
+
+
 cdef class FetchBuffer:
     cdef object _line
     cdef dict _aside, _bytes, _in_hand
@@ -12,3 +15,18 @@ cdef class FetchBuffer:
     cpdef drop(self, partition)
     cpdef first(self, partition)
     cpdef Py_ssize_t bytes_of(self, partition) except -1
+
+
+cdef class FetcherFields:
+    cdef public FetchBuffer parked
+    cdef public dict ends, in_flight, ahead, last_requested, until
+    cdef public set stale_log_offsets
+    cdef public object orders
+    cdef public long long revision
+    cdef shared_word _held_back
+
+
+cdef class SessionFields:
+    cdef public object steady_under, template
+    cdef public dict session_partitions, names
+    cdef public long long session_id, epoch

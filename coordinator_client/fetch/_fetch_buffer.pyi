@@ -2,6 +2,8 @@ from collections.abc import Iterator, Set
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
+from kohort.coordinator_client.fetch.fetch_session import LogOffsets, RequestedFetch, RequestTemplate, Wanted
+from kohort.network.metadata import ClusterView
 
 class FetchBuffer:
     """`CompletedFetch` slices in order, by partition; partitions are polled in turn.
@@ -29,3 +31,27 @@ class FetchBuffer:
     def bytes_of(self, partition: TopicPartition) -> int: ...
     def __iter__(self) -> Iterator[TopicPartition]: ...
     def __bool__(self) -> bool: ...
+
+class FetcherFields:
+    """Of a `Fetcher`; see `network/_follow_up.pyx`. `held_back` is also read without the lock."""
+
+    parked: FetchBuffer
+    ends: dict[TopicPartition, LogOffsets]
+    in_flight: dict[int, dict[TopicPartition, RequestedFetch]]
+    ahead: dict[TopicPartition, RequestedFetch]
+    last_requested: dict[int, int]
+    until: dict[TopicPartition, int]
+    stale_log_offsets: set[TopicPartition]
+    orders: Iterator[int]
+    revision: int
+    held_back: bool
+
+class SessionFields:
+    """Of a `FetchSession`."""
+
+    steady_under: tuple[int, int, ClusterView] | None
+    template: RequestTemplate | None
+    session_partitions: dict[TopicPartition, Wanted]
+    names: dict[bytes, str]
+    session_id: int
+    epoch: int

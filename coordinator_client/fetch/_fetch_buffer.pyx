@@ -1,6 +1,6 @@
 # cython: freethreading_compatible=True
 # cython: language_level=3
-"""The buffer of fetched, undecoded records. No signal handler cuts a method in two, since it is compiled."""
+"""The buffer of fetched, undecoded records, and attributes of its owner. No signal handler cuts a method in two, since it is compiled."""
 
 from collections import OrderedDict, deque
 from itertools import islice
@@ -152,3 +152,19 @@ cdef class FetchBuffer:
 
     def __bool__(self):
         return self.has_slices()
+
+
+cdef class FetcherFields:
+    """Of a `Fetcher`; see `network/_follow_up.pyx`. `held_back` is also read without the lock."""
+
+    @property
+    def held_back(self):
+        return self._held_back != 0
+
+    @held_back.setter
+    def held_back(self, bint value):
+        self._held_back = value
+
+
+cdef class SessionFields:
+    """Of a `FetchSession`."""

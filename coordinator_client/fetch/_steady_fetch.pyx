@@ -12,7 +12,7 @@ from cpython.mem cimport PyMem_Free, PyMem_Malloc
 from cpython.object cimport PyObject
 from libc.stdint cimport int64_t, uint8_t
 
-from kohort.coordinator_client.fetch._fetch_buffer cimport FetchBuffer
+from kohort.coordinator_client.fetch._fetch_buffer cimport FetchBuffer, FetcherFields, SessionFields
 from kohort.coordinator_client.offsets._partition_states cimport PartitionStates
 from kohort.fastpath._fetch cimport ChangedPartition, FetchedSpan, FetchedSpans, fetch_request_body
 from kohort.fastpath._memory cimport part_of
@@ -38,6 +38,8 @@ cdef enum:
     WANTED_OFFSET = 1
     WANTED_EPOCH = 2
     WANTED_BYTES = 3
+    VERSION = 0  # of a `RequestTemplate`
+    SESSION_ID = 1
 
 
 @cython.final
@@ -57,7 +59,9 @@ cdef class SteadyPartition:
 cdef class SteadySession:
     """One fetch session from a request of a full turn on, for as long as each request follows from a response."""
 
-    cdef object fetcher, session, request, node, names, orders
+    cdef FetcherFields fetcher
+    cdef SessionFields session
+    cdef object request, node, names, orders
     cdef dict requested, ahead, ends, last_requested, by_topic
     cdef PartitionStates states
     cdef FetchBuffer parked
@@ -81,11 +85,11 @@ cdef class SteadySession:
     cdef bint is_steady(self, view) except -1:
         """True if the next request differs from the last only in the offsets that were fetched."""
         under = self.session.steady_under
-        if under is None or self.fetcher.held_back:
+        if under is None or self.fetcher._held_back:
             return False
         revision, positions_revision, seen = <tuple>under
         return seen is view and <long long>positions_revision == self.states.revision and (
-            revision == self.fetcher.revision
+            <long long>revision == self.fetcher.revision
         )
 
     cdef SteadyPartition known(self, const FetchedSpan *span):
@@ -145,13 +149,12 @@ cdef class SteadySession:
         cdef SteadyPartition one
         cdef list usual = []
         cdef Py_ssize_t place, room
-        fetcher = self.fetcher
+        cdef dict until = self.fetcher.until
         parked_bytes[0] = 0
         if not FIRST_EPOCH <= epoch <= LAST_EPOCH or not self.is_steady(view):
             return None
         if not found.read(start, size, version, self.session.session_id, len(partitions)):
             return None
-        until = fetcher.until
         self.responses += 1
         for place in range(found.count):
             span = &found.spans[place]
@@ -172,7 +175,7 @@ cdef class SteadySession:
             if self.parked.bytes_of(one.partition) + span.records_size > self.max_partition_bytes:
                 return None
         room = self.max_buffered_bytes - self.parked.total_bytes - parked_bytes[0]
-        if room < len(fetcher.in_flight) * self.max_fetch_bytes:
+        if room < len(self.fetcher.in_flight) * self.max_fetch_bytes:
             return None
         # Everything is as usual. From here on it is carried out.
         return self.carried_out(frame, start, version, epoch + 1, partitions, usual)
@@ -182,6 +185,7 @@ cdef class SteadySession:
     ):
         cdef FetchedSpan *span
         cdef SteadyPartition one
+        cdef SessionFields session = self.session
         cdef Py_ssize_t place, count = 0
         cdef set stale = self.fetcher.stale_log_offsets
         cdef ChangedPartition *changed = <ChangedPartition *>PyMem_Malloc(max(len(usual), 1) * sizeof(ChangedPartition))
@@ -226,13 +230,15 @@ cdef class SteadySession:
                     span.topic_id, span.number, wanted_epoch, span.next_offset, most_bytes
                 )
                 count += 1
-            session = self.session
             self.last_requested[self.node] = next(self.orders)
             session.epoch = epoch
             template = session.template
-            if template is None or template.version != version or template.session_id != session.session_id:
+            if template is None or <int>(<tuple>template)[VERSION] != version or (
+                <long long>(<tuple>template)[SESSION_ID] != session.session_id
+            ):
                 template = session.template_of(self.request, version)
-            return fetch_request_body(template.before_epoch, epoch, changed, count, template.after_topics)
+            _version, _id, before_epoch, after_topics = <tuple>template
+            return fetch_request_body(before_epoch, epoch, changed, count, after_topics)
         finally:
             PyMem_Free(changed)
 

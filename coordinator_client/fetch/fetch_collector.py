@@ -14,9 +14,9 @@ from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.fetch._collect import (
     CollectedFetches,
+    CollectorFields,
     ReturnedFetches,
     collect_usual,
-    settle,
     settle_step,
 )
 from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, CompletedFetch, DecodedFetch
@@ -33,7 +33,7 @@ SIDE_BY_SIDE_BYTES: Final = 1 << 18
 """Fewer bytes are decoded before another thread has woken up."""
 
 
-class FetchCollector:
+class FetchCollector(CollectorFields):
     """Collects slices for the caller, and settles those that were handed over.
 
     `readable` returns the partitions that may be returned at a time. None: membership is uncertain, because a process
@@ -51,19 +51,22 @@ class FetchCollector:
         readable: Callable[[float], Container[TopicPartition] | None],
         on_skipped: Callable[[TopicPartition, CorruptRecord], None],
     ) -> None:
-        self.most_at_once = 0  # slices that were looked at under one hold of the lock
-        self._driver = driver
+        self.driver = driver
+        self.lock = driver.lock
         self._run = driver.lock.run
         self.config = context.config
         self.context = context
+        self.metadata = context.metadata
+        self.counters = context.counters
         self.fetcher = fetcher
         self.states = positions.states
         self.now = driver.now
         self.positions = positions
-        self._door = door
+        self.last_timestamps = positions.last_timestamps
+        self.door = door
         self.readable = readable
         self._on_skipped = on_skipped
-        self.decoded: dict[TopicPartition, DecodedFetch] = {}  # not handed over yet
+        self.decoded = {}  # not handed over yet
 
     # --- on the caller's thread, without the lock
 
@@ -88,7 +91,7 @@ class FetchCollector:
             if not slices:
                 continue
             if self.fetcher.held_back:
-                self._driver.wakeup()  # room for the next fetch, which is sent while these slices are decoded
+                self.driver.wakeup()  # room for the next fetch, which is sent while these slices are decoded
             room = run(self._select, self._decode(slices), collected, most, room, now())
             if room <= 0 or len(collected.columns) >= most or most == 1:
                 break
@@ -100,21 +103,12 @@ class FetchCollector:
 
     def collect_usual(self, most: int) -> CollectedFetches | None:
         """As `collect`, in one compiled step. None if something is unusual."""
-        return collect_usual(self._driver.lock, self, decode, most, SIDE_BY_SIDE_BYTES)
+        return collect_usual(self.lock, self, decode, most, SIDE_BY_SIDE_BYTES)
 
     def skip_batch(self, collected: CollectedFetches) -> None:
         """Move behind slices without records for the user: control batches, records of aborted transactions."""
-        self._door.handed = ReturnedFetches(collected)
+        self.door.handed = ReturnedFetches(collected)
         self.settle()
-
-    def settle(self) -> None:
-        """Move behind what earlier polls returned."""
-        handed: ReturnedFetches | None = self._door.handed
-        if handed is not None:
-            while not settle(self._driver.lock, self, self._door, handed, MOST_AT_ONCE):
-                pass
-            if handed.outlived:
-                self._driver.wakeup()
 
     def _line(self, most: int) -> Iterator[list[TopicPartition]]:
         """Yield the partitions with slices, in turn, in chunks that are examined under one hold of the lock.
@@ -144,7 +138,7 @@ class FetchCollector:
         due = [place for place, one in enumerate(decoded) if one is None]
         jobs = [partial(_decode_or_error, *slices[place], self.config) for place in due]
         if len(jobs) > 1 and sum(len(slices[place][0].records) for place in due) >= SIDE_BY_SIDE_BYTES:
-            fresh = self._driver.run_parallel(jobs)
+            fresh = self.driver.run_parallel(jobs)
         else:
             fresh = [job() for job in jobs]
         for place, one in zip(due, fresh, strict=True):
@@ -166,7 +160,7 @@ class FetchCollector:
             if collected.columns:
                 self.context.put_error(first)
 
-        self._driver.execute(refetch)
+        self.driver.execute(refetch)
         if not collected.columns:
             raise first
 
@@ -247,7 +241,7 @@ class FetchCollector:
 
     def settle_step(self) -> bool:
         """Settle a part of the last hand-over. Returns True if nothing is left of it."""
-        return settle_step(self, self._door, MOST_AT_ONCE)
+        return settle_step(self, self.door, MOST_AT_ONCE)
 
 
 def _decode_or_error(slice_: CompletedFetch, offset: int, config: ConsumerConfig) -> DecodedFetch:

@@ -10,7 +10,8 @@ from collections.abc import Mapping
 
 from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
-from kohort.network.metadata import NO_NODE, NO_TOPIC_ID, ClusterView
+from kohort.coordinator_client.fetch._fetch_buffer import SessionFields
+from kohort.network.metadata import NO_NODE, NO_TOPIC_ID
 from kohort.protocol.apis.fetch import FetchRequest
 from kohort.protocol.catalogue import API
 
@@ -78,7 +79,7 @@ class RequestTemplate(NamedTuple):
         return cls(version, request.session_id, encoded[:epoch_at], encoded[topics_at + 1 :])
 
 
-class FetchSession:
+class FetchSession(SessionFields):
     """The client side of a fetch session: its id, its epoch and the partitions sent so far.
 
     `steady_under`: the revisions and the metadata under which the last request was built. While they are the same, each
@@ -88,10 +89,10 @@ class FetchSession:
     def __init__(self, session_id: int = NO_SESSION, epoch: int = OPENING) -> None:
         self.session_id = session_id
         self.epoch = epoch
-        self.session_partitions: dict[TopicPartition, Wanted] = {}
-        self.steady_under: tuple[int, int, ClusterView] | None = None
-        self.names: dict[bytes, str] = {}
-        self.template: RequestTemplate | None = None
+        self.session_partitions = {}
+        self.steady_under = None
+        self.names = {}
+        self.template = None
 
     def next_request(self, wanted: Mapping[TopicPartition, Wanted], *, kept: bool = True) -> FetchSessionPart:
         """The session part of the next request, so that the broker's list becomes `wanted`.

@@ -7,7 +7,7 @@ for `fetch_max_wait_ms`, and the busy partition would run out of records (simila
 """
 
 import uuid
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Mapping, Set
 from itertools import count, filterfalse
 from math import inf
 from typing import Any
@@ -16,7 +16,7 @@ from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.errors import FetchFailed, TopicRecreated
-from kohort.coordinator_client.fetch._fetch_buffer import FetchBuffer
+from kohort.coordinator_client.fetch._fetch_buffer import FetchBuffer, FetcherFields
 from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
 from kohort.coordinator_client.fetch.fetch_session import OPENING, FetchSession, LogOffsets, RequestedFetch, Wanted
 from kohort.coordinator_client.offsets.positions import Positions
@@ -105,22 +105,22 @@ class Replica(NamedTuple):
     until: float
 
 
-class Fetcher:
+class Fetcher(FetcherFields):
     """Fetch sessions and in-flight requests by broker, buffered records by partition."""
 
     def __init__(self, config: ConsumerConfig) -> None:
         self.config = config
         self.parked = FetchBuffer()
-        self.ends: dict[TopicPartition, LogOffsets] = {}
-        self.stale_log_offsets: set[TopicPartition] = set()  # partitions resumed, without a response since
+        self.ends = {}
+        self.stale_log_offsets = set()  # partitions resumed, without a response since
         self.sessions: dict[int, FetchSession] = {}
-        self.in_flight: dict[int, dict[TopicPartition, RequestedFetch]] = {}
-        self.ahead: dict[TopicPartition, RequestedFetch] = {}
+        self.in_flight = {}
+        self.ahead = {}
         self._replicas: dict[TopicPartition, Replica] = {}
         self._attempts: dict[TopicPartition, Attempts] = {}
         self._node_attempts: dict[int, Attempts] = {}
-        self.orders: Iterator[int] = count(1)
-        self.last_requested: dict[int, int] = {}
+        self.orders = count(1)
+        self.last_requested = {}
         self.revision = 0  # grows with each change of what may be fetched from where, but for positions and metadata
         self._idled = 0  # grows when a broker has no request in flight any more
         self._walk_at = -inf  # the partitions are walked from this time on, with or without a change
@@ -128,7 +128,7 @@ class Fetcher:
         self._walked_view: ClusterView | None = None
         self._reader_is_behind = False  # a partition is fetched again once its buffered records are taken
         self.held_back = False  # a request was delayed by the buffer limits: sent once buffered records are taken
-        self.until: dict[TopicPartition, int] = {}  # end offsets of partitions that are read up to an end
+        self.until = {}  # end offsets of partitions that are read up to an end
 
     @property
     def _backoff(self) -> Backoff:

@@ -47,7 +47,8 @@ class Watched:
 
 @pytest.fixture
 def looked_at(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> list[TopicPartition]:
-    """Each partition that is checked: before its records are decoded, and again before they are returned."""
+    """Each partition that is checked: before its records are decoded, and before they are returned, unless neither a
+    turn nor much time came between."""
     looks: list[TopicPartition] = []
     readable = consumer._session.core.readable
     monkeypatch.setattr(
@@ -72,7 +73,7 @@ def test_an_iteration_looks_at_one_partition_each(consumer: Consumer, looked_at:
     for count, _columns in enumerate(consumer, 1):
         if count == COUNT:
             break
-    assert len(looked_at) == 2 * COUNT
+    assert COUNT <= len(looked_at) <= 1.1 * COUNT
     assert consumer._session.collector.most_at_once <= MOST_AT_ONCE
 
 
@@ -84,7 +85,7 @@ def test_paused_partitions_in_front_are_walked_over_once(consumer: Consumer, loo
         if count == COUNT // 2:
             break
     assert sum(partition in paused for partition in looked_at) <= 1.1 * len(paused)
-    assert sum(partition not in paused for partition in looked_at) == COUNT
+    assert COUNT // 2 <= sum(partition not in paused for partition in looked_at) <= 0.55 * COUNT
     looks = len(looked_at)
     assert consumer.poll(0) == []
     assert len(looked_at) == looks

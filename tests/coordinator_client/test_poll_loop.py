@@ -2,6 +2,7 @@
 there is no broker at all."""
 
 import threading
+import time
 import uuid
 from collections.abc import Iterator
 from types import MappingProxyType
@@ -384,15 +385,35 @@ def test_a_seek_voids_what_is_parked_and_what_is_left_over() -> None:
         assert consumer.position(P0) == 50
 
 
+@pytest.mark.proves("B-33")
+def test_what_a_process_has_decoded_while_it_slept_is_not_handed_over(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    looks: list[frozenset[TopicPartition] | None] = [None, frozenset({P0})]
+
+    def slow(buffer: Any, **options: Any) -> RecordColumns:
+        time.sleep(0.002)
+        return decode(buffer, **options)
+
+    park(consumer, P0, batch(100))
+    with monkeypatch.context() as patch:
+        patch.setattr(fetch_collector, "decode", slow)
+        patch.setattr(consumer._session.collector, "readable", lambda _now: looks.pop() if looks else None)
+        assert consumer.poll(0) == []
+        assert looks == []
+    assert [[*columns.offsets] for columns in consumer.poll(0)] == [[100, 101, 102]]
+
+
 @pytest.mark.proves("K-09")
 def test_what_was_given_up_while_it_was_decoded_is_not_handed_over(
     consumer: Consumer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Memory was short, and the partition paused for a moment: the slice is fetched again, and comes then."""
-    parked = consumer._session.core.fetcher.parked
+    driver, parked = consumer._session.driver, consumer._session.core.fetcher.parked
 
     def given_up(buffer: Any, **options: Any) -> RecordColumns:
         assert parked.drop_newest(P0) is not None
+        driver.turns += 1  # in which it happens
         return decode(buffer, **options)
 
     with monkeypatch.context() as patch:

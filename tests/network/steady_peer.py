@@ -13,7 +13,7 @@ from typing import Any
 
 from kohort.fastpath import RecordColumns
 from kohort.network._guard import Bell
-from kohort.network._poller import Lease, Poller
+from kohort.network._poller import DriverFields, Lease, Poller
 from kohort.network.broker_connection import BrokerConnection
 from kohort.network.frame_reader import FrameReader
 from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest, RequestResult
@@ -28,6 +28,14 @@ STEADY = 3
 """The number of steady responses after which a socket is lent."""
 
 
+class PeerDriver(DriverFields):
+    """What a poller uses of a driver."""
+
+    def __init__(self, core: SimpleNamespace, on_update: Callable[[], None]) -> None:
+        self.core, self.bell = core, Bell()
+        self.on_update: Callable[[], None] | None = on_update
+
+
 class Peer:
     """A channel whose request follows up with each of `bodies`, and the other end of its socket."""
 
@@ -38,7 +46,7 @@ class Peer:
         self.offered = self.next_id = self.notices = 0
         self.outcomes: list[RequestResult] = []
         self.core = SimpleNamespace(has_updates=False, endpoints=SimpleNamespace(last_error=None))
-        self.driver = SimpleNamespace(core=self.core, stopping=False, bell=Bell(), on_update=self.notice)
+        self.driver = PeerDriver(self.core, self.notice)
         self.rung: deque[object] = deque()
         self.bell_in, self.bell_out = socket.socketpair()
         self.poller = Poller(self.rung, self.bell_in)

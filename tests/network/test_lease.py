@@ -2,6 +2,7 @@
 
 import random
 import signal
+import socket
 import sys
 import threading
 import time
@@ -101,6 +102,52 @@ def test_the_driver_s_thread_goes_on_if_the_caller_stays_away(peer: Peer) -> Non
         assert time.monotonic() < deadline
     assert peer.lease.size == 0
     assert peer.theirs.recv(4096).endswith(b"more")
+
+
+def low_water(peer: Peer) -> int:
+    """The bytes from which on polls report the caller's socket."""
+    return peer.ours.getsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT)
+
+
+def test_the_rest_of_a_response_wakes_the_caller_once(peer: Peer) -> None:
+    peer.bodies = [b"more"]
+    response = peer.respond()
+    peer.theirs.send(response[:10])
+    assert peer.lease.wait(peer.driver.bell.rings, 0.01)
+    assert low_water(peer) == len(response) - 10
+    peer.theirs.send(response[10:])
+    serve(peer)
+    assert low_water(peer) == 1
+    assert peer.theirs.recv(4096).endswith(b"more")
+
+
+def test_a_socket_is_given_back_as_it_was_lent(peer: Peer) -> None:
+    peer.bodies = [b"more"]
+    response = peer.respond()
+    peer.theirs.send(response[:10])
+    assert peer.lease.wait(peer.driver.bell.rings, 0.01)
+    peer.lease.give_back()
+    assert low_water(peer) == 1
+    peer.theirs.send(response[10:12])
+    assert peer.wait(0.01) == []
+    peer.theirs.send(response[12:])
+    assert peer.wait(0.01) == []
+    assert peer.theirs.recv(4096).endswith(b"more")
+
+
+def test_a_response_that_comes_slowly_does_not_prolong_a_wait(peer: Peer) -> None:
+    pieces, waited = [(5_000).to_bytes(4), *[b"x"] * 5_000], threading.Event()
+
+    def send() -> None:
+        while pieces and not waited.wait(0.01):
+            peer.theirs.send(pieces.pop(0))
+
+    sender = threading.Thread(target=send)
+    sender.start()
+    assert peer.lease.wait(peer.driver.bell.rings, 0.05)
+    waited.set()
+    sender.join()
+    assert pieces, "the wait has gone on until the response was whole"
 
 
 def test_a_turn_reclaims_a_socket(peer: Peer) -> None:
