@@ -522,7 +522,7 @@ class Driver(DriverFields, Generic[C]):
 
     def _look_after(self, channel: Channel, now: float) -> list[tuple[PendingRequest, RequestResult]]:
         """Do a channel's work of a turn: resolved addresses, bytes to write, deadlines."""
-        for one, found in [pair for pair in self._resolved if pair[0] is channel]:
+        for one, found in [pair for pair in self._resolved if pair[0] is channel] if self._resolved else ():
             self._resolved.remove((one, found))
             if isinstance(found, KohortError):
                 return self._end(channel, found)

@@ -82,16 +82,8 @@ class WireConnection:
             raise self._dead
         api = API[api_key]
         correlation_id = self.next_id
-        header = _REQUEST_HEADER.build(
-            RequestHeader(
-                request_api_key=api.key,
-                request_api_version=version,
-                correlation_id=correlation_id,
-                client_id=self.client_id,
-            ),
-            request_header_version(api.request, version),
-        )
-        framed = api.request.build_frame(header, value, version)
+        before, after = self.headers.get((api.key, version)) or self.add_header(api.key, version)
+        framed = api.request.build_frame(before + correlation_id.to_bytes(4, "big") + after, value, version)
         self.next_id = 0 if correlation_id == _MAX_CORRELATION_ID else correlation_id + 1
         if not (api.key == _PRODUCE and _acks(value) == 0):
             self.open.append(_Open(correlation_id, api.key, version))
@@ -168,4 +160,5 @@ def _correlation_id(data: bytes | memoryview) -> int:
 
 
 def _acks(value: Top | Mapping[str, object]) -> object:
-    return value.get("acks") if isinstance(value, Mapping) else getattr(value, "acks", None)
+    acks = getattr(value, "acks", None)  # first, since a look for `Mapping` takes longer
+    return value.get("acks") if acks is None and isinstance(value, Mapping) else acks
