@@ -5,7 +5,7 @@
 The twin is a full turn: `BrokerConnection.received`, and a new request by `BrokerConnection.send`.
 
 Classes whose names end in `Fields` are bases of classes of Python: attributes that compiled code uses for each response.
-Elsewhere it finds an attribute by its name, in a dict. For a trickle of records, that was a third of the CPU.
+Elsewhere it finds an attribute by its name, in a dict. For a trickle of records, that was a fifth of the instructions.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer

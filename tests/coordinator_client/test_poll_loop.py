@@ -11,7 +11,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from kohort.common import TopicPartition
+from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer, IllegalState, WakeupError
 from kohort.coordinator_client.fetch import fetch_collector
 from kohort.coordinator_client.fetch._collect import usual_poll
@@ -19,6 +19,7 @@ from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
 from kohort.fastpath import CorruptRecord, DecompressionLimit, RecordColumns, decode, encode
 from kohort.fastpath._fetch import slice_end
 from kohort.network.metadata import BrokerNode, ClusterView, PartitionView, TopicView
+from tests.coordinator_client.consumer_helpers import PATIENCE_S
 
 P0, P1 = TopicPartition("t", 0), TopicPartition("t", 1)
 
@@ -76,8 +77,10 @@ def test_a_usual_poll_is_one_step_and_any_other_goes_on_in_the_loop(
     assert next_action.call_count == 1
 
 
-@pytest.mark.parametrize("news", ["an error", "a wake-up", "a close"])
-def test_what_happens_while_a_usual_poll_waits_ends_the_wait(consumer: Consumer, news: str) -> None:
+@pytest.mark.parametrize("news", ["an error", "a wake-up", "a close", "a defect"])
+def test_what_happens_while_a_usual_poll_waits_ends_the_wait(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch, news: str
+) -> None:
     session = consumer._session
 
     def happen() -> None:
@@ -85,6 +88,9 @@ def test_what_happens_while_a_usual_poll_waits_ends_the_wait(consumer: Consumer,
             session.driver.execute(lambda core: core.put_error(IllegalState("news")))
         elif news == "a wake-up":
             consumer.wakeup()
+        elif news == "a defect":
+            monkeypatch.setattr(session.driver, "turn", Mock(side_effect=ZeroDivisionError("a defect")))
+            session.driver.wakeup()
         else:
             session.closed = True
             session.driver.bell.ring()
@@ -96,8 +102,19 @@ def test_what_happens_while_a_usual_poll_waits_ends_the_wait(consumer: Consumer,
     if news == "a close":
         session.closed = False
         return
-    with pytest.raises(IllegalState if news == "an error" else WakeupError):
+    errors = {"an error": IllegalState, "a wake-up": WakeupError, "a defect": KohortError}
+    with pytest.raises(errors[news]):
         consumer.poll(0)
+
+
+def test_the_end_of_a_driver_counts_as_a_turn(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a usual poll, which looks at the rest after turns only, would wait on."""
+    driver = consumer._session.driver
+    monkeypatch.setattr(driver, "turn", Mock(side_effect=ZeroDivisionError("a defect")))
+    turns = driver.turns
+    driver.wakeup()
+    assert driver.ended.wait(PATIENCE_S)
+    assert driver.turns > turns
 
 
 @pytest.mark.proves("CR-18")
