@@ -18,12 +18,12 @@ from kohort.coordinator_client.offsets._partition_states cimport PartitionStates
 from kohort.fastpath._columns cimport RecordColumns
 from kohort.fastpath._tuples cimport new
 from kohort.network._guard cimport Bell, Door, Guard, shared_word
-from kohort.network._samples cimport Counters, PollTimes
 from kohort.network._poller cimport DriverFields, Lease
+from kohort.network._samples cimport Counters, PollTimes
 
 from kohort.common import KohortError
-from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, DecodedFetch
 from kohort.coordinator_client.errors import CallbackError, ConsumerClosed
+from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, DecodedFetch
 from kohort.network.errors import ConcurrentUseError
 
 cdef Py_ssize_t MOST_SLICES = 64
@@ -123,13 +123,21 @@ cdef class CollectorFields:
     cdef public dict decoded, last_timestamps
 
     cpdef settle(self):
-        """Move behind what earlier polls returned."""
+        """Move behind what earlier polls returned: positions, and the slices leave the buffer."""
         cdef ReturnedFetches handed = self.door.current()
-        if handed is not None:
-            while not settle(self.lock, self, self.door, handed, MOST_SLICES):
-                pass
-            if handed.outlived:
-                self.driver.wakeup()
+        if handed is None:
+            return
+        while not self.settle_some(handed):
+            pass  # heartbeats wait for one step at the longest
+        if handed.outlived:
+            self.driver.wakeup()
+
+    cdef bint settle_some(self, ReturnedFetches handed) except -1:
+        self.lock.acquire()
+        try:
+            return _settle(self, self.door, handed, MOST_SLICES)
+        finally:
+            self.lock.release()
 
 
 cdef class PollFields:
@@ -145,7 +153,7 @@ cdef class PollFields:
     cdef shared_word _has_wakeup, _closed
 
     def use(self, DriverFields driver, CoreFields core, CollectorFields collector):
-        """The parts of the consumer that polls use."""
+        """Keep the parts that polls use. Python has them as attributes of its own, which it finds sooner than these."""
         self.driver_fields, self.core_fields, self.collector_fields = driver, core, collector
         self.usual_turn = NO_TURN
 
@@ -369,20 +377,11 @@ cdef list _decoded(CollectorFields collector, decode, list slices):
     return None
 
 
-def settle(Guard guard, CollectorFields collector, Door door, ReturnedFetches handed, Py_ssize_t most):
-    """Settle at most `most` handed-over slices, under the lock. True if that was all. It may be repeated.
-
-    Positions move behind the slices, and the slices leave the buffer.
-    """
-    guard.acquire()
-    try:
-        return _settle(collector, door, handed, most)
-    finally:
-        guard.release()
-
-
 def settle_step(CollectorFields collector, Door door, Py_ssize_t most):
-    """As `settle`, by a thread that holds the lock."""
+    """Settle at most `most` handed-over slices, by a thread that holds the lock. True if that was all.
+
+    It may be repeated.
+    """
     handed = door.current()
     return handed is None or _settle(collector, door, handed, most)
 
