@@ -31,9 +31,9 @@ def control(least: str) -> Iterator[tuple[str, float]]:
         yield f"build {what}", _cpu_s(partial(message.build, value, version), times)
 
 
-def group(bootstrap: str, topic: str, size: str) -> Iterator[tuple[str, float]]:
+def group(bootstrap: str, name: str, size: str) -> Iterator[tuple[str, float]]:
     began = time.process_time()
-    members._kohort(int(size), bootstrap, topic)
+    members._kohort(int(size), bootstrap, name)
     yield "until stable", time.process_time() - began
 
 

@@ -21,7 +21,7 @@ from operator import methodcaller
 from pathlib import Path
 from typing import NamedTuple
 
-from benchmarks import spark
+from benchmarks import members, spark
 from benchmarks.consume import CODECS, SIZES, filled, running_broker, words
 from benchmarks.environment import with_bytecode
 from benchmarks.first_record import PROGRAMS, first_record
@@ -115,11 +115,10 @@ def _codec(report: Report, both: tuple[Checkout, ...], bootstrap: str) -> None:
 
 def _members(report: Report, both: tuple[Checkout, ...], bootstrap: str) -> None:
     for size in MEMBERS:
+        create_topic(bootstrap, members.topic_of(size), partitions=size, timeout_s=60.0)
 
         def work(one: Checkout, size: int = size) -> Figures:
-            topic = f"bench-versions-{uuid.uuid4().hex[:8]}"
-            create_topic(bootstrap, topic, partitions=size, timeout_s=60.0)
-            return one.work("members", bootstrap, topic, str(size))
+            return one.work("members", bootstrap, f"bench-versions-{uuid.uuid4().hex[:8]}", str(size))
 
         _alternate(report, both, f"{size} members", work)
 
