@@ -409,7 +409,7 @@ def test_what_a_process_has_decoded_while_it_slept_is_not_handed_over(
     looks: list[frozenset[TopicPartition] | None] = [None, frozenset({P0})]
 
     def slow(buffer: Any, **options: Any) -> RecordColumns:
-        time.sleep(0.002)
+        time.sleep(0.002)  # longer than LONGEST_DECODE_S, after which the partition is looked at again
         return decode(buffer, **options)
 
     park(consumer, P0, batch(100))

@@ -29,7 +29,7 @@ STEADY = 3
 
 
 class PeerDriver(DriverFields):
-    """What a poller uses of a driver."""
+    """A driver with the attributes that a poller reads, and no thread."""
 
     def __init__(self, core: SimpleNamespace, on_update: Callable[[], None]) -> None:
         self.core, self.bell = core, Bell()
