@@ -23,11 +23,10 @@ class ResetKind(Enum):
 
 # ISO 8601 durations as Java's Duration.parse reads them (KIP-1106), in any case: days, then a T with hours, minutes or
 # seconds behind it, each with a sign of its own, and a fraction of the seconds behind a point or a comma.
-_DURATION = re.compile(
+_DURATION = (
     r"(?P<sign>[-+]?)P(?:(?P<days>[-+]?[0-9]+)D)?"
     r"(?:T(?=[-+0-9])(?:(?P<hours>[-+]?[0-9]+)H)?(?:(?P<minutes>[-+]?[0-9]+)M)?"
-    r"(?:(?P<seconds>[-+]?[0-9]+)(?:[.,](?P<fraction>[0-9]{0,9}))?S)?)?",
-    re.IGNORECASE,
+    r"(?:(?P<seconds>[-+]?[0-9]+)(?:[.,](?P<fraction>[0-9]{0,9}))?S)?)?"
 )
 _SECONDS = {"days": 86_400, "hours": 3_600, "minutes": 60, "seconds": 1}
 
@@ -93,7 +92,7 @@ class OffsetReset(NamedTuple):
 
 
 def _milliseconds(text: str, duration: str) -> int:
-    found = _DURATION.fullmatch(duration)
+    found = re.fullmatch(_DURATION, duration, re.IGNORECASE)
     if found is None or not any(found[part] for part in _SECONDS):
         raise _refused(text)
     milliseconds = 1000 * sum(int(found[part] or 0) * seconds for part, seconds in _SECONDS.items())
