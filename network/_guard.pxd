@@ -15,6 +15,7 @@ cdef extern from *:
     #endif
     """
     ctypedef unsigned long shared_word "kohort_shared_word"
+    ctypedef bint shared_flag "kohort_shared_word"
 
 
 cdef double LONGEST_WAIT_S

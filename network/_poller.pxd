@@ -1,14 +1,15 @@
 # Lease holds the sockets that a waiting caller serves itself. _Registered is a socket with its driver.
 
 from kohort.network._follow_up cimport ChannelFields, ConnectionFields, ReaderFields
-from kohort.network._guard cimport Bell, Guard, shared_word
+from kohort.network._guard cimport Bell, Guard, shared_flag, shared_word
 
 
 cdef class Lease
 
 
 cdef class DriverFields:
-    cdef shared_word _turns, _stopping
+    cdef public shared_word turns
+    cdef public shared_flag stopping
     cdef unsigned long process
     cdef public Guard lock
     cdef public Bell bell

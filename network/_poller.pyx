@@ -246,22 +246,6 @@ cdef class DriverFields:
         """True in a forked child of the process that made this driver."""
         return self.was_forked()
 
-    @property
-    def turns(self):
-        return <unsigned long>self._turns
-
-    @turns.setter
-    def turns(self, unsigned long value):
-        self._turns = value
-
-    @property
-    def stopping(self):
-        return self._stopping != 0
-
-    @stopping.setter
-    def stopping(self, bint value):
-        self._stopping = value
-
 
 @cython.final
 cdef class Lease:
@@ -710,7 +694,7 @@ cdef bint _serve(_Registered one) except -1:
     cdef bytes frame, request
     one.request = None
     one.missing = 0
-    if connection.stage is not READY or one.driver._stopping or channel.to_write or channel.sock is not one.sock:
+    if connection.stage is not READY or one.driver.stopping or channel.to_write or channel.sock is not one.sock:
         return False
     if reader.large is not None:
         return False

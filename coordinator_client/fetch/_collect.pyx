@@ -17,16 +17,16 @@ from kohort.coordinator_client.fetch._fetch_buffer cimport FetchBuffer, FetcherF
 from kohort.coordinator_client.offsets._partition_states cimport PartitionStates
 from kohort.fastpath._columns cimport RecordColumns
 from kohort.fastpath._tuples cimport new
-from kohort.network._guard cimport Bell, Door, Guard, shared_word
+from kohort.network._guard cimport Bell, Door, Guard, shared_flag
 from kohort.network._poller cimport DriverFields, Lease
 from kohort.network._samples cimport Counters, PollTimes
 
 from kohort.common import KohortError
 from kohort.coordinator_client.errors import CallbackError, ConsumerClosed
-from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, DecodedFetch
+from kohort.coordinator_client.fetch.completed_fetch import MOST_AT_ONCE, CollectedFetch, DecodedFetch
 from kohort.network.errors import ConcurrentUseError
 
-cdef Py_ssize_t MOST_SLICES = 64
+cdef Py_ssize_t MOST_SLICES = MOST_AT_ONCE
 cdef unsigned long NO_TURN = <unsigned long>-1
 cdef double LONGEST_DECODE_S = 0.001  # without another look whether the slices may be returned
 
@@ -87,27 +87,11 @@ cdef class CoreFields:
 
     cdef public PollTimes polls
     cdef public bint commits_by_poll
-    cdef shared_word _has_updates, _owes_loss
-
-    @property
-    def has_updates(self):
-        return self._has_updates != 0
-
-    @has_updates.setter
-    def has_updates(self, bint value):
-        self._has_updates = value
-
-    @property
-    def owes_loss(self):
-        return self._owes_loss != 0
-
-    @owes_loss.setter
-    def owes_loss(self, bint value):
-        self._owes_loss = value
+    cdef public shared_flag has_updates, owes_loss
 
     def notify(self):
         """Set `has_updates`. A caller's thread calls it where no signal handler may run (`Lease`)."""
-        self._has_updates = 1
+        self.has_updates = 1
 
 
 cdef class CollectorFields:
@@ -135,9 +119,17 @@ cdef class CollectorFields:
     cdef bint settle_some(self, ReturnedFetches handed) except -1:
         self.lock.acquire()
         try:
-            return _settle(self, self.door, handed, MOST_SLICES)
+            return _settle(self, handed)
         finally:
             self.lock.release()
+
+    def settle_step(self):
+        """Settle a part of the last hand-over, by a thread that holds the lock. True if nothing is left of it.
+
+        It may be repeated.
+        """
+        cdef ReturnedFetches handed = self.door.current()
+        return handed is None or _settle(self, handed)
 
 
 cdef class PollFields:
@@ -150,28 +142,12 @@ cdef class PollFields:
     cdef public bint in_hook, in_callback
     cdef public object outcome, error, _callback, _observer
     cdef unsigned long usual_turn  # with nothing unusual in the core behind it
-    cdef shared_word _has_wakeup, _closed
+    cdef public shared_flag has_wakeup, closed
 
     def use(self, DriverFields driver, CoreFields core, CollectorFields collector):
         """Keep the parts that polls use. Python has them as attributes of its own, which it finds sooner than these."""
         self.driver_fields, self.core_fields, self.collector_fields = driver, core, collector
         self.usual_turn = NO_TURN
-
-    @property
-    def has_wakeup(self):
-        return self._has_wakeup != 0
-
-    @has_wakeup.setter
-    def has_wakeup(self, bint value):
-        self._has_wakeup = value
-
-    @property
-    def closed(self):
-        return self._closed != 0
-
-    @closed.setter
-    def closed(self, bint value):
-        self._closed = value
 
     def acquire(self, *, bint in_hooks=True, bint when_crashed=False, bint when_closed=False, bint catch_up=True):
         """Enter the consumer, as every public call does. One thread at a time; not in a forked child; not after close.
@@ -184,7 +160,7 @@ cdef class PollFields:
         self.door.check()
         if driver.lock.is_mine():
             driver.check_reentry()
-        if self._closed and not when_closed:
+        if self.closed and not when_closed:
             raise ConsumerClosed("the consumer is closed")
         if self.in_hook and not in_hooks:
             raise CallbackError("this must not be called inside a hook", hint="return from the hook first")
@@ -217,7 +193,7 @@ cdef class PollFields:
                 core.polls.begin(now)
         finally:
             lock.release()
-        if core._owes_loss:
+        if core.owes_loss:
             self.driver_fields.wakeup()  # otherwise the machine learns of it at its next turn, which is soon enough
         if handled and self._observer is not None:
             self._observer.poll_began(now)
@@ -233,15 +209,15 @@ cdef class PollFields:
 
     cdef bint is_usual(self) except -1:
         """Nothing is due but to look for records. Only a turn changes what is due in the core, or an end of the driver."""
-        cdef unsigned long turn = self.driver_fields._turns
-        if self._has_wakeup or self._closed or self.outcome is not None or self.error is not None:
+        cdef unsigned long turn = self.driver_fields.turns
+        if self.has_wakeup or self.closed or self.outcome is not None or self.error is not None:
             return False
         if self._callback is not None or self._observer is not None or self.collector_fields.decoded:
             return False
         if turn == self.usual_turn:
             return True
         core = self.core_fields
-        if core._owes_loss or _is_due(core) or self.driver_fields.crashed is not None:
+        if core.owes_loss or _is_due(core) or self.driver_fields.crashed is not None:
             return False
         self.usual_turn = turn
         return True
@@ -265,7 +241,7 @@ def collect_usual(Guard guard, CollectorFields collector, decode, Py_ssize_t mos
     cdef Py_ssize_t place
     guard.acquire()
     try:
-        turn = driver._turns
+        turn = driver.turns
         slices = _next_slices(collector, parked, most) if parked.total_bytes < most_bytes else None
     finally:
         guard.release()
@@ -274,7 +250,7 @@ def collect_usual(Guard guard, CollectorFields collector, decode, Py_ssize_t mos
     columns = _decoded(collector, decode, slices)
     if columns is None:
         return None
-    if driver._turns != turn or monotonic() - began > LONGEST_DECODE_S:
+    if driver.turns != turn or monotonic() - began > LONGEST_DECODE_S:
         guard.acquire()
         try:
             allowed = collector.readable(monotonic())
@@ -311,7 +287,7 @@ cdef list _next_slices(CollectorFields collector, FetchBuffer parked, Py_ssize_t
     cdef dict until = fetcher.until
     cdef Py_ssize_t waiting = len(parked._line)
     allowed, line = collector.readable(monotonic()), parked._line
-    if allowed is None or min(waiting, most) > MOST_SLICES or fetcher._held_back:
+    if allowed is None or min(waiting, most) > MOST_SLICES or fetcher.held_back:
         return None
     for partition in line:
         slice_ = parked.first(partition)
@@ -377,23 +353,15 @@ cdef list _decoded(CollectorFields collector, decode, list slices):
     return None
 
 
-def settle_step(CollectorFields collector, Door door, Py_ssize_t most):
-    """Settle at most `most` handed-over slices, by a thread that holds the lock. True if that was all.
-
-    It may be repeated.
-    """
-    handed = door.current()
-    return handed is None or _settle(collector, door, handed, most)
-
-
-cdef bint _settle(CollectorFields collector, Door door, ReturnedFetches handed, Py_ssize_t most) except -1:
+cdef bint _settle(CollectorFields collector, ReturnedFetches handed) except -1:
     cdef Py_ssize_t stop, count = len(handed.items)
     cdef Counters counters = collector.counters
+    cdef Door door = collector.door
     cdef tuple items
     if door.current() is not handed:
         return True
-    stop = min(handed.settled + most, count)
-    items = handed.items if count <= most else handed.items[handed.settled : stop]
+    stop = min(handed.settled + MOST_SLICES, count)
+    items = handed.items if count <= MOST_SLICES else handed.items[handed.settled : stop]
     if len(items) > collector.most_at_once:
         collector.most_at_once = len(items)
     _settle_slices(items, collector, handed)
@@ -464,7 +432,7 @@ def readable(core, double now):
 def usual_look(PollFields session, Py_ssize_t most):
     """As `usual_poll`, without waiting: what is buffered, which may be nothing. None if anything else is due or unusual."""
     cdef CollectorFields collector = session.collector_fields
-    session.core_fields._has_updates = 0
+    session.core_fields.has_updates = 0
     if not session.is_usual():
         return None
     return collector.collect_usual(most) if collector.fetcher.parked.has_slices() else CollectedFetches()
@@ -486,7 +454,7 @@ def usual_poll(PollFields session, double until, Py_ssize_t most):
     cdef bint looked = False
     while True:
         seen = bell._rings
-        core._has_updates = 0
+        core.has_updates = 0
         if not session.is_usual():
             lease.give_back()
             return None
@@ -499,5 +467,5 @@ def usual_poll(PollFields session, double until, Py_ssize_t most):
         if left <= 0 and (looked or not lease.count):
             return None
         looked = left <= 0
-        if not core._has_updates:
+        if not core.has_updates:
             lease.wait(seen, left)

@@ -1,4 +1,4 @@
-from kohort.network._guard cimport shared_word
+from kohort.network._guard cimport shared_flag
 
 
 cdef class FetchBuffer:
@@ -23,7 +23,7 @@ cdef class FetcherFields:
     cdef public set stale_log_offsets
     cdef public object orders
     cdef public long long revision
-    cdef shared_word _held_back
+    cdef public shared_flag held_back
 
 
 cdef class SessionFields:

@@ -157,14 +157,6 @@ cdef class FetchBuffer:
 cdef class FetcherFields:
     """Of a `Fetcher`; see `network/_follow_up.pyx`. `held_back` is also read without the lock."""
 
-    @property
-    def held_back(self):
-        return self._held_back != 0
-
-    @held_back.setter
-    def held_back(self, bint value):
-        self._held_back = value
-
 
 cdef class SessionFields:
     """Of a `FetchSession`."""

@@ -85,7 +85,7 @@ cdef class SteadySession:
     cdef bint is_steady(self, view) except -1:
         """True if the next request differs from the last only in the offsets that were fetched."""
         under = self.session.steady_under
-        if under is None or self.fetcher._held_back:
+        if under is None or self.fetcher.held_back:
             return False
         revision, positions_revision, seen = <tuple>under
         return seen is view and <long long>positions_revision == self.states.revision and (

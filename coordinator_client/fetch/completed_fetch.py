@@ -5,10 +5,14 @@ Fetch is sent before these records are decoded, and needs that offset.
 """
 
 import struct
+from typing import Final
 
 from kohort.common import KohortError, TopicPartition
 from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath import RecordColumns
+
+MOST_AT_ONCE: Final = 64
+"""Slices that a caller looks at while it holds the lock once: heartbeats wait for that, at the longest."""
 
 _BATCH_HEAD = struct.Struct(">qiib")  # base offset, length of the rest, leader epoch (magic 2 only), magic
 _TIMESTAMP = struct.Struct(">q")

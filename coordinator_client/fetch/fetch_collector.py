@@ -17,17 +17,13 @@ from kohort.coordinator_client.fetch._collect import (
     CollectorFields,
     ReturnedFetches,
     collect_usual,
-    settle_step,
 )
-from kohort.coordinator_client.fetch.completed_fetch import CollectedFetch, CompletedFetch, DecodedFetch
+from kohort.coordinator_client.fetch.completed_fetch import MOST_AT_ONCE, CollectedFetch, CompletedFetch, DecodedFetch
 from kohort.coordinator_client.fetch.fetcher import Fetcher
 from kohort.coordinator_client.offsets.positions import Positions
 from kohort.fastpath import CorruptRecord, RecordColumns, decode
 from kohort.network._guard import Door
 from kohort.network.network_client import Driver
-
-MOST_AT_ONCE: Final = 64
-"""Slices that a caller looks at while it holds the lock once: heartbeats wait for that, at the longest."""
 
 SIDE_BY_SIDE_BYTES: Final = 1 << 18
 """Fewer bytes are decoded before another thread has woken up."""
@@ -238,10 +234,6 @@ class FetchCollector(CollectorFields):
             and self.positions.is_current(partition, slice_.serial)
             and self.fetcher.parked.first(partition) is slice_
         )
-
-    def settle_step(self) -> bool:
-        """Settle a part of the last hand-over. Returns True if nothing is left of it."""
-        return settle_step(self, self.door, MOST_AT_ONCE)
 
 
 def _decode_or_error(slice_: CompletedFetch, offset: int, config: ConsumerConfig) -> DecodedFetch:

@@ -8,8 +8,7 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.fetch import fetch_collector
-from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
-from kohort.coordinator_client.fetch.fetch_collector import MOST_AT_ONCE
+from kohort.coordinator_client.fetch.completed_fetch import MOST_AT_ONCE, CompletedFetch
 from kohort.fastpath import decode, encode
 
 COUNT = 2_000

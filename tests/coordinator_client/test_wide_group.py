@@ -19,7 +19,7 @@ import pytest
 
 from kohort.admin import Admin
 from kohort.coordinator_client import Consumer, RebalanceHooks, UnknownTopic
-from kohort.coordinator_client.fetch.fetch_collector import MOST_AT_ONCE
+from kohort.coordinator_client.fetch.completed_fetch import MOST_AT_ONCE
 from kohort.producer import Producer
 from kohort.testing import RealBroker
 
