@@ -107,6 +107,16 @@ def test_what_happens_while_a_usual_poll_waits_ends_the_wait(
         consumer.poll(0)
 
 
+def test_a_call_sees_the_change_of_a_call_that_was_interrupted(
+    consumer: Consumer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patched:
+        patched.setattr(consumer._session.driver, "wakeup", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            consumer.pause([P0])
+    assert consumer.paused().keys() == {P0}
+
+
 def test_the_end_of_a_driver_counts_as_a_turn(consumer: Consumer, monkeypatch: pytest.MonkeyPatch) -> None:
     """Otherwise a usual poll, which looks at the rest after turns only, would wait on."""
     driver = consumer._session.driver
