@@ -118,7 +118,9 @@ def _members(report: Report, both: tuple[Checkout, ...], bootstrap: str) -> None
         create_topic(bootstrap, members.topic_of(size), partitions=size, timeout_s=60.0)
 
         def work(one: Checkout, size: int = size) -> Figures:
-            return one.work("members", bootstrap, f"bench-versions-{uuid.uuid4().hex[:8]}", str(size))
+            group = f"bench-versions-{uuid.uuid4().hex[:8]}"
+            create_topic(bootstrap, group, partitions=size, timeout_s=60.0)  # older commits read a topic of this name
+            return one.work("members", bootstrap, group, str(size))
 
         _alternate(report, both, f"{size} members", work)
 
