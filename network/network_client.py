@@ -94,7 +94,7 @@ class CoreFactory(Protocol[Made]):
     def __call__(self, *, chance: Callable[[], float], started: float) -> Made: ...
 
 
-def _chance() -> float:
+def chance() -> float:
     """A random number in [0, 1). `random` takes 1 ms to load, and forked processes would share its numbers."""
     return int.from_bytes(os.urandom(6), "big") / (1 << 48)
 
@@ -121,7 +121,7 @@ class Driver(DriverFields, Generic[C]):
 
     def __init__(self, config: ClientConfig, core: CoreFactory[C]) -> None:
         self.config = config
-        self.core = core(chance=_chance, started=self.now())
+        self.core = core(chance=chance, started=self.now())
         self.lock = Guard(_reentered)
         self.bell = Bell()
         self.chore: Callable[[], bool] | None = None  # called before each turn, under the lock, until it is done
@@ -671,12 +671,12 @@ def _keeper(
         from kohort.network.auth import gssapi, kerberos_tickets
 
         patience_s, keeps = config.connection_setup_timeout_ms / 1000, config.sasl_kerberos_keytab is not None
-        return gssapi.TicketCache(partial(kerberos_tickets.fetch, config), patience_s, _chance, keeps)
+        return gssapi.TicketCache(partial(kerberos_tickets.fetch, config), patience_s, chance, keeps)
     from kohort.network.auth import oauth_tokens
     from kohort.network.auth import token_refresh as tokens
 
     source = partial(oauth_tokens.fetch, config, wall_ms)
-    return tokens.TokenRefresher(config.sasl_oauth_timeout_ms / 1000, _chance, source)
+    return tokens.TokenRefresher(config.sasl_oauth_timeout_ms / 1000, chance, source)
 
 
 def run_in_thread(name: str, work: Callable[..., None], *given: object) -> None:

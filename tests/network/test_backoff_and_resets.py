@@ -9,6 +9,7 @@ from kohort.coordinator_client.offset_reset import OffsetReset, ResetPolicy
 from kohort.network.backoff import FRESH, Backoff
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.errors import ConfigError, ConnectionFailed
+from kohort.network.network_client import chance
 from kohort.network.offset_requests import EARLIEST, LATEST
 from kohort.network.requests import Endpoint
 
@@ -20,9 +21,14 @@ def test_delays_double_up_to_the_ceiling() -> None:
 
 
 @given(st.integers(1, 10_000), st.floats(0, 1, exclude_max=True))
-def test_jitter_stays_within_its_part_of_the_delay(failures: int, chance: float) -> None:
+def test_jitter_stays_within_its_part_of_the_delay(failures: int, number: float) -> None:
     middle = BACKOFF.delay_s(failures, 0.5)
-    assert 0.8 * middle - 1e-9 <= BACKOFF.delay_s(failures, chance) <= 1.2 * middle + 1e-9
+    assert 0.8 * middle - 1e-9 <= BACKOFF.delay_s(failures, number) <= 1.2 * middle + 1e-9
+
+
+def test_random_numbers_fill_the_range_from_zero_to_one() -> None:
+    tenths = {int(10 * chance()) for _ in range(1000)}
+    assert tenths == set(range(10))
 
 
 def test_attempts_are_values() -> None:
