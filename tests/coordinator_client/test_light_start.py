@@ -22,6 +22,8 @@ NEEDLESS = (
     "logging",
     "pdb",
     "pickle",
+    "queue",
+    "random",
     "rich",
     "secrets",
     "signal",
