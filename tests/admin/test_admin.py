@@ -124,7 +124,7 @@ def test_another_broker_gets_the_request_if_one_cannot_be_reached(
     broker: SelectedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere = Endpoint("127.0.0.1", 1)
-    monkeypatch.setattr("random.random", lambda: 0.5)  # among equals, the first gets the request
+    monkeypatch.setattr("kohort.network.network_client.chance", lambda: 0.5)  # among equals, the first gets the request
     with Admin([str(nowhere), broker.bootstrap]) as admin:
         assert admin.brokers()
         assert not admin._driver.core.endpoints.may_try(nowhere, now=0.0), "it got the request, and failed"
