@@ -38,6 +38,7 @@ def registry() -> Iterator[CollectorRegistry]:
         while not consumer.poll(1.0):
             pass
         consumer.commit()
+        consumer.poll(0)  # the time between two polls is a metric
         while not consumer.metrics().heartbeat_total:
             consumer.poll(0.05)
         registry.register(ConsumerCollector(consumer))
