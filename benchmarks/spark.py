@@ -6,13 +6,13 @@ kohort runs with its defaults. The floor is the cost of the same Arrow batches w
 """
 
 import json
-import statistics
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from benchmarks.consume import filled, running_broker
@@ -36,6 +36,7 @@ QUERIES = {
 }
 DISTINCT = 1009  # values, so many that a batch holds none twice: lz4 leaves half of each
 TIMES = 3
+WARM_UPS = 3  # during the first ones the JVM's compilers use a core
 
 
 def run(report: Report) -> None:
@@ -53,21 +54,41 @@ def run(report: Report) -> None:
 
 @contextmanager
 def running_sessions(
-    wanted: Mapping[str, tuple[str, Mapping[str, str]]],
+    wanted: Mapping[str, tuple[str, Mapping[str, str]]], version: str = PYSPARK, spark_home: Path | None = None
 ) -> Iterator[tuple[str, str, dict[str, "Child"]]]:
     """A broker's address, a folder for the floor's batches, and a session for each source with its options."""
     with ExitStack() as stack:
         bootstrap = stack.enter_context(running_broker())
         folder = stack.enter_context(tempfile.TemporaryDirectory())
-        connect, kept = {"kafka.bootstrap.servers": bootstrap}, {"folder": folder}
-        yield (
-            bootstrap,
-            folder,
-            {
-                client: stack.enter_context(session(source, {**(kept if source == "floor" else connect), **options}))
-                for client, (source, options) in wanted.items()
-            },
-        )
+        sessions = {
+            client: stack.enter_context(
+                session(source, {**connecting(source, bootstrap, folder), **options}, version, spark_home=spark_home)
+            )
+            for client, (source, options) in wanted.items()
+        }
+        yield bootstrap, folder, sessions
+
+
+def connecting(source: str, bootstrap: str, folder: str) -> dict[str, str]:
+    return {"folder": folder} if source == "floor" else {"kafka.bootstrap.servers": bootstrap}
+
+
+@contextmanager
+def precompiled(version: str) -> Iterator[Path]:
+    """A Spark installation of links, whose Python archives have bytecode."""
+    python = python_with(version)
+    show = "import pyspark; print(pyspark.__path__[0])"
+    installed = Path(subprocess.run([python, "-c", show], check=True, capture_output=True, text=True).stdout.strip())
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder, "spark")
+        (home / "python" / "lib").mkdir(parents=True)
+        for of in (Path(), Path("python"), Path("python", "lib")):
+            for path in (installed / of).iterdir():
+                if not (home / of / path.name).exists():
+                    (home / of / path.name).symlink_to(path)
+        precompile = [str(python), "-m", "kohort.spark.precompile", str(home)]
+        subprocess.run(precompile, check=True, env=with_bytecode(ROOT), stdout=subprocess.DEVNULL)
+        yield home
 
 
 class Child:
@@ -89,15 +110,20 @@ class Child:
 
 
 @contextmanager
-def session(source: str, options: dict[str, str], root: Path = ROOT) -> Iterator[Child]:
-    """A session that reads with these options, with kohort of `root`. The connector's jars are fetched if need be."""
+def session(
+    source: str, options: dict[str, str], version: str = PYSPARK, *, root: Path = ROOT, spark_home: Path | None = None
+) -> Iterator[Child]:
+    """A session of a version of PySpark that reads with these options, with kohort of `root`.
+
+    The connector's jars are fetched if need be. `spark_home`: the installation, if it is not that of the venv.
+    """
     with tempfile.TemporaryDirectory() as folder:
         given = Path(folder, "options.json")
         given.write_text(json.dumps(options))
-        with_jars = ",".join(map(str, jars.spark_connector(PYSPARK))) if source == "kafka" else ""
-        command = [str(python_with(PYSPARK)), "-m", "benchmarks.spark_session", source, str(given), with_jars]
+        with_jars = ",".join(map(str, jars.spark_connector(version))) if source == "kafka" else ""
+        command = [str(python_with(version)), "-m", "benchmarks.spark_session", source, str(given), with_jars]
         # Spark forks a Python for each step of a query; without bytecode files each would compile kohort again.
-        environment = with_bytecode(root)
+        environment = with_bytecode(root) | ({} if spark_home is None else {"SPARK_HOME": str(spark_home)})
         with (
             Path(folder, "stderr").open("w+") as log,
             subprocess.Popen(
@@ -130,16 +156,26 @@ def compare(
     right: int,
     times: int,
 ) -> None:
-    """Each in turn, `times` times after one that warms up. The medians are kept."""
+    """Add a row for each session, of work on so many records with the result `right`."""
+    in_turn(sessions, order, right, WARM_UPS)
+    add_rates(report, work, in_turn(sessions, order, right, times), records)
+
+
+def in_turn(
+    sessions: Mapping[str, Child], order: Mapping[str, str], right: int, times: int
+) -> dict[str, tuple[float, float]]:
+    """The median wall and CPU time in s of each session, in turn."""
     took: dict[str, list[tuple[float, float]]] = {client: [] for client in sessions}
-    for turn in range(times + 1):
+    for _ in range(times):
         for client, one in sessions.items():
             found = one.send(order)
             if found["result"] != right:
-                raise AssertionError(f"{client} found {found['result']} and not {right}: {work}")
-            if turn:
-                took[client].append((found["wall_s"], found["cpu_s"]))
-    for client, both in took.items():
-        wall, cpu = (statistics.median(column) for column in zip(*both, strict=True))
+                raise AssertionError(f"{client} found {found['result']} and not {right}: {order}")
+            took[client].append((found["wall_s"], found["cpu_s"]))
+    return {client: (median(wall for wall, _ in both), median(cpu for _, cpu in both)) for client, both in took.items()}
+
+
+def add_rates(report: Report, work: str, took: Mapping[str, tuple[float, float]], records: int) -> None:
+    for client, (wall, cpu) in took.items():
         report.add(work, client, records / wall, "records/s")
         report.add(f"{work}, per CPU second", client, records / cpu, "records/s")

@@ -29,15 +29,23 @@ class Floor(DataSource):  # type: ignore[misc]  # pyspark's own types are not fo
     def name(cls) -> str:
         return "floor"
 
-    def schema(self) -> StructType:
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
         settle()
+
+    def schema(self) -> StructType:
         return SCHEMA
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        return FloorReader(Path(self.options["folder"], self.options["subscribe"]))
+        settle()
+        return FloorReader(self._folder(schema))
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return FloorStream(Path(self.options["folder"], self.options["subscribe"]))
+        settle()
+        return FloorStream(self._folder(schema))
+
+    def _folder(self, schema: StructType) -> Path:
+        return Path(self.options["folder"], self.options["subscribe"], *schema.names)
 
 
 class FloorReader(DataSourceReader):  # type: ignore[misc]  # pyspark's own types are not followed
@@ -47,7 +55,6 @@ class FloorReader(DataSourceReader):  # type: ignore[misc]  # pyspark's own type
         self._folder = folder
 
     def partitions(self) -> list[InputPartition]:
-        settle()
         return [InputPartition(str(path)) for path in sorted(self._folder.iterdir())]
 
     def read(self, partition: InputPartition) -> Iterator["pa.RecordBatch"]:
@@ -80,14 +87,15 @@ class FloorStream(DataSourceStreamReader):  # type: ignore[misc]  # pyspark's ow
         """Do nothing."""
 
 
-def keep(bootstrap: str, topic: str, folder: Path) -> None:
-    """The batches that kohort makes of a topic, a file a partition."""
+def keep(bootstrap: str, topic: str, folder: Path, columns: StructType = SCHEMA) -> None:
+    """The batches that kohort makes of these columns of a topic, a file a partition."""
     import pyarrow as pa
 
-    schema = arrow_schema(SCHEMA)
-    (folder / topic).mkdir()
+    schema = arrow_schema(columns)
+    kept = Path(folder, topic, *columns.names)
+    kept.mkdir(parents=True)
     for one in plan(bootstrap, topics=[topic]):
-        path = str(folder / topic / str(one.partition))
+        path = str(kept / str(one.partition))
         with pa.OSFile(path, "wb") as sink, pa.ipc.new_stream(sink, schema) as stream:
-            for columns in read_range(one, {"bootstrap": bootstrap}):
-                stream.write_batch(as_spark(columns, schema))
+            for read in read_range(one, {"bootstrap": bootstrap}):
+                stream.write_batch(as_spark(read, schema))

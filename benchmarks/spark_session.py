@@ -47,7 +47,10 @@ QUERIES: Mapping[str, Callable[[Any], int]] = {"count": count, "size": size, "gr
 
 
 class Session:
-    """Runs commands: `{"do": "read", "topic": ..., "query": ...}`, "stream", "begin" and "end" of a running stream."""
+    """Runs commands: `{"do": "read", "topic": ..., "query": ...}`, "stream", "begin" and "end" of a running stream.
+
+    A stream with a "schema" makes these columns only. Spark's connector makes all columns, and refuses a schema.
+    """
 
     def __init__(self, spark: Any, source: str, options: Mapping[str, str]) -> None:
         self._spark = spark
@@ -69,7 +72,7 @@ class Session:
         """All of a topic through an available-now stream into nothing."""
 
         def work() -> int:
-            query = self._started(order["topic"], {"availableNow": True}, startingOffsets="earliest")
+            query = self._started(order, {"availableNow": True}, startingOffsets="earliest")
             query.awaitTermination()
             return sum(progress["numInputRows"] for progress in query.recentProgress)
 
@@ -94,7 +97,7 @@ class Session:
             source = self._spark.readStream.format("rate").option("rowsPerSecond", order["rate"])
             self._running = _into_nothing(source.option("numPartitions", 8).load(), trigger)
         else:
-            self._running = self._started(order["topic"], trigger, startingOffsets="latest")
+            self._running = self._started(order, trigger, startingOffsets="latest")
         while not self._running.recentProgress:
             time.sleep(0.05)
         return {}
@@ -111,9 +114,12 @@ class Session:
         self._running.stop()
         return {"rows": rows, "stages_ms": [dict(one["durationMs"]) for one in found[LATENCY_WARM_BATCHES:]]}
 
-    def _started(self, topic: str, trigger: Mapping[str, Any], **options: str) -> Any:
+    def _started(self, order: Mapping[str, str], trigger: Mapping[str, Any], **options: str) -> Any:
         reader = self._spark.readStream.format(self._source).options(**self._options).options(**options)
-        return _into_nothing(reader.option("subscribe", topic).load().selectExpr("length(value) AS size"), trigger)
+        if "schema" in order and self._source != "kafka":
+            reader = reader.schema(order["schema"])
+        rows = reader.option("subscribe", order["topic"]).load()
+        return _into_nothing(rows.selectExpr("length(value) AS size"), trigger)
 
 
 def _into_nothing(frame: Any, trigger: Mapping[str, Any]) -> Any:

@@ -140,7 +140,7 @@ def _first_record(report: Report, both: tuple[Checkout, ...], bootstrap: str) ->
 def _spark(report: Report, both: tuple[Checkout, ...], bootstrap: str) -> None:
     with ExitStack() as stack:
         options = {"kafka.bootstrap.servers": bootstrap}
-        sessions = {one.client: stack.enter_context(spark.session("kohort", options, one.root)) for one in both}
+        sessions = {one.client: stack.enter_context(spark.session("kohort", options, root=one.root)) for one in both}
         for records, size in spark.SIZES:
             for codec in ("none", "lz4"):
                 topic = filled(bootstrap, codec, records, size, spark.DISTINCT)

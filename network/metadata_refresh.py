@@ -57,6 +57,7 @@ class MetadataRefresher:
         self._all_topics_users = 0
         self._names_in_response: frozenset[str] | None = frozenset()
         self._stale = True
+        self._at_once = False
         self._names_in_flight: frozenset[str] | None = None
         self._in_flight = False
         self.responded_at = -inf
@@ -91,7 +92,7 @@ class MetadataRefresher:
     def add_all_topics(self) -> None:
         """Request all topics as they are now. An older response does not count."""
         self._all_topics_users += 1
-        self._stale = True
+        self.request_update(at_once=True)
 
     def remove_all_topics(self) -> None:
         self._all_topics_users -= 1
@@ -105,9 +106,13 @@ class MetadataRefresher:
     def _all_topics(self) -> bool:
         return self._wanted.all_topics or self._all_topics_users > 0
 
-    def request_update(self) -> None:
-        """Requests new metadata soon, since something did not fit the view."""
+    def request_update(self, *, at_once: bool = False) -> None:
+        """Requests new metadata, since something did not fit the view. The backoff paces these requests.
+
+        `at_once`: a call of the user needs it, and is sent without that pace unless the last request failed.
+        """
         self._stale = True
+        self._at_once |= at_once
 
     @property
     def names(self) -> frozenset[str]:
@@ -122,7 +127,7 @@ class MetadataRefresher:
         if not self.is_due(now):
             return None
         self._names_in_flight = None if self._all_topics else self.names
-        self._stale = False
+        self._stale = self._at_once = False
         self._in_flight = True
         self.requests_sent += 1
         topics = (
@@ -136,9 +141,9 @@ class MetadataRefresher:
         )
 
     def _due(self) -> float:
-        """The time of the next request: at once for topics never requested, else at the backoff's pace."""
+        """The time of the next request: at once for topics never requested or a call, else at the backoff's pace."""
         covers = self._covers()
-        if not covers and not self._attempts.failures:
+        if (self._at_once or not covers) and not self._attempts.failures:
             return -inf
         if self._stale or not covers or not self.view.brokers:
             pace = self.responded_at + self.backoff.initial_ms / 1000

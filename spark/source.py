@@ -8,7 +8,7 @@ Python object. With `.schema("value binary, offset long")` only those columns ar
 source (4.1+), but not the selected columns.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import (
@@ -83,6 +83,10 @@ def register(spark: "SparkSession", *, push_filters: bool = True) -> None:
 class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are not followed
     """The data source "kohort". Options are checked when it is made; see `SourceOptions`."""
 
+    def __init__(self, options: Mapping[str, str]) -> None:
+        super().__init__(options)
+        settle()  # with a user's schema Spark calls no other method in this process
+
     @classmethod
     def name(cls) -> str:
         """The name for `format`."""
@@ -90,7 +94,7 @@ class KohortSource(DataSource):  # type: ignore[misc]  # pyspark's own types are
 
     def schema(self) -> StructType:
         """The columns of a record, with `headers` if they are included. Raises OptionError."""
-        SourceOptions.check(dict(self.options))  # Spark calls `schema` before any other method
+        SourceOptions.check(dict(self.options))
         settle()
         headers = str(self.options.get("includeHeaders", "false")).lower() == "true"
         return SCHEMA_WITH_HEADERS if headers else SCHEMA

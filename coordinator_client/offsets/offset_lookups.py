@@ -578,7 +578,7 @@ class OffsetsRequestManager:
         self._topic_lookups.append(_TopicLookup(topic, deadline, keeper.requests_sent if fresh else -1, future))
         keeper.add_transient((topic,))
         if fresh:
-            keeper.request_update()
+            keeper.request_update(at_once=True)
         return future
 
     def look_up_topics(self, deadline: float) -> "Promise[dict[str, tuple[TopicPartition, ...]]]":

@@ -259,6 +259,31 @@ def test_stale_is_retried_but_no_faster_than_the_backoff() -> None:
     assert send(one, 0.1) == ["t"]
 
 
+def test_a_call_does_not_wait_for_the_backoff() -> None:
+    one = keeper()
+    one.set_topics(WantedTopics(frozenset({"t"})))
+    send(one, 0.0)
+    one.on_response(respond(topic("t", {0: (1, 0)})), 0.0, 0.5)
+    one.request_update(at_once=True)
+    one.request_update()  # a reason that may wait does not hold the call up
+    assert send(one, 0.01) == ["t"]
+    one.request_update(at_once=True)  # after the request is sent, so its response does not count
+    one.on_response(respond(topic("t", {0: (1, 0)})), 0.02, 0.5)
+    assert send(one, 0.02) == ["t"]
+    one.on_response(respond(topic("t", {0: (1, 0)})), 0.03, 0.5)
+    one.request_update()
+    assert one.next_request(0.04) is None, "one request for each call"
+
+
+def test_a_call_waits_after_a_request_that_failed() -> None:
+    one = keeper()
+    send(one, 0.0)
+    one.on_failure(0.0, 0.5)
+    one.request_update(at_once=True)
+    assert one.next_request(0.09) is None
+    assert send(one, 0.1) == []
+
+
 def test_everything_for_patterns() -> None:
     one = keeper()
     one.set_topics(WantedTopics(all_topics=True))

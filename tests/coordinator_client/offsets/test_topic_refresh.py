@@ -19,8 +19,8 @@ def test_a_response_that_was_under_way_is_not_how_it_is_now(everything: bool) ->
     rig.settle("Metadata", ResponseReceived(metadata({0: 1}), 12), 0.0)
     rig.turn(0.0)
     assert not found.done()
-    rig.turn(0.1)
-    rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 2}), 12), 0.1)
-    rig.turn(0.1)
+    rig.turn(0.0)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 2}), 12), 0.0)
+    rig.turn(0.0)
     partitions = found.result(0)["t"] if everything else found.result(0)
     assert [one.partition for one in partitions] == [0, 1]
