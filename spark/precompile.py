@@ -64,7 +64,6 @@ def _add_bytecode(archive: Path) -> None:
             compileall.compile_dir(
                 modules,
                 quiet=2,  # a source that this Python cannot compile stays a source
-                force=True,
                 legacy=True,
                 stripdir=str(modules),
                 prependdir=str(archive),

@@ -54,6 +54,12 @@ def test_sparks_own_archives_are_forgotten_and_a_users_are_not(tmp_path: Path) -
     assert (frozen_before, is_frozen, frozen_once, in_the_end) == (0, True, True, after)
 
 
+def test_a_process_that_only_makes_a_source_settles() -> None:
+    code = "import gc; from kohort.spark.source import KohortSource as source; source({}); print(gc.get_freeze_count())"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert int(done.stdout) > 1000, done.stderr
+
+
 SOURCE = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "t"}
 SINK = SinkOptions.of({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "t"})
 
