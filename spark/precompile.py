@@ -96,9 +96,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _installed() -> Path:
-    import pyspark
-
-    return Path(os.environ.get("SPARK_HOME") or pyspark.__path__[0])
+    if home := os.environ.get("SPARK_HOME"):
+        return Path(home)
+    try:
+        import pyspark
+    except ImportError as error:
+        raise KohortError("no Spark installation is known", hint="set SPARK_HOME, or pass its folder") from error
+    return Path(pyspark.__path__[0])
 
 
 if __name__ == "__main__":

@@ -145,3 +145,23 @@ def test_the_command_takes_spark_home(
     monkeypatch.setenv("SPARK_HOME", str(small / "none"))
     assert main([]) == 1
     assert str(small / "none") in capsys.readouterr().err
+
+
+def test_without_spark_home_it_is_the_installed_package(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyspark
+
+    done: list[Path] = []
+
+    def note(home: Path) -> list[Path]:
+        done.append(home)
+        return []
+
+    monkeypatch.delenv("SPARK_HOME", raising=False)
+    monkeypatch.setattr("kohort.spark.precompile.precompile", note)
+    assert main([]) == 0
+    assert done == [Path(pyspark.__path__[0])]
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    assert main([]) == 1
+    assert "no Spark installation is known; set SPARK_HOME, or pass its folder" in capsys.readouterr().err
