@@ -90,7 +90,7 @@ class ConsumerConfig(ClientConfig):
     # --- fetching
     fetch_min_bytes: int = row("fetch.min.bytes", "int", 1, "Minimum bytes of a Fetch response, for which a broker waits.", low=0, high=INT32_MAX)
     fetch_max_wait_ms: int = row("fetch.max.wait.ms", "int", 500, "Maximum time that a broker waits for fetch_min_bytes.", low=0, high=INT32_MAX, aliases=("fetch.wait.max.ms",))
-    fetch_max_bytes: int = row("fetch.max.bytes", "int", 8 * MIB, "Maximum bytes of records in a Fetch response. A single larger batch is still returned.", low=1, high=INT32_MAX)
+    fetch_max_bytes: int = row("fetch.max.bytes", "int", 8 * MIB, "Maximum bytes of records in a Fetch response. A single larger batch is still returned. If many brokers are read, half of max_buffered_bytes is shared among them, at least 1 MiB each.", low=1, high=INT32_MAX)
     max_partition_fetch_bytes: int = row("max.partition.fetch.bytes", "int", 8 * MIB, "Maximum bytes of one partition in a Fetch response. A single larger batch is still returned.", low=1, high=INT32_MAX, aliases=("fetch.message.max.bytes",))
     max_buffered_bytes: int = row("kohort.max.buffered.bytes", "int", 64 * MIB, "Maximum fetched bytes that are not polled yet. No Fetch is sent while there are more.", low=1)
     max_poll_records: int = row("max.poll.records", "int", 0, "Maximum records of one poll. 0 means one fetched slice of each partition.", low=0)

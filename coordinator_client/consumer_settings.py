@@ -64,7 +64,8 @@ class ConsumerSettings(ClientSettings, total=False):
     """Maximum time that a broker waits for fetch_min_bytes."""
 
     fetch_max_bytes: int
-    """Maximum bytes of records in a Fetch response. A single larger batch is still returned."""
+    """Maximum bytes of records in a Fetch response. A single larger batch is still returned. If many brokers are read,
+    half of max_buffered_bytes is shared among them, at least 1 MiB each."""
 
     max_partition_fetch_bytes: int
     """Maximum bytes of one partition in a Fetch response. A single larger batch is still returned."""

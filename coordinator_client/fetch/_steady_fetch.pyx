@@ -78,7 +78,7 @@ cdef class SteadySession:
         self.last_requested, self.orders = fetcher.last_requested, fetcher.orders
         self.max_partition_bytes = config.max_partition_fetch_bytes
         self.max_buffered_bytes = config.max_buffered_bytes
-        self.max_fetch_bytes = config.fetch_max_bytes
+        self.max_fetch_bytes = order.request.max_bytes
         self.by_topic, self.found = {}, FetchedSpans()
         self.responses = 0
 

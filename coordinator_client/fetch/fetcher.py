@@ -40,6 +40,7 @@ BEFORE_TOPIC_IDS = 12  # the last version of Fetch that names topics by name
 READ_COMMITTED = 1
 CONSUMER = ReplicaState(replica_id=-1, replica_epoch=-1)
 SOON_OVER_PARTITIONS = 10
+LEAST_FETCH_BYTES = 1 << 20
 INT32_MAX, INT64_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 SESSION_ERRORS = frozenset(
@@ -149,6 +150,7 @@ class Fetcher(FetcherFields):
         self._walked_for, self._walked_view = news, view
         wanted: dict[int, dict[TopicPartition, Wanted]] = {}
         busy: set[int] = set()
+        sources: set[int] = set()
         live_bytes = 0
         self._reader_is_behind = False
         for partition in positions:
@@ -156,29 +158,46 @@ class Fetcher(FetcherFields):
                 continue
             live_bytes += self.parked.bytes_of(partition)
             node = self._source(partition, view, now)
-            if node is None or node in self.in_flight or not self._may_request(node, now):
+            if node is None:
+                continue
+            sources.add(node)
+            if node in self.in_flight or not self._may_request(node, now):
                 continue
             if self._is_full(partition):
                 busy.add(node)
             elif (want := self._want(partition, positions, view, now)) is not None:
                 wanted.setdefault(node, {})[partition] = want
-        room = self.config.max_buffered_bytes - live_bytes - len(self.in_flight) * self.config.fetch_max_bytes
+        most_bytes = self._most_bytes(len(sources))
+        room = self.config.max_buffered_bytes - live_bytes - len(self.in_flight) * most_bytes
         orders: list[FetchOrder] = []
         # If the budget has no room for all, the broker with the oldest request is next: otherwise some would starve.
         for node in sorted(wanted, key=lambda node: self.last_requested.get(node, 0)):
             # One request is always sent: otherwise a budget smaller than one fetch would block for ever.
-            if node in busy or (room < self.config.fetch_max_bytes and (live_bytes or self.in_flight or orders)):
+            if node in busy or (room < most_bytes and (live_bytes or self.in_flight or orders)):
                 continue
-            orders.append(self._order(node, wanted[node], positions, view))
-            room -= self.config.fetch_max_bytes
+            orders.append(self._order(node, wanted[node], positions, view, most_bytes))
+            room -= most_bytes
         self.held_back = bool(busy) or len(orders) < len(wanted)
         times = [*self.next_poll_at(), *(replica.until for replica in self._replicas.values())]
         waits = self.held_back or self._reader_is_behind
         self._walk_at = now if waits else min((at for at in times if at > now), default=inf)
         return orders
 
+    def _most_bytes(self, brokers: int) -> int:
+        """The most bytes of a response, so that half of the budget has room for a request to each broker.
+
+        A broker without records holds its request for `fetch_max_wait_ms`. Another broker's records must not wait.
+        """
+        share = self.config.max_buffered_bytes // (2 * max(brokers, 1))
+        return min(self.config.fetch_max_bytes, max(share, LEAST_FETCH_BYTES))
+
     def _order(
-        self, node: int, wanted: Mapping[TopicPartition, Wanted], positions: Positions, view: ClusterView
+        self,
+        node: int,
+        wanted: Mapping[TopicPartition, Wanted],
+        positions: Positions,
+        view: ClusterView,
+        most_bytes: int,
     ) -> FetchOrder:
         session = self.sessions.setdefault(node, FetchSession())
         # A broker keeps about 1000 sessions, for minutes after their last use: a short read does not open one.
@@ -195,7 +214,7 @@ class Fetcher(FetcherFields):
             replica_state=CONSUMER,
             max_wait_ms=config.fetch_max_wait_ms,
             min_bytes=config.fetch_min_bytes,
-            max_bytes=config.fetch_max_bytes,
+            max_bytes=most_bytes,
             isolation_level=READ_COMMITTED if config.isolation_level == "read_committed" else 0,
             session_id=pending.session_id,
             session_epoch=pending.epoch,

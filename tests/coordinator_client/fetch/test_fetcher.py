@@ -204,6 +204,18 @@ def test_brokers_take_turns_where_the_budget_has_no_room_for_all_of_them() -> No
     assert set(rig.owed()) == {2}, "one that failed gets its turn like any other"
 
 
+@pytest.mark.proves("I13")
+@pytest.mark.parametrize(("budget_mib", "most_mib"), [(4, 1), (12, 2), (96, 8)])
+def test_brokers_share_the_budget_so_that_none_waits_for_another(budget_mib: int, most_mib: int) -> None:
+    rig = Rig(max_buffered_bytes=budget_mib << 20)
+    rig.view = cluster({0: 1, 1: 2, 2: 3})
+    assert {node: order.request.max_bytes for node, order in rig.owed().items()} == dict.fromkeys(
+        (1, 2, 3), most_mib << 20
+    )
+    rig.respond(1, data(0, batch(100)))
+    assert set(rig.owed()) == {1}, "buffered records leave room for the next request"
+
+
 @pytest.mark.proves("K-09", "K-02")
 def test_paused_data_stays_is_not_shown_and_goes_on_after_resume() -> None:
     rig = Rig()
