@@ -55,12 +55,16 @@ def counts_of_records(fake: FakeBroker, consumer: Consumer, counts: Counter[str]
     return found
 
 
-def test_a_record_costs_no_turn_of_the_driver(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("brokers", [1, 20])
+def test_a_record_costs_no_turn_of_the_driver(brokers: int, monkeypatch: pytest.MonkeyPatch) -> None:
     counts: Counter[str] = Counter()
-    with Consumer(fake.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=30_000) as consumer:
+    with (
+        FakeBroker(topics={"t": len(PARTITIONS)}, nodes=brokers) as fake,
+        Consumer(fake.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=30_000) as consumer,
+    ):
         consumer.assign(PARTITIONS)
-        for _ in range(3):
-            fake.produce("t", 0, [(None, b"v")])
+        for number in range(3 * brokers):  # the response that opens a session takes a turn
+            fake.produce("t", number % brokers, [(None, b"v")])
             read(consumer, 1)
         driver = consumer._session.driver
         counted(driver, "turn", counts, monkeypatch)
