@@ -48,7 +48,7 @@ def small(tmp_path: Path) -> Path:
 
 
 def output(home: Path, code: str) -> str:
-    """What a Python process prints that imports from the archives of `home`."""
+    """The output of a Python process that imports modules from the archives of `home`."""
     path = os.pathsep.join(str(archive) for archive in (home / "python" / "lib").glob("*.zip"))
     command = [sys.executable, "-c", code]
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)

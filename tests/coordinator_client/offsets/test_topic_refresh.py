@@ -19,7 +19,6 @@ def test_a_response_that_was_under_way_is_not_how_it_is_now(everything: bool) ->
     rig.settle("Metadata", ResponseReceived(metadata({0: 1}), 12), 0.0)
     rig.turn(0.0)
     assert not found.done()
-    rig.turn(0.0)
     rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 2}), 12), 0.0)
     rig.turn(0.0)
     partitions = found.result(0)["t"] if everything else found.result(0)
