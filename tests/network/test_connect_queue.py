@@ -99,9 +99,8 @@ def fake() -> Iterator[FakeBroker]:
 
 
 @pytest.fixture
-def made(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], list[Consumer]]]:
+def made(fake: FakeBroker, one_thread: None) -> Iterator[Callable[[], list[Consumer]]]:
     """Members that share the thread of one more client, which has connected before."""
-    monkeypatch.setattr(event_loop, "MOST_LOOPS", 1)
     consumers = [Consumer(fake.bootstrap)]
     consumers[0].topics()
 

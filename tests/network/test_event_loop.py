@@ -141,10 +141,10 @@ def test_the_first_have_a_thread_each_and_more_share_them(made: Callable[[int], 
     assert threads() == before
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_client_that_shares_a_thread_notices_neither_a_defect_nor_an_end_of_a_neighbour(
     made: Callable[[int], list[Consumer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_loop, "MOST_LOOPS", 1)
     crashing, closing, staying = made(3)
     assert len({consumer._session.driver._loop for consumer in (crashing, closing, staying)}) == 1
     joined(staying)
@@ -161,10 +161,10 @@ def test_a_client_that_shares_a_thread_notices_neither_a_defect_nor_an_end_of_a_
     assert len(staying.assignment) == 2
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_thread_that_ends_by_a_defect_takes_its_drivers_along_and_no_later_ones(
     made: Callable[[int], list[Consumer]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_loop, "MOST_LOOPS", 1)
     both = made(2)
     for consumer in both:
         joined(consumer)
