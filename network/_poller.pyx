@@ -198,6 +198,9 @@ cdef Py_ssize_t LENGTH = LENGTH_BYTES
 cdef Py_ssize_t SCRATCH = SCRATCH_BYTES
 cdef object READY = Stage.READY
 cdef int STEADY_RESPONSES = 3
+# Linux acknowledges segments that are not read as late as after 40 ms. A broker sends 10 until then. Each partition's two
+# have 105 bytes and more.
+cdef int MOST_UNREAD_BYTES = 256
 cdef double LEASE_S = 0.1  # for which a caller may stay away
 cdef double LONGEST_LEASE_S = 1.0  # without a look whether the caller still waits
 
@@ -341,16 +344,18 @@ cdef class Lease:
             if not usual:
                 self.take_back(one)
                 (<Poller>self.poller).give_turn(one)
-            elif one.low_water != one.missing:
+            else:
                 self.set_low_water(one)
             return usual and one.request is None
         finally:
             self.guard.release()
 
     cdef int set_low_water(self, _Registered one) noexcept:
-        """Let the rest of a response wake this thread once. A broker sends a response in three pieces."""
-        one.low_water = one.missing
-        low_water(one.fd, max(one.missing, 1))
+        """Let the rest of a response wake this thread once. A broker sends two segments for each partition of it."""
+        cdef int unread = min(one.missing, MOST_UNREAD_BYTES)
+        if one.low_water != unread:
+            one.low_water = unread
+            low_water(one.fd, max(unread, 1))
         return 0
 
     cdef bint send(self, _Registered one) except -1:
@@ -391,9 +396,8 @@ cdef class Lease:
         self.leased.remove(one)
         self.count = len(self.leased)
         one.leased, one.steady = False, 0
-        if one.low_water:
-            one.missing = 0
-            self.set_low_water(one)
+        one.missing = 0
+        self.set_low_water(one)
         if self.looped:
             watch(self.epoll, REMOVE, one.fd, 0)
         watch((<Poller>self.poller).epoll, CHANGE, one.fd, READ)  # it fails for a closed socket

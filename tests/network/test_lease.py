@@ -121,6 +121,21 @@ def test_the_rest_of_a_response_wakes_the_caller_once(peer: Peer) -> None:
     assert peer.theirs.recv(4096).endswith(b"more")
 
 
+def test_the_caller_reads_a_long_response_in_parts(peer: Peer) -> None:
+    """Segments that it leaves unread would be acknowledged after 40 ms, and the broker would wait for that."""
+    peer.bodies = [b"more"]
+    response = peer.respond()
+    response = (1_000 - 4).to_bytes(4) + response[4:].ljust(1_000 - 4, b"-")
+    for begin, end, wanted in ((0, 10, 256), (10, 300, 256), (300, 900, 100)):
+        peer.theirs.send(response[begin:end])
+        peer.lease.wait(peer.driver.bell.rings, 0.01)
+        assert low_water(peer) == wanted
+    peer.theirs.send(response[900:])
+    serve(peer)
+    assert low_water(peer) == 1
+    assert peer.theirs.recv(4096).endswith(b"more")
+
+
 def test_a_socket_is_given_back_as_it_was_lent(peer: Peer) -> None:
     peer.bodies = [b"more"]
     response = peer.respond()
