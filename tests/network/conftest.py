@@ -1,4 +1,4 @@
-"""What several tests of the network share."""
+"""Fixtures of several tests of the network."""
 
 import pytest
 
