@@ -21,8 +21,11 @@ COMMON = {"messaging.system": "kafka", "messaging.client.id": "me", "messaging.c
 def fake() -> Any:
     with FakeBroker(topics={TOPIC: 1}) as broker:
         broker.configure_group(GROUP, {"share.auto.offset.reset": "earliest"})
-        broker.produce(TOPIC, 0, [(None, b"v", None, [("traceparent", PARENT)]), (None, b"w", None, [])])
         yield broker
+
+
+def produce(fake: FakeBroker) -> None:
+    fake.produce(TOPIC, 0, [(None, b"v", None, [("traceparent", PARENT)]), (None, b"w", None, [])])
 
 
 def test_polls_with_records_and_commits_are_spans(fake: FakeBroker) -> None:
@@ -30,6 +33,7 @@ def test_polls_with_records_and_commits_are_spans(fake: FakeBroker) -> None:
     with member(fake, client_id="me") as consumer:
         ShareConsumerSpans(reported.tracer, consumer)
         assert consumer.poll(0) == []
+        produce(fake)
         with reported.tracer.start_as_current_span("loop") as loop:
             batch = next_batch(consumer)
             consumer.acknowledge(batch, "release")
@@ -66,6 +70,7 @@ def test_a_poll_that_fails_is_a_span_and_a_wakeup_is_none(fake: FakeBroker) -> N
     from kohort.network.errors import WakeupError
 
     reported = Reported()
+    produce(fake)
     with member(fake, acknowledgement_mode="explicit") as consumer:
         ShareConsumerSpans(reported.tracer, consumer)
         batch = next_batch(consumer)
@@ -81,6 +86,7 @@ def test_a_poll_that_fails_is_a_span_and_a_wakeup_is_none(fake: FakeBroker) -> N
 
 def test_calls_of_tasks_are_spans(fake: FakeBroker) -> None:
     reported = Reported()
+    produce(fake)
 
     async def main() -> None:
         async with AsyncShareConsumer(fake.bootstrap, group=GROUP) as consumer:
