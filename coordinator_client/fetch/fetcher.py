@@ -1,9 +1,11 @@
 """Builds Fetch requests and handles their responses. No I/O and no clock; records are not decoded.
 
-One Fetch is in flight per broker. The next one is sent while the caller decodes the last response. It starts at the end
-of the buffered records, until `max_buffered_bytes` are buffered. No Fetch is sent to a broker while one of its
-partitions has reached its buffer limit. Such a request would contain only the idle partitions. The broker would hold it
-for `fetch_max_wait_ms`, and the busy partition would run out of records (similar to KAFKA-17182).
+One Fetch of a session is in flight per broker. The next one is sent while the caller decodes the last response. It
+starts at the end of the buffered records, until `max_buffered_bytes` are buffered. No Fetch is sent to a broker while
+one of its partitions has reached its buffer limit. Such a request would contain only the idle partitions. The broker
+would hold it for `fetch_max_wait_ms`, and the busy partition would run out of records (similar to KAFKA-17182).
+
+A partition that was assigned, resumed or moved meanwhile is requested beside it, without a session.
 """
 
 import uuid
@@ -18,7 +20,16 @@ from kohort.coordinator_client.consumer_config import ConsumerConfig
 from kohort.coordinator_client.errors import FetchFailed, TopicRecreated
 from kohort.coordinator_client.fetch._fetch_buffer import FetchBuffer, FetcherFields
 from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
-from kohort.coordinator_client.fetch.fetch_session import OPENING, FetchSession, LogOffsets, RequestedFetch, Wanted
+from kohort.coordinator_client.fetch.fetch_session import (
+    OPENING,
+    FetchInFlight,
+    FetchSession,
+    FetchSessionPart,
+    LogOffsets,
+    RequestedFetch,
+    SessionlessFetches,
+    Wanted,
+)
 from kohort.coordinator_client.offsets.positions import Positions
 from kohort.fastpath import CorruptRecord
 from kohort.fastpath._fetch import slice_end
@@ -78,11 +89,15 @@ RETRIED_BY_WAITING = frozenset(
 
 
 class FetchOrder(NamedTuple):
-    """A Fetch request for `node`; `at_most` limits its version if topics have no ids."""
+    """A Fetch request for `node`; `at_most` limits its version if topics have no ids.
+
+    `is_sessionless`: beside the request of the broker's session, which is in flight.
+    """
 
     node: int
     request: FetchRequest
     at_most: int | None
+    is_sessionless: bool = False
 
 
 class FetchOutcome:
@@ -116,6 +131,7 @@ class Fetcher(FetcherFields):
         self.stale_log_offsets = set()  # partitions resumed, without a response since
         self.sessions: dict[int, FetchSession] = {}
         self.in_flight = {}
+        self._sessionless = SessionlessFetches()
         self.ahead = {}
         self._replicas: dict[TopicPartition, Replica] = {}
         self._attempts: dict[TopicPartition, Attempts] = {}
@@ -125,7 +141,7 @@ class Fetcher(FetcherFields):
         self.revision = 0  # grows with each change of what may be fetched from where, but for positions and metadata
         self._idled = 0  # grows when a broker has no request in flight any more
         self._walk_at = -inf  # the partitions are walked from this time on, with or without a change
-        self._walked_for: tuple[int, int, int] | None = None
+        self._walked_for = (-1, -1, -1)
         self._walked_view: ClusterView | None = None
         self._reader_is_behind = False  # a partition is fetched again once its buffered records are taken
         self.held_back = False  # a request was delayed by the buffer limits: sent once buffered records are taken
@@ -145,10 +161,14 @@ class Fetcher(FetcherFields):
         The partitions are walked only if something has changed since the last walk that may lead to a request.
         """
         news = (self.revision, positions.revision, self._idled)
-        if now < self._walk_at and news == self._walked_for and view is self._walked_view:
+        is_same_view = view is self._walked_view
+        if now < self._walk_at and news == self._walked_for and is_same_view:
             return []
+        # A response for other partitions is no reason for a request beside a session's.
+        is_only_idle = now < self._walk_at and news[:2] == self._walked_for[:2] and is_same_view
         self._walked_for, self._walked_view = news, view
         wanted: dict[int, dict[TopicPartition, Wanted]] = {}
+        beside: dict[int, dict[TopicPartition, Wanted]] = {}
         busy: set[int] = set()
         sources: set[int] = set()
         live_bytes = 0
@@ -161,14 +181,18 @@ class Fetcher(FetcherFields):
             if node is None:
                 continue
             sources.add(node)
-            if node in self.in_flight or not self._may_request(node, now):
+            is_waiting = node in self.in_flight
+            if (is_waiting and is_only_idle) or not self._may_request(node, now):
+                continue
+            if (is_waiting or self._sessionless.in_flight) and self._is_requested(node, partition, positions):
                 continue
             if self._is_full(partition):
                 busy.add(node)
             elif (want := self._want(partition, positions, view, now)) is not None:
-                wanted.setdefault(node, {})[partition] = want
+                (beside if is_waiting else wanted).setdefault(node, {})[partition] = want
         most_bytes = self._most_bytes(len(sources))
-        room = self.config.max_buffered_bytes - live_bytes - len(self.in_flight) * most_bytes
+        requests = len(self.in_flight) + len(self._sessionless.in_flight)
+        room = self.config.max_buffered_bytes - live_bytes - requests * most_bytes
         orders: list[FetchOrder] = []
         # If the budget has no room for all, the broker with the oldest request is next: otherwise some would starve.
         for node in sorted(wanted, key=lambda node: self.last_requested.get(node, 0)):
@@ -177,7 +201,11 @@ class Fetcher(FetcherFields):
                 continue
             orders.append(self._order(node, wanted[node], positions, view, most_bytes))
             room -= most_bytes
-        self.held_back = bool(busy) or len(orders) < len(wanted)
+        for node, partitions in beside.items():
+            if room >= most_bytes:
+                orders.append(self._sessionless_order(node, partitions, positions, view, most_bytes))
+                room -= most_bytes
+        self.held_back = bool(busy) or len(orders) < len(wanted) + len(beside)
         times = [*self.next_poll_at(), *(replica.until for replica in self._replicas.values())]
         waits = self.held_back or self._reader_is_behind
         self._walk_at = now if waits else min((at for at in times if at > now), default=inf)
@@ -204,15 +232,44 @@ class Fetcher(FetcherFields):
         kept = len(wanted) > SOON_OVER_PARTITIONS or not wanted.keys() <= self.until.keys()
         pending = session.next_request(wanted, kept=kept)
         self.last_requested[node] = next(self.orders)
-        self.in_flight[node] = {
-            partition: RequestedFetch(positions.state(partition).serial, want.offset, want.leader_epoch, known.leader)
-            for partition, want in wanted.items()
-            if (known := view.partition(partition)) is not None  # always so, see `_want`
-        }
+        self.in_flight[node] = _requested(wanted, positions, view)
+        order = self._request(node, wanted, pending, most_bytes, self.config.fetch_max_wait_ms)
+        plain = not (
+            self._attempts
+            or self._replicas
+            or self._sessionless.in_flight
+            or self._reader_is_behind
+            or self.held_back
+            or pending.forgotten
+        )
+        session.steady_under = (self.revision, positions.revision, view) if plain else None
+        return order
+
+    def _sessionless_order(
+        self,
+        node: int,
+        wanted: Mapping[TopicPartition, Wanted],
+        positions: Positions,
+        view: ClusterView,
+        most_bytes: int,
+    ) -> FetchOrder:
+        names = FetchSession()
+        pending = names.next_request(wanted, kept=False)
+        self._sessionless.in_flight[node] = FetchInFlight(names, _requested(wanted, positions, view))
+        return self._request(node, wanted, pending, most_bytes, max_wait_ms=0)._replace(is_sessionless=True)
+
+    def _request(
+        self,
+        node: int,
+        wanted: Mapping[TopicPartition, Wanted],
+        pending: FetchSessionPart,
+        most_bytes: int,
+        max_wait_ms: int,
+    ) -> FetchOrder:
         config = self.config
         request = FetchRequest(
             replica_state=CONSUMER,
-            max_wait_ms=config.fetch_max_wait_ms,
+            max_wait_ms=max_wait_ms,
             min_bytes=config.fetch_min_bytes,
             max_bytes=most_bytes,
             isolation_level=READ_COMMITTED if config.isolation_level == "read_committed" else 0,
@@ -222,8 +279,6 @@ class Fetcher(FetcherFields):
             forgotten_topics_data=_forgotten(pending.forgotten),
             rack_id=config.rack or "",
         )
-        plain = not (self._attempts or self._replicas or self._reader_is_behind or self.held_back or pending.forgotten)
-        session.steady_under = (self.revision, positions.revision, view) if plain else None
         nameless = any(want.topic_id == NO_TOPIC_ID for want in wanted.values())
         return FetchOrder(node, request, BEFORE_TOPIC_IDS if nameless else None)
 
@@ -264,6 +319,22 @@ class Fetcher(FetcherFields):
         # One response may be buffered while the next is in flight; more would only delay other partitions.
         return last.end == last.start or self.parked.bytes_of(partition) > self.config.max_partition_fetch_bytes
 
+    def _is_requested(self, node: int, partition: TopicPartition, positions: Positions) -> bool:
+        """True if a request in flight brings what the partition wants, or one beside the session's has found nothing.
+
+        A partition in a backoff is not requested beside the session's request, either.
+        """
+        serial = positions.state(partition).serial
+        if node not in self.in_flight:
+            return self._sessionless.has(node, partition, serial)
+        pending = self.in_flight[node].get(partition)
+        return (
+            (pending is not None and pending.serial == serial)
+            or partition in self._attempts
+            or node in self._sessionless.in_flight
+            or self._sessionless.is_exhausted(node, partition, serial)
+        )
+
     def _may_request(self, node: int, now: float) -> bool:
         return self._node_attempts.get(node, FRESH).may_try(now)
 
@@ -280,8 +351,12 @@ class Fetcher(FetcherFields):
         wall_ms: int,
         chance: float,
     ) -> FetchOutcome:
-        """Buffer the records, and apply each partition's error to its position."""
+        """Buffer the records, and apply each partition's error to its position.
+
+        The response is that to the session's request; `on_sessionless_response` handles the others.
+        """
         requested = self.in_flight.pop(node, {})
+        self._sessionless.session_returned(node)
         self._idled += 1
         session = self.sessions.setdefault(node, FetchSession())
         outcome = FetchOutcome()
@@ -294,13 +369,52 @@ class Fetcher(FetcherFields):
                 outcome.stale = response.error_code not in SESSION_ERRORS
             return outcome
         self._node_attempts.pop(node, None)
+        fetch = FetchInFlight(session, requested)
+        self._take(node, response, fetch, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance)
+        session.responded(response.session_id)
+        return outcome
+
+    def on_sessionless_response(
+        self,
+        node: int,
+        response: FetchResponse,
+        positions: Positions,
+        view: ClusterView,
+        *,
+        now: float,
+        wall_ms: int,
+        chance: float,
+    ) -> FetchOutcome:
+        """As `on_response`. Partitions without records are left to the session's next request."""
+        fetch = self._sessionless.ended(node)
+        self.revision += 1
+        outcome = FetchOutcome()
+        self._take(node, response, fetch, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance)
+        offsets = {one: pending.offset for one, pending in fetch.requested.items()}
+        ahead = self.ahead
+        self._sessionless.found(node, [one for one in offsets if one in ahead and ahead[one].offset > offsets[one]])
+        return outcome
+
+    def _take(
+        self,
+        node: int,
+        response: FetchResponse,
+        fetch: FetchInFlight,
+        positions: Positions,
+        view: ClusterView,
+        outcome: FetchOutcome,
+        *,
+        now: float,
+        wall_ms: int,
+        chance: float,
+    ) -> None:
         for topic in response.responses:
-            name = topic.topic or session.topic_name(topic.topic_id)
+            name = topic.topic or fetch.names.topic_name(topic.topic_id)
             if name is None:
                 continue
             for data in topic.partitions:
                 partition = TopicPartition(name, data.partition_index)
-                pending = requested.get(partition)
+                pending = fetch.requested.get(partition)
                 state = positions.get(partition)
                 # The fetch barrier: a seek, revocation or loss since the request has changed the partition's serial.
                 if pending is None or state is None or state.serial != pending.serial:
@@ -312,8 +426,6 @@ class Fetcher(FetcherFields):
                     node, partition, data, pending, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance
                 )
         outcome.brokers = [BrokerNode(b.node_id, b.host, b.port, b.rack) for b in response.node_endpoints]
-        session.responded(response.session_id)
-        return outcome
 
     def _one(
         self,
@@ -465,6 +577,7 @@ class Fetcher(FetcherFields):
     def failed(self, node: int, *, now: float, chance: float) -> None:
         """Handle a lost request. The session state is unknown, so the next request opens a new session."""
         self.in_flight.pop(node, None)
+        self._sessionless.session_returned(node)
         self._idled += 1
         if (session := self.sessions.get(node)) is not None:
             session.reset()
@@ -472,6 +585,11 @@ class Fetcher(FetcherFields):
         self._replicas = {one: replica for one, replica in self._replicas.items() if replica.node != node}
         self.revision += 1
         self._node_attempts[node] = self._node_attempts.get(node, FRESH).failed(now, self._backoff, chance)
+
+    def sessionless_failed(self, node: int) -> None:
+        """Handle a lost request without a session: its partitions wait for the session's next request."""
+        self._sessionless.ended(node)
+        self.revision += 1
 
     # --- buffered records
 
@@ -542,6 +660,16 @@ class Fetcher(FetcherFields):
     def next_poll_at(self) -> list[float]:
         """Times (monotonic s) at which failed partitions and brokers may be retried."""
         return [one.not_before for one in (*self._attempts.values(), *self._node_attempts.values())]
+
+
+def _requested(
+    wanted: Mapping[TopicPartition, Wanted], positions: Positions, view: ClusterView
+) -> dict[TopicPartition, RequestedFetch]:
+    return {
+        partition: RequestedFetch(positions.state(partition).serial, want.offset, want.leader_epoch, known.leader)
+        for partition, want in wanted.items()
+        if (known := view.partition(partition)) is not None  # always so, see `_want`
+    }
 
 
 def recreated(partition: TopicPartition, before: object, after: object, offset: int | None) -> TopicRecreated:

@@ -20,6 +20,7 @@ from kohort.protocol.catalogue import API
 VERSIONS, SESSION = range(13, 19), 7
 HEAD = bytes(9)
 IDS = {"a": uuid.UUID(int=1), "b": uuid.UUID(int=2)}
+NAMES = {topic_id: name for name, topic_id in IDS.items()}
 PARTITIONS = [TopicPartition(topic, number) for topic in IDS for number in range(3)]
 NOT_LEADER, OFFSET_NOT_AVAILABLE = 6, 78
 
@@ -54,6 +55,7 @@ class Reader:
         self.now = 0.0
         self.steady: dict[int, SteadySession] = {}
         self.sent: dict[int, bytes] = {}
+        self.sent_beside: dict[int, dict[TopicPartition, int]] = {}
         self.followed = 0
         for partition in PARTITIONS:
             self.positions.assign(partition, start=0, has_group=False, wall_ms=0)
@@ -63,6 +65,15 @@ class Reader:
         for order in self.fetcher.ready_requests(
             self.positions, self.view, lambda partition: partition not in self.paused, self.now
         ):
+            if order.is_sessionless:
+                assert order.node in self.sent
+                assert order.node not in self.sent_beside
+                self.sent_beside[order.node] = {
+                    TopicPartition(NAMES[topic.topic_id], one.partition): one.fetch_offset
+                    for topic in order.request.topics
+                    for one in topic.partitions
+                }
+                continue
             assert order.node not in self.sent
             self.steady[order.node] = SteadySession(self.fetcher, self.positions, order)
             self.sent[order.node] = API["Fetch"].request.build(order.request, self.version)
@@ -78,6 +89,12 @@ class Reader:
                 return
         value, _end = API["Fetch"].response.parse_from(frame, len(HEAD), self.version)
         self.fetcher.on_response(node, value, self.positions, self.view, now=self.now, wall_ms=0, chance=0.5)
+
+    def respond_beside(self, node: int, response: FetchResponse) -> None:
+        del self.sent_beside[node]
+        self.fetcher.on_sessionless_response(
+            node, response, self.positions, self.view, now=self.now, wall_ms=0, chance=0.5
+        )
 
     def set_paused(self, paused: set[TopicPartition]) -> None:
         self.paused = paused
@@ -103,6 +120,7 @@ class Reader:
         slices = {partition: fetcher.parked.first(partition) for partition in PARTITIONS}
         return (
             self.sent,
+            self.sent_beside,
             sessions,
             fetcher.in_flight,
             fetcher.ahead,
@@ -152,7 +170,8 @@ def test_a_session_that_follows_up_is_where_full_turns_would_bring_it(version: i
     follower, plain = readers
     for reader in readers:
         reader.fetcher.until = {PARTITIONS[0]: 20, PARTITIONS[5]: 50}
-    for _step in range(400):
+    responded_beside = 0
+    for _step in range(600):
         for reader in readers:
             reader.now += 0.1
         kind = chance.randrange(40)
@@ -174,6 +193,12 @@ def test_a_session_that_follows_up_is_where_full_turns_would_bring_it(version: i
         elif kind < 20:
             for reader in readers:
                 reader.take()
+        elif kind < 24 and plain.sent_beside:
+            node = chance.choice(sorted(plain.sent_beside))
+            reply = response(plain.sent_beside[node], chance, 0)
+            responded_beside += 1
+            for reader in readers:
+                reader.respond_beside(node, reply)
         elif plain.sent:
             node = chance.choice(sorted(plain.sent))
             code = chance.choice([NOT_LEADER, OFFSET_NOT_AVAILABLE]) if kind == 39 else 0
@@ -184,6 +209,7 @@ def test_a_session_that_follows_up_is_where_full_turns_would_bring_it(version: i
             reader.turn()
         assert follower.state == plain.state
     assert plain.followed == 0
+    assert responded_beside
     if max_buffered_bytes == 1_000_000:
         assert follower.followed > 10
 
