@@ -12,6 +12,7 @@ a `RequestManager`, and receives a `ConsumerContext`.
 from collections import deque
 from collections.abc import Callable, Mapping, Set
 from functools import partial
+from math import inf
 from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
@@ -179,6 +180,7 @@ class ConsumerCore(CoreFields):
         self.context = context
         self._managers: tuple[RequestManager, ...] = (self.commits, self.lookups, self.fetches, self.telemetry)
         self.log_fields = self.log_events.log_fields  # the logging context of the driver's thread
+        self._member_due_at: float | None = -inf  # without events, the member has nothing to do until then
         self._job: BackgroundJob | None = None
         self._errors: deque[KohortError] = deque()
         self._fatal: KohortError | None = None
@@ -240,12 +242,17 @@ class ConsumerCore(CoreFields):
             self.member.step(event, now)
         before = self.view
         if self.commits.queue.has_response:
-            self.view = self.member.view()  # how an error is handled depends on what the member made of it
+            if events:
+                self.view = self.member.view()  # how an error is handled depends on what the member made of it
             self.commits.queue.complete(self.view, now, self.chance())
             settled, self._socket_events = self._socket_events, []
             for event in settled:  # a join that waits for this commit begins in this turn
                 self.member.step(event, now)
+            events += settled
+        if not events and self._hook is None and (self._member_due_at is None or now < self._member_due_at):
+            return PollResult((), self._member_due_at)
         ready = self.member.ready(now)
+        self._member_due_at = ready.wake_at
         if before is None or ready.view.state is not before.state or ready.hook != self._hook:
             self.has_updates = True
         elif before.ownership_deadline <= now < ready.view.ownership_deadline:

@@ -141,3 +141,17 @@ def test_the_lag_of_many_partitions_is_put_together_once(fake: FakeBroker, monke
         monkeypatch.setattr(fetcher, "fresh_ends", lambda partitions: Ends(fresh_ends(partitions)))
         assert consumer.lag() == dict.fromkeys(PARTITIONS, 0)
     assert counts["merged"] == 1
+
+
+def test_a_commit_costs_no_look_at_the_group(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The member is only looked at after an event, which may be a heartbeat's response here."""
+    counts: Counter[str] = Counter()
+    with Consumer(fake.bootstrap, group="g", enable_auto_commit=False) as consumer:
+        consumer.subscribe(["t"])
+        poll_until(consumer, lambda: len(consumer.assignment) == len(PARTITIONS))
+        member = consumer._session.driver.core.member
+        for name in ("step", "ready"):
+            counted(member, name, counts, monkeypatch)
+        for offset in range(RECORDS):
+            consumer.commit({PARTITIONS[0]: offset})
+        assert counts["ready"] <= counts["step"] < RECORDS
