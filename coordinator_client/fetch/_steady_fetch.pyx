@@ -1,6 +1,9 @@
 # cython: freethreading_compatible=True
 # cython: language_level=3
-"""Fetch requests of a session in its steady state: each follows from the response, without a look at anything else.
+"""Fetch requests to a broker in a steady state: each follows from the response, without a look at anything else.
+
+A request of a session has the partitions that changed. A broker whose cache of sessions is full opens none, and then
+each request has all partitions.
 
 The full turn is `Fetcher.on_response` and `Fetcher.ready_requests`. Both lead to the same state.
 """
@@ -22,9 +25,11 @@ from kohort.network._samples cimport Counters, SampledWindow
 
 from kohort.common import TopicPartition
 from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
-from kohort.coordinator_client.fetch.fetch_session import INT32_MAX, OPENING, LogOffsets, RequestedFetch, Wanted
+from kohort.coordinator_client.fetch.fetch_session import INT32_MAX, NO_SESSION, OPENING
+from kohort.coordinator_client.fetch.fetch_session import LogOffsets, RequestedFetch, Wanted
 
 cdef int64_t LONGEST_STEP = INT32_MAX
+cdef long long NO_EPOCH = OPENING
 cdef long long FIRST_EPOCH = OPENING + 1
 cdef long long LAST_EPOCH = INT32_MAX - 1
 
@@ -57,12 +62,17 @@ cdef class SteadyPartition:
 
 @cython.final
 cdef class SteadySession:
-    """One fetch session from a request of a full turn on, for as long as each request follows from a response."""
+    """One fetch session from a request of a full turn on, for as long as each request follows from a response.
+
+    `everything`: all partitions by topic, with the topic's id, if the request has no session.
+    """
 
     cdef FetcherFields fetcher
     cdef SessionFields session
     cdef object request, node, names, orders
     cdef dict requested, ahead, ends, last_requested, by_topic
+    cdef list everything
+    cdef long long opening_epoch
     cdef PartitionStates states
     cdef FetchBuffer parked
     cdef FetchedSpans found
@@ -81,6 +91,9 @@ cdef class SteadySession:
         self.max_fetch_bytes = order.request.max_bytes
         self.by_topic, self.found = {}, FetchedSpans()
         self.responses = 0
+        self.opening_epoch = order.request.session_epoch
+        has_session = self.opening_epoch > NO_EPOCH or order.request.session_id != NO_SESSION
+        self.everything = None if has_session else self.session.by_topic()
 
     cdef bint is_steady(self, view) except -1:
         """True if the next request differs from the last only in the offsets that were fetched."""
@@ -144,6 +157,7 @@ cdef class SteadySession:
     ):
         cdef dict partitions = self.session.session_partitions
         cdef long long epoch = self.session.epoch
+        cdef bint has_session = epoch != NO_EPOCH
         cdef FetchedSpans found = self.found
         cdef FetchedSpan *span
         cdef SteadyPartition one
@@ -151,7 +165,11 @@ cdef class SteadySession:
         cdef Py_ssize_t place, room
         cdef dict until = self.fetcher.until
         parked_bytes[0] = 0
-        if not FIRST_EPOCH <= epoch <= LAST_EPOCH or not self.is_steady(view):
+        if has_session and not FIRST_EPOCH <= epoch <= LAST_EPOCH:
+            return None
+        if not has_session and self.everything is None:
+            return None
+        if not self.is_steady(view):
             return None
         if not found.read(start, size, version, self.session.session_id, len(partitions)):
             return None
@@ -178,17 +196,19 @@ cdef class SteadySession:
         if room < len(self.fetcher.in_flight) * self.max_fetch_bytes:
             return None
         # Everything is as usual. From here on it is carried out.
-        return self.carried_out(frame, start, version, epoch + 1, partitions, usual)
+        return self.carried_out(frame, start, version, partitions, usual)
 
-    cdef bytes carried_out(
-        self, frame, const uint8_t *start, int version, long long epoch, dict partitions, list usual
-    ):
+    cdef bytes carried_out(self, frame, const uint8_t *start, int version, dict partitions, list usual):
         cdef FetchedSpan *span
         cdef SteadyPartition one
         cdef SessionFields session = self.session
+        cdef bint has_session = session.epoch != NO_EPOCH
+        cdef long long epoch = session.epoch + 1 if has_session else self.opening_epoch
         cdef Py_ssize_t place, count = 0
+        cdef Py_ssize_t most = len(usual) if has_session else len(self.everything)
         cdef set stale = self.fetcher.stale_log_offsets
-        cdef ChangedPartition *changed = <ChangedPartition *>PyMem_Malloc(max(len(usual), 1) * sizeof(ChangedPartition))
+        cdef bytes id_of_topic
+        cdef ChangedPartition *changed = <ChangedPartition *>PyMem_Malloc(max(most, 1) * sizeof(ChangedPartition))
         if changed == NULL:
             raise MemoryError("no memory for the partitions of a request")
         try:
@@ -226,12 +246,25 @@ cdef class SteadySession:
                 one.wanted = new(Wanted, (topic_id, next_offset, wanted_epoch, most_bytes))
                 self.ahead[partition] = self.requested[partition] = one.sent
                 partitions[partition] = one.wanted
-                changed[count] = ChangedPartition(
-                    span.topic_id, span.number, wanted_epoch, span.next_offset, most_bytes
-                )
-                count += 1
+                if has_session:
+                    changed[count] = ChangedPartition(
+                        span.topic_id, span.number, wanted_epoch, span.next_offset, most_bytes
+                    )
+                    count += 1
             self.last_requested[self.node] = next(self.orders)
-            session.epoch = epoch
+            if has_session:
+                session.epoch = epoch
+            else:
+                for partition, id_of_topic in self.everything:
+                    _id, next_offset, wanted_epoch, most_bytes = <tuple>partitions[partition]
+                    changed[count] = ChangedPartition(
+                        <const uint8_t *>PyBytes_AS_STRING(id_of_topic),
+                        <int>(<tuple>partition)[1],
+                        wanted_epoch,
+                        next_offset,
+                        most_bytes,
+                    )
+                    count += 1
             template = session.template
             if template is None or <int>(<tuple>template)[VERSION] != version or (
                 <long long>(<tuple>template)[SESSION_ID] != session.session_id

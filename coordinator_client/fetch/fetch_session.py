@@ -140,6 +140,16 @@ class FetchSession(SessionFields):
         """The name of the topic that the last request sent with this id; None for the zero id."""
         return self.names.get(topic_id.bytes)
 
+    def by_topic(self) -> list[tuple[TopicPartition, bytes]] | None:
+        """The session's partitions with their topics' ids, by topic as in a request; None if a topic has no id."""
+        topics: dict[str, list[TopicPartition]] = {}
+        for partition in self.session_partitions:
+            topics.setdefault(partition.topic, []).append(partition)
+        ids = {name: topic_id for topic_id, name in self.names.items()}
+        if topics.keys() != ids.keys():
+            return None
+        return [(partition, ids[name]) for name, partitions in topics.items() for partition in partitions]
+
     def template_of(self, request: FetchRequest, version: int) -> RequestTemplate:
         """The encoded form of the session's next requests. `request` is an earlier one."""
         self.template = RequestTemplate.of(request._replace(session_id=self.session_id), version)

@@ -236,6 +236,7 @@ class Fetcher(FetcherFields):
         order = self._request(node, wanted, pending, most_bytes, self.config.fetch_max_wait_ms)
         plain = not (
             self._attempts
+            or self._node_attempts
             or self._replicas
             or self._sessionless.in_flight
             or self._reader_is_behind

@@ -10,7 +10,7 @@ import pytest
 from kohort import Consumer, TopicPartition
 from kohort.protocol.apis.fetch import FetchRequest
 from kohort.testing import FakeBroker
-from kohort.testing.fake_broker import Call
+from kohort.testing.fake_broker import Alter, Call
 from tests.coordinator_client.consumer_helpers import poll_until, read
 
 RECORDS = 30
@@ -55,13 +55,23 @@ def counts_of_records(fake: FakeBroker, consumer: Consumer, counts: Counter[str]
     return found
 
 
+def without_session(_call: Call) -> Alter:
+    """The broker's cache of sessions is full."""
+    return Alter(lambda response: response._replace(session_id=0))
+
+
+@pytest.mark.parametrize("has_sessions", [True, False], ids=["sessions", "no sessions"])
 @pytest.mark.parametrize("brokers", [1, 20])
-def test_a_record_costs_no_turn_of_the_driver(brokers: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_costs_no_turn_of_the_driver(
+    brokers: int, has_sessions: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     counts: Counter[str] = Counter()
     with (
         FakeBroker(topics={"t": len(PARTITIONS)}, nodes=brokers) as fake,
         Consumer(fake.bootstrap, auto_offset_reset="earliest", fetch_max_wait_ms=30_000) as consumer,
     ):
+        if not has_sessions:
+            fake.control("Fetch", without_session)
         consumer.assign(PARTITIONS)
         for number in range(3 * brokers):  # the response that opens a session takes a turn
             fake.produce("t", number % brokers, [(None, b"v")])

@@ -22,7 +22,7 @@ HEAD = bytes(9)
 IDS = {"a": uuid.UUID(int=1), "b": uuid.UUID(int=2)}
 NAMES = {topic_id: name for name, topic_id in IDS.items()}
 PARTITIONS = [TopicPartition(topic, number) for topic in IDS for number in range(3)]
-NOT_LEADER, OFFSET_NOT_AVAILABLE = 6, 78
+NOT_LEADER, OFFSET_NOT_AVAILABLE, INVALID_EPOCH = 6, 78, 71
 
 
 def cluster(epoch: int, moved: int) -> ClusterView:
@@ -133,7 +133,9 @@ class Reader:
         )
 
 
-def response(requested: dict[TopicPartition, int], chance: random.Random, code: int) -> FetchResponse:
+def response(
+    requested: dict[TopicPartition, int], chance: random.Random, code: int, session_id: int = SESSION
+) -> FetchResponse:
     """Records of some of the partitions; with `code`, the first of them has an error."""
     chosen = [partition for partition in requested if chance.random() < 0.5]
     topics: dict[str, list[PartitionData]] = {}
@@ -152,7 +154,7 @@ def response(requested: dict[TopicPartition, int], chance: random.Random, code: 
         )
         topics.setdefault(partition.topic, []).append(data)
     return FetchResponse(
-        session_id=SESSION,
+        session_id=session_id,
         responses=tuple(
             FetchableTopicResponse(topic_id=IDS[topic], partitions=tuple(partitions))
             for topic, partitions in topics.items()
@@ -160,9 +162,13 @@ def response(requested: dict[TopicPartition, int], chance: random.Random, code: 
     )
 
 
+@pytest.mark.parametrize("opens", [1.0, 0.05, 0.0], ids=["at once", "later", "never"])
 @pytest.mark.parametrize("max_buffered_bytes", [700, 2_000, 1_000_000])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_session_that_follows_up_is_where_full_turns_would_bring_it(version: int, max_buffered_bytes: int) -> None:
+def test_a_session_that_follows_up_is_where_full_turns_would_bring_it(
+    version: int, max_buffered_bytes: int, opens: float
+) -> None:
+    """`opens`: the probability that a broker opens a session for a request that has none."""
     chance = random.Random(version)
     readers = [
         Reader(follows=follows, max_buffered_bytes=max_buffered_bytes, version=version) for follows in (True, False)
@@ -195,14 +201,15 @@ def test_a_session_that_follows_up_is_where_full_turns_would_bring_it(version: i
                 reader.take()
         elif kind < 24 and plain.sent_beside:
             node = chance.choice(sorted(plain.sent_beside))
-            reply = response(plain.sent_beside[node], chance, 0)
+            reply = response(plain.sent_beside[node], chance, 0, 0)
             responded_beside += 1
             for reader in readers:
                 reader.respond_beside(node, reply)
         elif plain.sent:
             node = chance.choice(sorted(plain.sent))
             code = chance.choice([NOT_LEADER, OFFSET_NOT_AVAILABLE]) if kind == 39 else 0
-            reply = response(plain.requested(node), chance, code)
+            is_open = plain.fetcher.sessions[node].epoch > 0 or chance.random() < opens
+            reply = response(plain.requested(node), chance, code, SESSION if is_open else 0)
             for reader in readers:
                 reader.respond(node, reply)
         for reader in readers:
@@ -295,3 +302,53 @@ def test_the_records_of_a_followed_response_count_their_own_views() -> None:
     first, second = (slice_.records for slice_ in slices if slice_ is not None)
     assert first.obj is not second.obj
     assert first == second == encode([(None, b"v")], base_offset=0)
+
+
+def without_session() -> Reader:
+    """A reader whose partitions are all read up to an end, so that it asks for no session."""
+    reader = Reader(follows=True, max_buffered_bytes=1_000_000)
+    reader.fetcher.until = dict.fromkeys(PARTITIONS, 100)
+    reader.turn()
+    return reader
+
+
+def test_a_short_read_goes_on_without_a_session() -> None:
+    reader = without_session()
+    before = reader.sent[1]
+    reader.respond(1, FetchResponse(session_id=0))
+    assert reader.followed == 1
+    assert reader.sent[1] == before
+    follower, plain = without_session(), without_session()
+    plain.follows = False
+    for one in (follower, plain):
+        one.respond(1, response(one.requested(1), random.Random(1), 0, 0))
+        one.turn()
+    assert (follower.followed, plain.followed) == (1, 0)
+    assert follower.state == plain.state
+    assert follower.sent[1] != before
+
+
+def test_a_response_after_a_failure_ends_the_backoff_of_its_broker() -> None:
+    reader = without_session()
+    reader.fetcher.failed(1, now=reader.now, chance=0.5)
+    del reader.sent[1]
+    assert reader.fetcher.next_poll_at()
+    reader.now += 5.0
+    reader.turn()
+    reader.respond(1, FetchResponse(session_id=0))
+    assert (reader.followed, reader.fetcher.next_poll_at()) == (0, [])
+
+
+@pytest.mark.parametrize("session_id", [0, SESSION], ids=["none", "the same"])
+def test_a_broker_that_has_an_old_session_is_looked_at_in_a_full_turn(session_id: int) -> None:
+    """The session's id is sent once more, so that the broker closes it."""
+    reader = steady()
+    reader.respond(1, FetchResponse(error_code=INVALID_EPOCH))
+    reader.turn()
+    reader.respond(1, FetchResponse(session_id=session_id))
+    reader.turn()
+    assert reader.followed == 1
+    session = reader.fetcher.sessions[1]
+    assert (session.session_id, session.epoch) == (session_id, int(session_id == SESSION))
+    reader.respond(1, FetchResponse(session_id=session_id))
+    assert reader.followed == 2
