@@ -16,13 +16,12 @@ from statistics import median
 from types import MappingProxyType
 from typing import NamedTuple
 
-from benchmarks.consume import running_broker
+from benchmarks.consume import filled, running_broker
+from benchmarks.peers import PARTITIONS
 from benchmarks.report import OURS, Report
-from kohort import Consumer, Producer, TopicPartition
-from kohort.testing.topics import create_topic
+from kohort import Consumer, TopicPartition
 
-TOPIC, PARTITIONS, RECORDS = "seek", 4, 1_000
-VALUE = b"v" * 100
+RECORDS = 1_000  # of each partition
 RUNS, MOVES, SEED = 5, 10, 1
 IDLE_S = (0.05, 0.5)
 POLL_S = 0.1
@@ -41,8 +40,8 @@ class Client(NamedTuple):
 
 
 @contextmanager
-def kohort(bootstrap: str) -> Iterator[Client]:
-    places = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+def kohort(bootstrap: str, topic: str) -> Iterator[Client]:
+    places = [TopicPartition(topic, number) for number in range(PARTITIONS)]
     with Consumer(bootstrap) as consumer:
         consumer.assign(dict.fromkeys(places, RECORDS))
         yield Client(
@@ -54,27 +53,27 @@ def kohort(bootstrap: str) -> Iterator[Client]:
 
 
 @contextmanager
-def confluent_kafka(bootstrap: str) -> Iterator[Client]:
+def confluent_kafka(bootstrap: str, topic: str) -> Iterator[Client]:
     from confluent_kafka import Consumer as Librdkafka
     from confluent_kafka import TopicPartition as Place
 
     consumer = Librdkafka({"bootstrap.servers": bootstrap, "group.id": "seek", "enable.auto.commit": False})
-    consumer.assign([Place(TOPIC, number, RECORDS) for number in range(PARTITIONS)])
+    consumer.assign([Place(topic, number, RECORDS) for number in range(PARTITIONS)])
     yield Client(
-        lambda partition, offset: consumer.seek(Place(TOPIC, partition, offset)),
-        lambda partition: consumer.pause([Place(TOPIC, partition)]),
-        lambda partition: consumer.resume([Place(TOPIC, partition)]),
+        lambda partition, offset: consumer.seek(Place(topic, partition, offset)),
+        lambda partition: consumer.pause([Place(topic, partition)]),
+        lambda partition: consumer.resume([Place(topic, partition)]),
         lambda limit_s: int(consumer.poll(limit_s) is not None),
     )
     consumer.close()
 
 
 @contextmanager
-def aiokafka(bootstrap: str) -> Iterator[Client]:
+def aiokafka(bootstrap: str, topic: str) -> Iterator[Client]:
     from aiokafka import AIOKafkaConsumer
     from aiokafka import TopicPartition as Place
 
-    places = [Place(TOPIC, number) for number in range(PARTITIONS)]
+    places = [Place(topic, number) for number in range(PARTITIONS)]
     with asyncio.Runner() as runner:
 
         async def started() -> AIOKafkaConsumer:
@@ -103,11 +102,11 @@ def aiokafka(bootstrap: str) -> Iterator[Client]:
 
 
 @contextmanager
-def kafka_python(bootstrap: str) -> Iterator[Client]:
+def kafka_python(bootstrap: str, topic: str) -> Iterator[Client]:
     from kafka import KafkaConsumer
     from kafka import TopicPartition as Place
 
-    places = [Place(TOPIC, number) for number in range(PARTITIONS)]
+    places = [Place(topic, number) for number in range(PARTITIONS)]
     consumer = KafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
     consumer.assign(places)
     for place in places:
@@ -130,14 +129,10 @@ WORKS = ("from a seek to the record", "from a resume to the record")
 def run(report: Report) -> None:
     found: dict[tuple[str, str], list[float]] = {(work, client): [] for work in WORKS for client in CLIENTS}
     with running_broker() as bootstrap:
-        create_topic(bootstrap, TOPIC, partitions=PARTITIONS)
-        with Producer(bootstrap) as producer:
-            for number in range(RECORDS * PARTITIONS):
-                producer.send(TOPIC, VALUE, partition=number % PARTITIONS)
-            producer.flush()
+        topic = filled(bootstrap, "none", RECORDS * PARTITIONS)
         for number in range(RUNS):
             for name, client in CLIENTS.items():
-                with client(bootstrap) as reader:
+                with client(bootstrap, topic) as reader:
                     for work, times_s in zip(WORKS, measured(reader, random.Random(SEED + number)), strict=True):
                         found[work, name].append(median(times_s) * 1000)
         for (work, name), medians in found.items():

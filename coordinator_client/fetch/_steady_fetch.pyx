@@ -64,7 +64,7 @@ cdef class SteadyPartition:
 cdef class SteadySession:
     """One fetch session from a request of a full turn on, for as long as each request follows from a response.
 
-    `everything`: all partitions by topic, with the topic's id, if the request has no session.
+    `everything`: all partitions with their topics' ids, as in the request, if that has no session.
     """
 
     cdef FetcherFields fetcher
@@ -93,7 +93,13 @@ cdef class SteadySession:
         self.responses = 0
         self.opening_epoch = order.request.session_epoch
         has_session = self.opening_epoch > NO_EPOCH or order.request.session_id != NO_SESSION
-        self.everything = None if has_session else self.session.by_topic()
+        self.everything = None
+        if not has_session and order.at_most is None:
+            self.everything = [
+                (TopicPartition(topic.topic, one.partition), topic.topic_id.bytes)
+                for topic in order.request.topics
+                for one in topic.partitions
+            ]
 
     cdef bint is_steady(self, view) except -1:
         """True if the next request differs from the last only in the offsets that were fetched."""

@@ -1,16 +1,12 @@
-"""A fetch session with a broker (KIP-227), and the requests without a session beside it.
+"""One fetch session with one broker (KIP-227).
 
 After the first request of a session, requests contain only the changed partitions. The broker keeps the list of
 partitions. Epoch 0 opens a session, and each successful response increments the epoch. After an error or a lost
 response a new session is opened.
-
-The broker holds a session's request for `fetch_max_wait_ms` if its partitions have no records. A partition that was
-assigned, resumed or moved meanwhile is not in that request, and its records would have to wait. They are requested
-without a session and without a wait. One such request is in flight per broker.
 """
 
 import uuid
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
@@ -140,65 +136,7 @@ class FetchSession(SessionFields):
         """The name of the topic that the last request sent with this id; None for the zero id."""
         return self.names.get(topic_id.bytes)
 
-    def by_topic(self) -> list[tuple[TopicPartition, bytes]] | None:
-        """The session's partitions with their topics' ids, by topic as in a request; None if a topic has no id."""
-        topics: dict[str, list[TopicPartition]] = {}
-        for partition in self.session_partitions:
-            topics.setdefault(partition.topic, []).append(partition)
-        ids = {name: topic_id for topic_id, name in self.names.items()}
-        if topics.keys() != ids.keys():
-            return None
-        return [(partition, ids[name]) for name, partitions in topics.items() for partition in partitions]
-
     def template_of(self, request: FetchRequest, version: int) -> RequestTemplate:
         """The encoded form of the session's next requests. `request` is an earlier one."""
         self.template = RequestTemplate.of(request._replace(session_id=self.session_id), version)
         return self.template
-
-
-class FetchInFlight(NamedTuple):
-    """A request in flight. `names`: the session that knows the request's topics by id. A broker need not know it."""
-
-    names: FetchSession
-    requested: Mapping[TopicPartition, RequestedFetch]
-
-
-class SessionlessFetches:
-    """The requests `in_flight` by broker, and the partitions that had no records to return.
-
-    Those are requested again with the session's next request, since more requests would only find nothing again.
-    """
-
-    def __init__(self) -> None:
-        self.in_flight: dict[int, FetchInFlight] = {}
-        self._exhausted: dict[int, dict[TopicPartition, RequestedFetch]] = {}
-
-    def has(self, node: int, partition: TopicPartition, serial: int) -> bool:
-        """True if the partition is in a request in flight."""
-        fetch = self.in_flight.get(node)
-        return fetch is not None and _is_requested(fetch.requested, partition, serial)
-
-    def is_exhausted(self, node: int, partition: TopicPartition, serial: int) -> bool:
-        """True if the partition had no records since the session's request was sent."""
-        return _is_requested(self._exhausted.get(node, {}), partition, serial)
-
-    def ended(self, node: int) -> FetchInFlight:
-        """The request in flight, which is in flight no more. Its partitions count as exhausted, see `found`."""
-        fetch = self.in_flight.pop(node)
-        self._exhausted.setdefault(node, {}).update(fetch.requested)
-        return fetch
-
-    def found(self, node: int, partitions: Collection[TopicPartition]) -> None:
-        """The response had records of these partitions."""
-        for partition in partitions:
-            self._exhausted[node].pop(partition, None)
-
-    def session_returned(self, node: int) -> None:
-        """The session's request has ended, so its next one has all partitions."""
-        self._exhausted.pop(node, None)
-
-
-def _is_requested(requested: Mapping[TopicPartition, RequestedFetch], partition: TopicPartition, serial: int) -> bool:
-    """True if the partition was requested under this serial."""
-    pending = requested.get(partition)
-    return pending is not None and pending.serial == serial

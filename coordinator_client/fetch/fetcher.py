@@ -5,7 +5,9 @@ starts at the end of the buffered records, until `max_buffered_bytes` are buffer
 one of its partitions has reached its buffer limit. Such a request would contain only the idle partitions. The broker
 would hold it for `fetch_max_wait_ms`, and the busy partition would run out of records (similar to KAFKA-17182).
 
-A partition that was assigned, resumed or moved meanwhile is requested beside it, without a session.
+The broker holds a session's request for `fetch_max_wait_ms` if its partitions have no records. A partition that was
+assigned, resumed or moved meanwhile is not in that request, and its records would have to wait. They are requested
+without a session and without a wait. One such request is in flight per broker.
 """
 
 import uuid
@@ -22,12 +24,10 @@ from kohort.coordinator_client.fetch._fetch_buffer import FetchBuffer, FetcherFi
 from kohort.coordinator_client.fetch.completed_fetch import CompletedFetch
 from kohort.coordinator_client.fetch.fetch_session import (
     OPENING,
-    FetchInFlight,
     FetchSession,
     FetchSessionPart,
     LogOffsets,
     RequestedFetch,
-    SessionlessFetches,
     Wanted,
 )
 from kohort.coordinator_client.offsets.positions import Positions
@@ -100,6 +100,13 @@ class FetchOrder(NamedTuple):
     is_sessionless: bool = False
 
 
+class FetchInFlight(NamedTuple):
+    """A request in flight. `names`: the session that knows the request's topics by id. A broker need not know it."""
+
+    names: FetchSession
+    requested: Mapping[TopicPartition, RequestedFetch]
+
+
 class FetchOutcome:
     """Results of a Fetch response for other components.
 
@@ -131,7 +138,9 @@ class Fetcher(FetcherFields):
         self.stale_log_offsets = set()  # partitions resumed, without a response since
         self.sessions: dict[int, FetchSession] = {}
         self.in_flight = {}
-        self._sessionless = SessionlessFetches()
+        self._sessionless: dict[int, FetchInFlight] = {}
+        # Partitions that had no records then. More requests without a session would only find nothing again.
+        self._exhausted: dict[int, dict[TopicPartition, RequestedFetch]] = {}
         self.ahead = {}
         self._replicas: dict[TopicPartition, Replica] = {}
         self._attempts: dict[TopicPartition, Attempts] = {}
@@ -139,9 +148,9 @@ class Fetcher(FetcherFields):
         self.orders = count(1)
         self.last_requested = {}
         self.revision = 0  # grows with each change of what may be fetched from where, but for positions and metadata
-        self._idled = 0  # grows when a broker has no request in flight any more
+        self._has_idle = False  # since the last walk, a broker has no request in flight any more
         self._walk_at = -inf  # the partitions are walked from this time on, with or without a change
-        self._walked_for = (-1, -1, -1)
+        self._walked_for = (-1, -1)
         self._walked_view: ClusterView | None = None
         self._reader_is_behind = False  # a partition is fetched again once its buffered records are taken
         self.held_back = False  # a request was delayed by the buffer limits: sent once buffered records are taken
@@ -160,13 +169,11 @@ class Fetcher(FetcherFields):
 
         The partitions are walked only if something has changed since the last walk that may lead to a request.
         """
-        news = (self.revision, positions.revision, self._idled)
-        is_same_view = view is self._walked_view
-        if now < self._walk_at and news == self._walked_for and is_same_view:
+        revisions = (self.revision, positions.revision)
+        changed = now >= self._walk_at or revisions != self._walked_for or view is not self._walked_view
+        if not changed and not self._has_idle:
             return []
-        # A response for other partitions is no reason for a request beside a session's.
-        is_only_idle = now < self._walk_at and news[:2] == self._walked_for[:2] and is_same_view
-        self._walked_for, self._walked_view = news, view
+        self._has_idle, self._walked_for, self._walked_view = False, revisions, view
         wanted: dict[int, dict[TopicPartition, Wanted]] = {}
         beside: dict[int, dict[TopicPartition, Wanted]] = {}
         busy: set[int] = set()
@@ -182,16 +189,17 @@ class Fetcher(FetcherFields):
                 continue
             sources.add(node)
             is_waiting = node in self.in_flight
-            if (is_waiting and is_only_idle) or not self._may_request(node, now):
+            # A response for other partitions is no reason for a request beside a session's.
+            if (is_waiting and not changed) or not self._may_request(node, now):
                 continue
-            if (is_waiting or self._sessionless.in_flight) and self._is_requested(node, partition, positions):
+            if (is_waiting or self._sessionless) and self._is_requested(node, partition, positions):
                 continue
             if self._is_full(partition):
                 busy.add(node)
             elif (want := self._want(partition, positions, view, now)) is not None:
                 (beside if is_waiting else wanted).setdefault(node, {})[partition] = want
         most_bytes = self._most_bytes(len(sources))
-        requests = len(self.in_flight) + len(self._sessionless.in_flight)
+        requests = len(self.in_flight) + len(self._sessionless)
         room = self.config.max_buffered_bytes - live_bytes - requests * most_bytes
         orders: list[FetchOrder] = []
         # If the budget has no room for all, the broker with the oldest request is next: otherwise some would starve.
@@ -238,7 +246,7 @@ class Fetcher(FetcherFields):
             self._attempts
             or self._node_attempts
             or self._replicas
-            or self._sessionless.in_flight
+            or self._sessionless
             or self._reader_is_behind
             or self.held_back
             or pending.forgotten
@@ -256,7 +264,7 @@ class Fetcher(FetcherFields):
     ) -> FetchOrder:
         names = FetchSession()
         pending = names.next_request(wanted, kept=False)
-        self._sessionless.in_flight[node] = FetchInFlight(names, _requested(wanted, positions, view))
+        self._sessionless[node] = FetchInFlight(names, _requested(wanted, positions, view))
         return self._request(node, wanted, pending, most_bytes, max_wait_ms=0)._replace(is_sessionless=True)
 
     def _request(
@@ -326,14 +334,14 @@ class Fetcher(FetcherFields):
         A partition in a backoff is not requested beside the session's request, either.
         """
         serial = positions.state(partition).serial
+        beside = self._sessionless.get(node)
         if node not in self.in_flight:
-            return self._sessionless.has(node, partition, serial)
-        pending = self.in_flight[node].get(partition)
+            return beside is not None and _has(beside.requested, partition, serial)
         return (
-            (pending is not None and pending.serial == serial)
+            beside is not None
             or partition in self._attempts
-            or node in self._sessionless.in_flight
-            or self._sessionless.is_exhausted(node, partition, serial)
+            or _has(self.in_flight[node], partition, serial)
+            or _has(self._exhausted.get(node, {}), partition, serial)
         )
 
     def _may_request(self, node: int, now: float) -> bool:
@@ -351,17 +359,13 @@ class Fetcher(FetcherFields):
         now: float,
         wall_ms: int,
         chance: float,
+        is_sessionless: bool = False,
     ) -> FetchOutcome:
-        """Buffer the records, and apply each partition's error to its position.
-
-        The response is that to the session's request; `on_sessionless_response` handles the others.
-        """
-        requested = self.in_flight.pop(node, {})
-        self._sessionless.session_returned(node)
-        self._idled += 1
-        session = self.sessions.setdefault(node, FetchSession())
+        """Buffer the records, and apply each partition's error to its position."""
         outcome = FetchOutcome()
-        if response.error_code:
+        fetch = self._sessionless_ended(node) if is_sessionless else self._session_returned(node)
+        if response.error_code and not is_sessionless:
+            session = fetch.names
             # A session that the broker lost is reopened at once. An error on opening is retried after a backoff.
             lost = response.error_code in SESSION_ERRORS and session.epoch != OPENING
             session.reset(gone=response.error_code == ErrorCode.FETCH_SESSION_ID_NOT_FOUND)
@@ -369,46 +373,6 @@ class Fetcher(FetcherFields):
                 self._node_attempts[node] = self._node_attempts.get(node, FRESH).failed(now, self._backoff, chance)
                 outcome.stale = response.error_code not in SESSION_ERRORS
             return outcome
-        self._node_attempts.pop(node, None)
-        fetch = FetchInFlight(session, requested)
-        self._take(node, response, fetch, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance)
-        session.responded(response.session_id)
-        return outcome
-
-    def on_sessionless_response(
-        self,
-        node: int,
-        response: FetchResponse,
-        positions: Positions,
-        view: ClusterView,
-        *,
-        now: float,
-        wall_ms: int,
-        chance: float,
-    ) -> FetchOutcome:
-        """As `on_response`. Partitions without records are left to the session's next request."""
-        fetch = self._sessionless.ended(node)
-        self.revision += 1
-        outcome = FetchOutcome()
-        self._take(node, response, fetch, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance)
-        offsets = {one: pending.offset for one, pending in fetch.requested.items()}
-        ahead = self.ahead
-        self._sessionless.found(node, [one for one in offsets if one in ahead and ahead[one].offset > offsets[one]])
-        return outcome
-
-    def _take(
-        self,
-        node: int,
-        response: FetchResponse,
-        fetch: FetchInFlight,
-        positions: Positions,
-        view: ClusterView,
-        outcome: FetchOutcome,
-        *,
-        now: float,
-        wall_ms: int,
-        chance: float,
-    ) -> None:
         for topic in response.responses:
             name = topic.topic or fetch.names.topic_name(topic.topic_id)
             if name is None:
@@ -427,6 +391,27 @@ class Fetcher(FetcherFields):
                     node, partition, data, pending, positions, view, outcome, now=now, wall_ms=wall_ms, chance=chance
                 )
         outcome.brokers = [BrokerNode(b.node_id, b.host, b.port, b.rack) for b in response.node_endpoints]
+        if is_sessionless:
+            for partition, pending in fetch.requested.items():
+                if (ahead := self.ahead.get(partition)) is not None and ahead.offset > pending.offset:
+                    del self._exhausted[node][partition]
+        else:
+            self._node_attempts.pop(node, None)
+            fetch.names.responded(response.session_id)
+        return outcome
+
+    def _session_returned(self, node: int) -> FetchInFlight:
+        """The session's request, which is not in flight any more. Its next one has all partitions."""
+        self._exhausted.pop(node, None)
+        self._has_idle = True
+        return FetchInFlight(self.sessions.setdefault(node, FetchSession()), self.in_flight.pop(node, {}))
+
+    def _sessionless_ended(self, node: int) -> FetchInFlight:
+        """The request without a session, which is not in flight any more. Its partitions count as exhausted."""
+        self.revision += 1
+        fetch = self._sessionless.pop(node)
+        self._exhausted.setdefault(node, {}).update(fetch.requested)
+        return fetch
 
     def _one(
         self,
@@ -577,11 +562,7 @@ class Fetcher(FetcherFields):
 
     def failed(self, node: int, *, now: float, chance: float) -> None:
         """Handle a lost request. The session state is unknown, so the next request opens a new session."""
-        self.in_flight.pop(node, None)
-        self._sessionless.session_returned(node)
-        self._idled += 1
-        if (session := self.sessions.get(node)) is not None:
-            session.reset()
+        self._session_returned(node).names.reset()
         # An unresponsive follower is used again only if the leader names it again (KIP-392).
         self._replicas = {one: replica for one, replica in self._replicas.items() if replica.node != node}
         self.revision += 1
@@ -589,8 +570,7 @@ class Fetcher(FetcherFields):
 
     def sessionless_failed(self, node: int) -> None:
         """Handle a lost request without a session: its partitions wait for the session's next request."""
-        self._sessionless.ended(node)
-        self.revision += 1
+        self._sessionless_ended(node)
 
     # --- buffered records
 
@@ -671,6 +651,12 @@ def _requested(
         for partition, want in wanted.items()
         if (known := view.partition(partition)) is not None  # always so, see `_want`
     }
+
+
+def _has(requested: Mapping[TopicPartition, RequestedFetch], partition: TopicPartition, serial: int) -> bool:
+    """True if the partition was requested under this serial."""
+    pending = requested.get(partition)
+    return pending is not None and pending.serial == serial
 
 
 def recreated(partition: TopicPartition, before: object, after: object, offset: int | None) -> TopicRecreated:

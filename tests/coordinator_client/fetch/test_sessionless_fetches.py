@@ -44,9 +44,24 @@ class Waiting(Rig):
     def respond_beside(self, node: int, *found: PartitionData, code: int = 0) -> FetchOutcome:
         topics = (FetchableTopicResponse(topic_id=ID, partitions=found),) if found else ()
         response = FetchResponse(error_code=code, session_id=0, responses=topics)
-        return self.fetcher.on_sessionless_response(
-            node, response, self.positions, self.view, now=self.now, wall_ms=WALL, chance=0.5
+        return self.fetcher.on_response(
+            node,
+            response,
+            self.positions,
+            self.view,
+            now=self.now,
+            wall_ms=WALL,
+            chance=0.5,
+            is_sessionless=True,
         )
+
+
+def resumed() -> Waiting:
+    """P0 is requested beside the session's request of its broker."""
+    rig = Waiting()
+    rig.pause()
+    assert rig.beside() == {P0: 100}
+    return rig
 
 
 def test_a_resumed_partition_is_requested_without_a_session_and_without_a_wait() -> None:
@@ -86,9 +101,7 @@ def test_a_partition_is_requested_once() -> None:
 
 
 def test_a_partition_goes_on_beside_the_session_until_it_has_no_more_records() -> None:
-    rig = Waiting()
-    rig.pause()
-    assert rig.beside() == {P0: 100}
+    rig = resumed()
     rig.respond_beside(1, data(0, batch(100)))
     assert rig.beside() == {P0: 103}
     rig.respond_beside(1, data(0, batch(103)))
@@ -118,9 +131,7 @@ def test_a_session_goes_on_without_a_partition_that_is_requested_beside_it() -> 
 
 
 def test_a_session_has_the_partitions_that_are_not_requested_beside_it() -> None:
-    rig = Waiting()
-    rig.pause()
-    assert rig.beside() == {P0: 100}
+    rig = resumed()
     rig.respond(1, data(1, batch(100)))
     order = rig.owed()[1]
     assert (order.is_sessionless, requested(order)) == (False, {P1: 103})
@@ -132,9 +143,7 @@ def test_a_session_has_the_partitions_that_are_not_requested_beside_it() -> None
 
 
 def test_a_seek_voids_what_was_requested_beside_the_session() -> None:
-    rig = Waiting()
-    rig.pause()
-    assert rig.beside() == {P0: 100}
+    rig = resumed()
     rig.seek(P0, 5)
     assert rig.owed() == {}
     rig.respond_beside(1, data(0, batch(100)))
@@ -144,9 +153,7 @@ def test_a_seek_voids_what_was_requested_beside_the_session() -> None:
 
 @pytest.mark.parametrize("lost", [True, False], ids=["lost", "refused"])
 def test_a_failure_leaves_the_partition_to_the_session(lost: bool) -> None:
-    rig = Waiting()
-    rig.pause()
-    assert rig.beside() == {P0: 100}
+    rig = resumed()
     rig.seek(P1, 7)
     assert rig.owed() == {}
     if lost:
@@ -160,9 +167,7 @@ def test_a_failure_leaves_the_partition_to_the_session(lost: bool) -> None:
 
 
 def test_the_loss_of_the_sessions_request_leaves_the_other_one() -> None:
-    rig = Waiting()
-    rig.pause()
-    assert rig.beside() == {P0: 100}
+    rig = resumed()
     rig.fetcher.failed(1, now=rig.now, chance=0.5)
     assert rig.owed() == {}
     rig.respond_beside(1, data(0, batch(100)))
@@ -173,9 +178,7 @@ def test_the_loss_of_the_sessions_request_leaves_the_other_one() -> None:
 
 
 def test_a_new_request_after_a_loss_has_another_one_beside_it() -> None:
-    rig = Waiting()
-    rig.pause()
-    assert rig.beside() == {P0: 100}
+    rig = resumed()
     rig.respond_beside(1)
     rig.pause(P0)
     rig.fetcher.failed(1, now=rig.now, chance=0.5)
@@ -186,9 +189,7 @@ def test_a_new_request_after_a_loss_has_another_one_beside_it() -> None:
 
 
 def test_a_partition_that_was_refused_waits_for_its_backoff_and_the_session() -> None:
-    rig = Waiting()
-    rig.pause()
-    assert rig.beside() == {P0: 100}
+    rig = resumed()
     rig.respond_beside(1, data(0, code=OFFSET_NOT_AVAILABLE))
     rig.seek(P0, 5)
     assert rig.owed() == {}
@@ -199,9 +200,7 @@ def test_a_partition_that_was_refused_waits_for_its_backoff_and_the_session() ->
 
 
 def test_an_error_of_a_partition_is_that_of_a_sessions_response() -> None:
-    rig = Waiting()
-    rig.pause()
-    assert rig.beside() == {P0: 100}
+    rig = resumed()
     assert rig.respond_beside(1, data(0, code=NOT_LEADER)).stale
 
 
@@ -241,7 +240,7 @@ def test_the_budget_has_room_for_requests_to_one_broker() -> None:
     assert (second.is_sessionless, second.node) == (True, 3 - first.node)
 
 
-def test_a_response_of_another_broker_leads_to_no_request_beside_a_session() -> None:
+def test_a_response_of_another_broker_leads_to_no_request_beside_a_session(monkeypatch: pytest.MonkeyPatch) -> None:
     rig = Waiting()
     looked_at: list[TopicPartition] = []
     is_requested = rig.fetcher._is_requested
@@ -250,7 +249,7 @@ def test_a_response_of_another_broker_leads_to_no_request_beside_a_session() -> 
         looked_at.append(partition)
         return is_requested(node, partition, positions)
 
-    rig.fetcher._is_requested = looks  # type: ignore[method-assign]
+    monkeypatch.setattr(rig.fetcher, "_is_requested", looks)
     rig.respond(2)
     assert rig.owed().keys() == {2}
     assert looked_at == []

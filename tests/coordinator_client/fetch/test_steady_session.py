@@ -88,12 +88,22 @@ class Reader:
                 self.followed += 1
                 return
         value, _end = API["Fetch"].response.parse_from(frame, len(HEAD), self.version)
-        self.fetcher.on_response(node, value, self.positions, self.view, now=self.now, wall_ms=0, chance=0.5)
+        self._on_response(node, value)
 
     def respond_beside(self, node: int, response: FetchResponse) -> None:
         del self.sent_beside[node]
-        self.fetcher.on_sessionless_response(
-            node, response, self.positions, self.view, now=self.now, wall_ms=0, chance=0.5
+        self._on_response(node, response, is_sessionless=True)
+
+    def _on_response(self, node: int, response: FetchResponse, *, is_sessionless: bool = False) -> None:
+        self.fetcher.on_response(
+            node,
+            response,
+            self.positions,
+            self.view,
+            now=self.now,
+            wall_ms=0,
+            chance=0.5,
+            is_sessionless=is_sessionless,
         )
 
     def set_paused(self, paused: set[TopicPartition]) -> None:
