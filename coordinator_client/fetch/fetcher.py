@@ -139,7 +139,7 @@ class Fetcher(FetcherFields):
         self.sessions: dict[int, FetchSession] = {}
         self.in_flight = {}
         self._sessionless: dict[int, FetchInFlight] = {}
-        # Partitions that had no records then. More requests without a session would only find nothing again.
+        # Partitions of which a request without a session brought no records. More of them would bring none either.
         self._exhausted: dict[int, dict[TopicPartition, RequestedFetch]] = {}
         self.ahead = {}
         self._replicas: dict[TopicPartition, Replica] = {}
