@@ -28,14 +28,14 @@ class ConsumerMetadata(MetadataUpdater):
         named: Callable[[], frozenset[str]],
         is_needed: Callable[[], bool],
     ) -> None:
-        super().__init__(client, named, context.post_event, self._idle_connection_lost)
+        super().__init__(client, named, context.post_event, self._coordinator_lost)
         self._context = context
         self._is_needed = is_needed
         self.finder = CoordinatorFinder(
             self.send_to_any, context.request_s, context.backoff, context.chance, self._refused
         )
 
-    def _idle_connection_lost(self, endpoint: Endpoint, error: KohortError) -> None:
+    def _coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
         view = self._context.view()
         if view is not None and view.coordinator is not None and view.coordinator.endpoint == endpoint:
             self._context.post_event(Disconnected(None, view.coordinator.node_id, error.message))
@@ -63,7 +63,7 @@ class ConsumerMetadata(MetadataUpdater):
         self._context.fail(group_error(error.code, group) if isinstance(error, BrokerError) else error)
 
     def coordinator_gone(self) -> None:
-        """Look for the coordinator again, since the known one denied it or was not reached."""
+        """Look for the coordinator again, since the known one denied it. A membership learns it by `CommitRefused`."""
         known = self.finder.known(CoordinatorKind.GROUP, self._context.config.group or "")
         if known is not None:
             self.finder.lost(known.endpoint)

@@ -49,7 +49,7 @@ class MetadataUpdater:
     """Metadata and addresses for consumers and producers. Used under the same lock as its caller.
 
     `named`: the topics that the user has named; missing ones are reported. `on_metadata` is called for each response.
-    `on_coordinator_lost` is called when a connection to a coordinator ends while no request is in flight on it.
+    `on_coordinator_lost` is called when a connection to a coordinator ends, or a request to it has no response.
     `on_data_lost` is called with the time (monotonic s) when a connection for records ends.
     """
 
@@ -92,7 +92,7 @@ class MetadataUpdater:
         ]
 
     def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
-        """Handles the loss of an idle coordinator connection."""
+        """Handles a coordinator whose idle connection ended, or that did not respond."""
         if self._on_coordinator_lost is not None:
             self._on_coordinator_lost(endpoint, error)
 

@@ -90,7 +90,9 @@ class CoordinatorLink(MemberComponent):
     def on_disconnected(self, event: ev.Disconnected) -> None:
         known = self._coordinator.coordinator
         if event.serial is None:
-            if known is not None and event.node_id == known.node_id:
+            # Beside a JoinGroup that waits, it was another connection, which means nothing.
+            is_joining = self._in_flight.is_in_flight("JoinGroup")
+            if known is not None and event.node_id == known.node_id and not is_joining:
                 self.gone(event.reason or "the connection was closed")
             return
         requested = self._in_flight.get(event.serial)

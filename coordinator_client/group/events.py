@@ -85,8 +85,8 @@ class RequestFailed(NamedTuple):
 class Disconnected(NamedTuple):
     """A connection ended or could not be made, or a request timed out (`reason` is then "timeout").
 
-    Delivered once for each request in flight (`serial`). Delivered once without a serial if the coordinator's
-    connection closes while no request is in flight.
+    Delivered once for each request in flight (`serial`). Delivered without a serial if the coordinator's connection
+    closes while no request is in flight. So is the end of a request of another part to which it did not respond.
     """
 
     serial: int | None = None

@@ -158,10 +158,14 @@ class CommitRequestManager:
         self._automatic_is_late = False
         self._reported: dict[TopicPartition, int] = {}
         self._dropped: dict[TopicPartition, int] = {}
+        self._coordinator: CoordinatorNode | None = None  # the last one that was known
 
     def poll(self, now: float) -> PollResult:
         """Return the request that is due, and fail commits past their deadline."""
         coordinator = self._cluster.coordinator()
+        if coordinator is not None and coordinator != self._coordinator:
+            self._coordinator = coordinator
+            self.queue.end_backoff()  # its delays are due to another coordinator
         hopeless = self._context.fatal() if coordinator is None else None
         self.queue.expire(now, everything=hopeless is not None, because=hopeless)
         waits = self.queue.waits
@@ -198,8 +202,8 @@ class CommitRequestManager:
                             self._context.post_event(CommitRefused(code, requested.identity, partitions))
                 case SendFailed(error):
                     self.queue.not_sent(error, when)
-                case NoResponse():
-                    self._cluster.coordinator_gone()
+                case NoResponse(error):
+                    self._cluster.coordinator_lost(coordinator.endpoint, error)
                     self.queue.unanswered(when, self._context.chance())
 
         lookup = PendingRequest(

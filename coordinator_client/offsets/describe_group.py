@@ -12,10 +12,10 @@ from kohort.network.promise import Promise
 from kohort.network.request_manager import earliest
 from kohort.network.requests import (
     Endpoint,
+    NoResponse,
     PendingRequest,
     PollResult,
     RequestResult,
-    ResponseReceived,
     SendFailed,
     UnsentRequest,
 )
@@ -101,8 +101,8 @@ class DescribeGroup:
         def done(outcome: RequestResult, now: float) -> None:
             if isinstance(outcome, SendFailed):
                 self._end(requested, outcome.error)
-            elif not isinstance(outcome, ResponseReceived):
-                self._cluster.coordinator_gone()
+            elif isinstance(outcome, NoResponse):
+                self._cluster.coordinator_lost(to, outcome.error)
                 again(now)
             else:
                 found = next((one for one in outcome.value.groups if one.group_id == group), None)

@@ -449,6 +449,12 @@ class CommitQueue:
         entry.attempts = entry.attempts.failed(now, self.backoff, chance)
         self._retried[entry] = None
 
+    def end_backoff(self) -> None:
+        """Retry all commits at once."""
+        for entry in self._retried:
+            entry.attempts = FRESH
+        self._retried.clear()
+
     def _check_topic(self, entry: QueuedCommit, now: float) -> None:
         """Request metadata of the topic.
 

@@ -306,7 +306,8 @@ class OffsetsRequestManager:
             if not isinstance(outcome, ResponseReceived):
                 if isinstance(outcome, SendFailed):
                     self._context.fail(outcome.error)
-                self._cluster.coordinator_gone()
+                else:
+                    self._cluster.coordinator_lost(coordinator.endpoint, outcome.error)
                 retry(now)
                 return
             response = committed_offsets(outcome.value)

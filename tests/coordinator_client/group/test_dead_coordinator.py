@@ -28,6 +28,20 @@ def test_another_nodes_connection_changes_nothing() -> None:
     assert rig.ready.view.coordinator_state is CoordinatorState.KNOWN
 
 
+@pytest.mark.proves("F-05")
+def test_another_connections_end_means_nothing_while_a_join_waits() -> None:
+    rig = Rig()
+    rig.reach_stable(T)
+    rig.heartbeat(27)
+    rig.run_hook()
+    assert rig.state == "JOINING"
+    joins = len(rig.requested("JoinGroup"))
+    rig.post(ev.Disconnected(None, 1, "another connection"))
+    assert rig.state == "JOINING"
+    assert rig.ready.view.coordinator_state is CoordinatorState.KNOWN
+    assert len(rig.requested("JoinGroup")) == joins
+
+
 @pytest.mark.proves("F-05", "B-24", "B-25")
 def test_no_response_for_a_session_is_a_dead_coordinator() -> None:
     rig = Rig(session_timeout_ms=10_000, request_timeout_ms=30_000)

@@ -75,6 +75,23 @@ def test_a_commit_has_the_leader_epoch_of_its_own_offset(given: int | OffsetAndM
     assert committed(rig) == {P0: sent}
 
 
+@pytest.mark.proves("G-12")
+@pytest.mark.parametrize("node", [2, 1])
+def test_a_commit_is_repeated_at_once_if_there_is_another_coordinator(node: int) -> None:
+    rig = ready(retry_backoff_ms=10_000, retry_backoff_max_ms=10_000)
+    rig.core.commits.put({P0: 10}, deadline=600.0)
+    committed(rig)
+    rig.settle("OffsetCommit", NoResponse(ConnectionFailed("refused")), 1.0)
+    rig.turn(1.0)
+    found = FindCoordinatorResponse(error_code=0, node_id=node, host=f"b{node}", port=9092)
+    rig.settle("FindCoordinator", ResponseReceived(found, 3), 1.0)
+    rig.turn(1.0)
+    is_other = node != 2
+    assert [one.api for _endpoint, one in rig.open].count("OffsetCommit") == is_other
+    rig.turn(13.0)
+    assert [one.api for _endpoint, one in rig.open].count("OffsetCommit") == 1
+
+
 def test_a_commit_of_the_positions_has_the_epochs_of_the_positions() -> None:
     rig = ready()
     rig.core.commits.put(None, deadline=60.0)
