@@ -103,7 +103,7 @@ class Watched:
 def fail_over(cluster: RealCluster, protocol: GroupProtocol = "classic") -> Failover:
     """Kill the broker that coordinates a group of ours, as soon as it is no replica's only one, and watch. The broker
     stays dead."""
-    _await_whole(cluster)
+    await_whole(cluster)
     topic = f"failover-{uuid.uuid4().hex[:8]}"
     create_topic(cluster.bootstrap, topic, partitions=PARTITIONS, replicas=3)
     _fill(cluster.bootstrap, topic)
@@ -264,7 +264,7 @@ def _fill(bootstrap: str, topic: str) -> None:
     producer.flush()
 
 
-def _await_whole(cluster: RealCluster) -> None:
+def await_whole(cluster: RealCluster) -> None:
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": cluster.bootstrap})

@@ -21,7 +21,19 @@ from typing import NamedTuple
 OURS = "kohort"
 RESULTS = Path(__file__).parent / "results"
 PEERS = ("aiokafka", "confluent-kafka", "construct", "Cython", "kafka-python", "kio", "pyarrow", "pyspark")
-UNITS_OF_AMOUNT = ("bytes", "kB", "MB", "threads", "% of a core", "rebalances", "commits", "wake-ups", "calls", "slope")
+UNITS_OF_AMOUNT = (
+    "bytes",
+    "kB",
+    "MB",
+    "threads",
+    "% of a core",
+    "rebalances",
+    "commits",
+    "memberships",
+    "wake-ups",
+    "calls",
+    "slope",
+)
 TIME, AMOUNT = ("faster", "slower"), ("less", "more")
 UNITS: Mapping[str, tuple[bool, tuple[str, str]]] = MappingProxyType(
     dict.fromkeys(("s", "ms", "us"), (True, TIME))
