@@ -68,6 +68,11 @@ class ConnectionStates:
         self.last_error = error
         return not attempts.failures
 
+    @property
+    def may_be_stopping(self) -> bool:
+        """True until each bootstrap address has failed twice. A connection that a stopping broker cuts is no proof."""
+        return any(self._attempts.get(one, FRESH).failures < 2 for one in self.bootstrap)
+
     def late(self, endpoint: Endpoint) -> None:
         """Marks a broker whose response is late. Other addresses go first until it comes."""
         self._late.add(endpoint)

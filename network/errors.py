@@ -65,10 +65,14 @@ class ConnectionFailed(KohortError):
 class TlsError(ConnectionFailed):
     """The TLS handshake failed, or only one side uses TLS. Never retried in plaintext.
 
+    `is_cut`: the connection ended during the handshake. The port may be a plaintext one, or the broker is stopping.
+
     Cure:
         Correct `security_protocol`, the certificates or the host names. [Security](../security.md#errors-and-cures)
         lists the messages.
     """
+
+    is_cut = False
 
 
 class AuthenticationFailed(ConnectionFailed):

@@ -186,7 +186,8 @@ class MetadataUpdater:
         error = self._core.endpoints.last_error
         if self._core.endpoints.ever_responded or error is None:
             return False
-        if isinstance(error, TlsError | AuthenticationFailed):
+        is_cut = isinstance(error, TlsError) and error.is_cut
+        if isinstance(error, TlsError | AuthenticationFailed) and not (is_cut and self._core.endpoints.may_be_stopping):
             self._core.fail(error)
             return True
         patience_s = self._core.bootstrap_s

@@ -178,7 +178,9 @@ class Channel(ChannelFields):
         reason = alerted(problem) or str(problem)
         plaintext = "is this a plaintext port? Then security_protocol without SSL"
         hint = WANTS_CERTIFICATE if "ALERT" in reason else plaintext
-        return TlsError(f"no TLS handshake: {reason}", hint=hint, **self._place())
+        error = TlsError(f"no TLS handshake: {reason}", hint=hint, **self._place())
+        error.is_cut = isinstance(problem, ssl.SSLEOFError | ConnectionError)
+        return error
 
     def _open(self, now: float) -> None:
         self.events = EVENT_READ

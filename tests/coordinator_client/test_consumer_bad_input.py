@@ -170,6 +170,26 @@ def test_a_plaintext_client_on_a_tls_port_gets_that_error() -> None:
     assert "SSL" in error.hint
 
 
+@pytest.mark.proves("B-29")
+@pytest.mark.parametrize("read_bytes", [1, 65536], ids=["reset", "closed"])
+def test_a_handshake_that_a_stopping_broker_cuts_is_repeated(read_bytes: int) -> None:
+    def cut_one() -> None:
+        with listener, listener.accept()[0] as connection:
+            connection.recv(read_bytes)
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    address = f"127.0.0.1:{listener.getsockname()[1]}"
+    stopping = threading.Thread(target=cut_one)
+    stopping.start()
+    with Consumer(address, security_protocol="SSL", **HASTY) as consumer:
+        consumer.assign([TopicPartition("t", 0)])
+        error = poll_until_error(consumer)
+    stopping.join()
+    assert isinstance(error, ConnectionFailed)
+    assert not isinstance(error, TlsError)
+    assert "refused" in str(error)
+
+
 @pytest.mark.broker
 @pytest.mark.proves("B-29")
 def test_a_tls_client_on_a_plaintext_port_fails_closed(broker: SelectedBroker) -> None:

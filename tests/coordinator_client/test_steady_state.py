@@ -154,7 +154,7 @@ def test_the_lag_of_many_partitions_is_put_together_once(fake: FakeBroker, monke
 
 
 def test_a_commit_costs_no_look_at_the_group(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The member is only looked at after an event, which may be a heartbeat's response here."""
+    """The member is only looked at after an event, and at its own times. Both are those of heartbeats here."""
     counts: Counter[str] = Counter()
     with Consumer(fake.bootstrap, group="g", enable_auto_commit=False) as consumer:
         consumer.subscribe(["t"])
@@ -164,4 +164,4 @@ def test_a_commit_costs_no_look_at_the_group(fake: FakeBroker, monkeypatch: pyte
             counted(member, name, counts, monkeypatch)
         for offset in range(RECORDS):
             consumer.commit({PARTITIONS[0]: offset})
-        assert counts["ready"] <= counts["step"] < RECORDS
+        assert max(counts["ready"], counts["step"]) < RECORDS

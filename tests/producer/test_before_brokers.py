@@ -37,6 +37,19 @@ def test_a_certificate_that_does_not_fit_ends_it_at_once() -> None:
     assert isinstance(world.core.fatal, TlsError)
 
 
+def test_a_handshake_that_is_cut_ends_it_only_if_it_is_cut_again() -> None:
+    """A broker that stops cuts one, and another broker may respond. A plaintext port cuts all of them."""
+    world = World(1)
+    address = world.core.endpoints.bootstrap[0]
+    for is_over in (False, True):
+        error = TlsError("no TLS handshake: reset")
+        error.is_cut = True
+        world.core.endpoints.failed(address, error, world.now)
+        world.turn()
+        assert (world.core.fatal is error) == is_over
+        world.now += 1.0
+
+
 def test_records_and_transactions_wait_for_the_first_broker() -> None:
     with FakeBroker(topics={"topic": 1}) as fake:
         fake.stop_node(1)
