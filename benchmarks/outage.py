@@ -14,9 +14,9 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from itertools import pairwise
+from itertools import count, pairwise
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -25,19 +25,21 @@ from typing import Any, NamedTuple
 from benchmarks.failover import await_whole, coordinator
 from benchmarks.outage_clients import CLIENTS
 from benchmarks.report import Report
+from kohort.network.find_coordinator import coordinator_partition
 from kohort.testing import RealCluster
 from kohort.testing.real_broker import OPTIMIZING
 from kohort.testing.topics import create_topic
 
 PARTITIONS, RATE, RUNS = 6, 120, 3
-OFFSETS_PARTITIONS = 50  # of __consumer_offsets, which decide on a group's coordinator
-START_S, KILLED_S, HUNG_S, AFTER_S = 15.0, 25.0, 45.0, 10.0
+OFFSETS_PARTITIONS = 50  # of __consumer_offsets, which select a group's coordinator
+KILLED_S, HUNG_S, AFTER_S = 25.0, 45.0, 10.0
+START_S = 60.0  # a client that has not committed by then is an error
 END_S = 60.0  # a client that has not ended by then is killed
 HARMS = ("killed", "hangs")
 
 
 class Outage(NamedTuple):
-    """What one client went through. Times are seconds; `lost` counts lost memberships."""
+    """The result of one client. Times are seconds; `lost` is the number of lost memberships."""
 
     without_records_s: float
     without_commits_s: float
@@ -106,7 +108,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def through(cluster: RealCluster, harm: str) -> dict[str, Outage]:
-    """What each client goes through when the coordinator of all is harmed. The cluster is whole again afterwards."""
+    """Harm the coordinator of all groups. Returns the result of each client; all brokers run again."""
     await_whole(cluster)
     topic = f"outage-{uuid.uuid4().hex[:8]}"
     create_topic(cluster.bootstrap, topic, partitions=PARTITIONS, replicas=3)
@@ -117,13 +119,13 @@ def through(cluster: RealCluster, harm: str) -> dict[str, Outage]:
         logs = {client: Path(folder, client) for client in CLIENTS}
         for client, group in groups.items():
             stack.enter_context(_reading(logs[client], client, cluster.bootstrap, topic, group))
-        time.sleep(START_S)  # their joins and first commits
+        _await_commits(logs)
         address = coordinator(cluster.nodes[0].bootstrap, groups["kohort"])
         victim = next(node for node in cluster.nodes if node.bootstrap == address)
         harmed_at = time.monotonic()
         if harm == "killed":
             victim.kill()
-            time.sleep(KILLED_S)
+            time.sleep(KILLED_S)  # the time that is observed; so are the others
         else:
             victim.pause()
             time.sleep(HUNG_S)
@@ -135,18 +137,18 @@ def through(cluster: RealCluster, harm: str) -> dict[str, Outage]:
         return {client: _outage(logs[client], feeder.written, harmed_at, until) for client in CLIENTS}
 
 
-def _alike(name: str) -> Iterator[str]:
-    """Names of groups with one coordinator, which the hash of Java's strings selects."""
-    number, wanted = 0, None
-    while True:
-        group, number = f"{name}-{number}", number + 1
-        code = 0
-        for letter in group:
-            code = (31 * code + ord(letter)) & 0xFFFFFFFF
-        selected = min(code, 2**32 - code) % OFFSETS_PARTITIONS
-        wanted = selected if wanted is None else wanted
-        if selected == wanted:
-            yield group
+def _alike(topic: str) -> Iterator[str]:
+    """Names of groups with one coordinator."""
+    names = (f"{topic}-{number}" for number in count())
+    return (name for name in names if coordinator_partition(name, OFFSETS_PARTITIONS) == 0)
+
+
+def _await_commits(logs: Mapping[str, Path]) -> None:
+    limit = time.monotonic() + START_S
+    while waiting := [client for client, log in logs.items() if "\ncommit" not in log.read_text()]:
+        if time.monotonic() > limit:
+            raise TimeoutError(f"no commit of {', '.join(waiting)}")
+        time.sleep(0.1)
 
 
 @contextmanager

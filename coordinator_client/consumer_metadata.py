@@ -61,9 +61,3 @@ class ConsumerMetadata(MetadataUpdater):
 
     def _refused(self, _kind: CoordinatorKind, group: str, error: KohortError) -> None:
         self._context.fail(group_error(error.code, group) if isinstance(error, BrokerError) else error)
-
-    def coordinator_gone(self) -> None:
-        """Look for the coordinator again, since the known one denied it. A membership learns it by `CommitRefused`."""
-        known = self.finder.known(CoordinatorKind.GROUP, self._context.config.group or "")
-        if known is not None:
-            self.finder.lost(known.endpoint)

@@ -55,6 +55,20 @@ def find_coordinator(kind: CoordinatorKind, key: str) -> FindCoordinatorRequest:
     return FindCoordinatorRequest(key=key, key_type=int(kind), coordinator_keys=(key,))
 
 
+def coordinator_partition(group_id: str, partitions: int) -> int:
+    """Return the partition of `__consumer_offsets` for a group. Its leader is the group's coordinator.
+
+    It is Java's String.hashCode over UTF-16 units, then Kafka's Utils.abs. Utils.abs maps Integer.MIN_VALUE to 0.
+    Masking the sign instead would give other partitions.
+    """
+    data = group_id.encode("utf-16-be", "surrogatepass")
+    code = 0
+    for high, low in zip(data[::2], data[1::2], strict=True):
+        code = (31 * code + (high << 8 | low)) & 0xFFFF_FFFF
+    signed = code - (1 << 32) if code & 0x8000_0000 else code
+    return (0 if signed == -(1 << 31) else abs(signed)) % partitions
+
+
 class CoordinatorFinder:
     """Coordinators, looked up when needed and forgotten when they turn out to be wrong.
 

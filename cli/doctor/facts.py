@@ -25,6 +25,7 @@ from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer
 from kohort.coordinator_client.consumer_config import SETTINGS, ConsumerConfig
 from kohort.network.errors import AuthorizationFailed
+from kohort.network.find_coordinator import coordinator_partition
 from kohort.network.requests import VersionRanges
 from kohort.network.settings_table import by_our_names, checked
 from kohort.protocol import tape
@@ -67,7 +68,6 @@ LOOKS: Final = 6
 SILENT_PART: Final = 0.75
 """The fraction of the retention after which a group without commits is reported."""
 LISTENING_S: Final = 20.0
-LEAST_INT: Final = 1 << 31
 
 
 class NotRequested(KohortError):
@@ -301,7 +301,9 @@ class Case:
         minutes = [int(found.get("offsets.retention.minutes") or 0) for found in self.broker_configs.values()]
         kept_s = min(minutes) * 60.0
         since_ms = time.time_ns() // 1_000_000 - int(kept_s * SILENT_PART * 1000)
-        partition = TopicPartition(OFFSETS_TOPIC, offsets_partition(group.group, len(self.offsets_topic.partitions)))
+        partition = TopicPartition(
+            OFFSETS_TOPIC, coordinator_partition(group.group, len(self.offsets_topic.partitions))
+        )
         found = committed_since(self.admin, self.properties, group.group, partition, since_ms)
         return Inactivity(group.group, None if found else kept_s * SILENT_PART, kept_s)
 
@@ -345,16 +347,6 @@ class Case:
             if isinstance(found, TopicDescription)
             for each in found.partitions
         ]
-
-
-def offsets_partition(group: str, count: int) -> int:
-    """Return the partition of __consumer_offsets for a group, by the absolute value of Java's hash of its name."""
-    hashed = 0
-    for (unit,) in struct.iter_unpack("<H", group.encode("utf-16-le")):
-        hashed = (31 * hashed + unit) & 0xFFFFFFFF
-    if hashed == LEAST_INT:  # it has no positive counterpart in 32 bits; Kafka uses 0
-        return 0
-    return (hashed if hashed < LEAST_INT else (1 << 32) - hashed) % count
 
 
 def committed_since(

@@ -196,7 +196,7 @@ class CommitRequestManager:
                     self._context.sensors.commit_ms.add((when - now) * 1000, when)
                     refused = self.queue.on_response(value)
                     if set(refused) & NOT_THE_COORDINATOR:
-                        self._cluster.coordinator_gone()
+                        self._cluster.finder.lost(coordinator.endpoint)
                     if requested is not None:
                         for code, partitions in refused.items():
                             self._context.post_event(CommitRefused(code, requested.identity, partitions))

@@ -313,7 +313,7 @@ class OffsetsRequestManager:
             response = committed_offsets(outcome.value)
             codes = {response.error, *response.failed.values()} - {0}
             if codes & NOT_THE_COORDINATOR:
-                self._cluster.coordinator_gone()
+                self._cluster.finder.lost(coordinator.endpoint)
                 if (view := self._context.view()) is not None:
                     code = (codes & NOT_THE_COORDINATOR).pop()
                     self._context.post_event(CommitRefused(code, view.identity, frozenset(partitions)))

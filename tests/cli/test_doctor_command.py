@@ -12,11 +12,12 @@ import pytest
 
 from kohort.admin import Admin, GroupMissing
 from kohort.assignors import get
-from kohort.cli.doctor.facts import Case, committed_since, offsets_partition
+from kohort.cli.doctor.facts import Case, committed_since
 from kohort.cli.doctor.rules import RULES
 from kohort.cli.main import main
 from kohort.common import KohortError, TopicPartition
 from kohort.coordinator_client import Consumer, RebalanceReason
+from kohort.network.find_coordinator import coordinator_partition
 from kohort.protocol.apis.list_offsets import ListOffsetsPartitionResponse, ListOffsetsTopicResponse
 from kohort.protocol.catalogue import API
 from kohort.testing import FakeBroker, RealBroker, RealCluster
@@ -290,7 +291,7 @@ def test_who_has_written_to_the_offsets_topic_is_heard(broker: SelectedBroker, t
             consumer.commit({TopicPartition(topic, 0): 0})
         with Case({**properties, "group.id": group}) as case:
             count = len(case.offsets_topic.partitions)
-            place = TopicPartition("__consumer_offsets", offsets_partition(group, count))
+            place = TopicPartition("__consumer_offsets", coordinator_partition(group, count))
             assert committed_since(case.admin, properties, group, place, 0)
             assert not committed_since(case.admin, properties, f"{group}-of-nobody", place, 0)
             assert not committed_since(case.admin, properties, group, place, 1 << 50)
@@ -315,13 +316,6 @@ def test_a_leader_that_does_not_respond_is_not_taken_for_a_silent_group(response
         fake.control("ListOffsets", moved)
         with pytest.raises(KohortError, match="ListOffsets"):
             committed_since(admin, {"bootstrap.servers": fake.bootstrap}, "group", place, 0)
-
-
-@pytest.mark.parametrize(
-    ("group", "hashed"), [("hello", 99162322), ("polygenelubricants", 0), ("zzzzzz", 685_785_664), ("", 0)]
-)
-def test_a_groups_partition_is_javas_hash_of_its_name(group: str, hashed: int) -> None:
-    assert offsets_partition(group, 1 << 32) == hashed
 
 
 @pytest.mark.broker

@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from kohort.coordinator_client import Consumer
-from kohort.coordinator_client.group.member_context import CoordinatorSearch, coordinator_partition
+from kohort.coordinator_client.group.member_context import CoordinatorSearch
 from kohort.coordinator_client.group.member_timers import MemberSettings
 from kohort.coordinator_client.group.states import CoordinatorState, IllegalTransition
-from kohort.network.find_coordinator import CoordinatorNode
+from kohort.network.find_coordinator import CoordinatorNode, coordinator_partition
 from kohort.network.requests import Endpoint
 from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 from kohort.protocol.catalogue import API
@@ -32,11 +32,12 @@ ONE = CoordinatorNode(1, Endpoint("one", 9092))
         ("BB", 2_112),
         ("\N{GRINNING FACE}", 31 * 0xD83D + 0xDE00),
         ("polygenelubricants", -2_147_483_648),
+        ("zzzzzz", -685_785_664),
     ],
 )
 def test_the_partition_of_a_group_is_javas_hash_of_its_name(group: str, hash_code: int) -> None:
     expected = 0 if hash_code == -(2**31) else abs(hash_code)
-    for partitions in (1, 50, 53):
+    for partitions in (1, 50, 53, 1 << 32):
         assert coordinator_partition(group, partitions) == expected % partitions
 
 
