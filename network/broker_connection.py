@@ -50,6 +50,7 @@ LOGIN_BUDGET_BYTES = 4 << 20
 VALUES_BESIDE_BYTES = 16 << 20  # of values, beside a frame of max_frame_bytes
 LEAST_RESPONSE_BYTES = 80 << 20  # a frame and its values; 100,000 partitions of any response fit
 LEAST_SESSION_S = 1.1  # brokers do not have sessions renewed more than once a second
+LATE_S, LATE_GROWTH = 4.0, 1.25  # a controller fences a broker after 9 s by default (`broker.session.timeout.ms`)
 TLS_ALERT, TLS_MAJOR = 0x15, 0x03
 
 
@@ -70,7 +71,8 @@ class _InFlight(NamedTuple):
 class BrokerConnection(ConnectionFields):
     """The sans-IO half of a connection. `ranges`: the broker's versions, if an earlier connection learned them.
 
-    `guard` is the driver's lock, under which `PendingRequest.follow_up` is called.
+    `guard` is the driver's lock, under which `PendingRequest.follow_up` is called. A broker may hold a request for the
+    time that its time-out exceeds `request_timeout_s`. It is late when it has no response `LATE_S` after that.
     """
 
     def __init__(
@@ -81,6 +83,7 @@ class BrokerConnection(ConnectionFields):
         *,
         setup_timeout_s: float,
         opened_at: float,
+        request_timeout_s: float = inf,
         ranges: VersionRanges | None = None,
         tape: "Keep | None" = None,
         credentials: "Credentials | None" = None,
@@ -91,6 +94,8 @@ class BrokerConnection(ConnectionFields):
         self.endpoint = endpoint
         self.max_frame_bytes = max_frame_bytes
         self.setup_timeout_s = setup_timeout_s
+        self.request_timeout_s = request_timeout_s
+        self.is_removed = False  # True while the metadata no longer has the broker
         self.ranges = ranges
         self.features = NO_FEATURES  # of the cluster, if this connection has learned them
         self.tape = tape
@@ -112,6 +117,7 @@ class BrokerConnection(ConnectionFields):
         self._authentications = 0
         self._ready_by = opened_at + setup_timeout_s
         self._reauthenticate_at = inf
+        self._found_late_at = -inf  # the time of the last `is_late` that was True
         self._session_s = 0.0
         self._token: Token | KerberosTicket | None = None
         self._token_since: float | None = None  # the time since which a token is wanted
@@ -203,8 +209,8 @@ class BrokerConnection(ConnectionFields):
 
     # --- time and end
 
-    def deadline(self) -> float | None:
-        """The time (monotonic s) at which `overdue` must be called."""
+    def deadline(self) -> float:
+        """The time (monotonic s) at which `overdue` must be called. It is infinite if nothing waits."""
         limit = inf
         for sent in self._in_flight.values():
             limit = min(limit, sent.deadline)
@@ -220,7 +226,26 @@ class BrokerConnection(ConnectionFields):
             limit = self._reauthenticate_at
         if self._held:
             limit = min(limit, self._throttle.until)
-        return limit if limit < inf else None
+        return limit
+
+    def late_at(self) -> float:
+        """The time (monotonic s) at which `is_late` must be called. Once a response is late, it is called after each
+        further quarter of its time."""
+        sent: _InFlight | None = next(iter(self._in_flight.values()), None)
+        if sent is None:
+            return inf
+        timeout_s = sent.request.timeout_s
+        if self.is_removed:
+            return sent.deadline - timeout_s + LATE_S
+        since = sent.deadline - min(timeout_s, self.request_timeout_s)
+        return since + max(LATE_S, (self._found_late_at - since) * LATE_GROWTH)
+
+    def is_late(self, now: float) -> bool:
+        """True if the next response is late: new metadata may name another leader. Then False until `late_at`."""
+        if now < self.late_at():
+            return False
+        self._found_late_at = now
+        return True
 
     def overdue(self, now: float) -> KohortError | None:
         """The error to close the connection with, if something has waited too long. What was held back goes out."""
@@ -233,10 +258,13 @@ class BrokerConnection(ConnectionFields):
             self._authenticate(now)
         if self._token_since is not None and (tokenless := self._seek_token(now)) is not None:
             return tokenless
-        limit = self.deadline()
-        if limit is None or now < limit:
-            return None
         place: dict[str, Any] = {"host": self.endpoint.host, "port": self.endpoint.port}
+        if self.is_removed and not self.busy:
+            return ConnectionFailed("the broker left the metadata", **place)
+        if self.is_removed and now >= self.late_at():
+            return ConnectionFailed(f"no response to {self._awaited()}, and the broker left the metadata", **place)
+        if now < self.deadline():
+            return None
         if self._token_since is not None and self.stage is not Stage.READY:
             return TokenUnavailable(
                 "no token within connection_setup_timeout_ms",
@@ -246,8 +274,10 @@ class BrokerConnection(ConnectionFields):
             return ConnectionFailed(
                 "no response while connecting", hint="check that the port is a Kafka listener", **place
             )
-        names = sorted({sent.request.api for sent in self._in_flight.values()})
-        return ConnectionFailed(f"no response to {', '.join(names) or 'a request'} in time", **place)
+        return ConnectionFailed(f"no response to {self._awaited()} in time", **place)
+
+    def _awaited(self) -> str:
+        return ", ".join(sorted({sent.request.api for sent in self._in_flight.values()})) or "a request"
 
     def closed(self, error: KohortError, *, timed_out: bool = False) -> list[tuple[PendingRequest, RequestResult]]:
         """End the connection: all waiting requests get an outcome."""

@@ -51,6 +51,8 @@ class MetadataUpdater:
     `named`: the topics that the user has named; missing ones are reported. `on_metadata` is called for each response.
     `on_coordinator_lost` is called when a connection to a coordinator ends, or a request to it has no response.
     `on_data_lost` is called with the time (monotonic s) when a connection for records ends.
+
+    `removed`: the brokers that metadata had and does not have now. A cluster removes a broker whose heartbeats end.
     """
 
     def __init__(
@@ -68,6 +70,7 @@ class MetadataUpdater:
         self._on_data_lost = on_data_lost
         self._reported_missing: set[str] = set()
         self._missing_since: dict[str, float] = {}
+        self.removed: frozenset[Endpoint] = frozenset()
         self._hedged = HedgedRequests(core.endpoints, self.pick, self._hedge_after_s)
 
     def poll(self, now: float) -> PollResult:
@@ -92,7 +95,7 @@ class MetadataUpdater:
         ]
 
     def coordinator_lost(self, endpoint: Endpoint, error: KohortError) -> None:
-        """Handles a coordinator whose idle connection ended, or that did not respond."""
+        """Handles a coordinator whose idle connection ended, that did not respond, or that is none any more."""
         if self._on_coordinator_lost is not None:
             self._on_coordinator_lost(endpoint, error)
 
@@ -154,7 +157,9 @@ class MetadataUpdater:
         core.metadata.on_failure(now, core.chance())
 
     def _on_metadata(self, response: MetadataResponse, now: float) -> None:
+        before = self._known()
         changed = self._core.metadata.on_response(response, now, self._core.chance())
+        self.removed = self.removed.union(before).difference(self._known())
         if self._listener is not None:
             self._listener(changed)
         self._report_missing(now)

@@ -66,6 +66,7 @@ log = logger("kohort.driver")
 
 MOST_HELPERS = 8
 MOST_PORT = 65_535
+EARLY_S = 2.0  # by which a turn looks after channels before they are due: an idle member wakes up for heartbeats only
 
 
 class Driven(ClientContext, Protocol):
@@ -140,6 +141,7 @@ class Driver(DriverFields, Generic[C]):
         self._ranges: dict[Endpoint, VersionRanges] = {}
         self._resolved: deque[tuple[Channel, list[Address] | KohortError]] = deque()
         self._polls_at: float | None = None  # as the core's last poll has returned it
+        self._must_poll = True  # another thread has changed the core, or the last turn has
         self._newest_job: BackgroundJob | None = None
         self._one_job = threading.Lock()
         self._helpers: Helpers | None = None
@@ -194,6 +196,7 @@ class Driver(DriverFields, Generic[C]):
 
     def wakeup(self) -> None:
         """Make the thread take a turn soon. From any thread, with or without the lock."""
+        self._must_poll = True
         if self._loop is not None:
             self._loop.wakeup(self)
 
@@ -297,6 +300,8 @@ class Driver(DriverFields, Generic[C]):
             for channel, _mask in ready:
                 self._set_due(channel)
             return self._due_at(self._polls_at)
+        if not (outcomes or self._must_poll or self._tokens is not None or self._is_poll_due()):
+            return self._look_after_channels([], self._polls_at, self.now())
         self.turns += 1
         if self.chore is not None:
             while not self.lock.run(self.chore):
@@ -309,6 +314,7 @@ class Driver(DriverFields, Generic[C]):
                 self._announce()
                 return None
         now = self.now()
+        self._must_poll = False
         with self.lock:
             self._carry_out()
             turn = self.core.poll(now, self.wall_ms())
@@ -322,15 +328,26 @@ class Driver(DriverFields, Generic[C]):
             outcomes += self._submit(outgoing, now)
         if self._tokens is not None:
             self._hand_in_tokens(self._tokens, now)
+        return self._look_after_channels(outcomes, turn.next_poll_at, now)
+
+    def _look_after_channels(
+        self, outcomes: list[tuple[PendingRequest, RequestResult]], polls_at: float | None, now: float
+    ) -> float:
+        """Do the work of the channels that are due, and settle `outcomes` and theirs. Returns the next turn's time."""
+        removed = self.core.cluster.removed
         for channel in list(self._channels.values()):
-            if channel.due_at <= now or self._resolved or self._tokens is not None:
+            is_due = channel.due_at <= now + EARLY_S or channel.endpoint in removed
+            if is_due or self._resolved or self._tokens is not None:
                 outcomes += self._look_after(channel, now)
         if self._tokens is not None:
             self._owe_token(self._tokens, now)
         if outcomes:
             self._settle(outcomes)
-            return 0.0
-        return self._due_at(turn.next_poll_at)
+            self._must_poll = True
+        return 0.0 if self._must_poll else self._due_at(polls_at)
+
+    def _is_poll_due(self) -> bool:
+        return self._polls_at is not None and self._polls_at <= self.now()
 
     def _announce(self) -> None:
         """Wake the callers if the core has updates."""
@@ -464,6 +481,7 @@ class Driver(DriverFields, Generic[C]):
             max_frame_bytes=config.max_frame_bytes,
             setup_timeout_s=config.connection_setup_timeout_ms / 1000,
             opened_at=now,
+            request_timeout_s=config.request_timeout_ms / 1000,
             ranges=self._ranges.get(endpoint),
             credentials=self._credentials,
             nonce=_nonce() if self._credentials is not None else "",
@@ -534,12 +552,15 @@ class Driver(DriverFields, Generic[C]):
                 channel.resolved(found, now)
             except Ended as ended:
                 return self._end(channel, ended.error)
+        channel.connection.is_removed = channel.endpoint in self.core.cluster.removed
         try:
             error = channel.connection.overdue(now)
         except KohortError as refused:  # a token arrived, and the broker rejects the login
             return self._end(channel, refused)
         if error is not None:
             return self._end(channel, error, timed_out=True)
+        if channel.connection.is_late(now):
+            self._update_late(channel.endpoint)
         try:
             if now >= channel.address_deadline and channel.sock is None:
                 self._queue.wait_no_longer(channel)
@@ -552,9 +573,16 @@ class Driver(DriverFields, Generic[C]):
         self._set_due(channel)
         return channel.connection.settled()
 
+    def _update_late(self, endpoint: Endpoint) -> None:
+        """Request metadata from another broker, since a response of this one is late."""
+        with self.lock:
+            self.core.endpoints.late(endpoint)
+            self.core.metadata.request_update()
+        self._must_poll = True
+
     def _set_due(self, channel: Channel) -> None:
-        limit = channel.connection.deadline()
-        channel.due_at = channel.address_deadline if limit is None else min(limit, channel.address_deadline)
+        connection = channel.connection
+        channel.due_at = min(connection.deadline(), connection.late_at(), channel.address_deadline)
 
     def _on_event(self, channel: Channel, mask: int) -> list[tuple[PendingRequest, RequestResult]]:
         now = self.now()
@@ -619,6 +647,7 @@ class Driver(DriverFields, Generic[C]):
             if channel.line is ConnectionPurpose.DATA:
                 self.core.cluster.data_lost(channel.endpoint, self.now())
             self.core.metadata.request_update()
+        self._must_poll = True
         # A user with a wrong address sees why nothing comes, and a log is not filled by a broker that stays away.
         write = log.warning if first and not was_ready else log.info
         write("%s connection ended: %s", channel.line.value, error)

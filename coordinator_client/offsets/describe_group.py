@@ -109,7 +109,7 @@ class DescribeGroup:
                 if found is None:  # the response does not contain the group
                     again(now)
                 elif found.error_code in NOT_THE_COORDINATOR:
-                    self._cluster.finder.lost(to)
+                    self._cluster.coordinator_lost(to, BrokerError(found.error_code, "DescribeGroups", group=group))
                     again(now)
                 elif found.error_code == ErrorCode.COORDINATOR_LOAD_IN_PROGRESS:
                     again(now)

@@ -1,10 +1,12 @@
 """A connection without a socket: the test is the broker, in bytes."""
 
+from math import inf
+
 import pytest
 
 from kohort.common import WireError
 from kohort.network.auth.sasl import Credentials
-from kohort.network.broker_connection import BrokerConnection, explained
+from kohort.network.broker_connection import LATE_S, BrokerConnection, explained
 from kohort.network.errors import ConnectionFailed, FrameTooLarge
 from kohort.network.requests import (
     Endpoint,
@@ -28,14 +30,24 @@ ALL = {key: API[key].versions for key in API if isinstance(key, int)}
 class Rig:
     """A connection at time 0, and the results of its requests."""
 
-    def __init__(self, ranges: dict[int, tuple[int, int]] | None = None) -> None:
-        self.connection = BrokerConnection(HERE, "test", 1 << 20, setup_timeout_s=10.0, opened_at=0.0, ranges=ranges)
+    def __init__(self, ranges: dict[int, tuple[int, int]] | None = None, *, request_timeout_s: float = 30.0) -> None:
+        self.connection = BrokerConnection(
+            HERE,
+            "test",
+            1 << 20,
+            setup_timeout_s=10.0,
+            opened_at=0.0,
+            request_timeout_s=request_timeout_s,
+            ranges=ranges,
+        )
         self.outcomes: list[RequestResult] = []
 
-    def send(self, api: str = "Heartbeat", *, timeout_s: float = 5.0, at_most: int | None = None) -> PendingRequest:
+    def send(
+        self, api: str = "Heartbeat", *, timeout_s: float = 5.0, at_most: int | None = None, now: float = 0.0
+    ) -> PendingRequest:
         request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
         pending = PendingRequest(api, request, lambda outcome, now: self.outcomes.append(outcome), timeout_s, at_most)
-        self.connection.send(pending, 0.0)
+        self.connection.send(pending, now)
         return pending
 
     def sent(self) -> list[tuple[int, int, int]]:
@@ -145,6 +157,84 @@ def test_a_request_without_a_response_is_overdue_at_its_time_and_every_waiter_ge
     assert [pending for pending, _ in ended] == [slow, quick]
     assert all(outcome == NoResponse(error, True) for _, outcome in ended)
     assert not rig.connection.busy
+
+
+@pytest.mark.proves("B-47")
+@pytest.mark.parametrize("held_s", [0.0, 0.5, 300.0])
+def test_a_response_is_late_after_the_time_that_a_broker_may_hold_it_and_again_after_a_quarter_more(
+    held_s: float,
+) -> None:
+    rig = Rig(ALL)
+    assert rig.connection.late_at() == inf
+    rig.connection.opened(0.0)
+    rig.send(timeout_s=30.0 + held_s)
+    assert not rig.connection.is_late(held_s + LATE_S - 0.1)
+    assert rig.connection.late_at() == held_s + LATE_S
+    found = []
+    while (at := rig.connection.late_at()) < rig.connection.deadline():
+        assert not rig.connection.is_late(at - 0.1)
+        assert rig.connection.is_late(at)
+        assert rig.connection.overdue(at) is None
+        found.append(at - held_s)
+    assert found == pytest.approx([LATE_S * 1.25**number for number in range(10)])
+    ((_, version, correlation_id),) = rig.sent()
+    rig.respond("Heartbeat", version, correlation_id, HeartbeatResponse())
+    assert rig.connection.late_at() == inf
+    assert not rig.connection.is_late(1e9)
+    rig.send(timeout_s=30.0, now=1000.0)
+    assert rig.connection.late_at() == 1000.0 + LATE_S, "each request has its own time"
+
+
+@pytest.mark.proves("B-47")
+def test_the_oldest_request_decides_whether_a_response_is_late() -> None:
+    rig = Rig(ALL)
+    rig.connection.opened(0.0)
+    rig.send(timeout_s=330.0)
+    rig.send(timeout_s=30.0)
+    assert rig.connection.late_at() == 300.0 + LATE_S, "requests behind one that is held wait for it"
+
+
+@pytest.mark.proves("B-47")
+@pytest.mark.parametrize("timeout_s", [30.0, 330.0])
+def test_a_broker_that_left_the_metadata_is_given_up_when_its_response_is_late(timeout_s: float) -> None:
+    rig = Rig(ALL)
+    rig.connection.opened(0.0)
+    rig.connection.is_removed = True
+    rig.send(timeout_s=timeout_s)
+    assert rig.connection.late_at() == LATE_S
+    assert rig.connection.overdue(LATE_S - 0.1) is None
+    rig.connection.is_removed = False
+    assert rig.connection.overdue(LATE_S) is None, "it came back"
+    rig.connection.is_removed = True
+    error = rig.connection.overdue(LATE_S)
+    assert isinstance(error, ConnectionFailed)
+    assert error.message == "no response to Heartbeat, and the broker left the metadata"
+    assert error.place == {"host": "broker", "port": 9092}
+
+
+@pytest.mark.proves("B-47")
+def test_an_idle_connection_to_a_broker_that_left_the_metadata_is_closed() -> None:
+    rig = Rig(ALL)
+    rig.connection.is_removed = True
+    rig.send()
+    assert rig.connection.overdue(0.0) is None, "it has yet to open"
+    rig.connection.opened(0.0)
+    ((_, version, correlation_id),) = rig.sent()
+    assert rig.connection.overdue(0.0) is None, "a response is due"
+    rig.respond("Heartbeat", version, correlation_id, HeartbeatResponse())
+    error = rig.connection.overdue(0.0)
+    assert isinstance(error, ConnectionFailed)
+    assert error.message == "the broker left the metadata"
+    rig.connection.is_removed = False
+    assert rig.connection.overdue(0.0) is None
+
+
+@pytest.mark.proves("B-47", "B-28")
+def test_the_setup_of_a_connection_has_its_own_time() -> None:
+    rig = Rig()
+    rig.connection.is_removed = True
+    rig.connection.opened(0.0)
+    assert rig.connection.late_at() > rig.connection.deadline() == 10.0
 
 
 @pytest.mark.proves("B-24", "B-28")

@@ -53,3 +53,26 @@ def test_a_request_without_a_response_starts_a_search_for_the_coordinator_of_a_m
         assert fake.calls_of(api)[-1].node == ALIVE
         assert core.view is not None
         assert core.view.identity.generation == 1
+
+
+@pytest.mark.proves("F-06")
+def test_a_description_that_an_old_coordinator_denies_starts_a_search_for_the_new_one() -> None:
+    with (
+        FakeBroker(nodes=2, topics={"t": 1}) as fake,
+        Consumer(
+            fake.bootstrap,
+            group="g",
+            assignors=["range"],
+            enable_auto_commit=False,
+            heartbeat_interval_ms=HEARTBEAT_MS,
+            session_timeout_ms=3 * HEARTBEAT_MS,
+        ) as consumer,
+    ):
+        fake.move_coordinator("g", DEAD)
+        consumer.subscribe(["t"])
+        poll_until(consumer, lambda: bool(consumer.assignment))
+        fake.move_coordinator("g", ALIVE)
+        (member,) = consumer.group_members(timeout_s=PATIENCE_S)
+        assert member.member_id == consumer.health().member_id
+        assert [call.node for call in fake.calls_of("DescribeGroups")] == [DEAD, ALIVE]
+        assert consumer.health().generation == 1
