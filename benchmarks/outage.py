@@ -149,7 +149,7 @@ def _await_commits(logs: Mapping[str, Path]) -> None:
     while waiting := [client for client, log in logs.items() if "\ncommit" not in log.read_text()]:
         if time.monotonic() > limit:
             raise TimeoutError(f"no commit of {', '.join(waiting)}")
-        time.sleep(0.1)
+        time.sleep(0.1)  # between two looks at the clients' files
 
 
 @contextmanager

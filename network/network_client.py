@@ -336,8 +336,8 @@ class Driver(DriverFields, Generic[C]):
         """Do the work of the channels that are due, and settle `outcomes` and theirs. Returns the next turn's time."""
         removed = self.core.cluster.removed
         for channel in list(self._channels.values()):
-            is_due = channel.due_at <= now + EARLY_S or channel.endpoint in removed
-            if is_due or self._resolved or self._tokens is not None:
+            is_removed = channel.connection.is_removed = channel.endpoint in removed
+            if channel.due_at <= now + EARLY_S or is_removed or self._resolved or self._tokens is not None:
                 outcomes += self._look_after(channel, now)
         if self._tokens is not None:
             self._owe_token(self._tokens, now)
@@ -552,7 +552,6 @@ class Driver(DriverFields, Generic[C]):
                 channel.resolved(found, now)
             except Ended as ended:
                 return self._end(channel, ended.error)
-        channel.connection.is_removed = channel.endpoint in self.core.cluster.removed
         try:
             error = channel.connection.overdue(now)
         except KohortError as refused:  # a token arrived, and the broker rejects the login

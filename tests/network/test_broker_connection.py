@@ -30,14 +30,14 @@ ALL = {key: API[key].versions for key in API if isinstance(key, int)}
 class Rig:
     """A connection at time 0, and the results of its requests."""
 
-    def __init__(self, ranges: dict[int, tuple[int, int]] | None = None, *, request_timeout_s: float = 30.0) -> None:
+    def __init__(self, ranges: dict[int, tuple[int, int]] | None = None) -> None:
         self.connection = BrokerConnection(
             HERE,
             "test",
             1 << 20,
             setup_timeout_s=10.0,
             opened_at=0.0,
-            request_timeout_s=request_timeout_s,
+            request_timeout_s=30.0,
             ranges=ranges,
         )
         self.outcomes: list[RequestResult] = []

@@ -1,6 +1,7 @@
 """A coordinator that dies: a request to it starts the search for its successor, long before the next heartbeat."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -21,9 +22,9 @@ CALLS: dict[str, Callable[[Consumer], Any]] = {
 }
 
 
-@pytest.mark.proves("F-05", "G-12")
-@pytest.mark.parametrize("api", CALLS)
-def test_a_request_without_a_response_starts_a_search_for_the_coordinator_of_a_member(api: str) -> None:
+@contextmanager
+def membership() -> Iterator[tuple[FakeBroker, Consumer]]:
+    """A member of a group whose coordinator is the first node; the second leads the partition."""
     with (
         FakeBroker(nodes=2, topics={"t": 1}) as fake,
         Consumer(
@@ -39,6 +40,13 @@ def test_a_request_without_a_response_starts_a_search_for_the_coordinator_of_a_m
         fake.move_coordinator("g", DEAD)
         consumer.subscribe(["t"])
         poll_until(consumer, lambda: bool(consumer.assignment))
+        yield fake, consumer
+
+
+@pytest.mark.proves("F-05", "G-12")
+@pytest.mark.parametrize("api", CALLS)
+def test_a_request_without_a_response_starts_a_search_for_the_coordinator_of_a_member(api: str) -> None:
+    with membership() as (fake, consumer):
         core = consumer._session.driver.core
         begun = len(fake.calls_of("FindCoordinator"))
         fake.stop_node(DEAD)
@@ -57,20 +65,7 @@ def test_a_request_without_a_response_starts_a_search_for_the_coordinator_of_a_m
 
 @pytest.mark.proves("F-06")
 def test_a_description_that_an_old_coordinator_denies_starts_a_search_for_the_new_one() -> None:
-    with (
-        FakeBroker(nodes=2, topics={"t": 1}) as fake,
-        Consumer(
-            fake.bootstrap,
-            group="g",
-            assignors=["range"],
-            enable_auto_commit=False,
-            heartbeat_interval_ms=HEARTBEAT_MS,
-            session_timeout_ms=3 * HEARTBEAT_MS,
-        ) as consumer,
-    ):
-        fake.move_coordinator("g", DEAD)
-        consumer.subscribe(["t"])
-        poll_until(consumer, lambda: bool(consumer.assignment))
+    with membership() as (fake, consumer):
         fake.move_coordinator("g", ALIVE)
         (member,) = consumer.group_members(timeout_s=PATIENCE_S)
         assert member.member_id == consumer.health().member_id
