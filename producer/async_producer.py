@@ -303,7 +303,7 @@ class AsyncProducer(ProducerBase):
                 return found
             left = until - driver.now()
             if left <= 0:
-                raise driver.lock.run(self._too_late, driver.core, topic)
+                return driver.lock.run(lambda: self._at_last(attempt, driver.core, topic))
             await self._change(lambda core: core.press(topic))
             news.clear()
             found = driver.lock.run(attempt)

@@ -426,7 +426,7 @@ class Producer(ProducerBase):
             if found:
                 return found[0]
             calling.call()
-        raise self._handle.read(lambda core: self._too_late(core, topic))
+        return self._handle.read(lambda core: self._at_last(attempt, core, topic))
 
     def __del__(self) -> None:
         driver: Driver[ProducerCore] | None = self.__dict__.get("_driver")

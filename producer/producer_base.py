@@ -2,7 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, TypeVar
 
 from kohort.common import KohortError
 from kohort.network.arguments import seconds_given
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
     from kohort.producer.producer_metrics import ProducerMetrics
     from kohort.producer.producer_settings import ProducerSettings
+
+T = TypeVar("T")
 
 
 class SendObserver(Protocol):
@@ -113,6 +115,13 @@ class ProducerBase:
 
     def _seconds(self, timeout_s: float | None) -> float:
         return self._config.max_block_ms / 1000 if timeout_s is None else seconds_given(timeout_s)
+
+    def _at_last(self, attempt: Callable[[], T | None], core: ProducerCore, topic: str) -> T:
+        """The value of a last attempt, under the lock. Raises what is missing if there is none."""
+        found = attempt()
+        if found is None:
+            raise self._too_late(core, topic)
+        return found
 
     def _too_late(self, core: ProducerCore, topic: str) -> KohortError:
         if topic not in core.metadata.view.topics:

@@ -7,7 +7,7 @@ modules do not count, because no profiler sees their functions. A record passes 
 The path of a record is counted over all packages. The path of a rebalance has two bounds. One counts the modules of
 `coordinator_client/`, which a reader of the group protocol opens. The other counts the modules of all packages, so also
 those that carry any request. The turns of the network's thread on this path are counted too. The smallest count of some
-rebalances is taken, because the calls of `poll` may add turns.
+rebalances is taken, because the calls of `poll` may add turns, and on a busy machine a timer may run its functions.
 """
 
 import sys
@@ -140,10 +140,11 @@ def test_a_record_passes_no_more_modules_from_the_socket_to_the_caller() -> None
 
 
 class Rebalances(RebalanceHooks):
-    """Commits what goes, and ends the path when partitions come. `turns` of each path."""
+    """Commits what goes, and ends the path when partitions come. `turns` and `modules` of each path."""
 
     def __init__(self, path: PathTracer) -> None:
         self.turns: list[int] = []
+        self.modules: list[list[str]] = []
         self._path = path
 
     def on_revoked(self, event: Revoked) -> dict[TopicPartition, int]:
@@ -151,6 +152,7 @@ class Rebalances(RebalanceHooks):
 
     def on_assigned(self, event: Assigned) -> None:
         self._path.open = False
+        self.modules.append(self._path.modules)
         self.turns.append(self._path.turns)
 
 
@@ -176,6 +178,7 @@ def test_a_rebalance_passes_no_more_modules_from_the_heartbeat_to_on_assigned() 
                 path.begin()
                 return Answer(HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
 
+            hooks.modules.clear()
             hooks.turns.clear()
             deadline = time.monotonic() + LIMIT_S
             while (done := len(hooks.turns)) < REBALANCES:
@@ -183,7 +186,7 @@ def test_a_rebalance_passes_no_more_modules_from_the_heartbeat_to_on_assigned() 
                 while len(hooks.turns) == done:
                     consumer.poll(0.1)
                     assert time.monotonic() < deadline
-    modules = path.modules
+    modules = min(hooks.modules, key=len)
     assert len(modules) <= HEARTBEAT_TO_ASSIGNED_OF_ALL_PACKAGES, listed(modules)
     modules = [module for module in modules if module.startswith(CONSUMER)]
     assert len(modules) <= HEARTBEAT_TO_ASSIGNED, listed(modules)

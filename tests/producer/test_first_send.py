@@ -1,8 +1,10 @@
 """The first send of a producer waits for the topic's metadata, and is woken by it."""
 
+import asyncio
+
 import pytest
 
-from kohort import Producer
+from kohort import AsyncProducer, Producer
 from kohort.network import client_handle
 from kohort.network._guard import Bell
 from kohort.testing.fake_broker import FakeBroker
@@ -46,3 +48,18 @@ def test_metadata_wakes_the_first_send(monkeypatch: pytest.MonkeyPatch) -> None:
                 producer.send("t", b"v").result(30)
                 assert watched.ended_by_ring
                 assert all(watched.ended_by_ring)
+
+
+def test_metadata_that_comes_as_the_time_ends_is_used() -> None:
+    """The last look at it and the choice of an error are one step: the error would name a full buffer."""
+    with FakeBroker(topics={"t": 1}) as fake, Producer(fake.bootstrap, max_block_ms=0) as producer:
+        looks = iter([None, "found"])
+        assert producer._when_there_is_room(lambda: next(looks), "t") == "found"
+
+    async def program() -> None:
+        async with AsyncProducer(fake.bootstrap, max_block_ms=0) as producer:
+            looks = iter([None, "found"])
+            assert await producer._when_there_is_room(lambda: next(looks), "t") == "found"
+
+    with FakeBroker(topics={"t": 1}) as fake:
+        asyncio.run(program())

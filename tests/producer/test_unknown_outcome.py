@@ -17,8 +17,8 @@ from tests.producer.test_producer_interrupts import read as read_places
 UNKNOWN = "the outcome of the commit is unknown"
 HASTY: dict[str, Any] = {
     "transactional_id": "tx",
-    "max_block_ms": 300,
-    "request_timeout_ms": 1_000,
+    "max_block_ms": 1_000,
+    "request_timeout_ms": 3_000,
     "retry_backoff_max_ms": 100,
     "linger_ms": 0,
 }
