@@ -230,7 +230,8 @@ class ConsumerCore(CoreFields):
 
     def _poll_member(self, now: float) -> PollResult:
         if self.member is None:
-            self.commits.queue.complete(None, now, self.chance())
+            if self.commits.queue.has_response:
+                self.commits.queue.complete(None, now, self.chance())
             self._polls([], now)
             self._caller_events.clear()
             self._socket_events.clear()

@@ -1,6 +1,7 @@
 """Keeps one `ClusterView` fresh: decides the time and the topics of Metadata requests. No I/O, no clock."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
+from functools import cache
 from math import inf
 
 from kohort.common.named_tuple import NamedTuple
@@ -122,13 +123,20 @@ class MetadataRefresher:
         """`next_request` would return one."""
         return not self._in_flight and now >= self._due()
 
-    def next_request(self, now: float) -> MetadataRequest | None:
-        """The request to send to any broker now, or None. Call `on_response` or `on_failure` before the next."""
+    def next_request(self, now: float) -> Callable[[], MetadataRequest] | None:
+        """A function that makes the request to send to any broker, or None.
+
+        It is called when a connection can send, and then names what is wanted. A client names its topics while its
+        first connection opens. Call `on_response` or `on_failure` before the next `next_request`.
+        """
         if not self.is_due(now):
             return None
+        self._in_flight = True
+        return cache(self._request)
+
+    def _request(self) -> MetadataRequest:
         self._names_in_flight = None if self._all_topics else self.names
         self._stale = self._at_once = False
-        self._in_flight = True
         self.requests_sent += 1
         topics = (
             None if self._names_in_flight is None else tuple(_by_name(name) for name in sorted(self._names_in_flight))
@@ -196,7 +204,7 @@ class MetadataRefresher:
             name
             for name in self.names
             if (topic := self.view.topics.get(name))
-            and any(partition.leader not in self.view.brokers for partition in topic.partitions.values())
+            and not self.view.brokers.keys() >= {partition.leader for partition in topic.partitions.values()}
         )
 
     def next_poll_at(self) -> float | None:

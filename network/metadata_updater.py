@@ -132,9 +132,9 @@ class MetadataUpdater:
 
     def _request_metadata(self, now: float) -> None:
         metadata = self._core.metadata
-        if metadata.is_due(now) and not self.no_broker_available(now):
-            request = metadata.next_request(now)
-            self.send_to_any(PendingRequest("Metadata", request, self._on_response, self._core.request_s), now)
+        if metadata.is_due(now) and not self.no_broker_available(now) and (make := metadata.next_request(now)):
+            pending = PendingRequest("Metadata", lambda _version: make(), self._on_response, self._core.request_s)
+            self.send_to_any(pending, now)
 
     def _hedge_after_s(self) -> float:
         """The delay before the request is hedged. It is shorter at the start, so that several addresses are tried in

@@ -66,6 +66,8 @@ log = logger("kohort.driver")
 
 MOST_HELPERS = 8
 MOST_PORT = 65_535
+NUMBER_BYTES = 6
+NUMBERS_AT_ONCE = 64
 EARLY_S = 2.0  # by which a turn looks after channels before they are due: an idle member wakes up for heartbeats only
 
 
@@ -95,9 +97,25 @@ class CoreFactory(Protocol[Made]):
     def __call__(self, *, chance: Callable[[], float], started: float) -> Made: ...
 
 
+_drawn: list[float] = []  # random numbers, each of which is returned once
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_drawn.clear)
+
+
 def chance() -> float:
-    """A random number in [0, 1). `random` takes 1 ms to load, and forked processes would share its numbers."""
-    return int.from_bytes(os.urandom(6), "big") / (1 << 48)
+    """A random number in [0, 1).
+
+    Numbers are drawn in advance, because each system call releases the GIL. `random` takes 1 ms to load.
+    """
+    while True:
+        try:
+            return _drawn.pop()
+        except IndexError:
+            drawn = os.urandom(NUMBER_BYTES * NUMBERS_AT_ONCE)
+            _drawn.extend(
+                int.from_bytes(drawn[at : at + NUMBER_BYTES], "big") / (1 << 8 * NUMBER_BYTES)
+                for at in range(0, len(drawn), NUMBER_BYTES)
+            )
 
 
 class _Change(Generic[C, T]):
@@ -301,7 +319,7 @@ class Driver(DriverFields, Generic[C]):
                 self._set_due(channel)
             return self._due_at(self._polls_at)
         if not (outcomes or self._must_poll or self._tokens is not None or self._is_poll_due()):
-            return self._look_after_channels([], self._polls_at, self.now())
+            return self._look_after_channels([], self._polls_at, self.now(), due=due)
         self.turns += 1
         if self.chore is not None:
             while not self.lock.run(self.chore):
@@ -328,16 +346,17 @@ class Driver(DriverFields, Generic[C]):
             outcomes += self._submit(outgoing, now)
         if self._tokens is not None:
             self._hand_in_tokens(self._tokens, now)
-        return self._look_after_channels(outcomes, turn.next_poll_at, now)
+        return self._look_after_channels(outcomes, turn.next_poll_at, now, due=due)
 
     def _look_after_channels(
-        self, outcomes: list[tuple[PendingRequest, RequestResult]], polls_at: float | None, now: float
+        self, outcomes: list[tuple[PendingRequest, RequestResult]], polls_at: float | None, now: float, *, due: bool
     ) -> float:
         """Do the work of the channels that are due, and settle `outcomes` and theirs. Returns the next turn's time."""
         removed = self.core.cluster.removed
+        until = now + EARLY_S if due else now
         for channel in list(self._channels.values()):
             is_removed = channel.connection.is_removed = channel.endpoint in removed
-            if channel.due_at <= now + EARLY_S or is_removed or self._resolved or self._tokens is not None:
+            if channel.due_at <= until or is_removed or self._resolved or self._tokens is not None:
                 outcomes += self._look_after(channel, now)
         if self._tokens is not None:
             self._owe_token(self._tokens, now)

@@ -162,6 +162,9 @@ class CommitRequestManager:
 
     def poll(self, now: float) -> PollResult:
         """Return the request that is due, and fail commits past their deadline."""
+        commit_at = self._book.next_poll_at() if self._assignment() else None
+        if not self.queue and (commit_at is None or now < commit_at):
+            return PollResult((), commit_at)
         coordinator = self._cluster.coordinator()
         if coordinator is not None and coordinator != self._coordinator:
             self._coordinator = coordinator

@@ -253,6 +253,7 @@ class CommitQueue:
         return self._queues.keys() | {entry.partition for entry in self._order} if self._order else self._queues.keys()
 
     def __len__(self) -> int:
+        """The number of unsettled commits. Without one, nothing is in flight and nothing is due."""
         return len(self._open)
 
     def waits(self, partition: TopicPartition, offset: int) -> bool:
@@ -596,6 +597,8 @@ class CommitQueue:
 
     def _finish(self, commit: Commit, now: float) -> None:
         del self._open[commit]
+        if not self._open:
+            self._deadlines.clear()  # `expire` is not called without commits
         self._blocking.pop(commit, None)
         generation = commit.sent.generation if commit.sent else -1
         first = next(iter(commit.errors.values()), None)

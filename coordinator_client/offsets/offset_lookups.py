@@ -226,6 +226,14 @@ class OffsetsRequestManager:
 
     def poll(self, now: float) -> PollResult:
         """Return the requests that are due, and end lookups that are over."""
+        if not (
+            self._positions.needs_lookup(self._context.metadata.view)
+            or self._lookups
+            or self._committed_lookups
+            or self._topic_lookups
+            or self._members.waiting
+        ):
+            return PollResult((), None)
         requests = [
             *self._committed_requests(now),
             *self._list_requests(now),

@@ -255,6 +255,10 @@ class Positions:
         """Leave these out of the next `changes`, unless they are set again."""
         self.states.changed.difference_update(changes)
 
+    def needs_lookup(self, view: ClusterView) -> bool:
+        """True if a request for a position may be due, or a retry may be awaited."""
+        return bool(self.states.unsettled or self.states.unchecked) or view is not self._checked_view
+
     # --- committed offsets
 
     @property

@@ -15,6 +15,7 @@ from kohort.protocol.apis.metadata import (
     MetadataResponsePartition,
     MetadataResponseTopic,
 )
+from tests.support.sent_requests import sent
 
 ID = uuid.UUID(int=1)
 
@@ -46,7 +47,7 @@ class Rig:
 
     def turn(self, now: float) -> PollResult:
         turn = self.core.poll(now, 0)
-        self.open += [(one.endpoint, one.request) for one in turn.requests]
+        self.open += [(one.endpoint, one.request) for one in sent(turn)]
         return turn
 
     def settle(self, api: str, outcome: object, now: float, host: str | None = None) -> None:

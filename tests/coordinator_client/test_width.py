@@ -29,6 +29,7 @@ from kohort.protocol.apis.offset_fetch import (
     OffsetFetchResponsePartition,
     OffsetFetchResponseTopic,
 )
+from tests.support.sent_requests import sent
 
 PER_TOPIC = 5
 FEW, MANY = 200, 400  # partitions
@@ -70,7 +71,7 @@ class Wide:
 
     def turn(self) -> None:
         self.now += 1.0
-        self.all_pending += [one.request for one in self.core.poll(self.now, 0).requests]
+        self.all_pending += [one.request for one in sent(self.core.poll(self.now, 0))]
 
     def settle(self, api: str, value: object) -> Callable[[], None]:
         found = next(pending for pending in self.all_pending if pending.api == api)
@@ -182,6 +183,19 @@ def test_a_turn_without_changes_looks_at_no_partition(paused: bool) -> None:
     by_topic = 8 * (10 - 1) * FEW / PER_TOPIC
     assert many["idle"] - few["idle"] <= by_topic, counts
     assert many["one record was returned"] - few["one record was returned"] <= by_topic, counts
+
+
+def test_a_turn_without_commits_and_look_ups_does_not_search_for_them() -> None:
+    wide = Wide(FEW, group="g", enable_auto_commit=True, auto_commit_interval_ms=600_000)
+    core = wide.core
+    core.assign(frozenset(wide.partitions), dict.fromkeys(wide.partitions, 0), {})
+    wide.turn()
+    wide.settle("Metadata", wide.metadata())()
+    core.polled(wide.now, handled=True)
+    wide.turn()
+    wide.turn()  # positions that this turn has compared with the metadata
+    assert calls(lambda: core.commits.poll(wide.now)) <= 12
+    assert calls(lambda: core.lookups.poll(wide.now)) <= 7
 
 
 def test_committed_offsets_that_are_requested_again_are_sorted_out_in_proportion() -> None:

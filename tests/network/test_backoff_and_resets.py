@@ -1,5 +1,8 @@
 """Backoff as values, and where reading starts when there is no offset."""
 
+import json
+import os
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +12,7 @@ from kohort.coordinator_client.offset_reset import OffsetReset, ResetPolicy
 from kohort.network.backoff import FRESH, Backoff
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.errors import ConfigError, ConnectionFailed
-from kohort.network.network_client import chance
+from kohort.network.network_client import NUMBERS_AT_ONCE, chance
 from kohort.network.offset_requests import EARLIEST, LATEST
 from kohort.network.requests import Endpoint
 
@@ -29,6 +32,19 @@ def test_jitter_stays_within_its_part_of_the_delay(failures: int, number: float)
 def test_random_numbers_fill_the_range_from_zero_to_one() -> None:
     tenths = {int(10 * chance()) for _ in range(1000)}
     assert tenths == set(range(10))
+
+
+def test_a_forked_process_draws_numbers_of_its_own() -> None:
+    chance()  # others are drawn in advance
+    read_end, write_end = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.write(write_end, json.dumps([chance() for _ in range(NUMBERS_AT_ONCE)]).encode())
+        os._exit(0)
+    os.waitpid(child, 0)
+    os.close(write_end)
+    with open(read_end) as of_child:
+        assert not set(json.load(of_child)) & {chance() for _ in range(NUMBERS_AT_ONCE)}
 
 
 def test_attempts_are_values() -> None:

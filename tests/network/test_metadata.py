@@ -162,8 +162,9 @@ def keeper() -> MetadataRefresher:
 
 
 def send(one: MetadataRefresher, now: float) -> list[str] | None:
-    request = one.next_request(now)
-    assert request is not None, "nothing is owed"
+    make = one.next_request(now)
+    assert make is not None, "nothing is owed"
+    request = make()
     return None if request.topics is None else [str(each.name) for each in request.topics]
 
 
@@ -182,13 +183,42 @@ def test_what_was_never_requested_is_requested_at_once_and_then_kept_fresh() -> 
     assert send(one, 300.2) == ["t"]
 
 
+def test_a_request_names_what_is_wanted_when_it_is_sent() -> None:
+    """A new client names its topics while its first connection opens: one request instead of two."""
+    one = keeper()
+    make = one.next_request(0.0)
+    assert make is not None
+    before = one.requests_sent
+    one.set_topics(WantedTopics(frozenset({"t"}), attempt=1))
+    one.request_update(at_once=True)
+    request = make()
+    assert [each.name for each in request.topics or ()] == ["t"]
+    assert one.requests_sent == before + 1, "a call that came before counts its response"
+    one.add_transient(["later"])
+    assert make() is request, "the same to each broker that it is sent to"
+    one.on_response(respond(topic("t", {0: (1, 0)})), 0.1, 0.5)
+    assert send(one, 0.1) == ["later", "t"]
+    one.remove_transient(["later"])
+    one.on_response(respond(topic("t", {0: (1, 0)})), 0.2, 0.5)
+    assert one.next_request(100.0) is None
+
+
+def test_a_request_that_no_connection_could_send_does_not_count() -> None:
+    one = keeper()
+    assert one.next_request(0.0) is not None
+    one.on_failure(0.1, 0.5)
+    assert one.requests_sent == 0
+    assert one.next_request(0.15) is None
+    assert send(one, 1.0) == []
+
+
 @pytest.mark.parametrize(("given", "sent"), [((), False), ((False,), False), ((True,), True)])
 def test_a_request_creates_topics_only_where_that_is_allowed(given: tuple[bool, ...], sent: bool) -> None:
     one = MetadataRefresher(Backoff(100, 1000, 0), 300.0, *given)
     one.set_topics(WantedTopics(frozenset({"t"})))
-    request = one.next_request(0.0)
-    assert request is not None
-    assert request.allow_auto_topic_creation is sent
+    make = one.next_request(0.0)
+    assert make is not None
+    assert make().allow_auto_topic_creation is sent
 
 
 @pytest.mark.parametrize("allowed", [False, True])
@@ -196,7 +226,7 @@ def test_the_setting_says_whether_a_client_creates_topics(allowed: bool) -> None
     rig = Rig(allow_auto_create_topics=allowed)
     rig.turn(0.0)
     (pending,) = [one for _endpoint, one in rig.open if one.api == "Metadata"]
-    assert pending.request.allow_auto_topic_creation is allowed
+    assert pending.request(13).allow_auto_topic_creation is allowed
 
 
 def test_a_missing_topic_is_requested_ever_more_slowly() -> None:
@@ -221,7 +251,8 @@ def test_names_of_others_that_are_missing_cost_a_bounded_rate() -> None:
     it.set_topics(WantedTopics(names | {"here"}))
     now, requests = 0.0, 0
     while now < 10.0:
-        if it.next_request(now) is not None:
+        if (make := it.next_request(now)) is not None:
+            make()
             requests += 1
             it.on_response(respond(topic("here", {0: (1, 5)})), now, 0.5)
         wake = it.next_poll_at()
@@ -240,7 +271,8 @@ def test_only_missing_topics_of_other_members_slow_the_requests(mine: frozenset[
     it.set_topics(WantedTopics(others | {"here"} | mine, of_others=others))
     now, requests = 0.0, 0
     while now < 20.0:
-        if it.next_request(now) is not None:
+        if (make := it.next_request(now)) is not None:
+            make()
             requests += 1
             it.on_response(respond(topic("here", {0: (1, 5)})), now, 0.5)
         wake = it.next_poll_at()

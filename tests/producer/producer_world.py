@@ -28,6 +28,7 @@ from kohort.protocol.apis.metadata import (
     MetadataResponseTopic,
 )
 from kohort.protocol.apis.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from tests.support.sent_requests import sent
 
 TOPIC = "t"
 TOO_LARGE, OUT_OF_ORDER, OLD_EPOCH = 10, 45, 47
@@ -111,7 +112,7 @@ class World:
     def turn(self) -> None:
         """One turn of the driver; its requests are in the brokers' sockets then."""
         self.now += 0.001
-        for outgoing in self.core.poll(self.now, 1).requests:
+        for outgoing in sent(self.core.poll(self.now, 1)):
             self._pipes.setdefault(self._pipe(outgoing), deque()).append(outgoing.request)
 
     def respond_to_one(self) -> None:

@@ -143,6 +143,17 @@ def test_the_batch_in_hand_is_not_committed_by_the_end(ends: Callable[[str], Non
     assert stored.get(P0) is None or stored[P0].offset == 0
 
 
+def test_the_next_turn_is_that_of_the_next_automatic_commit() -> None:
+    rig = reading()
+    responded(rig, 0.0)
+    core = rig.core
+    core.positions.consumed(P0, core.positions.state(P0).serial, 11, 3)
+    core.polled(1.0, handled=True)
+    assert rig.turn(1.1).next_poll_at == 2.0
+    assert not any(one.api == "OffsetCommit" for _endpoint, one in rig.open)
+    assert responded(rig, 1.0)
+
+
 # --- what is reported of auto-commit
 
 

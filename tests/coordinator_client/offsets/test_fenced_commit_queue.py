@@ -1,6 +1,8 @@
 """Commits on their way: in order, fenced, held across a rebalance, and never reported as what they were not."""
 
+import gc
 import sys
+import weakref
 from types import FrameType
 from typing import Any
 from uuid import UUID
@@ -79,9 +81,9 @@ class Rig:
 
     def request_metadata(self) -> frozenset[str]:
         """Have Metadata requested; the topics that it names."""
-        request = self.metadata.next_request(self.now)
-        assert request is not None, "no metadata is wanted"
-        return frozenset(str(topic.name) for topic in request.topics or ())
+        make = self.metadata.next_request(self.now)
+        assert make is not None, "no metadata is wanted"
+        return frozenset(str(topic.name) for topic in make().topics or ())
 
     def metadata_came(self, topics: dict[str, tuple[int, int]], **refused: int) -> None:
         """`topics`: name -> (number in the topic id, partitions); `refused`: name -> code."""
@@ -783,6 +785,17 @@ def test_deadlines_of_settled_commits_are_forgotten() -> None:
     assert len(rig.committer) == 1
     assert len(rig.committer._deadlines) < 200
     assert rig.committer.next_poll_at() == [60.0]
+
+
+def test_the_last_commit_that_is_settled_is_forgotten() -> None:
+    """Its callback may hold anything of the user's."""
+    rig = Rig()
+    commit = weakref.ref(rig.put("one", {P0: 1}))
+    rig.sent()
+    rig.respond({P0: 0})
+    rig.names.clear()
+    gc.collect()
+    assert commit() is None
 
 
 def test_what_is_retried_says_when_to_look_again() -> None:
