@@ -3,6 +3,7 @@
 import pytest
 
 from kohort.common import TopicPartition, WireError
+from kohort.coordinator_client.offsets.positions import FetchState
 from kohort.network.errors import ConnectionFailed, OperationTimeout
 from kohort.network.requests import Endpoint, NoResponse, ResponseReceived
 from kohort.protocol.apis.fetch import PartitionData
@@ -12,9 +13,15 @@ from kohort.protocol.apis.list_offsets import (
     ListOffsetsResponse,
     ListOffsetsTopicResponse,
 )
+from kohort.protocol.apis.offset_for_leader_epoch import (
+    EpochEndOffset,
+    OffsetForLeaderEpochResponse,
+    OffsetForLeaderTopicResult,
+)
 from tests.coordinator_client.core_rig import Rig, fetched, metadata
 
 UNKNOWN_SERVER_ERROR, OFFSET_OUT_OF_RANGE = -1, 1
+P0 = TopicPartition("t", 0)
 GONE = NoResponse(ConnectionFailed("the broker closed the connection"))
 
 
@@ -120,3 +127,27 @@ def test_a_call_that_waits_for_the_first_broker_gets_the_reason_and_not_its_own_
     rig.turn(3.1)
     with pytest.raises(WireError, match="damaged"):
         topics.result(0)
+
+
+@pytest.mark.proves("E-08")
+def test_a_position_behind_records_of_an_older_leader_is_validated_in_the_next_turn() -> None:
+    """They were parked when the earlier position was validated by the new leader (KIP-320)."""
+    rig = Rig()
+    positions = rig.core.positions
+    rig.turn(0.0)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 1, 1: 2}), 12), 0.0)
+    rig.turn(0.0)
+    positions.consumed(P0, positions.state(P0).serial, 10, 1, 1)
+    rig.core.metadata.request_update(at_once=True)
+    rig.turn(1.0)
+    rig.settle("Metadata", ResponseReceived(metadata({0: 2, 1: 2}), 12), 1.0)
+    rig.turn(1.0)
+    end = EpochEndOffset(error_code=0, partition=0, leader_epoch=1, end_offset=100)
+    response = OffsetForLeaderEpochResponse(topics=(OffsetForLeaderTopicResult(topic="t", partitions=(end,)),))
+    rig.settle("OffsetForLeaderEpoch", ResponseReceived(response, 4), 1.0)
+    rig.turn(1.0)
+    assert positions.state(P0).phase is FetchState.FETCHING
+    positions.consumed(P0, positions.state(P0).serial, 11, 1, 1)
+    rig.turn(1.1)
+    assert positions.state(P0).phase is FetchState.NEEDS_VALIDATION
+    assert any(one.api == "OffsetForLeaderEpoch" for _endpoint, one in rig.open)

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 
@@ -55,6 +56,18 @@ def test_the_setup_of_a_connection_polls_no_core(fake: FakeBroker, monkeypatch: 
         assert counts == {"turn": 1}
         first.release()
         poll_until(consumer, lambda: len(consumer.assignment) == 2)
+
+
+def test_the_first_metadata_request_names_the_topics(fake: FakeBroker) -> None:
+    """They are named after the constructor, while its connection opens."""
+    setup = held(fake, "ApiVersions")
+    with Consumer(fake.bootstrap, group="g") as consumer:
+        assert setup.reached.wait(PATIENCE_S)
+        consumer.subscribe(["t"])
+        setup.release()
+        poll_until(consumer, lambda: len(consumer.assignment) == 2)
+    requests: Any = [call.request for call in fake.calls_of("Metadata")]
+    assert [[topic.name for topic in request.topics] for request in requests] == [["t"]]
 
 
 def test_the_end_of_an_idle_connection_polls_the_core(fake: FakeBroker, monkeypatch: pytest.MonkeyPatch) -> None:

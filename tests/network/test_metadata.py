@@ -244,6 +244,18 @@ def test_a_missing_topic_is_requested_ever_more_slowly() -> None:
     assert one.missing() == {"t"}
 
 
+@pytest.mark.parametrize(
+    ("leaders", "again"),
+    [((1,), False), ((2, 1), False), ((1, 1, 2), False), ((-1,), True), ((1, -1, 2), True), ((1, 2, 3), True)],
+)
+def test_a_topic_is_requested_again_while_a_leader_is_not_known(leaders: tuple[int, ...], again: bool) -> None:
+    one = keeper()
+    one.set_topics(WantedTopics(frozenset({"t"})))
+    send(one, 0.0)
+    one.on_response(respond(topic("t", {number: (node, 5) for number, node in enumerate(leaders)})), 0.0, 0.5)
+    assert one.next_poll_at() == pytest.approx(0.1 if again else 300.0)
+
+
 def test_names_of_others_that_are_missing_cost_a_bounded_rate() -> None:
     """A leader wants every name that any member subscribes to: 20,000 of them are requested every two seconds."""
     it = keeper()

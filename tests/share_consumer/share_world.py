@@ -37,6 +37,7 @@ from kohort.testing.fake_broker.interventions import Call
 from kohort.testing.fake_broker.settings import CoordinatorSettings
 from kohort.testing.fake_broker.share_partition import ACCEPT, REJECT, OffsetState
 from kohort.testing.fake_broker.shares import SessionKey
+from tests.support.sent_requests import sent
 
 GROUP, TOPIC = "jobs", "work"
 LOCK_MS, LIMIT = 2_000, 4
@@ -208,7 +209,7 @@ class Member:
         now = self.world.clock.now
         if now < self.stopped_until:
             return
-        for outgoing in self.core.poll(now, 1).requests:
+        for outgoing in sent(self.core.poll(now, 1)):
             self._send(outgoing)
 
     def _send(self, outgoing: UnsentRequest) -> None:
