@@ -52,7 +52,7 @@ class ConsumerMetadata(MetadataUpdater):
 
     def _look_up(self, now: float) -> None:
         view, group = self._context.view(), self._context.config.group
-        if group is None or not self._is_needed() or self.coordinator() is not None:
+        if group is None or self.coordinator() is not None or not self._is_needed():
             return
         if view is not None and view.state not in IDLE:
             return  # the machine is looking

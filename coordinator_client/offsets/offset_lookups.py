@@ -241,7 +241,7 @@ class OffsetsRequestManager:
             *self._lookup_requests(now),
         ]
         self._end_topic_lookups(now)
-        members = self._members.poll(now)
+        members = self._members.poll(now) if self._members.waiting else PollResult((), None)
         times = (members.next_poll_at, *self._positions.next_poll_at(), *self._times())
         return PollResult((*requests, *members.requests), earliest(now, times))
 
