@@ -1,6 +1,7 @@
 """Records in Kafka, exactly once: output and offsets in one transaction."""
 
 import struct
+import time
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final
@@ -10,12 +11,14 @@ from kohort.common.errors import KohortError
 from kohort.common.log_context import logger
 from kohort.common.topic_partition import TopicPartition
 from kohort.consistent_region.effects import DueEffects, SinkPlace, TaskTerm
-from kohort.consistent_region.errors import ConfigurationError, RegionError, ResetFailedError
+from kohort.consistent_region.errors import ConfigurationError, FencedError, RegionError, ResetFailedError
 from kohort.consistent_region.tasks import TaskId
 from kohort.consistent_region.witness import NO_COMMIT, Witness
 from kohort.coordinator_client import SETTINGS, Consumer, OffsetAndMetadata
+from kohort.network.backoff import Backoff
 from kohort.network.errors import CommitFailed
 from kohort.network.group_types import ConsumerGroupMetadata
+from kohort.network.network_client import chance
 from kohort.producer import Delivery, Producer, ProducerFenced, RecordTooLarge, TransactionAborted
 from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.transaction_manager import FENCED
@@ -27,6 +30,7 @@ _LENGTH: Final = struct.Struct(">i")
 _PLACE: Final = struct.Struct(">iq")
 ABSENT: Final = -1
 FENCED_ATTEMPTS: Final = 5
+FENCED_BACKOFF: Final = Backoff(100, 1000, jitter=1.0)  # two owners that fence each other must not go on in step
 _ENDED: Final = FENCED | {ErrorCode.INVALID_TXN_STATE}
 """A later owner or the broker's time-out ended the transaction. A commit after that may have INVALID_TXN_STATE."""
 
@@ -59,8 +63,8 @@ class KafkaSink:
 
     `settings`: those of the `Producer`. Its connection settings are also used to read the offset.
 
-    Raises RegionError with the cause, and the errors of `kohort.Producer`. The member ends, and the next owner commits
-    the pending records.
+    Raises RegionError with the cause, FencedError if another owner fences each attempt, and the errors of
+    `kohort.Producer`. The member ends, and the next owner commits the pending records.
     """
 
     def __init__(self, bootstrap: str, topic: str, *, dead_letter_topic: str | None = None, **settings: Any) -> None:
@@ -112,17 +116,24 @@ class KafkaSink:
     def commit(self, due: Sequence[DueEffects], at: Witness) -> None:
         """Write the records of each task in one transaction, unless it is done. Raises the errors of `Producer`."""
         for one in due:
-            for attempts_left in reversed(range(FENCED_ATTEMPTS)):
+            for attempt in range(1, FENCED_ATTEMPTS + 1):
                 try:
                     self._carry_out(one, at)
                     break
                 except ProducerFenced as error:
                     # By a later owner, which may have written these records, or by a broker whose transaction.timeout
                     # passed. The commit's note is looked up again, behind a new fence.
-                    if not attempts_left:
-                        raise self._failed(error, one.task, at) from error
-                    log.info("task %s: %s", one.task, error)
                     self._drop(one.task)
+                    if attempt == FENCED_ATTEMPTS:
+                        raise FencedError(
+                            f"the sink's records were not written: another owner of the task fenced {attempt} attempts",
+                            hint="end one of two processes with this member's name; start the member again",
+                            topic=self._topic,
+                            task=str(one.task),
+                            sequence=at.sequence,
+                        ) from error
+                    log.info("task %s: %s", one.task, error)
+                    time.sleep(FENCED_BACKOFF.delay_s(attempt, chance()))
 
     def abort(self, task: TaskId) -> None:
         """Forget the collected records of a task. Raises no error."""

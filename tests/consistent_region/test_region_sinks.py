@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import confluent_kafka
@@ -37,12 +38,13 @@ from kohort.consistent_region.effects import packed as packed_effects
 from kohort.consistent_region.effects import unpacked
 from kohort.consistent_region.errors import (
     ConfigurationError,
+    FencedError,
     RegionError,
     ResetFailedError,
     SinkUnavailable,
     StateVersionError,
 )
-from kohort.consistent_region.kafka_sink import packed
+from kohort.consistent_region.kafka_sink import FENCED_ATTEMPTS, packed
 from kohort.consistent_region.kafka_sink import unpacked as unpacked_records
 from kohort.consistent_region.manifest import StateReference, TaskState
 from kohort.consistent_region.offsets import Positions, RegionPosition
@@ -521,6 +523,29 @@ def test_a_commit_of_a_transaction_that_is_over_is_looked_up_and_written_again()
         finally:
             sink.close()
         assert over.calls == 1
+        assert committed(broker.bootstrap, "out") == [b"x"]
+
+
+@pytest.mark.proves("CR-94")
+@pytest.mark.parametrize("code", [ErrorCode.PRODUCER_FENCED, ErrorCode.INVALID_PRODUCER_EPOCH])
+def test_an_owner_that_is_fenced_again_and_again_ends_with_a_fenced_error(
+    code: ErrorCode, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two processes with one name would fence each other for ever."""
+    waits_s: list[float] = []
+    monkeypatch.setattr("kohort.consistent_region.kafka_sink.time", SimpleNamespace(sleep=waits_s.append))
+    with FakeBroker(topics={"out": 1}) as broker:
+        sink = KafkaSink(broker.bootstrap, "out", linger_ms=0)
+        sink.open(place())
+        fenced = broker.control("EndTxn", lambda _call: Answer(EndTxnResponse(error_code=code)))
+        with pytest.raises(FencedError, match=r"fenced 5 attempts \(topic=out, task=\S+, sequence=7\); end one of two"):
+            sink.commit([DueEffects(T0, [packed(b"x", None, (), None, None)], {})], Witness(LINEAGE, 7))
+        assert fenced.calls >= FENCED_ATTEMPTS
+        assert len(waits_s) == FENCED_ATTEMPTS - 1
+        assert 0 < sum(waits_s) < 3.2
+        fenced.remove()
+        sink.commit([DueEffects(T0, [packed(b"x", None, (), None, None)], {})], Witness(LINEAGE, 7))
+        sink.close()
         assert committed(broker.bootstrap, "out") == [b"x"]
 
 
