@@ -40,6 +40,7 @@ $(READY): setup.py pyproject.toml constraints.txt $(foreach each,$(COMPILED),$(w
 	@$(PIP) "setuptools>=77" "Cython>=3.1" wheel $(PROGRESS)
 	@echo "== installing kohort (editable, compiled) and its tools; the first run downloads about 600 MB"
 	@$(PIP) --no-build-isolation -e ".[dev]" $(PROGRESS)
+	@echo "== storing bytecode in PySpark's archives"
 	@$(BIN)/python -m kohort.spark.precompile > /dev/null
 	@touch $@
 

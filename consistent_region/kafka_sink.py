@@ -114,7 +114,7 @@ class KafkaSink:
         return b"".join(self._collected.get(task, ()))
 
     def commit(self, due: Sequence[DueEffects], at: Witness) -> None:
-        """Write the records of each task in one transaction, unless it is done. Raises the errors of `Producer`."""
+        """Write the records of each task in one transaction, unless it is done. Raises what the class does."""
         for one in due:
             for attempt in range(1, FENCED_ATTEMPTS + 1):
                 try:
@@ -128,9 +128,7 @@ class KafkaSink:
                         raise FencedError(
                             f"the sink's records were not written: another owner of the task fenced {attempt} attempts",
                             hint="end one of two processes with this member's name; start the member again",
-                            topic=self._topic,
-                            task=str(one.task),
-                            sequence=at.sequence,
+                            **self._where(one.task, at),
                         ) from error
                     log.info("task %s: %s", one.task, error)
                     time.sleep(FENCED_BACKOFF.delay_s(attempt, chance()))
@@ -278,10 +276,12 @@ class KafkaSink:
         return RegionError(
             f"the sink's records were not written: {cause}",
             hint="dead_letter_topic= puts such records aside and goes on" if _refused_record(cause) else None,
-            topic=self._topic,
-            task=str(task),
-            sequence=at.sequence,
+            **self._where(task, at),
         )
+
+    def _where(self, task: TaskId, at: Witness) -> dict[str, Any]:
+        """The place of an error."""
+        return {"topic": self._topic, "task": str(task), "sequence": at.sequence}
 
 
 Packed = tuple[bytes | None, bytes | None, list[tuple[str, bytes | None]], int | None, int | None]

@@ -99,7 +99,7 @@ class CoreFactory(Protocol[Made]):
 
 _drawn: list[float] = []  # random numbers, each of which is returned once
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_drawn.clear)
+    os.register_at_fork(after_in_child=_drawn.clear)  # otherwise a child returns the numbers of its parent
 
 
 def chance() -> float:
