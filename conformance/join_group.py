@@ -5,11 +5,12 @@ import time
 
 from kohort.conformance.check import CheckKind, Need, Section
 from kohort.conformance.check_context import CheckContext
+from kohort.conformance.errors import Blocked, Failed
 from kohort.conformance.member import subscribe
 from kohort.protocol.errors import ErrorCode
 
 SECTION = Section("B", "JoinGroup", "JoinGroup")
-LATE_S = 8.0  # a response that is delayed by 1.5 s
+LATE_S = 6.5  # a response that is due
 SAME_GENERATION_S = 2.0  # between the responses to two members of a generation
 
 
@@ -448,24 +449,31 @@ async def initial_delay(scene: CheckContext) -> None:
     expected="after the rebalance timeout the others complete without it, and it is unknown",
 )
 async def dropped(scene: CheckContext) -> None:
+    # On a busy machine the other member's JoinGroup can arrive after the timeout. The broker is right to drop it, too.
+    try:
+        await _complete_without(scene, 1_500)
+    except (Failed, Blocked):
+        await _complete_without(scene, 6_000)
+
+
+async def _complete_without(scene: CheckContext, rebalance_ms: int) -> None:
+    """Check that a generation is complete without the member that does not rejoin."""
     # The session is long, so that its end is not confused with the end of the rebalance timeout.
-    session = scene.target.session_within(20_000)
-    members = [scene.member(rebalance_ms=1500, session_ms=session)]
-    await members[0].enter()
-    absent = await scene.add(members, rebalance_ms=1500, session_ms=session)
-    await scene.sync([members[0], absent])
-    newcomer = scene.member(rebalance_ms=1500, session_ms=session)
+    group, session = scene.new_group(), scene.target.session_within(20_000)
+    staying, absent = await scene.stable(group=group, rebalance_ms=rebalance_ms, session_ms=session)
+    newcomer = scene.member(group=group, rebalance_ms=rebalance_ms, session_ms=session)
     joining = scene.start(newcomer.enter())
-    await scene.rebalancing(members[0])
-    again = scene.start(members[0].join())
+    await scene.rebalancing(staying)
+    again = scene.start(staying.join())
     await scene.parked(again, "JoinGroup while one member has not rejoined")
-    await asyncio.wait({again}, timeout=LATE_S)
-    scene.true("JoinGroup with a rebalance timeout of 1.5 s", again.done(), f"a response within {LATE_S:g} s", "none")
+    await asyncio.wait({again}, timeout=rebalance_ms / 1000 + LATE_S)
+    waits = f"JoinGroup with a rebalance timeout of {rebalance_ms / 1000:g} s"
+    scene.true(waits, again.done(), f"a response at most {LATE_S:g} s later", "none")
     response = await again
     await joining
     scene.error(response.error_code, "NONE", "JoinGroup of the member that rejoined")
     ids = sorted(entry.member_id for entry in (*response.members, *newcomer.members))
-    scene.equal("the members of the new generation", ids, sorted((members[0].id, newcomer.id)))
+    scene.equal("the members of the new generation", ids, sorted((staying.id, newcomer.id)))
     scene.error((await absent.heartbeat()).error_code, "UNKNOWN_MEMBER_ID", "Heartbeat of the one that stayed away")
 
 
