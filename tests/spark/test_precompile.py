@@ -44,6 +44,8 @@ def small(tmp_path: Path) -> Path:
         with zipfile.ZipFile(library / name, "w") as archive:
             archive.writestr(f"{module}.py", "def fail():\n    raise ValueError('the message')\n")
             archive.writestr("other_python.py", "this is no Python")
+            archive.writestr("package/tests/test_it.py", "")
+            archive.writestr("package/testing/tests.py", "")
     return tmp_path
 
 
@@ -64,6 +66,25 @@ def test_pyspark_is_imported_from_bytecode(installation: Path) -> None:
         str(py4j / "py4j" / "java_gateway.pyc"),
     ]
     assert sorted(path.name for path in library.iterdir()) == sorted(["pyspark.zip", py4j.name])
+
+
+def test_tests_are_left_out(small: Path) -> None:
+    precompile(small)
+    with zipfile.ZipFile(small / "python" / "lib" / "pyspark.zip") as archive:
+        assert set(archive.namelist()) == {
+            "other_python.py",
+            "package/testing/tests.py",
+            "package/testing/tests.pyc",
+            "pyspark_of_test.py",
+            "pyspark_of_test.pyc",
+        }
+
+
+def test_bytecode_is_not_packed(installation: Path) -> None:
+    with zipfile.ZipFile(installation / "python" / "lib" / "pyspark.zip") as archive:
+        packed = {entry.filename: entry.compress_type != zipfile.ZIP_STORED for entry in archive.infolist()}
+    assert packed["pyspark/testing/utils.py"]
+    assert not packed["pyspark/testing/utils.pyc"]
 
 
 def test_a_traceback_has_the_archives_path_and_the_line(small: Path) -> None:
