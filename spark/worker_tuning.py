@@ -55,7 +55,7 @@ def settle() -> None:
 def _freeze(_modules: int) -> None:
     """Exclude imported objects from PySpark's garbage collection after each task, which takes 20 ms.
 
-    The first task imports a client while it runs, so the next one freezes again.
+    `_modules`: the number of modules now. The first task imports a client while it runs, so the next one freezes again.
     """
     gc.freeze()
 
