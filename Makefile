@@ -16,7 +16,7 @@ ACTIONLINT := out/wheel-tools/bin/actionlint
 SITE_TOOLS := out/site-tools/.ready
 PIP := $(BIN)/pip install --disable-pip-version-check --progress-bar off -c constraints.txt
 PROGRESS := | sed -un -E 's/^(Collecting [^ ]+).*/   \1/p; s/^ +Downloading ([^ /]+\.whl).*\((.* MB)\)/   downloading \1, \2/p; s/^Building wheels.*/   building/p; s/^Successfully installed.*/   installed/p'
-BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1
+BROKER_VERSIONS := 3.7.2 3.9.1 4.3.1 4.4.0
 # ONLY=@FILE: of a target's tests, those that FILE lists.
 # Tests mostly wait for brokers. With five workers on two slow processors, brokers and Spark miss their own time limits. Tests of one server run on one worker, the slowest first.
 SIDE_BY_SIDE := -n 4 --dist loadgroup --no-loadscope-reorder

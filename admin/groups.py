@@ -203,9 +203,9 @@ def delete_groups(driver: RequestDriver, groups: Iterable[str]) -> None:
     for group in groups:
         request = DeleteGroupsRequest(groups_names=(group,))
         response = driver.of_coordinator(group, "DeleteGroups", request, codes=_codes_of_results)
-        code = first_of(response.results, "DeleteGroups", group=group).error_code
-        if code:
-            raise group_failure(code, group, "DeleteGroups")
+        result = first_of(response.results, "DeleteGroups", group=group)
+        if result.error_code:
+            raise group_failure(result.error_code, group, "DeleteGroups", result.error_message)
 
 
 def remove_members(driver: RequestDriver, group: str, members: Sequence[MemberDescription], reason: str) -> None:
@@ -250,15 +250,15 @@ def _codes_of_results(response: Any) -> list[int]:
     return [one.error_code for one in response.results]
 
 
-def group_failure(code: int, group: str, api: str) -> KohortError:
-    """The error of a group in a response."""
+def group_failure(code: int, group: str, api: str, message: str | None = None) -> KohortError:
+    """The error of a group in a response. `message`: the broker's."""
     if code == ErrorCode.GROUP_ID_NOT_FOUND:
         return GroupMissing(group)
     if code == ErrorCode.NON_EMPTY_GROUP:
         return GroupNotEmpty("the group has members", hint="stop them first", group=group)
     if code == ErrorCode.GROUP_AUTHORIZATION_FAILED:
         return group_error(code, group)
-    return BrokerError(code, api=api, group=group)
+    return BrokerError(code, message, api=api, group=group)
 
 
 def named_partitions(assignment: Any) -> frozenset[TopicPartition]:

@@ -191,3 +191,26 @@ async def dribble(scene: CheckContext) -> None:
     await peer.dribble(data[:-1])
     (response,) = await peer.raw(data[-1:], "the last byte of ApiVersions", CLOSE_TIMEOUT_S)
     scene.equal("the correlation id", int.from_bytes(response[:4], "big"), 3)
+
+
+def _expectation(row: str, title: str, expected: str, *, cluster_id: str | None = None, added: int = 0) -> None:
+    """Declare a check of a request that names a broker: of another cluster with `cluster_id`, or with another id."""
+
+    @SECTION.check(row, title, versions="5+", source="KIP-1242", expected=expected)
+    async def names_a_broker(scene: CheckContext) -> None:
+        target = scene.target
+        node = min(target.nodes)
+        values = _values(scene.version, cluster_id=cluster_id or target.cluster_id, node_id=node + added)
+        response = await scene.send("ApiVersions", values, node=node if len(target.nodes) > 1 else None)
+        scene.error(response.error_code, expected, f"ApiVersions for broker {values['node_id']}")
+
+
+_expectation("A16a", "The broker that the client expects", "NONE")
+_expectation("A16b", "A broker of another cluster", "REBOOTSTRAP_REQUIRED", cluster_id="another-cluster")
+_expectation("A16c", "Another broker of the cluster", "REBOOTSTRAP_REQUIRED", added=1000)
+
+
+@SECTION.check("A16d", "A broker without a cluster", versions="5+", source="KIP-1242", expected="NONE: no check")
+async def names_no_cluster(scene: CheckContext) -> None:
+    response = await scene.send("ApiVersions", _values(scene.version, cluster_id=None, node_id=2**31 - 1))
+    scene.error(response.error_code, "NONE", "ApiVersions for a broker of no cluster")

@@ -58,7 +58,6 @@ class BrokerUnderTest:
     ranges: dict[int, tuple[int, int]]
     features: dict[str, int]
     nodes: dict[int, tuple[str, int]]
-    node_id: int = -1
     cluster_id: str | None = None
     settings: dict[str, str] = field(default_factory=dict)
     settings_error: str | None = None

@@ -113,7 +113,7 @@ class CheckProducer:
             "group_id": self.scene.group,
             "producer_id": self.id,
             "producer_epoch": self.epoch,
-            "topics": ({"name": topic.name, "partitions": partitions},),
+            "topics": ({"name": topic.name, "topic_id": topic.id, "partitions": partitions},),
         }
         response = await self.scene.send("TxnOffsetCommit", values | changes)
         return {entry.partition_index: entry.error_code for entry in response.topics[0].partitions}
@@ -192,7 +192,10 @@ async def fenced(scene: CheckContext) -> None:
     producer = await CheckProducer.make(scene)
     await producer.take_in()
     codes = await producer.commit(
-        {(scene.topic, 0): 1}, generation_id=leader.generation, member_id="other-member", group_instance_id="i-1"
+        {(scene.topic, 0): 1},
+        generation_id_or_member_epoch=leader.generation,
+        member_id="other-member",
+        group_instance_id="i-1",
     )
     scene.error(codes[0], "FENCED_INSTANCE_ID", "TxnOffsetCommit with another member's instance id")
 
@@ -210,7 +213,9 @@ async def unknown_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
     producer = await CheckProducer.make(scene)
     await producer.take_in()
-    codes = await producer.commit({(scene.topic, 0): 1}, generation_id=leader.generation, member_id="unknown-member")
+    codes = await producer.commit(
+        {(scene.topic, 0): 1}, generation_id_or_member_epoch=leader.generation, member_id="unknown-member"
+    )
     scene.error(codes[0], "UNKNOWN_MEMBER_ID", "TxnOffsetCommit of a made-up member")
 
 
@@ -221,7 +226,9 @@ async def stale(scene: CheckContext) -> None:
     leader, _ = await scene.stable(2)
     producer = await CheckProducer.make(scene)
     await producer.take_in()
-    codes = await producer.commit({(scene.topic, 0): 1}, generation_id=leader.generation - 1, member_id=leader.id)
+    codes = await producer.commit(
+        {(scene.topic, 0): 1}, generation_id_or_member_epoch=leader.generation - 1, member_id=leader.id
+    )
     scene.error(codes[0], "ILLEGAL_GENERATION", "TxnOffsetCommit of the generation before")
 
 
@@ -236,7 +243,7 @@ async def stale(scene: CheckContext) -> None:
 )
 async def by_member(scene: CheckContext) -> None:
     (leader,) = await scene.stable(1)
-    producer = await _begun(scene, 5, generation_id=leader.generation, member_id=leader.id)
+    producer = await _begun(scene, 5, generation_id_or_member_epoch=leader.generation, member_id=leader.id)
     scene.error((await producer.end(True)).error_code, "NONE", "EndTxn")
 
     async def visible() -> bool:

@@ -19,7 +19,7 @@ from kohort.network.client_config import (
     ClientConfig,
 )
 from kohort.network.errors import ConfigError
-from kohort.network.settings_table import INT32_MAX, MIB, Setting, row, wrong_type
+from kohort.network.settings_table import INT32_MAX, MIB, Setting, none_if_empty, row, wrong_type
 
 # The client-side assignors by Kafka's class names, so that a Java properties file can be used as it is.
 ASSIGNORS_BY_KAFKA_NAME: Final = MappingProxyType(
@@ -57,10 +57,6 @@ def _check_reset(setting: Setting, value: Any) -> str:
     return value
 
 
-def _none_if_empty(text: str) -> str | None:
-    return text or None
-
-
 class ConsumerConfig(ClientConfig):
     """One checked set of settings. Make it with `ConsumerConfig.of(**settings)` or `ConsumerConfig.from_kafka({...})`."""
 
@@ -69,7 +65,7 @@ class ConsumerConfig(ClientConfig):
     group: str | None = row("group.id", "sent", None, "The group to join. Without a group only assign() is possible.", optional=True)
     group_instance_id: str | None = row("group.instance.id", "sent", None, "Makes the member static: it keeps its partitions if it returns within the session timeout (KIP-345).", optional=True)
     enable_metrics_push: bool = ENABLE_METRICS_PUSH
-    rack: str | None = row("client.rack", "sent", None, "The client's rack. Records are read from a replica there if the broker offers one (KIP-392).", optional=True, read=_none_if_empty)
+    rack: str | None = row("client.rack", "sent", None, "The client's rack. Records are read from a replica there if the broker offers one (KIP-392).", optional=True, read=none_if_empty)
 
     # --- membership
     assignors: tuple[Any, ...] = row("partition.assignment.strategy", "list", ("range",), "Assignors in order of preference, by name or as instances. The group uses one that all members list.", check=_check_assignors)

@@ -15,10 +15,18 @@ from kohort.common.named_tuple import NamedTuple
 from kohort.common.version import __version__
 from kohort.network._follow_up import ConnectionFields, follow_up
 from kohort.network._guard import Guard
-from kohort.network.errors import AuthenticationFailed, ConnectionFailed, FrameTooLarge, TokenUnavailable
+from kohort.network.connection_states import FIRST_WITH_IDENTITY
+from kohort.network.errors import (
+    AuthenticationFailed,
+    ConnectionFailed,
+    FrameTooLarge,
+    RebootstrapRequired,
+    TokenUnavailable,
+)
 from kohort.network.frame_reader import LENGTH_BYTES
 from kohort.network.requests import (
     NO_FEATURES,
+    BrokerIdentity,
     Endpoint,
     FinalizedFeatures,
     NoResponse,
@@ -49,6 +57,7 @@ LOGIN_FRAME_BYTES = {"ApiVersions": 1 << 16, "SaslHandshake": 1 << 20, "SaslAuth
 LOGIN_BUDGET_BYTES = 4 << 20
 VALUES_BESIDE_BYTES = 16 << 20  # of values, beside a frame of max_frame_bytes
 LEAST_RESPONSE_BYTES = 80 << 20  # a frame and its values; 100,000 partitions of any response fit
+LAST_WITHOUT_IDENTITY = FIRST_WITH_IDENTITY - 1  # an older broker rejects a newer version, which costs a round trip
 LEAST_SESSION_S = 1.1  # brokers do not have sessions renewed more than once a second
 LATE_S, LATE_GROWTH = 4.0, 1.25  # a controller fences a broker after 9 s by default (`broker.session.timeout.ms`)
 TLS_ALERT, TLS_MAJOR = 0x15, 0x03
@@ -90,6 +99,7 @@ class BrokerConnection(ConnectionFields):
         nonce: str = "",
         tokens: CredentialSource | None = None,
         guard: Guard | None = None,
+        expected: BrokerIdentity | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.max_frame_bytes = max_frame_bytes
@@ -103,6 +113,7 @@ class BrokerConnection(ConnectionFields):
         self.nonce = nonce
         self.tokens = tokens
         self.guard = guard
+        self.expected = expected
         self.stage = Stage.OPENING
         self.served = False  # True after the first response to a request of the core
         self.wire = WireConnection(client_id, max_frame_bytes=max_frame_bytes)
@@ -137,7 +148,7 @@ class BrokerConnection(ConnectionFields):
         """Bytes can flow."""
         if self.ranges is None:
             self.stage = Stage.CHECKING_API_VERSIONS
-            self._send_api_versions(API["ApiVersions"].request.versions[1], now)
+            self._send_api_versions(LAST_WITHOUT_IDENTITY if self.expected is None else FIRST_WITH_IDENTITY, now)
         else:
             self._authenticate(now)
 
@@ -297,6 +308,8 @@ class BrokerConnection(ConnectionFields):
 
     def _send_api_versions(self, version: int, now: float) -> None:
         request = ApiVersionsRequest(client_software_name="kohort", client_software_version=__version__)
+        if self.expected is not None:
+            request = request._replace(cluster_id=self.expected.cluster_id, node_id=self.expected.node_id)
         pending = PendingRequest("ApiVersions", request, _own_response, -1.0)
         correlation_id, frame = self.wire.send(API["ApiVersions"].key, version, request)
         self._in_flight[correlation_id] = _InFlight(pending, version, self._ready_by)
@@ -305,14 +318,23 @@ class BrokerConnection(ConnectionFields):
     def _versions_received(self, response: ApiVersionsResponse, version: int, now: float) -> None:
         # KIP-511: a broker that does not support the version of ApiVersions responds in version 0.
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version != 0:
-            self._send_api_versions(0, now)
+            self._send_api_versions(LAST_WITHOUT_IDENTITY if version > LAST_WITHOUT_IDENTITY else 0, now)
             return
+        place: dict[str, Any] = {"host": self.endpoint.host, "port": self.endpoint.port}
+        if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
+            raise RebootstrapRequired(self._misrouted(), **place)
         if response.error_code:
-            raise BrokerError(response.error_code, api="ApiVersions", host=self.endpoint.host, port=self.endpoint.port)
+            raise BrokerError(response.error_code, api="ApiVersions", **place)
         self.ranges = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
         levels = {one.name: one.max_version_level for one in response.finalized_features}
         self.features = FinalizedFeatures(response.finalized_features_epoch, levels)
         self._authenticate(now)
+
+    def _misrouted(self) -> str:
+        if self.expected is None:
+            return "the broker requires a new bootstrap"
+        cluster_id, node_id = self.expected
+        return f"another broker is at this address than broker {node_id} of the cluster {cut(cluster_id)}"
 
     # --- SASL (KIP-43, KIP-152, KIP-368)
 

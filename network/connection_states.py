@@ -1,12 +1,18 @@
 """Chooses the address of a request to any broker, and the time of a retry after a failure."""
 
 from collections.abc import Callable, Collection, Iterable
+from typing import Final
 
 from kohort.common import KohortError
 from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.client_config import ClientConfig
 from kohort.network.requests import NO_FEATURES, Endpoint, FinalizedFeatures, VersionRanges
 from kohort.network.settings_table import split_address
+from kohort.protocol.catalogue import API
+
+_API_VERSIONS: Final = API["ApiVersions"].key
+FIRST_WITH_IDENTITY: Final = 5
+"""The first version of ApiVersions that names the broker that the client expects (KIP-1242)."""
 
 
 class ConnectionStates:
@@ -29,6 +35,7 @@ class ConnectionStates:
         self.chance = chance
         self.rebootstrap = rebootstrap
         self.ever_responded = False
+        self.reads_identity = False  # True if the broker that responded last reads the identity in ApiVersions
         self.features = NO_FEATURES
         self.last_error: KohortError | None = None
         self._attempts: dict[Endpoint, Attempts] = {}
@@ -49,8 +56,9 @@ class ConnectionStates:
         """Record a response. `ranges`: the supported versions, if known."""
         self._attempts.pop(endpoint, None)
         self._late.discard(endpoint)
-        if ranges is not None:
+        if ranges is not None and ranges is not self._ranges.get(endpoint):
             self._ranges[endpoint] = ranges
+            self.reads_identity = ranges.get(_API_VERSIONS, (0, 0))[1] >= FIRST_WITH_IDENTITY
         self.ever_responded = True
         self.last_error = None
 

@@ -62,6 +62,16 @@ class ConnectionFailed(KohortError):
     """
 
 
+class RebootstrapRequired(ConnectionFailed):
+    """A broker of another cluster, or another broker, is at the address of a known one (KIP-1242).
+
+    The client forgets all addresses, and uses `bootstrap` again. With `metadata_recovery_strategy="none"` it does not.
+
+    Cure:
+        Nothing, if the addresses of brokers moved. Otherwise check `advertised.listeners`: each broker needs its own.
+    """
+
+
 class TlsError(ConnectionFailed):
     """The TLS handshake failed, or only one side uses TLS. Never retried in plaintext.
 

@@ -11,7 +11,7 @@ from uuid import UUID
 
 from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
-from kohort.network.requests import Endpoint
+from kohort.network.requests import BrokerIdentity, Endpoint
 from kohort.protocol.apis.metadata import MetadataResponse, MetadataResponseTopic
 from kohort.protocol.errors import ErrorCode
 
@@ -124,8 +124,13 @@ class ClusterView(NamedTuple):
         return self._replace(brokers=MappingProxyType({**self.brokers, **added})) if added else self
 
     def without_brokers(self) -> "ClusterView":
-        """The view after a broker required a new bootstrap (KIP-1102)."""
-        return self._replace(brokers=MappingProxyType({}))
+        """The view after a broker required a new bootstrap (KIP-1102), which may lead to another cluster."""
+        return self._replace(brokers=MappingProxyType({}), cluster_id=None)
+
+    def identity(self, endpoint: Endpoint) -> BrokerIdentity | None:
+        """The broker at an address, or None if that is unknown, or if several brokers have the address."""
+        nodes = [broker.node for broker in self.brokers.values() if broker.endpoint == endpoint]
+        return BrokerIdentity(self.cluster_id, nodes[0]) if self.cluster_id is not None and len(nodes) == 1 else None
 
     def partition(self, partition: TopicPartition) -> PartitionView | None:
         topic = self.topics.get(partition.topic)

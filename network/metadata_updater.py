@@ -13,6 +13,7 @@ from kohort.network.metadata import TopicsChanged, believable
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.request_manager import earliest
 from kohort.network.requests import (
+    BrokerIdentity,
     Endpoint,
     PendingRequest,
     PollResult,
@@ -136,6 +137,23 @@ class MetadataUpdater:
             pending = PendingRequest("Metadata", lambda _version: make(), self._on_response, self._core.request_s)
             self.send_to_any(pending, now)
 
+    def expected(self, endpoint: Endpoint) -> BrokerIdentity | None:
+        """The broker that a new connection names, so that it is refused at any other (KIP-1242). None: no check."""
+        core = self._core
+        wanted = core.config.metadata_cluster_check_enable and core.endpoints.rebootstrap
+        return core.metadata.view.identity(endpoint) if wanted and core.endpoints.reads_identity else None
+
+    def misrouted(self, endpoint: Endpoint, error: KohortError) -> None:
+        """Handles an address that another broker has now."""
+        self.coordinator_lost(endpoint, error)
+        self.rebootstrap()
+
+    def rebootstrap(self) -> None:
+        """Forget all brokers, so that the bootstrap addresses are used again, unless the settings forbid it."""
+        if self._core.endpoints.rebootstrap:
+            self.removed = self.removed.union(self._known())
+            self._core.metadata.view = self._core.metadata.view.without_brokers()
+
     def _hedge_after_s(self) -> float:
         """The delay before the request is hedged. It is shorter at the start, so that several addresses are tried in
         time."""
@@ -152,8 +170,8 @@ class MetadataUpdater:
             return
         if isinstance(outcome, SendFailed):
             core.fail(outcome.error)
-        elif _says(outcome, ErrorCode.REBOOTSTRAP_REQUIRED) and core.endpoints.rebootstrap:
-            core.metadata.view = core.metadata.view.without_brokers()
+        elif _says(outcome, ErrorCode.REBOOTSTRAP_REQUIRED):
+            self.rebootstrap()
         core.metadata.on_failure(now, core.chance())
 
     def _on_metadata(self, response: MetadataResponse, now: float) -> None:

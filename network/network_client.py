@@ -31,6 +31,7 @@ from kohort.network.errors import (
     ConnectionFailed,
     ForkError,
     FrameTooLarge,
+    RebootstrapRequired,
     TokenUnavailable,
 )
 from kohort.network.event_loop import ConnectQueue, EventLoop, Ready, place
@@ -507,6 +508,7 @@ class Driver(DriverFields, Generic[C]):
             tokens=self._tokens.window(endpoint.host) if self._tokens is not None else None,
             tape=self._tape.connection(str(endpoint)) if self._tape is not None else None,
             guard=self.lock,
+            expected=self.lock.run(self.core.cluster.expected, endpoint),
         )
         channel = Channel(
             line,
@@ -664,6 +666,8 @@ class Driver(DriverFields, Generic[C]):
                 self.core.cluster.coordinator_lost(channel.endpoint, error)
             if channel.line is ConnectionPurpose.DATA:
                 self.core.cluster.data_lost(channel.endpoint, self.now())
+            if isinstance(error, RebootstrapRequired):
+                self.core.cluster.misrouted(channel.endpoint, error)
             self.core.metadata.request_update()
         self._must_poll = True
         # A user with a wrong address sees why nothing comes, and a log is not filled by a broker that stays away.

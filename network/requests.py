@@ -32,6 +32,13 @@ class Endpoint(NamedTuple):
         return f"{escaped(self.host)}:{self.port}"
 
 
+class BrokerIdentity(NamedTuple):
+    """The broker that a client expects at an address, by the metadata (KIP-1242)."""
+
+    cluster_id: str
+    node_id: int
+
+
 class ResponseReceived(NamedTuple):
     """The broker responded with `value`, in `version` of the API."""
 

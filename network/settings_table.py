@@ -52,6 +52,10 @@ def row(kafka: str, kind: str, default: Any, about: str, **more: Any) -> Any:
     return Setting("", kafka, kind, default, about, **more)
 
 
+def none_if_empty(text: str) -> str | None:
+    return text or None
+
+
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class Settings(Frozen):
     """Values whose every field is a `row`, also those of base classes. Made by `of` or `from_kafka`."""

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from kohort.network.client_config import ALLOW_AUTO_CREATE_TOPICS, ENABLE_METRICS_PUSH, ClientConfig
 from kohort.network.errors import ConfigError
-from kohort.network.settings_table import INT32_MAX, KIB, MIB, Setting, checked, from_text, row
+from kohort.network.settings_table import INT32_MAX, KIB, MIB, Setting, checked, from_text, none_if_empty, row
 from kohort.producer.partitioner import NAMES, Partitioner
 
 # Java's and librdkafka's names of partitioners, and Java's partitioner.ignore.keys.
@@ -49,6 +49,8 @@ class ProducerConfig(ClientConfig):
     partitioner: str | Partitioner = row("partitioner", "callable", "murmur2", "Chooses partitions by the key's hash: murmur2 (Java's clients) or crc32 (librdkafka). uniform_sticky ignores keys. A function gets topic, key, value and the number of partitions.", choices=NAMES, read=_partitioner, aliases=("partitioner.class",))
     adaptive_partitioning: bool = row("partitioner.adaptive.partitioning.enable", "bool", True, "Records without a key go less often to partitions with more queued batches (KIP-794).")
     availability_timeout_ms: int = row("partitioner.availability.timeout.ms", "int", 0, "Records without a key avoid brokers for which a batch has waited longer; 0 for never.", low=0, high=INT32_MAX)
+    rack: str | None = row("client.rack", "sent", None, "The client's rack, for `rack_aware_partitioning`.", optional=True, read=none_if_empty)
+    rack_aware_partitioning: bool = row("partitioner.rack.aware", "bool", False, "Records without a key go to partitions with a leader in `rack`, if there are any (KIP-1123).")
     linger_ms: int = row("linger.ms", "int", 5, "Minimum time that a batch that is not full waits for more records. It accepts records until it can be sent.", low=0, high=INT32_MAX, aliases=("queue.buffering.max.ms",))
     batch_bytes: int = row("batch.size", "int", 256 * KIB, "Size of a full batch, before compression.", low=1, high=INT32_MAX)
     buffer_bytes: int = row("buffer.memory", "int", 64 * MIB, "Maximum bytes of unacknowledged records. send() waits while there are more.", low=1)

@@ -42,6 +42,12 @@ class ProducerSettings(ClientSettings, total=False):
     availability_timeout_ms: int
     """Records without a key avoid brokers for which a batch has waited longer; 0 for never."""
 
+    rack: str | None
+    """The client's rack, for `rack_aware_partitioning`."""
+
+    rack_aware_partitioning: bool
+    """Records without a key go to partitions with a leader in `rack`, if there are any (KIP-1123)."""
+
     linger_ms: int
     """Minimum time that a batch that is not full waits for more records. It accepts records until it can be sent."""
 

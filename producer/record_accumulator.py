@@ -92,14 +92,18 @@ class RecordAccumulator:
         return batches
 
     def _available(self, topic: str, now: float) -> list[int]:
-        """The partitions with a leader that takes batches; those with any leader if there are none."""
-        led = self._leaders(topic)
-        late_s = self._context.config.availability_timeout_ms / 1000
-        if not late_s:
-            return list(led)
-        view = self._context.metadata.view
-        late = {view.leader(lane.partition) for lane in self.busy.values() if now - lane.waits_since > late_s}
-        return [one for one, leader in led.items() if leader not in late] or list(led)
+        """The partitions with a leader that takes batches; those with any leader if there are none.
+
+        Of these, only the partitions with a leader in the client's rack, if there are any (KIP-1123).
+        """
+        config, led = self._context.config, self._leaders(topic)
+        if late_s := config.availability_timeout_ms / 1000:
+            view = self._context.metadata.view
+            late = {view.leader(lane.partition) for lane in self.busy.values() if now - lane.waits_since > late_s}
+            led = {one: leader for one, leader in led.items() if leader not in late} or led
+        if config.rack_aware_partitioning and config.rack is not None:
+            led = {one: leader for one, leader in led.items() if leader.rack == config.rack} or led
+        return list(led)
 
     def _leaders(self, topic: str) -> dict[int, BrokerNode]:
         view = self._context.metadata.view

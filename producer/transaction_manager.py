@@ -508,7 +508,7 @@ class TransactionManager:
             group_id=group.group_id,
             producer_id=self.producer.id,
             producer_epoch=self.producer.epoch,
-            generation_id=group.generation,
+            generation_id_or_member_epoch=group.generation,
             member_id=group.member_id,
             group_instance_id=group.instance_id,
             topics=tuple(TxnOffsetCommitRequestTopic(name=n, partitions=tuple(p)) for n, p in topics.items()),

@@ -19,6 +19,9 @@ class Limits(NamedTuple):
 LAST_PRODUCE: Final = 12
 """Version 13 identifies topics by id, which adds an error for recreated topics and has no benefit here."""
 
+LAST_OFFSETS: Final = 5
+"""Version 6 of TxnOffsetCommit identifies topics by id, which a producer knows only of topics that it writes."""
+
 ANY: Final = Limits()
 
 
@@ -50,7 +53,7 @@ V2: Final = TransactionVersion(
     {
         **_IDENTITY,
         "Produce": Limits(LAST_PRODUCE, 12),
-        "TxnOffsetCommit": Limits(min_version=5),
+        "TxnOffsetCommit": Limits(LAST_OFFSETS, 5),
         "EndTxn": Limits(min_version=5),
     },
 )

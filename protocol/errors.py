@@ -170,6 +170,9 @@ class ErrorCode(IntEnum):
     STREAMS_INVALID_TOPOLOGY_EPOCH = 131, _STOP, "send the group's topology epoch"
     STREAMS_TOPOLOGY_FENCED = 132, _STOP, "deploy the newer topology"
     SHARE_SESSION_LIMIT_REACHED = 133, _RETRY, "retry later, or raise group.share.max.share.sessions"
+    GROUP_DELETION_FAILED = 134, _STOP, "read the broker's message, and delete the group again"
+    STREAMS_TOPOLOGY_DESCRIPTION_UPDATE_FAILED = 135, _STOP, "read the broker's message, and send it again"
+    CONTROLLER_ID_NOT_REGISTERED = 136, _STOP, "name a controller that is registered"
 
 
 ERRORS: Mapping[int, ErrorCode] = MappingProxyType({int(code): code for code in ErrorCode})

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 from kohort.network.client_config import BOOTSTRAP_TIMEOUT_MS, DEFAULT_API_TIMEOUT_MS, ClientConfig
 from kohort.network.errors import ConfigError
-from kohort.network.settings_table import INT32_MAX, MIB, row
+from kohort.network.settings_table import INT32_MAX, MIB, none_if_empty, row
 
 # Settings of a consumer that a share group has in its own place, if at all. Java's client refuses them too.
 _OF_THE_GROUP = {
@@ -28,7 +28,7 @@ class ShareConsumerConfig(ClientConfig):
 
     # fmt: off
     group: str = row("group.id", "sent", "", "The share group to join.")
-    rack: str | None = row("client.rack", "sent", None, "The client's rack, which the coordinator may use to assign partitions.", optional=True)
+    rack: str | None = row("client.rack", "sent", None, "The client's rack, which the coordinator may use to assign partitions.", optional=True, read=none_if_empty)
     acknowledgement_mode: str = row("share.acknowledgement.mode", "str", "implicit", "implicit: the next poll or commit accepts the records that were not acknowledged. explicit: poll refuses while such records exist.", choices=("implicit", "explicit"), read=str.lower)
     acquire_mode: str = row("share.acquire.mode", "str", "batch_optimized", "batch_optimized: acquire up to the end of a batch. record_limit: acquire at most max_poll_records, from one broker at a time (KIP-1206).", choices=("batch_optimized", "record_limit"), read=str.lower)
     max_poll_records: int = row("max.poll.records", "int", 500, "Maximum records of a ShareFetch response. batch_optimized exceeds it up to the end of a batch.", low=1, high=INT32_MAX)

@@ -33,7 +33,7 @@ from kohort.testing.jdk import java
 from kohort.testing.progress import Progress, progress
 
 DEFAULT_VERSION = "4.3.1"
-TRIED_VERSIONS = ("3.7.2", "3.9.1", "4.1.0", "4.1.1", "4.2.2", "4.3.1")
+TRIED_VERSIONS = ("3.7.2", "3.9.1", "4.1.0", "4.1.1", "4.2.2", "4.3.1", "4.4.0")
 UNPINNED_JARS = "KOHORT_UNPINNED_JARS"
 RESOLVE_TIMEOUT_S = 900.0
 _RECORD = "sha256.json"

@@ -68,7 +68,7 @@ class Subject(NamedTuple):
 SUBJECTS = (
     *(
         Subject(f"Apache Kafka {version}", f"apache-kafka-{version}", version)
-        for version in ("3.7.2", "3.9.1", "4.1.1", "4.3.1")
+        for version in ("3.7.2", "3.9.1", "4.1.1", "4.3.1", "4.4.0")
     ),
     Subject("Apache Kafka 3.9.1, KIP-848 switched on", "apache-kafka-3.9.1-kip-848", "3.9.1", KIP_848),
     Subject(

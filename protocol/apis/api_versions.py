@@ -8,17 +8,22 @@ where the body is flexible, because the client reads it before it knows the brok
 Errors
     UNSUPPORTED_VERSION   retry with the highest version in the response, or 0 if it lists none
     INVALID_REQUEST       the software name or version has characters that are not allowed
+    REBOOTSTRAP_REQUIRED  another cluster or broker than the request expects (version 5 on): forget all addresses
 """
 
 from kohort.protocol.primitives import boolean, int16, int32, int64, string
 from kohort.protocol.schema import Request, Response, ResponsePart, field
 
 
-class ApiVersionsRequest(Request, key=18, versions="0-4", flexible="3+"):
+class ApiVersionsRequest(Request, key=18, versions="0-5", flexible="3+"):
     client_software_name: str = field(string, "3+", ignorable=True)
     """The client library's name, which must match [a-zA-Z0-9](?:[a-zA-Z0-9\\-.]*[a-zA-Z0-9])? (KIP-511)."""
     client_software_version: str = field(string, "3+", ignorable=True)
     """The client library's version, of the same alphabet."""
+    cluster_id: str | None = field(string, "5+", null="5+", default=None, ignorable=True)
+    """The id of the cluster that the client expects here, or null if it expects none (KIP-1242)."""
+    node_id: int = field(int32, "5+", default=-1, ignorable=True)
+    """The broker that the client expects here. The broker reads it only with a cluster id."""
 
 
 class ApiVersion(ResponsePart):
@@ -48,7 +53,7 @@ class FinalizedFeatureKey(ResponsePart):
     """The lowest level in force."""
 
 
-class ApiVersionsResponse(Response, key=18, versions="0-4", flexible="3+"):
+class ApiVersionsResponse(Response, key=18, versions="0-5", flexible="3+"):
     error_code: int = field(int16, "0+")
     """0, or what went wrong."""
     api_keys: tuple[ApiVersion, ...] = field([ApiVersion], "0+")

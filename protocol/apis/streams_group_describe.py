@@ -9,15 +9,17 @@ Errors (by group)
     GROUP_AUTHORIZATION_FAILED, TOPIC_AUTHORIZATION_FAILED   the caller lacks DESCRIBE
 """
 
-from kohort.protocol.primitives import boolean, int16, int32, int64, string, uint16
+from kohort.protocol.primitives import boolean, int8, int16, int32, int64, string, uint16
 from kohort.protocol.schema import Request, Response, ResponsePart, field
 
 
-class StreamsGroupDescribeRequest(Request, key=89, versions="0", flexible="0+"):
+class StreamsGroupDescribeRequest(Request, key=89, versions="0-1", flexible="0+"):
     group_ids: tuple[str, ...] = field([string], "0+")
     """The groups to describe."""
     include_authorized_operations: bool = field(boolean, "0+")
     """True adds the caller's authorized operations on each group to the response (KIP-430)."""
+    include_topology_description: bool = field(boolean, "1+", default=False)
+    """True adds the description of each group's topology to the response (KIP-1331)."""
 
 
 class KeyValue(ResponsePart):
@@ -123,6 +125,42 @@ class Member(ResponsePart):
     """True for a member of the classic protocol."""
 
 
+class TopologyDescriptionNode(ResponsePart):
+    name: str = field(string, "1+")
+    """The node's name."""
+    node_type: int = field(int8, "1+")
+    """1 a source, 2 a processor, 3 a sink."""
+    source_topics: tuple[str, ...] = field([string], "1+")
+    """The topics that a source reads; empty if they are not fixed."""
+    sink_topic: str | None = field(string, "1+", null="1+", default=None)
+    """The topic that a sink writes to, or null if it is not fixed."""
+    stores: tuple[str, ...] = field([string], "1+")
+    """The state stores that a processor uses."""
+    successors: tuple[str, ...] = field([string], "1+")
+    """The names of the nodes after this one."""
+
+
+class TopologyDescriptionSubtopology(ResponsePart):
+    subtopology_id: str = field(string, "1+")
+    """The subtopology's id within the topology."""
+    nodes: tuple[TopologyDescriptionNode, ...] = field([TopologyDescriptionNode], "1+")
+    """The nodes, one entry each."""
+
+
+class TopologyDescriptionGlobalStore(ResponsePart):
+    source: TopologyDescriptionNode = field(TopologyDescriptionNode, "1+")
+    """The source that fills the store."""
+    processor: TopologyDescriptionNode = field(TopologyDescriptionNode, "1+")
+    """The processor that writes to the store."""
+
+
+class TopologyDescription(ResponsePart):
+    subtopologies: tuple[TopologyDescriptionSubtopology, ...] = field([TopologyDescriptionSubtopology], "1+")
+    """The subtopologies, one entry each."""
+    global_stores: tuple[TopologyDescriptionGlobalStore, ...] = field([TopologyDescriptionGlobalStore], "1+")
+    """The global stores, one entry each."""
+
+
 class DescribedGroup(ResponsePart):
     error_code: int = field(int16, "0+")
     """0, or why the group cannot be described."""
@@ -142,9 +180,15 @@ class DescribedGroup(ResponsePart):
     """Its members."""
     authorized_operations: int = field(int32, "0+", default=-(2**31))
     """The caller's authorized operations on the group, as a bit field; -2**31 if not requested."""
+    topology_description: TopologyDescription | None = field(TopologyDescription, "1+", null="1+", default=None)
+    """The description of the topology; null unless its status is 3."""
+    topology_description_status: int = field(int8, "1+", default=0)
+    """0 not requested, 1 not stored, 2 not available by an error, 3 available."""
+    assignor_name: str | None = field(string, "1+", null="1+", default=None, ignorable=True)
+    """The assignor of the next assignment, or null."""
 
 
-class StreamsGroupDescribeResponse(Response, key=89, versions="0", flexible="0+"):
+class StreamsGroupDescribeResponse(Response, key=89, versions="0-1", flexible="0+"):
     throttle_time_ms: int = field(int32, "0+")
     """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     groups: tuple[DescribedGroup, ...] = field([DescribedGroup], "0+")

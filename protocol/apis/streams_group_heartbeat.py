@@ -94,7 +94,7 @@ class TaskOffset(RequestPart):
     """The sum of the offsets of the task's changelogs."""
 
 
-class StreamsGroupHeartbeatRequest(Request, key=88, versions="0", flexible="0+"):
+class StreamsGroupHeartbeatRequest(Request, key=88, versions="0-1", flexible="0+"):
     group_id: str = field(string, "0+")
     """The group."""
     member_id: str = field(string, "0+")
@@ -136,7 +136,8 @@ class Status(ResponsePart):
     """The status code.
 
     - 0 the topology is stale, 1 source topics are missing, 2 topics have wrong numbers of partitions
-    - 3 internal topics are missing, 4 the application shuts down, 5 the assignment is delayed.
+    - 3 internal topics are missing, 4 the application shuts down, 5 the assignment is delayed
+    - 6 members lack tags that rack-aware assignment needs (version 1 on).
     """
     status_detail: str = field(string, "0+")
     """The status as text."""
@@ -158,7 +159,7 @@ class EndpointToPartitions(ResponsePart):
     """The partitions that its standby tasks have."""
 
 
-class StreamsGroupHeartbeatResponse(Response, key=88, versions="0", flexible="0+"):
+class StreamsGroupHeartbeatResponse(Response, key=88, versions="0-1", flexible="0+"):
     throttle_time_ms: int = field(int32, "0+")
     """Milliseconds the request was throttled by a quota. Since KIP-219 the client must wait for them."""
     error_code: int = field(int16, "0+")
@@ -171,10 +172,12 @@ class StreamsGroupHeartbeatResponse(Response, key=88, versions="0", flexible="0+
     """The member's epoch from now on."""
     heartbeat_interval_ms: int = field(int32, "0+")
     """Milliseconds until the next heartbeat."""
-    acceptable_recovery_lag: int = field(int32, "0+")
-    """The largest lag of a warm-up task that counts as caught up."""
+    acceptable_recovery_lag_legacy: int = field(int32, "0")
+    """The largest lag of a warm-up task that counts as caught up, in version 0."""
     task_offset_interval_ms: int = field(int32, "0+")
     """Milliseconds between two reports of task offsets."""
+    acceptable_recovery_lag: int = field(int64, "1+", default=-1, ignorable=True)
+    """The largest lag of a warm-up task that counts as caught up; -1 if the broker does not set one."""
     status: tuple[Status, ...] | None = field([Status], "0+", null="0+")
     """The statuses of the group."""
     active_tasks: tuple[TaskIds, ...] | None = field([TaskIds], "0+", null="0+", default=None)
@@ -183,6 +186,8 @@ class StreamsGroupHeartbeatResponse(Response, key=88, versions="0", flexible="0+
     """The member's standby tasks; null if unchanged."""
     warmup_tasks: tuple[TaskIds, ...] | None = field([TaskIds], "0+", null="0+", default=None)
     """The member's warm-up tasks; null if unchanged."""
+    topology_description_required: bool = field(boolean, "1+", default=False)
+    """True if the broker wants a description of the topology (KIP-1331)."""
     endpoint_information_epoch: int = field(int32, "0+")
     """The epoch of the endpoints."""
     partitions_by_user_endpoint: tuple[EndpointToPartitions, ...] | None = field(

@@ -70,8 +70,8 @@ class FakeBroker:
     `settings`: the coordinator's. `features`: the finalized levels by name, such as {"transaction.version": 1}; by
     default those of a new cluster with these versions. `max_frame_bytes`: a longer request closes its connection.
     `ports`: those of the nodes, in their order; without it the system selects free ones. `keep_calls=False` leaves
-    `calls` empty, in a broker that serves for a long time; the number of each call is then 0. Raises OSError if a port
-    is in use.
+    `calls` empty, in a broker that serves for a long time; the number of each call is then 0. `cluster_id`: for a test
+    with two clusters. Raises OSError if a port is in use.
     """
 
     def __init__(
@@ -85,11 +85,13 @@ class FakeBroker:
         max_frame_bytes: int = 64 << 20,
         ports: Sequence[int] = (),
         keep_calls: bool = True,
+        cluster_id: str = "fake-cluster",
     ) -> None:
         self.calls: list[Call] = []
         self.faults: list[str] = []
         self._versions = _narrowed(HANDLERS, versions or {})
-        self._cluster = FakeCluster(settings, api_versions.finalized(self._versions) if features is None else features)
+        levels = api_versions.finalized(self._versions) if features is None else features
+        self._cluster = FakeCluster(settings, levels, cluster_id)
         self._controls: list[Control] = []
         self._max_frame_bytes = max_frame_bytes
         self._keep_calls = keep_calls

@@ -21,7 +21,6 @@ from kohort.testing.fake_broker.transactions import FakeTransactions, Transactio
 
 INT32_MAX: Final = 2**31 - 1
 NO_FEATURES: Final[Mapping[str, int]] = MappingProxyType({})
-CLUSTER_ID = "fake-cluster"
 
 
 class Address(NamedTuple):
@@ -75,8 +74,14 @@ class FakeTopic:
 class FakeCluster:
     """State only; touched by the fake's own thread."""
 
-    def __init__(self, settings: CoordinatorSettings | None, features: Mapping[str, int] = NO_FEATURES) -> None:
+    def __init__(
+        self,
+        settings: CoordinatorSettings | None,
+        features: Mapping[str, int] = NO_FEATURES,
+        cluster_id: str = "fake-cluster",
+    ) -> None:
         self.features = features
+        self.cluster_id = cluster_id
         self.addresses: dict[int, Address] = {}
         self.advertised: dict[int, Address] = {}
         self.topics: dict[str, FakeTopic] = {}

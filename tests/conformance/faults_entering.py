@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from kohort.protocol.apis.join_group import JoinGroupResponse, JoinGroupResponseMember
 from kohort.protocol.apis.sync_group import SyncGroupResponse
+from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker import GroupState
 from tests.conformance.bending import (
     JOINED,
     Fault,
     altered,
+    bent,
     code,
     in_state,
     is_follower,
@@ -67,6 +69,48 @@ FAULTS: tuple[Fault, ...] = (
             lambda call, response: response._replace(api_keys=response.api_keys[1:]) if call.version else response,
         ),
         ("A12",),
+    ),
+    Fault(
+        "a broker is taken for any other",
+        bent("ApiVersions", lambda request: request._replace(cluster_id=None)),
+        ("A16b", "A16c"),
+    ),
+    Fault(
+        "a broker reads only the id of the cluster",
+        bent("ApiVersions", lambda request: request._replace(node_id=1)),
+        ("A16c",),
+    ),
+    Fault(
+        "a broker reads only its own id",
+        bent(
+            "ApiVersions",
+            lambda request: request if request.cluster_id is None else request._replace(cluster_id="fake-cluster"),
+        ),
+        ("A16b",),
+    ),
+    Fault(
+        "a broker of a cluster is refused as another one",
+        altered(
+            "ApiVersions",
+            lambda call, response: (
+                response._replace(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+                if requested(call).cluster_id is not None
+                else response
+            ),
+        ),
+        ("A16a",),
+    ),
+    Fault(
+        "a broker id without a cluster is checked",
+        altered(
+            "ApiVersions",
+            lambda call, response: (
+                response._replace(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
+                if requested(call).node_id not in (-1, call.node)
+                else response
+            ),
+        ),
+        ("A16d",),
     ),
     Fault(
         "FindCoordinator names a port without a listener",

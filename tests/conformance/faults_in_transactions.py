@@ -34,7 +34,9 @@ FAULTS: tuple[Fault, ...] = (
         bent(
             "TxnOffsetCommit",
             lambda request: (
-                request if request.member_id else request._replace(member_id="other-member", generation_id=1)
+                request
+                if request.member_id
+                else request._replace(member_id="other-member", generation_id_or_member_epoch=1)
             ),
         ),
         ("K4", "K2a", "K2b", "K5", "K3", "G4b"),

@@ -54,6 +54,7 @@ OTHERS: dict[str, tuple[object, bool]] = {
     "isolation_level": ("read_uncommitted", False),
     "on_corrupt": ("raise", False),
     "metadata_recovery_strategy": ("rebootstrap", False),
+    "metadata_cluster_check_enable": (True, False),
     "tape": (None, True),
     "security_protocol": ("PLAINTEXT", False),
     "ssl_ca_path": (None, True),

@@ -6,7 +6,7 @@ import pytest
 
 from kohort.common import WireError
 from kohort.network.auth.sasl import Credentials
-from kohort.network.broker_connection import LATE_S, BrokerConnection, explained
+from kohort.network.broker_connection import LAST_WITHOUT_IDENTITY, LATE_S, BrokerConnection, explained
 from kohort.network.errors import ConnectionFailed, FrameTooLarge
 from kohort.network.requests import (
     Endpoint,
@@ -79,7 +79,7 @@ def test_versions_are_requested_first_and_everything_else_waits() -> None:
     assert rig.sent() == []
     rig.connection.opened(0.0)
     ((key, version, correlation_id),) = rig.sent()
-    assert (key, version) == (18, API["ApiVersions"].versions[1])
+    assert (key, version) == (18, LAST_WITHOUT_IDENTITY)
     rig.versions(version, correlation_id, ALL)
     ((key, version, correlation_id),) = rig.sent()
     assert (key, version) == (12, API["Heartbeat"].versions[1])

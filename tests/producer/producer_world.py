@@ -7,7 +7,7 @@ batches. Others are OUT_OF_ORDER_SEQUENCE_NUMBER, and an older epoch is INVALID_
 import random
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -70,10 +70,13 @@ class Written:
 class World:
     """A producer of its own and the brokers it talks to. `run` lets things happen; `calm` lets everything settle."""
 
-    def __init__(self, seed: int, *, partitions: int = 3, nodes: int = 2, **settings: Any) -> None:
+    def __init__(
+        self, seed: int, *, partitions: int = 3, nodes: int = 2, racks: Sequence[str | None] = (), **settings: Any
+    ) -> None:
         self.chance = random.Random(seed)
         self.now = 1_000.0
         self.nodes = nodes
+        self.racks = racks or [None] * nodes
         self.logs = {TopicPartition(TOPIC, n): Written(leader=n % nodes) for n in range(partitions)}
         self.faults = 0.3
         self.most_bytes = 1 << 30  # of a batch, as max.message.bytes
@@ -205,7 +208,9 @@ class World:
         topic = MetadataResponseTopic(
             error_code=0, name=TOPIC, topic_id=uuid.UUID(int=1), is_internal=False, partitions=partitions
         )
-        brokers = tuple(MetadataResponseBroker(node_id=n, host="b", port=n + 1, rack=None) for n in range(self.nodes))
+        brokers = tuple(
+            MetadataResponseBroker(node_id=n, host="b", port=n + 1, rack=self.racks[n]) for n in range(self.nodes)
+        )
         return MetadataResponse(
             throttle_time_ms=0, brokers=brokers, cluster_id="c", controller_id=0, topics=(topic,), error_code=0
         )

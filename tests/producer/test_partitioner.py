@@ -232,6 +232,7 @@ def test_a_function_that_raises_is_one_clear_error_with_its_cause() -> None:
 def chosen(world: Any, times: int = 300) -> Counter[int]:
     accumulator = world.core.accumulator
     found: Counter[int] = Counter()
+    accumulator.sticky("t", 3, world.now)
     for _ in range(times):
         accumulator.open.topic("t").stick_to(-1)
         found[accumulator.sticky("t", 3, world.now)] += 1
@@ -262,6 +263,56 @@ def test_a_broker_that_takes_no_batch_for_too_long_is_avoided() -> None:
     world.send(b"x" * 120, 0)
     world.now += 0.6
     assert set(chosen(world)) == {0, 1, 2}  # it has not been tried
+
+
+# --- racks (KIP-1123)
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"rack": "b"}, {1}),
+        ({"rack": "a"}, {0, 2}),
+        ({"rack": "elsewhere"}, {0, 1, 2}),
+        ({"rack": None}, {0, 1, 2}),
+        ({"rack": "b", "rack_aware_partitioning": False}, {0, 1, 2}),
+    ],
+    ids=str,
+)
+def test_records_without_a_key_stay_in_the_rack(settings: dict[str, Any], expected: set[int]) -> None:
+    world = ready(nodes=3, racks=["a", "b", "a"], **{"rack_aware_partitioning": True} | settings)
+    assert set(chosen(world)) == expected
+
+
+def test_records_with_a_key_go_to_the_partition_of_the_key() -> None:
+    world = ready(nodes=3, racks=["a", "b", "a"], rack="b", rack_aware_partitioning=True)
+    keys = [b"%d" % number for number in range(30)]
+    assert [world.core.accumulator.chosen("t", 3, key, None, world.now) for key in keys] == [
+        murmur2(key, 3) for key in keys
+    ]
+
+
+def test_brokers_without_a_rack_are_not_in_the_rack_of_a_client_without_one() -> None:
+    world = ready(nodes=3, racks=["a", None, None], rack_aware_partitioning=True)
+    assert set(chosen(world)) == {0, 1, 2}
+
+
+def test_another_rack_is_used_while_the_brokers_of_the_own_one_take_no_batch() -> None:
+    world = ready(
+        nodes=3,
+        racks=["a", "b", "b"],
+        rack="a",
+        rack_aware_partitioning=True,
+        availability_timeout_ms=500,
+        max_in_flight=1,
+        linger_ms=0,
+    )
+    for value in (b"x", b"y"):
+        world.send(value * 120, 0)
+        world.turn()
+    assert set(chosen(world)) == {0}
+    world.now += 0.6
+    assert set(chosen(world)) == {1, 2}
 
 
 # --- topics that grow

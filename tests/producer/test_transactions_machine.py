@@ -367,7 +367,7 @@ def test_a_transaction_of_version_2_adds_nothing_by_itself_and_ends_under_the_ne
     assert versions_of(world, "Produce") == (12, 12)
     world.order()
     world.until(lambda: world.pending("TxnOffsetCommit"))
-    assert versions_of(world, "TxnOffsetCommit") == (5, None)
+    assert versions_of(world, "TxnOffsetCommit") == (5, 5)
     world.transactions.commit()
     world.until(lambda: world.pending("EndTxn"))
     assert versions_of(world, "EndTxn") == (5, None)

@@ -12,8 +12,10 @@ from typing import Any
 from kohort.protocol.schema import Versions
 from kohort.testing import jars
 
-# 4.3.1 is the newest release we speak; 3.9.1 still has the versions that 4.0 dropped.
-KAFKA_VERSIONS = ("4.3.1", "3.9.1")
+# 4.4.0 is the newest release we speak; 3.9.1 still has the versions that 4.0 dropped.
+KAFKA_VERSIONS = ("4.4.0", "3.9.1")
+# Fields that the newest release has renamed, by message.
+RENAMED_FIELDS = {"TxnOffsetCommitRequest": {"GenerationId": "GenerationIdOrMemberEpoch"}}
 
 
 def clients_jar(kafka: str) -> Path:
@@ -26,7 +28,11 @@ def definitions(kafka: str) -> dict[str, dict[str, Any]]:
     """Message name (as "JoinGroupRequest") -> definition."""
     with zipfile.ZipFile(clients_jar(kafka)) as jar:
         names = [name for name in jar.namelist() if name.startswith("common/message/") and name.endswith(".json")]
-        return {Path(name).stem: json.loads(_without_comments(jar.read(name).decode())) for name in names}
+        found = {Path(name).stem: json.loads(_without_comments(jar.read(name).decode())) for name in names}
+    for name, renamed in RENAMED_FIELDS.items():
+        for field in found[name]["fields"]:
+            field["name"] = renamed.get(field["name"], field["name"])
+    return found
 
 
 def valid_versions(kafka: str, name: str) -> range:

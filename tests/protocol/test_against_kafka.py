@@ -18,7 +18,7 @@ from kohort.protocol.catalogue import APIS
 from kohort.protocol.codec import Message
 from kohort.protocol.primitives import WireType
 from kohort.protocol.schema import Field, Struct
-from tests.protocol.definitions import KAFKA_VERSIONS, snake_case, valid_versions
+from tests.protocol.definitions import KAFKA_VERSIONS, RENAMED_FIELDS, snake_case, valid_versions
 from tests.protocol.kafka_jvm import jvm
 from tests.protocol.sampling import Choices, sample
 
@@ -140,7 +140,8 @@ def test_every_version_at_full_size(
 
 def from_json(struct: type[Struct], said: dict[str, Any], version: int) -> Struct:
     """The value that Kafka's JSON form of a message describes."""
-    given = {snake_case(name): value for name, value in said.items()}
+    renamed = {name[0].lower() + name[1:]: newer for name, newer in RENAMED_FIELDS.get(struct.__name__, {}).items()}
+    given = {snake_case(renamed.get(name, name)): value for name, value in said.items()}
     value = struct._make(
         _from_json(each, given.pop(each.name), version) if each.name in given else each.zero for each in struct._table
     )

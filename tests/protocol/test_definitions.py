@@ -78,7 +78,7 @@ PROMISED = (
     92,
 )
 # Keys of APIs that came after a release.
-NEWER: dict[str, set[int]] = {"4.3.1": set(), "3.9.1": {88, 89, 90, 91, 92}}
+NEWER: dict[str, set[int]] = {"4.4.0": set(), "3.9.1": {88, 89, 90, 91, 92}}
 # Structs that Kafka declares twice under one name, inside two messages of one API; ours share a module.
 RENAMED = {"TopicPartition": "TopicPartitions"}
 
@@ -220,10 +220,10 @@ def test_the_comparison_can_fail() -> None:
     """A wrong default, a wrong order and a field too many are each seen."""
     struct = OURS["HeartbeatRequest"]
     right = list(_our_lines(struct, 4, "x"))
-    definition = definitions("4.3.1")["HeartbeatRequest"]
+    definition = definitions("4.4.0")["HeartbeatRequest"]
     theirs = [
         line[:-1]
-        for line in _their_lines(definition["fields"], {}, 4, "x", valid_versions("4.3.1", "HeartbeatRequest"))
+        for line in _their_lines(definition["fields"], {}, 4, "x", valid_versions("4.4.0", "HeartbeatRequest"))
     ]
     assert [line[:-1] for line in right] == theirs
     assert [line[:-1] for line in right[::-1]] != theirs

@@ -13,7 +13,7 @@ from tests.protocol.kafka_jvm import jvm
 
 def test_the_table_is_that_of_the_newest_release() -> None:
     ours = {code: (info.name, info.retriable) for code, info in ERRORS.items()}
-    assert ours == jvm("4.3.1").errors()
+    assert ours == jvm("4.4.0").errors()
     assert all(info == code and info.advice for code, info in ERRORS.items())
 
 

@@ -1,7 +1,8 @@
-"""ApiVersions (18), versions 0-4: what the fake offers, as narrowed by its `versions`, and its `features`.
+"""ApiVersions (18), versions 0-5: what the fake offers, as narrowed by its `versions`, and its `features`.
 
-A newer version gets a response of version 0 with UNSUPPORTED_VERSION and the list, as KIP-511 requires. A client whose
-name contains letters that are not allowed gets INVALID_REQUEST and the list.
+A request that names another cluster or node gets REBOOTSTRAP_REQUIRED (KIP-1242). A newer version gets a response of
+version 0 with UNSUPPORTED_VERSION and the list, as KIP-511 requires. A client whose name contains letters that are not
+allowed gets INVALID_REQUEST and the list.
 """
 
 import re
@@ -19,7 +20,7 @@ from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 18
-VERSIONS = (0, 4)
+VERSIONS = (0, 5)
 _SUPPORTED: Final[Mapping[str, int]] = {"transaction.version": 2}
 _NEEDED: Final = (
     (0, 12),
@@ -33,6 +34,9 @@ _NAMED = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 async def handle(work: Work, request: ApiVersionsRequest) -> ApiVersionsResponse:
     named = (request.client_software_name, request.client_software_version)
     is_odd = work.call.version >= 3 and not all(map(_NAMED.fullmatch, named))
+    expected = (request.cluster_id, request.node_id)
+    if not is_odd and request.cluster_id is not None and expected != (work.cluster.cluster_id, work.call.node):
+        return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     return ApiVersionsResponse(
         error_code=ErrorCode.INVALID_REQUEST if is_odd else ErrorCode.NONE,
         api_keys=_listed(work.versions),

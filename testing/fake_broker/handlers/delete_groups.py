@@ -1,4 +1,4 @@
-"""DeleteGroups (42), versions 0-2: groups without members, with their offsets.
+"""DeleteGroups (42), versions 0-3: groups without members, with their offsets.
 
 Not done: authorization.
 """
@@ -7,7 +7,7 @@ from kohort.protocol.apis.delete_groups import DeletableGroupResult, DeleteGroup
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 42
-VERSIONS = (0, 2)
+VERSIONS = (0, 3)
 
 
 async def handle(work: Work, request: DeleteGroupsRequest) -> DeleteGroupsResponse:

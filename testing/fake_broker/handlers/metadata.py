@@ -12,7 +12,7 @@ from kohort.protocol.apis.metadata import (
     MetadataResponseTopic,
 )
 from kohort.protocol.errors import ErrorCode
-from kohort.testing.fake_broker.cluster import CLUSTER_ID, FakePartition, FakeTopic
+from kohort.testing.fake_broker.cluster import FakePartition, FakeTopic
 from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.topic_names import names_a_topic
 
@@ -36,7 +36,7 @@ async def handle(work: Work, request: MetadataRequest) -> MetadataResponse:
         for node in sorted(cluster.addresses)
     )
     return MetadataResponse(
-        brokers=brokers, cluster_id=CLUSTER_ID, controller_id=min(cluster.addresses), topics=tuple(topics)
+        brokers=brokers, cluster_id=cluster.cluster_id, controller_id=min(cluster.addresses), topics=tuple(topics)
     )
 
 

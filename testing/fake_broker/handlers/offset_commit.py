@@ -12,13 +12,14 @@ from kohort.protocol.apis.offset_commit import (
     OffsetCommitResponsePartition,
     OffsetCommitResponseTopic,
 )
-from kohort.protocol.apis.txn_offset_commit import TxnOffsetCommitRequestPartition
+from kohort.protocol.apis.txn_offset_commit import TxnOffsetCommitRequestPartition, TxnOffsetCommitRequestTopic
 from kohort.protocol.errors import ErrorCode
 from kohort.testing.fake_broker.classic_group import Committed
 from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 8
 VERSIONS = (2, 10)
+FIRST_WITH_IDS = 10
 
 
 async def handle(work: Work, request: OffsetCommitRequest) -> OffsetCommitResponse:
@@ -38,34 +39,41 @@ async def handle(work: Work, request: OffsetCommitRequest) -> OffsetCommitRespon
 
 
 def _topic(work: Work, group_id: str, requested: OffsetCommitRequestTopic, error: int) -> OffsetCommitResponseTopic:
-    name: str | None = requested.name
-    missing = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
-    if work.call.version >= 10:
-        known = work.cluster.topic_by_id(requested.topic_id)
-        name, missing = (known.name if known else None), ErrorCode.UNKNOWN_TOPIC_ID
+    name = named(work, requested, FIRST_WITH_IDS)
     return OffsetCommitResponseTopic(
         name=requested.name,
         topic_id=requested.topic_id,
         partitions=tuple(
             OffsetCommitResponsePartition(
-                partition_index=partition.partition_index,
-                error_code=error or (missing if name is None else keep(work, group_id, name, partition)),
+                partition_index=partition.partition_index, error_code=error or keep(work, group_id, name, partition)
             )
             for partition in requested.partitions
         ),
     )
 
 
+def named(
+    work: Work, requested: OffsetCommitRequestTopic | TxnOffsetCommitRequestTopic, first_with_ids: int
+) -> str | None:
+    """The name of a topic in a request, or None if no topic has the id."""
+    if work.call.version < first_with_ids:
+        return requested.name
+    known = work.cluster.topic_by_id(requested.topic_id)
+    return known.name if known else None
+
+
 def keep(
     work: Work,
     group_id: str,
-    topic: str,
+    topic: str | None,
     requested: OffsetCommitRequestPartition | TxnOffsetCommitRequestPartition,
     *,
     producer_id: int | None = None,
 ) -> int:
     """Keep one partition's offset, until the end of a producer's transaction if one is named; returns its error
-    code."""
+    code. `topic`: as `named` returned it."""
+    if topic is None:
+        return ErrorCode.UNKNOWN_TOPIC_ID
     number = requested.partition_index
     if work.cluster.partition(work.cluster.topics.get(topic), number) is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION

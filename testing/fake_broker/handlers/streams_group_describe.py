@@ -1,6 +1,6 @@
-"""StreamsGroupDescribe (89), version 0: streams groups as their coordinator sees them.
+"""StreamsGroupDescribe (89), versions 0-1: streams groups as their coordinator sees them.
 
-Not done: authorization; every client may do everything.
+Not done: descriptions of topologies; authorization, every client may do everything.
 """
 
 from collections.abc import Iterable
@@ -24,7 +24,7 @@ from kohort.testing.fake_broker.streams_coordinator import by_subtopology
 from kohort.testing.fake_broker.streams_group import NONE, FakeStreamsMember, StreamsGroup, StreamsTask
 
 KEY = 89
-VERSIONS = (0, 0)
+VERSIONS = (0, 1)
 
 
 async def handle(work: Work, request: StreamsGroupDescribeRequest) -> StreamsGroupDescribeResponse:

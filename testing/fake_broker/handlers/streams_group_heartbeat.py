@@ -1,4 +1,4 @@
-"""StreamsGroupHeartbeat (88), version 0; the rules, and what they leave out, are in streams_coordinator.py."""
+"""StreamsGroupHeartbeat (88), versions 0-1; the rules, and what they leave out, are in streams_coordinator.py."""
 
 from kohort.protocol.apis.streams_group_heartbeat import StreamsGroupHeartbeatRequest, StreamsGroupHeartbeatResponse
 from kohort.protocol.errors import ErrorCode
@@ -6,7 +6,7 @@ from kohort.testing.fake_broker.handler_context import Work
 from kohort.testing.fake_broker.shares import STANDBYS
 
 KEY = 88
-VERSIONS = (0, 0)
+VERSIONS = (0, 1)
 
 
 async def handle(work: Work, request: StreamsGroupHeartbeatRequest) -> StreamsGroupHeartbeatResponse:

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
+from kohort import Admin, Producer
 from kohort.common.topic_partition import TopicPartition
 from kohort.coordinator_client import Consumer, OffsetReset
 from kohort.protocol import tape
 from kohort.testing import RealCluster
 from kohort.testing.kafka_node import KafkaNode
 from kohort.testing.topics import create_topic
-from tests.coordinator_client.consumer_helpers import addresses, numbers, poll_until, produce, read
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, addresses, numbers, poll_until, produce, read
 
 RACKS = ("a", "b", "c")
 SELECTOR = "org.apache.kafka.common.replica.RackAwareReplicaSelector"
@@ -207,3 +208,20 @@ def test_an_unclean_election_after_a_seek_to_the_end_skips_nothing_silently(clus
         poll_until(consumer, lambda: any(gap.wanted == 20 for gap in gaps))
     assert [(gap.wanted, gap.start) for gap in gaps if gap.wanted is not None] == [(20, 10)]
     start(leader, 3)
+
+
+@pytest.mark.broker
+def test_a_producer_writes_records_without_a_key_to_leaders_in_its_rack(
+    cluster: RealCluster, unique: Callable[[str], str]
+) -> None:
+    topic = unique("topic")
+    create_topic(cluster.bootstrap, topic, partitions=6)
+    racks = {node.node_id: rack for node, rack in zip(cluster.nodes, RACKS, strict=True)}
+    here = RACKS[0]
+    with (
+        Admin(cluster.bootstrap) as admin,
+        Producer(cluster.bootstrap, rack=here, rack_aware_partitioning=True, linger_ms=0) as producer,
+    ):
+        used = {producer.send(topic, b"x").result(PATIENCE_S).partition for _ in range(40)}
+        leaders = {one.partition: one.leader for one in admin.describe_topic(topic).partitions}
+    assert used == {partition for partition, leader in leaders.items() if racks[leader] == here}

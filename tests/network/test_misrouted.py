@@ -1,0 +1,267 @@
+"""An address of a broker that another broker has now (KIP-1242), as after a restart of pods."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kohort import Consumer, Producer, TopicPartition
+from kohort.network.broker_connection import LAST_WITHOUT_IDENTITY, BrokerConnection
+from kohort.network.connection_states import FIRST_WITH_IDENTITY, ConnectionStates
+from kohort.network.errors import RebootstrapRequired
+from kohort.network.metadata import BrokerNode, ClusterView
+from kohort.network.requests import BrokerIdentity, Endpoint
+from kohort.protocol import tape as tapes
+from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.protocol.catalogue import API
+from kohort.protocol.errors import ErrorCode
+from kohort.testing import FakeBroker, RealBroker
+from kohort.testing.topics import create_topic
+from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, produce, read, wait_until
+
+PLACE = TopicPartition("t", 0)
+HERE = Endpoint("b1", 9092)
+OLD = {18: (0, LAST_WITHOUT_IDENTITY)}
+
+
+def port(fake: FakeBroker, node: int) -> int:
+    return int(fake.bootstrap.split(",")[node - 1].rsplit(":", 1)[1])
+
+
+def expectations(fake: FakeBroker) -> list[tuple[int, str | None, int]]:
+    """(version, cluster id, node id) of the ApiVersions requests."""
+    requests: list[tuple[int, Any]] = [(call.version, call.request) for call in fake.calls_of("ApiVersions")]
+    return [(version, request.cluster_id, request.node_id) for version, request in requests]
+
+
+def served(fake: FakeBroker) -> set[str]:
+    return {call.api for call in fake.calls}
+
+
+def reader(bootstrap: str, **settings: Any) -> Consumer:
+    return Consumer(bootstrap, auto_offset_reset="earliest", enable_auto_commit=False, **settings)
+
+
+# ---------------------------------------------------------------------------------------------- one connection
+
+
+class Opened:
+    """A connection that has sent its first request."""
+
+    def __init__(self, expected: BrokerIdentity | None) -> None:
+        self.connection = BrokerConnection(
+            HERE, "test", 1 << 20, setup_timeout_s=10.0, opened_at=0.0, expected=expected
+        )
+        self.connection.opened(0.0)
+
+    def request(self) -> tuple[int, ApiVersionsRequest]:
+        """(version, request) of the frame that is to be written."""
+        (frame,) = self.connection.outgoing()
+        self.connection.written()
+        self.correlation_id = int.from_bytes(frame[8:12], "big")
+        version = int.from_bytes(frame[6:8], "big")
+        flexible_header = 4 + 8 + 2 + len("test") + 1
+        return version, API["ApiVersions"].request.parse(bytes(frame[flexible_header:]), version)
+
+    def respond(self, version: int, code: int) -> None:
+        body = self.correlation_id.to_bytes(4, "big")
+        body += API["ApiVersions"].response.build(ApiVersionsResponse(error_code=code, api_keys=()), version)
+        self.connection.received(memoryview(len(body).to_bytes(4, "big") + body), 0.0)
+
+
+@pytest.mark.proves("B-48")
+def test_a_connection_names_the_broker_that_it_expects() -> None:
+    version, request = Opened(BrokerIdentity("c", 7)).request()
+    assert (version, request.cluster_id, request.node_id) == (FIRST_WITH_IDENTITY, "c", 7)
+
+
+def test_without_an_expectation_older_brokers_need_no_second_round_trip() -> None:
+    version, request = Opened(None).request()
+    assert (version, request.cluster_id, request.node_id) == (LAST_WITHOUT_IDENTITY, None, -1)
+
+
+def test_an_older_broker_of_the_cluster_is_used_without_the_check() -> None:
+    opened = Opened(BrokerIdentity("c", 7))
+    versions = []
+    for _ in range(3):
+        versions.append(opened.request()[0])
+        if versions[-1]:
+            opened.respond(0, ErrorCode.UNSUPPORTED_VERSION)
+    assert versions == [FIRST_WITH_IDENTITY, LAST_WITHOUT_IDENTITY, 0]
+
+
+@pytest.mark.parametrize(
+    ("expected", "message"),
+    [
+        (BrokerIdentity("c", 7), "another broker is at this address than broker 7 of the cluster c"),
+        (None, "the broker requires a new bootstrap"),
+    ],
+)
+def test_a_refused_connection_says_which_broker_was_expected(expected: BrokerIdentity | None, message: str) -> None:
+    opened = Opened(expected)
+    version, _ = opened.request()
+    with pytest.raises(RebootstrapRequired, match=message) as caught:
+        opened.respond(version, ErrorCode.REBOOTSTRAP_REQUIRED)
+    assert caught.value.place == {"host": "b1", "port": 9092}
+
+
+# ---------------------------------------------------------------------------------------------- what is expected
+
+
+def view(*brokers: tuple[int, str], cluster_id: str | None = "c") -> ClusterView:
+    nodes = {node: BrokerNode(node, host, 9092, None) for node, host in brokers}
+    return ClusterView(brokers=nodes, cluster_id=cluster_id)
+
+
+@pytest.mark.parametrize(
+    ("known", "expected"),
+    [
+        (view((1, "b1"), (2, "b2")), BrokerIdentity("c", 1)),
+        (view((1, "b1"), (2, "b1")), None),  # behind one address is any of them
+        (view((2, "b2")), None),
+        (view((1, "b1"), cluster_id=None), None),
+        (view((1, "b1")).without_brokers(), None),
+    ],
+)
+def test_an_address_of_one_known_broker_has_an_identity(known: ClusterView, expected: BrokerIdentity | None) -> None:
+    assert known.identity(HERE) == expected
+
+
+def test_the_broker_that_responded_last_decides_if_identities_are_sent() -> None:
+    endpoints = ConnectionStates((HERE,), None, lambda: 0.5)  # type: ignore[arg-type]
+    found = [endpoints.reads_identity]
+    for endpoint, ranges in ((HERE, {18: (0, FIRST_WITH_IDENTITY)}), (HERE, None), (Endpoint("b2", 9092), OLD)):
+        endpoints.responded(endpoint, ranges)
+        found.append(endpoints.reads_identity)
+    assert found == [False, True, True, False]
+
+
+# ---------------------------------------------------------------------------------------------- whole clients
+
+
+@contextmanager
+def second_node_taken_over(fake: FakeBroker, **settings: Any) -> Iterator[FakeBroker]:
+    """A broker of another cluster has the address of the second node. The first node leads the partition now."""
+    address = port(fake, 2)
+    fake.stop_node(2)
+    with FakeBroker(topics={"t": 1}, ports=[address], cluster_id="another", **settings) as stranger:
+        stranger.produce("t", 0, [(None, b"of another cluster")] * 9)
+        yield stranger
+        fake.set_leader("t", 0, 1)
+
+
+@pytest.fixture
+def two_nodes() -> Iterator[FakeBroker]:
+    """The second node leads the partition."""
+    with FakeBroker(nodes=2, topics={"t": 1}) as fake:
+        fake.set_leader("t", 0, 2)
+        yield fake
+
+
+@pytest.mark.proves("B-48")
+def test_a_consumer_reads_nothing_from_a_broker_of_another_cluster(two_nodes: FakeBroker) -> None:
+    two_nodes.produce("t", 0, [(None, b"0")])
+    with reader(two_nodes.bootstrap.split(",")[0]) as consumer:
+        consumer.assign([PLACE])
+        assert [record.value for record in read(consumer, 1)] == [b"0"]
+        with second_node_taken_over(two_nodes) as stranger:
+            wait_until(lambda: bool(stranger.calls))
+        two_nodes.produce("t", 0, [(None, b"1")])
+        assert [record.value for record in read(consumer, 1)] == [b"1"]
+    assert served(stranger) == {"ApiVersions"}
+    assert set(expectations(stranger)) == {(FIRST_WITH_IDENTITY, "fake-cluster", 2)}
+
+
+@pytest.mark.proves("B-48")
+def test_a_producer_writes_nothing_to_a_broker_of_another_cluster(two_nodes: FakeBroker) -> None:
+    with Producer(two_nodes.bootstrap.split(",")[0]) as producer:
+        assert producer.send("t", b"0").result(PATIENCE_S).offset == 0
+        with second_node_taken_over(two_nodes) as stranger:
+            written = producer.send("t", b"1")
+            wait_until(lambda: bool(stranger.calls))
+        assert written.result(PATIENCE_S).offset == 1
+    assert served(stranger) == {"ApiVersions"}
+
+
+@pytest.mark.proves("B-48")
+def test_a_member_commits_nothing_to_a_broker_of_another_cluster(two_nodes: FakeBroker) -> None:
+    two_nodes.move_coordinator("g", 2)
+    two_nodes.produce("t", 0, [(None, b"0")])
+    with reader(two_nodes.bootstrap.split(",")[0], group="g") as consumer:
+        consumer.subscribe(["t"])
+        read(consumer, 1)
+        with second_node_taken_over(two_nodes) as stranger:
+            wait_until(lambda: bool(stranger.calls))
+        two_nodes.move_coordinator("g", 1)
+        consumer.commit({PLACE: 1})
+        assert two_nodes.group("g").offsets[PLACE].offset == 1
+    assert served(stranger) == {"ApiVersions"}
+
+
+@pytest.mark.parametrize(
+    "settings", [{"metadata_cluster_check_enable": False}, {"metadata_recovery_strategy": "none"}], ids=str
+)
+def test_without_the_check_no_broker_is_named(two_nodes: FakeBroker, settings: dict[str, Any]) -> None:
+    with reader(two_nodes.bootstrap, **settings) as consumer:
+        consumer.assign([PLACE])
+        poll_until(consumer, lambda: bool(two_nodes.calls_of("Fetch")))
+    assert set(expectations(two_nodes)) == {(LAST_WITHOUT_IDENTITY, None, -1)}
+
+
+@pytest.mark.proves("B-48")
+def test_a_cluster_that_takes_the_place_of_another_is_used_after_a_new_bootstrap() -> None:
+    with FakeBroker(topics={"t": 1}) as fake:
+        fake.produce("t", 0, [(None, b"old")])
+        address = port(fake, 1)
+        consumer = reader(fake.bootstrap)
+        consumer.assign([PLACE])
+        assert [record.value for record in read(consumer, 1)] == [b"old"]
+    with consumer, FakeBroker(topics={"t": 1}, ports=[address], cluster_id="another") as new:
+        new.produce("t", 0, [(None, b"new")])
+        wait_until(lambda: bool(new.calls_of("Metadata")))
+        assert set(expectations(new)) == {(FIRST_WITH_IDENTITY, "fake-cluster", 1), (LAST_WITHOUT_IDENTITY, None, -1)}
+        consumer.seek_to_beginning([PLACE])
+        assert [record.value for record in read(consumer, 1)] == [b"new"]
+
+
+def test_brokers_with_each_others_addresses_are_not_called_without_pause(two_nodes: FakeBroker) -> None:
+    first, second = port(two_nodes, 1), port(two_nodes, 2)
+    two_nodes.advertise(1, "127.0.0.1", second)
+    two_nodes.advertise(2, "127.0.0.1", first)
+    two_nodes.set_leader("t", 0, 1)
+    with reader(f"127.0.0.1:{first}", reconnect_backoff_ms=200, reconnect_backoff_max_ms=200) as consumer:
+        consumer.assign([PLACE])
+        until = time.monotonic() + 2
+        poll_until(consumer, lambda: time.monotonic() > until)
+        assert (FIRST_WITH_IDENTITY, "fake-cluster", 1) in expectations(two_nodes)
+        assert len(expectations(two_nodes)) < 100
+
+
+@pytest.mark.broker
+@pytest.mark.proves("B-48")
+def test_a_consumer_follows_when_another_cluster_has_its_addresses(tmp_path: Path) -> None:
+    """Two clusters of 4.4, the first release that reads the expectation."""
+    tape = tmp_path / "tape.jsonl"
+    with RealBroker(version="4.4.0") as old:
+        address = int(old.bootstrap.rsplit(":", 1)[1])
+        create_topic(old.bootstrap, "t")
+        produce(old.bootstrap, "t", [b"old"])
+        consumer = reader(old.bootstrap, tape=str(tape))
+        consumer.assign([PLACE])
+        assert [record.value for record in read(consumer, 1)] == [b"old"]
+        old.restart()
+        produce(old.bootstrap, "t", [b"after a restart"])
+        assert [record.value for record in read(consumer, 1)] == [b"after a restart"]
+    with consumer, RealBroker(version="4.4.0", ports=[address]) as new:
+        create_topic(new.bootstrap, "t")
+        produce(new.bootstrap, "t", [b"new"])
+        consumer.seek_to_beginning([PLACE])
+        assert [record.value for record in read(consumer, 1)] == [b"new"]
+    with tape.open() as lines:
+        frames = [one for one in tapes.read(lines) if one.api == "ApiVersions" and one.direction == "response"]
+    codes = [tapes.value(one).error_code for one in frames if one.version == FIRST_WITH_IDENTITY]
+    assert codes[0] == ErrorCode.NONE, "the same broker after its restart"
+    assert codes[-1] == ErrorCode.REBOOTSTRAP_REQUIRED
