@@ -210,7 +210,13 @@ _expectation("A16b", "A broker of another cluster", "REBOOTSTRAP_REQUIRED", clus
 _expectation("A16c", "Another broker of the cluster", "REBOOTSTRAP_REQUIRED", added=1000)
 
 
-@SECTION.check("A16d", "A broker without a cluster", versions="5+", source="KIP-1242", expected="NONE: no check")
+@SECTION.check("A16d", "A broker without a cluster", versions="5+", source="KIP-1242", expected="INVALID_REQUEST")
 async def names_no_cluster(scene: CheckContext) -> None:
-    response = await scene.send("ApiVersions", _values(scene.version, cluster_id=None, node_id=2**31 - 1))
-    scene.error(response.error_code, "NONE", "ApiVersions for a broker of no cluster")
+    response = await scene.send("ApiVersions", _values(scene.version, node_id=min(scene.target.nodes)))
+    scene.error(response.error_code, "INVALID_REQUEST", "ApiVersions for a broker of no cluster")
+
+
+@SECTION.check("A16e", "A cluster without a broker", versions="5+", source="KIP-1242", expected="INVALID_REQUEST")
+async def names_no_broker(scene: CheckContext) -> None:
+    response = await scene.send("ApiVersions", _values(scene.version, cluster_id=scene.target.cluster_id))
+    scene.error(response.error_code, "INVALID_REQUEST", "ApiVersions for a cluster")

@@ -7,7 +7,7 @@ where the body is flexible, because the client reads it before it knows the brok
 
 Errors
     UNSUPPORTED_VERSION   retry with the highest version in the response, or 0 if it lists none
-    INVALID_REQUEST       the software name or version has characters that are not allowed
+    INVALID_REQUEST       the software name or version has characters that are not allowed, or only one id is given
     REBOOTSTRAP_REQUIRED  another cluster or broker than the request expects (version 5 on): forget all addresses
 """
 
@@ -21,9 +21,9 @@ class ApiVersionsRequest(Request, key=18, versions="0-5", flexible="3+"):
     client_software_version: str = field(string, "3+", ignorable=True)
     """The client library's version, of the same alphabet."""
     cluster_id: str | None = field(string, "5+", null="5+", default=None, ignorable=True)
-    """The id of the cluster that the client expects here, or null if it expects none (KIP-1242)."""
+    """The id of the cluster that the client expects here (KIP-1242); null if `node_id` is -1."""
     node_id: int = field(int32, "5+", default=-1, ignorable=True)
-    """The broker that the client expects here. The broker reads it only with a cluster id."""
+    """The id of the broker that the client expects here; -1 if `cluster_id` is null."""
 
 
 class ApiVersion(ResponsePart):

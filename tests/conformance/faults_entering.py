@@ -72,13 +72,13 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(
         "a broker is taken for any other",
-        bent("ApiVersions", lambda request: request._replace(cluster_id=None)),
-        ("A16b", "A16c"),
+        bent("ApiVersions", lambda request: request._replace(cluster_id=None, node_id=-1)),
+        ("A16b", "A16c", "A16d", "A16e"),
     ),
     Fault(
         "a broker reads only the id of the cluster",
-        bent("ApiVersions", lambda request: request._replace(node_id=1)),
-        ("A16c",),
+        bent("ApiVersions", lambda request: request if request.cluster_id is None else request._replace(node_id=1)),
+        ("A16c", "A16e"),
     ),
     Fault(
         "a broker reads only its own id",
@@ -89,28 +89,29 @@ FAULTS: tuple[Fault, ...] = (
         ("A16b",),
     ),
     Fault(
+        "a broker without a cluster is taken for none",
+        bent("ApiVersions", lambda request: request if request.cluster_id else request._replace(node_id=-1)),
+        ("A16d",),
+    ),
+    Fault(
+        "a cluster without a broker is taken for none",
+        bent(
+            "ApiVersions",
+            lambda request: request if request.node_id >= 0 else request._replace(cluster_id=None),
+        ),
+        ("A16e",),
+    ),
+    Fault(
         "a broker of a cluster is refused as another one",
         altered(
             "ApiVersions",
             lambda call, response: (
                 response._replace(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
-                if requested(call).cluster_id is not None
+                if requested(call).cluster_id is not None and not response.error_code
                 else response
             ),
         ),
         ("A16a",),
-    ),
-    Fault(
-        "a broker id without a cluster is checked",
-        altered(
-            "ApiVersions",
-            lambda call, response: (
-                response._replace(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
-                if requested(call).node_id not in (-1, call.node)
-                else response
-            ),
-        ),
-        ("A16d",),
     ),
     Fault(
         "FindCoordinator names a port without a listener",

@@ -2,7 +2,7 @@
 
 A request that names another cluster or node gets REBOOTSTRAP_REQUIRED (KIP-1242). A newer version gets a response of
 version 0 with UNSUPPORTED_VERSION and the list, as KIP-511 requires. A client whose name contains letters that are not
-allowed gets INVALID_REQUEST and the list.
+allowed, or that names only the cluster or only the node, gets INVALID_REQUEST and the list.
 """
 
 import re
@@ -21,6 +21,7 @@ from kohort.testing.fake_broker.handler_context import Work
 
 KEY = 18
 VERSIONS = (0, 5)
+NO_NODE: Final = -1
 _SUPPORTED: Final[Mapping[str, int]] = {"transaction.version": 2}
 _NEEDED: Final = (
     (0, 12),
@@ -33,8 +34,9 @@ _NAMED = re.compile(r"[a-zA-Z0-9](?:[a-zA-Z0-9\-.]*[a-zA-Z0-9])?")
 
 async def handle(work: Work, request: ApiVersionsRequest) -> ApiVersionsResponse:
     named = (request.client_software_name, request.client_software_version)
-    is_odd = work.call.version >= 3 and not all(map(_NAMED.fullmatch, named))
     expected = (request.cluster_id, request.node_id)
+    is_half = (request.cluster_id is None) != (request.node_id == NO_NODE)
+    is_odd = work.call.version >= 3 and (is_half or not all(map(_NAMED.fullmatch, named)))
     if not is_odd and request.cluster_id is not None and expected != (work.cluster.cluster_id, work.call.node):
         return ApiVersionsResponse(error_code=ErrorCode.REBOOTSTRAP_REQUIRED)
     return ApiVersionsResponse(
