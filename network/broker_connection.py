@@ -113,7 +113,7 @@ class BrokerConnection(ConnectionFields):
         self.nonce = nonce
         self.tokens = tokens
         self.guard = guard
-        self.expected = expected
+        self.expected = expected if ranges is None else None  # the broker that is yet to be named; None: none
         self.stage = Stage.OPENING
         self.served = False  # True after the first response to a request of the core
         self.wire = WireConnection(client_id, max_frame_bytes=max_frame_bytes)
@@ -147,8 +147,8 @@ class BrokerConnection(ConnectionFields):
     def opened(self, now: float) -> None:
         """Bytes can flow."""
         if self.ranges is None:
-            self.stage = Stage.CHECKING_API_VERSIONS
-            self._send_api_versions(LAST_WITHOUT_IDENTITY if self.expected is None else FIRST_WITH_IDENTITY, now)
+            is_checked = self.expected is not None and self.credentials is None  # otherwise only after the login
+            self._send_api_versions(FIRST_WITH_IDENTITY if is_checked else LAST_WITHOUT_IDENTITY, now)
         else:
             self._authenticate(now)
 
@@ -307,8 +307,9 @@ class BrokerConnection(ConnectionFields):
     # --- inner
 
     def _send_api_versions(self, version: int, now: float) -> None:
+        self.stage = Stage.CHECKING_API_VERSIONS
         request = ApiVersionsRequest(client_software_name="kohort", client_software_version=__version__)
-        if self.expected is not None:
+        if self.expected is not None and version >= FIRST_WITH_IDENTITY:
             request = request._replace(cluster_id=self.expected.cluster_id, node_id=self.expected.node_id)
         pending = PendingRequest("ApiVersions", request, _own_response, -1.0)
         correlation_id, frame = self.wire.send(API["ApiVersions"].key, version, request)
@@ -328,7 +329,14 @@ class BrokerConnection(ConnectionFields):
         self.ranges = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
         levels = {one.name: one.max_version_level for one in response.finalized_features}
         self.features = FinalizedFeatures(response.finalized_features_epoch, levels)
-        self._authenticate(now)
+        if self._authentications or self.credentials is None:
+            self._ready(now)
+        else:
+            self._authenticate(now)
+
+    def _ready(self, now: float) -> None:
+        self.stage, self.expected = Stage.READY, None
+        self._flush(now)
 
     def _misrouted(self) -> str:
         if self.expected is None:
@@ -346,8 +354,7 @@ class BrokerConnection(ConnectionFields):
     def _authenticate(self, now: float) -> None:
         """Authenticate if credentials are set; otherwise the connection is ready."""
         if self.credentials is None:
-            self.stage = Stage.READY
-            self._flush(now)
+            self._ready(now)
             return
         if self.credentials.needs_token and self._token_since is None:
             # Of a session that is renewed, requests go on until there is a token to renew it with.
@@ -438,8 +445,10 @@ class BrokerConnection(ConnectionFields):
         except StopIteration:
             if self._token is not None and self.tokens is not None:
                 self.tokens.accepted(self._token)
-            self.stage = Stage.READY
-            self._flush(now)
+            if self.expected is not None:
+                self._send_api_versions(FIRST_WITH_IDENTITY, now)
+            else:
+                self._ready(now)
             return
         self._send_own("SaslAuthenticate", SaslAuthenticateRequest(auth_bytes=message), now)
 

@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 
 from kohort import Consumer, Producer, TopicPartition
+from kohort.network.auth.sasl import Credentials
 from kohort.network.broker_connection import LAST_WITHOUT_IDENTITY, BrokerConnection
 from kohort.network.connection_states import FIRST_WITH_IDENTITY, ConnectionStates
 from kohort.network.errors import RebootstrapRequired
 from kohort.network.metadata import BrokerNode, ClusterView
-from kohort.network.requests import BrokerIdentity, Endpoint
+from kohort.network.requests import BrokerIdentity, Endpoint, PendingRequest, Stage
 from kohort.protocol import tape as tapes
-from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.protocol.apis.api_versions import ApiVersion
 from kohort.protocol.catalogue import API
 from kohort.protocol.errors import ErrorCode
+from kohort.protocol.framing import response_header_version
 from kohort.testing import FakeBroker, RealBroker
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, produce, read, wait_until
@@ -25,6 +27,9 @@ from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, pr
 PLACE = TopicPartition("t", 0)
 HERE = Endpoint("b1", 9092)
 OLD = {18: (0, LAST_WITHOUT_IDENTITY)}
+EXPECTED = BrokerIdentity("c", 7)
+UNNAMED = (LAST_WITHOUT_IDENTITY, None, -1)
+LENGTH_AND_FIXED_HEADER = 4 + 8 + 2
 
 
 def port(fake: FakeBroker, node: int) -> int:
@@ -49,48 +54,68 @@ def reader(bootstrap: str, **settings: Any) -> Consumer:
 
 
 class Opened:
-    """A connection that has sent its first request."""
+    """A connection whose requests are read, and get the given responses."""
 
-    def __init__(self, expected: BrokerIdentity | None) -> None:
+    def __init__(self, expected: BrokerIdentity | None, **settings: Any) -> None:
         self.connection = BrokerConnection(
-            HERE, "test", 1 << 20, setup_timeout_s=10.0, opened_at=0.0, expected=expected
+            HERE, "test", 1 << 20, setup_timeout_s=10.0, opened_at=0.0, expected=expected, **settings
         )
         self.connection.opened(0.0)
 
-    def request(self) -> tuple[int, ApiVersionsRequest]:
-        """(version, request) of the frame that is to be written."""
+    def request(self) -> tuple[str, int, Any]:
+        """(API, version, request) of the one frame that is to be written."""
         (frame,) = self.connection.outgoing()
         self.connection.written()
-        self.correlation_id = int.from_bytes(frame[8:12], "big")
-        version = int.from_bytes(frame[6:8], "big")
-        flexible_header = 4 + 8 + 2 + len("test") + 1
-        return version, API["ApiVersions"].request.parse(bytes(frame[flexible_header:]), version)
+        key, self.version = int.from_bytes(frame[4:6], "big"), int.from_bytes(frame[6:8], "big")
+        self.correlation_id, self.api = bytes(frame[8:12]), API[key]
+        codec = self.api.request
+        body = LENGTH_AND_FIXED_HEADER + len("test") + (self.version in codec.struct._flexible)
+        return self.api.name, self.version, codec.parse(bytes(frame[body:]), self.version)
 
-    def respond(self, version: int, code: int) -> None:
-        body = self.correlation_id.to_bytes(4, "big")
-        body += API["ApiVersions"].response.build(ApiVersionsResponse(error_code=code, api_keys=()), version)
+    def respond(self, version: int | None = None, **values: Any) -> None:
+        """Respond to the request, in its version or in another."""
+        version = self.version if version is None else version
+        header = b"\0" * response_header_version(self.api.response, version)
+        body = self.correlation_id + header + self.api.response.build(values, version)
         self.connection.received(memoryview(len(body).to_bytes(4, "big") + body), 0.0)
+
+    def named(self) -> tuple[int, str | None, int]:
+        """(version, cluster id, node id) of the ApiVersions request."""
+        api, version, request = self.request()
+        assert api == "ApiVersions"
+        return version, request.cluster_id, request.node_id
+
+
+def listed() -> tuple[ApiVersion, ...]:
+    ranges = {17: (0, 1), 18: (0, FIRST_WITH_IDENTITY), 36: (0, 2)}
+    return tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in ranges.items())
 
 
 @pytest.mark.proves("B-48")
 def test_a_connection_names_the_broker_that_it_expects() -> None:
-    version, request = Opened(BrokerIdentity("c", 7)).request()
-    assert (version, request.cluster_id, request.node_id) == (FIRST_WITH_IDENTITY, "c", 7)
+    opened = Opened(EXPECTED)
+    assert opened.named() == (FIRST_WITH_IDENTITY, "c", 7)
+    opened.respond(error_code=0, api_keys=listed())
+    assert opened.connection.stage is Stage.READY
 
 
 def test_without_an_expectation_older_brokers_need_no_second_round_trip() -> None:
-    version, request = Opened(None).request()
-    assert (version, request.cluster_id, request.node_id) == (LAST_WITHOUT_IDENTITY, None, -1)
+    assert Opened(None).named() == UNNAMED
+
+
+def test_a_connection_with_known_versions_is_not_checked() -> None:
+    assert Opened(EXPECTED, ranges=OLD).connection.stage is Stage.READY
 
 
 def test_an_older_broker_of_the_cluster_is_used_without_the_check() -> None:
-    opened = Opened(BrokerIdentity("c", 7))
+    opened = Opened(EXPECTED)
     versions = []
-    for _ in range(3):
-        versions.append(opened.request()[0])
-        if versions[-1]:
-            opened.respond(0, ErrorCode.UNSUPPORTED_VERSION)
-    assert versions == [FIRST_WITH_IDENTITY, LAST_WITHOUT_IDENTITY, 0]
+    while (version := opened.named()[0]) > 0:
+        versions.append(version)
+        opened.respond(0, error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=())
+    assert versions == [FIRST_WITH_IDENTITY, LAST_WITHOUT_IDENTITY]
+    opened.respond(error_code=0, api_keys=listed())
+    assert opened.connection.stage is Stage.READY
 
 
 @pytest.mark.parametrize(
@@ -102,10 +127,58 @@ def test_an_older_broker_of_the_cluster_is_used_without_the_check() -> None:
 )
 def test_a_refused_connection_says_which_broker_was_expected(expected: BrokerIdentity | None, message: str) -> None:
     opened = Opened(expected)
-    version, _ = opened.request()
+    opened.request()
     with pytest.raises(RebootstrapRequired, match=message) as caught:
-        opened.respond(version, ErrorCode.REBOOTSTRAP_REQUIRED)
+        opened.respond(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=())
     assert caught.value.place == {"host": "b1", "port": 9092}
+
+
+def logged_in(expected: BrokerIdentity | None) -> Opened:
+    """A connection that has logged in. A broker reads the expectation only after that."""
+    opened = Opened(expected, credentials=Credentials("PLAIN", "me", "hush"))
+    assert opened.named() == UNNAMED
+    opened.respond(error_code=0, api_keys=listed())
+    assert opened.request()[0] == "SaslHandshake"
+    opened.respond(error_code=0, mechanisms=("PLAIN",))
+    assert opened.request()[0] == "SaslAuthenticate"
+    opened.respond(error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=10_000)
+    return opened
+
+
+@pytest.mark.proves("B-48")
+def test_with_a_login_the_broker_is_named_after_it() -> None:
+    opened = logged_in(EXPECTED)
+    pending = PendingRequest("SaslHandshake", {"mechanism": "PLAIN"}, lambda _outcome, _now: None, 5.0)
+    opened.connection.send(pending, 0.0)
+    assert opened.named() == (FIRST_WITH_IDENTITY, "c", 7), "and no request is sent before its response"
+    opened.respond(error_code=0, api_keys=listed())
+    assert opened.connection.stage is Stage.READY
+    assert opened.request()[0] == "SaslHandshake", "the request that waited"
+
+
+@pytest.mark.proves("B-48")
+def test_a_broker_that_refuses_after_the_login_gets_no_request() -> None:
+    opened = logged_in(EXPECTED)
+    opened.named()
+    with pytest.raises(RebootstrapRequired):
+        opened.respond(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, api_keys=())
+
+
+def test_a_login_without_an_expectation_needs_no_further_round_trip() -> None:
+    assert logged_in(None).connection.stage is Stage.READY
+
+
+def test_a_renewed_login_is_not_checked_again() -> None:
+    opened = logged_in(EXPECTED)
+    opened.named()
+    opened.respond(error_code=0, api_keys=listed())
+    assert opened.connection.overdue(9.0) is None
+    assert opened.request()[0] == "SaslHandshake"
+    opened.respond(error_code=0, mechanisms=("PLAIN",))
+    opened.request()
+    opened.respond(error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=10_000)
+    assert opened.connection.stage is Stage.READY
+    assert opened.connection.outgoing() == []
 
 
 # ---------------------------------------------------------------------------------------------- what is expected
@@ -208,7 +281,15 @@ def test_without_the_check_no_broker_is_named(two_nodes: FakeBroker, settings: d
     with reader(two_nodes.bootstrap, **settings) as consumer:
         consumer.assign([PLACE])
         poll_until(consumer, lambda: bool(two_nodes.calls_of("Fetch")))
-    assert set(expectations(two_nodes)) == {(LAST_WITHOUT_IDENTITY, None, -1)}
+    assert set(expectations(two_nodes)) == {UNNAMED}
+
+
+def test_a_cluster_that_does_not_read_it_gets_no_newer_request() -> None:
+    with FakeBroker(nodes=2, topics={"t": 4}, versions={"ApiVersions": (0, LAST_WITHOUT_IDENTITY)}) as fake:
+        with reader(fake.bootstrap) as consumer:
+            consumer.assign([TopicPartition("t", number) for number in range(4)])
+            poll_until(consumer, lambda: len({call.node for call in fake.calls_of("Fetch")}) == 2)
+        assert set(expectations(fake)) == {UNNAMED}
 
 
 @pytest.mark.proves("B-48")
@@ -222,7 +303,7 @@ def test_a_cluster_that_takes_the_place_of_another_is_used_after_a_new_bootstrap
     with consumer, FakeBroker(topics={"t": 1}, ports=[address], cluster_id="another") as new:
         new.produce("t", 0, [(None, b"new")])
         wait_until(lambda: bool(new.calls_of("Metadata")))
-        assert set(expectations(new)) == {(FIRST_WITH_IDENTITY, "fake-cluster", 1), (LAST_WITHOUT_IDENTITY, None, -1)}
+        assert set(expectations(new)) == {(FIRST_WITH_IDENTITY, "fake-cluster", 1), UNNAMED}
         consumer.seek_to_beginning([PLACE])
         assert [record.value for record in read(consumer, 1)] == [b"new"]
 
@@ -260,8 +341,31 @@ def test_a_consumer_follows_when_another_cluster_has_its_addresses(tmp_path: Pat
         produce(new.bootstrap, "t", [b"new"])
         consumer.seek_to_beginning([PLACE])
         assert [record.value for record in read(consumer, 1)] == [b"new"]
-    with tape.open() as lines:
-        frames = [one for one in tapes.read(lines) if one.api == "ApiVersions" and one.direction == "response"]
-    codes = [tapes.value(one).error_code for one in frames if one.version == FIRST_WITH_IDENTITY]
+    codes = codes_with_identity(tape)
     assert codes[0] == ErrorCode.NONE, "the same broker after its restart"
     assert codes[-1] == ErrorCode.REBOOTSTRAP_REQUIRED
+
+
+@pytest.mark.broker
+@pytest.mark.proves("B-48")
+def test_a_broker_reads_the_expectation_after_a_login(tmp_path: Path) -> None:
+    tape = tmp_path / "tape.jsonl"
+    user = {"security_protocol": "SASL_PLAINTEXT", "sasl_mechanism": "SCRAM-SHA-256"}
+    user |= {"sasl_username": "me", "sasl_password": "hush"}
+    with RealBroker(version="4.4.0", users={"me": "hush"}) as broker:
+        create_topic(broker.bootstrap, "t")
+        produce(broker.bootstrap, "t", [b"0"])
+        with reader(broker.bootstrap_sasl, tape=str(tape), **user) as consumer:
+            consumer.assign([PLACE])
+            assert [record.value for record in read(consumer, 1)] == [b"0"]
+            broker.restart()
+            produce(broker.bootstrap, "t", [b"1"])
+            assert [record.value for record in read(consumer, 1)] == [b"1"]
+    assert set(codes_with_identity(tape)) == {ErrorCode.NONE}
+
+
+def codes_with_identity(tape: Path) -> list[int]:
+    """The error codes of the responses to ApiVersions requests that name a broker."""
+    with tape.open() as lines:
+        frames = [one for one in tapes.read(lines) if one.api == "ApiVersions" and one.direction == "response"]
+        return [tapes.value(one).error_code for one in frames if one.version == FIRST_WITH_IDENTITY]
