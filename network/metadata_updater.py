@@ -143,13 +143,11 @@ class MetadataUpdater:
         wanted = core.config.metadata_cluster_check_enable and core.endpoints.rebootstrap
         return core.metadata.view.identity(endpoint) if wanted and core.endpoints.reads_identity else None
 
-    def misrouted(self, endpoint: Endpoint, error: KohortError) -> None:
-        """Handles an address that another broker has now."""
-        self.coordinator_lost(endpoint, error)
-        self.rebootstrap()
-
     def rebootstrap(self) -> None:
-        """Forget all brokers, so that the bootstrap addresses are used again, unless the settings forbid it."""
+        """Forget all brokers, so that the bootstrap addresses are used again, unless the settings forbid it.
+
+        Their connections are closed. Otherwise a member could go on with a coordinator of another cluster.
+        """
         if self._core.endpoints.rebootstrap:
             self.removed = self.removed.union(self._known())
             self._core.metadata.view = self._core.metadata.view.without_brokers()

@@ -667,7 +667,7 @@ class Driver(DriverFields, Generic[C]):
             if channel.line is ConnectionPurpose.DATA:
                 self.core.cluster.data_lost(channel.endpoint, self.now())
             if isinstance(error, RebootstrapRequired):
-                self.core.cluster.misrouted(channel.endpoint, error)
+                self.core.cluster.rebootstrap()
             self.core.metadata.request_update()
         self._must_poll = True
         # A user with a wrong address sees why nothing comes, and a log is not filled by a broker that stays away.

@@ -21,6 +21,7 @@ from kohort.protocol.catalogue import API
 from kohort.protocol.errors import ErrorCode
 from kohort.protocol.framing import response_header_version
 from kohort.testing import FakeBroker, RealBroker
+from kohort.testing.fake_broker import Alter
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, produce, read, wait_until
 
@@ -105,6 +106,9 @@ def test_without_an_expectation_older_brokers_need_no_second_round_trip() -> Non
 
 def test_a_connection_with_known_versions_is_not_checked() -> None:
     assert Opened(EXPECTED, ranges=OLD).connection.stage is Stage.READY
+    opened = Opened(EXPECTED, ranges={17: (0, 1), 36: (0, 2)}, credentials=Credentials("PLAIN", "me", "hush"))
+    log_in(opened)
+    assert opened.connection.stage is Stage.READY
 
 
 def test_an_older_broker_of_the_cluster_is_used_without_the_check() -> None:
@@ -138,11 +142,15 @@ def logged_in(expected: BrokerIdentity | None) -> Opened:
     opened = Opened(expected, credentials=Credentials("PLAIN", "me", "hush"))
     assert opened.named() == UNNAMED
     opened.respond(error_code=0, api_keys=listed())
+    log_in(opened)
+    return opened
+
+
+def log_in(opened: Opened) -> None:
     assert opened.request()[0] == "SaslHandshake"
     opened.respond(error_code=0, mechanisms=("PLAIN",))
     assert opened.request()[0] == "SaslAuthenticate"
     opened.respond(error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=10_000)
-    return opened
 
 
 @pytest.mark.proves("B-48")
@@ -173,10 +181,7 @@ def test_a_renewed_login_is_not_checked_again() -> None:
     opened.named()
     opened.respond(error_code=0, api_keys=listed())
     assert opened.connection.overdue(9.0) is None
-    assert opened.request()[0] == "SaslHandshake"
-    opened.respond(error_code=0, mechanisms=("PLAIN",))
-    opened.request()
-    opened.respond(error_code=0, error_message=None, auth_bytes=b"", session_lifetime_ms=10_000)
+    log_in(opened)
     assert opened.connection.stage is Stage.READY
     assert opened.connection.outgoing() == []
 
@@ -196,7 +201,7 @@ def view(*brokers: tuple[int, str], cluster_id: str | None = "c") -> ClusterView
         (view((1, "b1"), (2, "b1")), None),  # behind one address is any of them
         (view((2, "b2")), None),
         (view((1, "b1"), cluster_id=None), None),
-        (view((1, "b1")).without_brokers(), None),
+        (view((1, "b1")).without_brokers().with_brokers([BrokerNode(1, "b1", 9092, None)]), None),
     ],
 )
 def test_an_address_of_one_known_broker_has_an_identity(known: ClusterView, expected: BrokerIdentity | None) -> None:
@@ -278,18 +283,35 @@ def test_a_member_commits_nothing_to_a_broker_of_another_cluster(two_nodes: Fake
     "settings", [{"metadata_cluster_check_enable": False}, {"metadata_recovery_strategy": "none"}], ids=str
 )
 def test_without_the_check_no_broker_is_named(two_nodes: FakeBroker, settings: dict[str, Any]) -> None:
-    with reader(two_nodes.bootstrap, **settings) as consumer:
+    with reader(two_nodes.bootstrap.split(",")[0], **settings) as consumer:
         consumer.assign([PLACE])
         poll_until(consumer, lambda: bool(two_nodes.calls_of("Fetch")))
+    assert {call.node for call in two_nodes.calls_of("ApiVersions")} == {1, 2}
     assert set(expectations(two_nodes)) == {UNNAMED}
 
 
-def test_a_cluster_that_does_not_read_it_gets_no_newer_request() -> None:
-    with FakeBroker(nodes=2, topics={"t": 4}, versions={"ApiVersions": (0, LAST_WITHOUT_IDENTITY)}) as fake:
-        with reader(fake.bootstrap) as consumer:
-            consumer.assign([TopicPartition("t", number) for number in range(4)])
-            poll_until(consumer, lambda: len({call.node for call in fake.calls_of("Fetch")}) == 2)
-        assert set(expectations(fake)) == {UNNAMED}
+def test_a_cluster_that_does_not_read_it_gets_no_newer_request(tmp_path: Path) -> None:
+    tape = tmp_path / "tape.jsonl"
+    with (
+        FakeBroker(nodes=2, topics={"t": 2}, versions={"ApiVersions": (0, LAST_WITHOUT_IDENTITY)}) as fake,
+        reader(fake.bootstrap.split(",")[0], tape=str(tape)) as consumer,
+    ):
+        consumer.assign([TopicPartition("t", number) for number in range(2)])
+        poll_until(consumer, lambda: len({call.node for call in fake.calls_of("Fetch")}) == 2)
+    with tape.open() as lines:
+        sent = [one.version for one in tapes.read(lines) if one.api == "ApiVersions" and one.direction == "request"]
+    assert sent == [LAST_WITHOUT_IDENTITY] * 2
+
+
+def test_a_member_leaves_the_coordinator_of_a_cluster_that_requires_a_new_bootstrap(two_nodes: FakeBroker) -> None:
+    two_nodes.move_coordinator("g", 2)
+    with reader(two_nodes.bootstrap.split(",")[0], group="g", metadata_max_age_ms=500) as consumer:
+        consumer.subscribe(["t"])
+        poll_until(consumer, lambda: bool(consumer.assignment))
+        found = len(two_nodes.calls_of("FindCoordinator"))
+        required = Alter(lambda value: value._replace(error_code=ErrorCode.REBOOTSTRAP_REQUIRED, brokers=()))
+        two_nodes.control("Metadata", lambda _call: required, times=1)
+        poll_until(consumer, lambda: len(two_nodes.calls_of("FindCoordinator")) > found)
 
 
 @pytest.mark.proves("B-48")
