@@ -18,9 +18,12 @@ from typing import Final
 
 from kohort.testing.cache import cache_dir
 
-META, RECORDS = "meta.properties", "bootstrap.checkpoint"
+META = "meta.properties"
+RECORDS: Final = ("bootstrap.checkpoint", "__cluster_metadata-0/00000000000000000000-0000000000.checkpoint")
+"""The file with the first metadata records: up to 4.3, and from 4.4 on."""
+
 DECIDES: Final = "inter.broker.protocol.version"
-"""The one setting of a broker from which the tool takes the feature levels in bootstrap.checkpoint."""
+"""The one setting of a broker from which the tool takes the feature levels in the first records."""
 
 
 def new_id() -> str:
@@ -41,11 +44,18 @@ def copy_storage(kept: Path, data: Path, ids: dict[str, str]) -> bool:
     except FileNotFoundError:
         return False
     data.mkdir(parents=True, exist_ok=True)
-    shutil.copyfile(kept / RECORDS, data / RECORDS)
+    _copy_records(kept, data)
     for name, value in ids.items():
         meta = re.sub(rf"(?m)^{re.escape(name)}=.*$", f"{name}={value}", meta)
     (data / META).write_text(meta)
     return True
+
+
+def _copy_records(folder: Path, to: Path) -> None:
+    """Raises FileNotFoundError if the folder has none."""
+    name = next((one for one in RECORDS if (folder / one).exists()), RECORDS[0])
+    (to / name).parent.mkdir(exist_ok=True)
+    shutil.copyfile(folder / name, to / name)
 
 
 def keep_storage(kept: Path, data: Path) -> None:
@@ -54,8 +64,8 @@ def keep_storage(kept: Path, data: Path) -> None:
     kept.parent.mkdir(parents=True, exist_ok=True)
     unfinished = Path(tempfile.mkdtemp(dir=kept.parent))
     try:
-        for name in (RECORDS, META):
-            shutil.copyfile(data / name, unfinished / name)
+        shutil.copyfile(data / META, unfinished / META)
+        _copy_records(data, unfinished)
         os.rename(unfinished, kept)
     except OSError:  # a version without these files, or another process was quicker
         shutil.rmtree(unfinished, ignore_errors=True)

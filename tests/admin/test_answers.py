@@ -10,13 +10,14 @@ from kohort.admin import Admin, GroupMissing
 from kohort.admin.topics import _is_own
 from kohort.common import KohortError
 from kohort.network.errors import AuthorizationFailed
+from kohort.protocol.apis.delete_groups import DeletableGroupResult
 from kohort.protocol.apis.describe_configs import (
     DescribeConfigsResourceResult,
     DescribeConfigsResponse,
     DescribeConfigsResult,
 )
 from kohort.protocol.codec import Message
-from kohort.protocol.errors import UnsupportedVersion
+from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Alter
 from tests.coordinator_client.consumer_helpers import poll_until
@@ -134,3 +135,13 @@ def test_a_topics_own_settings_are_distinguished_from_the_brokers(version: int) 
     codec = Message.of(DescribeConfigsResponse)
     response = codec.parse(codec.build(DescribeConfigsResponse(results=(result,)), version), version)
     assert [one.name for one in response.results[0].configs if _is_own(one)] == ["its.own"]
+
+
+def test_a_group_that_cannot_be_deleted_says_the_reason_of_the_broker() -> None:
+    failed = DeletableGroupResult(
+        group_id="g", error_code=ErrorCode.GROUP_DELETION_FAILED, error_message="a plugin refused"
+    )
+    with FakeBroker() as fake, Admin(fake.bootstrap) as admin:
+        fake.control("DeleteGroups", lambda _call: Alter(lambda response: response._replace(results=(failed,))))
+        with pytest.raises(BrokerError, match=r"GROUP_DELETION_FAILED.*a plugin refused"):
+            admin.delete_groups("g")

@@ -17,18 +17,19 @@ IDS = {"cluster.id": "kCLUSTER", "node.id": "2", "directory.id": "kDIRECTORY"}
 MADE = "#made\nversion=1\nof.node.id=0\nnode.id=0\ncluster.id=x-/+1\ndirectory.id=y\n"
 
 
-def formatted(folder: Path, meta: str = MADE) -> Path:
-    folder.mkdir()
+def formatted(folder: Path, meta: str = MADE, records: str = RECORDS[0]) -> Path:
+    (folder / records).parent.mkdir(parents=True)
     (folder / META).write_text(meta)
-    (folder / RECORDS).write_bytes(b"levels\x00")
+    (folder / records).write_bytes(b"levels\x00")
     return folder
 
 
-def test_a_copy_has_its_own_ids_and_the_same_records(tmp_path: Path) -> None:
+@pytest.mark.parametrize("records", RECORDS)
+def test_a_copy_has_its_own_ids_and_the_same_records(tmp_path: Path, records: str) -> None:
     kept = tmp_path / "cache" / "kept"
-    keep_storage(kept, formatted(tmp_path / "first"))
+    keep_storage(kept, formatted(tmp_path / "first", records=records))
     assert copy_storage(kept, tmp_path / "node" / "data", IDS)
-    assert (tmp_path / "node" / "data" / RECORDS).read_bytes() == b"levels\x00"
+    assert (tmp_path / "node" / "data" / records).read_bytes() == b"levels\x00"
     meta = (tmp_path / "node" / "data" / META).read_text()
     assert meta == "#made\nversion=1\nof.node.id=0\nnode.id=2\ncluster.id=kCLUSTER\ndirectory.id=kDIRECTORY\n"
 
@@ -48,7 +49,7 @@ def test_nothing_is_copied_where_nothing_is_kept(tmp_path: Path) -> None:
 def test_the_first_of_two_stays_and_an_incomplete_one_is_not_kept(tmp_path: Path) -> None:
     kept = tmp_path / "kept"
     without = formatted(tmp_path / "without")
-    (without / RECORDS).unlink()
+    (without / RECORDS[0]).unlink()
     keep_storage(kept, without)
     assert not kept.exists()
     keep_storage(kept, formatted(tmp_path / "first"))
