@@ -10,7 +10,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Protocol
 
 from kohort.common import KohortError, WireError
-from kohort.common.foreign_text import cut, scrubbed
+from kohort.common.foreign_text import cut, escaped, scrubbed
 from kohort.common.named_tuple import NamedTuple
 from kohort.common.version import __version__
 from kohort.network._follow_up import ConnectionFields, follow_up
@@ -342,7 +342,7 @@ class BrokerConnection(ConnectionFields):
         if self.expected is None:
             return "the broker requires a new bootstrap"
         cluster_id, node_id = self.expected
-        return f"another broker is at this address than broker {node_id} of the cluster {cut(cluster_id)}"
+        return f"another broker is at this address than broker {node_id} of the cluster {escaped(cut(cluster_id))}"
 
     # --- SASL (KIP-43, KIP-152, KIP-368)
 

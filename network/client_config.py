@@ -34,7 +34,7 @@ class ClientConfig(SecurityConfig):
     retry_backoff_max_ms: int = row("retry.backoff.max.ms", "int", 1_000, "Longest delay before a retry.", low=0, high=INT32_MAX)
     metadata_max_age_ms: int = row("metadata.max.age.ms", "int", 300_000, "Maximum age of metadata, after which it is requested again.", low=1, high=INT32_MAX)
     metadata_recovery_strategy: str = row("metadata.recovery.strategy", "str", "rebootstrap", "rebootstrap: use `bootstrap` again if no known broker responds (KIP-899).", choices=("rebootstrap", "none"), read=str.lower)
-    metadata_cluster_check_enable: bool = row("metadata.cluster.check.enable", "bool", True, "Name the expected broker to brokers of 4.4 and newer, so that another one refuses the connection (KIP-1242). Off if `metadata_recovery_strategy` is none.")
+    metadata_cluster_check_enable: bool = row("metadata.cluster.check.enable", "bool", True, "Use `bootstrap` again when a known address has another cluster or, from Kafka 4.4 on, another broker (KIP-1242). Off if `metadata_recovery_strategy` is none.")
     receive_buffer_bytes: int = row("receive.buffer.bytes", "int", -1, "SO_RCVBUF; -1 means the system's default.", low=-1, high=INT32_MAX)
     send_buffer_bytes: int = row("send.buffer.bytes", "int", -1, "SO_SNDBUF; -1 means the system's default.", low=-1, high=INT32_MAX)
     tape: str | None = row("kohort.tape", "str", None, "File to which every frame is appended as a JSON line, without secrets (`kohort wire explain` reads it).", optional=True)

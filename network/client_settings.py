@@ -115,8 +115,8 @@ class ClientSettings(TypedDict, total=False):
     """rebootstrap: use `bootstrap` again if no known broker responds (KIP-899)."""
 
     metadata_cluster_check_enable: bool
-    """Name the expected broker to brokers of 4.4 and newer, so that another one refuses the connection (KIP-1242). Off
-    if `metadata_recovery_strategy` is none."""
+    """Use `bootstrap` again when a known address has another cluster or, from Kafka 4.4 on, another broker (KIP-1242).
+    Off if `metadata_recovery_strategy` is none."""
 
     receive_buffer_bytes: int
     """SO_RCVBUF; -1 means the system's default."""

@@ -4,6 +4,8 @@ from collections.abc import Callable, Collection
 from typing import Protocol
 
 from kohort.common import KohortError
+from kohort.common.foreign_text import cut, escaped
+from kohort.common.log_context import logger
 from kohort.network.client_config import ClientConfig
 from kohort.network.connection_states import ConnectionStates
 from kohort.network.error_mapping import UNKNOWN_TOPIC_GRACE_S, topic_error
@@ -23,6 +25,8 @@ from kohort.network.requests import (
 )
 from kohort.protocol.apis.metadata import MetadataResponse
 from kohort.protocol.errors import ErrorCode
+
+log = logger("kohort.connections")
 
 
 class ClientContext(Protocol):
@@ -139,9 +143,12 @@ class MetadataUpdater:
 
     def expected(self, endpoint: Endpoint) -> BrokerIdentity | None:
         """The broker that a new connection names, so that it is refused at any other (KIP-1242). None: no check."""
-        core = self._core
-        wanted = core.config.metadata_cluster_check_enable and core.endpoints.rebootstrap
-        return core.metadata.view.identity(endpoint) if wanted and core.endpoints.reads_identity else None
+        is_read = self._checks_cluster and self._core.endpoints.reads_identity
+        return self._core.metadata.view.identity(endpoint) if is_read else None
+
+    @property
+    def _checks_cluster(self) -> bool:
+        return self._core.config.metadata_cluster_check_enable and self._core.endpoints.rebootstrap
 
     def rebootstrap(self) -> None:
         """Forget all brokers, so that the bootstrap addresses are used again, unless the settings forbid it.
@@ -161,16 +168,26 @@ class MetadataUpdater:
 
     def _on_response(self, outcome: RequestResult, now: float) -> None:
         core = self._core
-        # A response without brokers comes from a broker that is starting. Its missing or unknown topics have no
-        # meaning.
-        if isinstance(outcome, ResponseReceived) and outcome.value.brokers:
-            self._on_metadata(believable(outcome.value, outcome.version), now)
-            return
-        if isinstance(outcome, SendFailed):
-            core.fail(outcome.error)
-        elif _says(outcome, ErrorCode.REBOOTSTRAP_REQUIRED):
-            self.rebootstrap()
+        match outcome:
+            case ResponseReceived(value) if self._requires_rebootstrap(value):
+                self.rebootstrap()
+            # A response without brokers comes from a broker that is starting. Its missing or unknown topics have no
+            # meaning.
+            case ResponseReceived(value, version) if value.brokers:
+                self._on_metadata(believable(value, version), now)
+                return
+            case SendFailed(error):
+                core.fail(error)
         core.metadata.on_failure(now, core.chance())
+
+    def _requires_rebootstrap(self, response: MetadataResponse) -> bool:
+        """True if the broker says so (KIP-1102), or if it is of another cluster, which none before 4.4 notices."""
+        known, found = self._core.metadata.view.cluster_id, response.cluster_id
+        if self._checks_cluster and known is not None and found is not None and found != known:
+            shown = escaped(cut(found)), escaped(cut(known))
+            log.warning("metadata of the cluster %s, not of %s: the bootstrap addresses are used again", *shown)
+            return True
+        return response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED
 
     def _on_metadata(self, response: MetadataResponse, now: float) -> None:
         before = self._known()
@@ -219,7 +236,3 @@ class MetadataUpdater:
             self._core.fail(error)
             return True
         return False
-
-
-def _says(outcome: RequestResult, code: int) -> bool:
-    return isinstance(outcome, ResponseReceived) and outcome.value.error_code == code

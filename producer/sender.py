@@ -9,7 +9,7 @@ from enum import Enum
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from kohort.common import KohortError, TopicPartition
 from kohort.common.log_context import logger
@@ -17,7 +17,7 @@ from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath._encode import Body, compressed, sealed
 from kohort.network.backoff import FRESH
 from kohort.network.errors import AuthorizationFailed
-from kohort.network.metadata import BrokerNode
+from kohort.network.metadata import NO_TOPIC_ID, BrokerNode
 from kohort.network.request_manager import earliest
 from kohort.network.requests import (
     ConnectionPurpose,
@@ -42,10 +42,14 @@ from kohort.protocol.apis.produce import (
 )
 from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 
+if TYPE_CHECKING:
+    from uuid import UUID
+
 log = logger("kohort.producer")
 
 ACKS: Final[Mapping[str, int]] = {"all": -1, "1": 1, "0": 0}
 WRITTEN: Final = PartitionProduceResponse(index=-1, error_code=0, base_offset=-1)  # with acks=0
+BEFORE_TOPIC_IDS: Final = 12
 FIRST_VERSION_OF_ZSTD = 7  # brokers before 2.1 do not support zstd (KIP-110)
 GROWS: Final = 0.1  # fraction of the delivery timeout for which a batch that cannot be sent takes records
 HELPED_BYTES: Final = 16 << 10  # a smaller batch is compressed sooner than a helper is woken
@@ -214,6 +218,8 @@ class Sender:
         idempotent = context.config.idempotent
         numbers = [sent.batch.sequence if idempotent else -1 for sent in group]
         bodies = [sent.batch.body for sent in group]
+        # A broker of another cluster may have the leader's address by now, and a topic of this name, but not its id.
+        ids = {sent.lane.partition.topic: context.metadata.view.topic_id(sent.lane.partition.topic) for sent in group}
 
         def request(version: int) -> ProduceRequest:
             if codec == "zstd" and version < FIRST_VERSION_OF_ZSTD:
@@ -242,33 +248,38 @@ class Sender:
                 transactional_id=transactional_id,
                 acks=acks,
                 timeout_ms=context.config.request_timeout_ms,
-                topic_data=tuple(TopicProduceData(name=n, partition_data=tuple(p)) for n, p in topics.items()),
+                topic_data=tuple(
+                    TopicProduceData(name=name, topic_id=ids[name], partition_data=tuple(data))
+                    for name, data in topics.items()
+                ),
             )
 
         def done(outcome: RequestResult, when: float) -> None:
             self._in_flight[node] -= 1
             if isinstance(outcome, ResponseReceived):
                 sensors.request_ms.add((when - now) * 1000, when)
-            self._settle(group, outcome, when)
+            self._settle(group, ids, outcome, when)
 
         broker = context.metadata.view.brokers[node]
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
         sensors = context.sensors
         sensors.request_records.add(sum(sent.batch.count for sent in group), now)
-        limits = self._transactions.limits("Produce")
-        pending = PendingRequest("Produce", request, done, context.request_s, *limits, has_response=acks != 0)
+        most, least = self._transactions.limits("Produce")
+        if NO_TOPIC_ID in ids.values():
+            most = min(most or BEFORE_TOPIC_IDS, BEFORE_TOPIC_IDS)
+        pending = PendingRequest("Produce", request, done, context.request_s, most, least, has_response=acks != 0)
         return UnsentRequest(ConnectionPurpose.DATA, broker.endpoint, pending)
 
     # --- responses
 
-    def _settle(self, group: list[SentProduce], outcome: RequestResult, now: float) -> None:
+    def _settle(self, group: list[SentProduce], ids: "Mapping[str, UUID]", outcome: RequestResult, now: float) -> None:
         context = self._context
         responses: Mapping[TopicPartition, PartitionProduceResponse] = {}
         if isinstance(outcome, ResponseReceived) and outcome.value is None:
             responses = {sent.batch.partition: WRITTEN for sent in group}
         elif isinstance(outcome, ResponseReceived):
             context.sensors.throttle_ms.add(outcome.value.throttle_time_ms, now)
-            responses = self._respond(outcome.value)
+            responses = self._respond(outcome.value, ids if outcome.version > BEFORE_TOPIC_IDS else {})
         else:
             context.metadata.request_update()
             if isinstance(outcome, SendFailed):
@@ -284,9 +295,13 @@ class Sender:
                 self._judge(sent, response, now)
         context.updated()
 
-    def _respond(self, response: ProduceResponse) -> dict[TopicPartition, PartitionProduceResponse]:
+    def _respond(
+        self, response: ProduceResponse, ids: "Mapping[str, UUID]"
+    ) -> dict[TopicPartition, PartitionProduceResponse]:
+        """The responses by partition. `ids`: of the requested topics, if the response has no names."""
+        names = {topic_id: name for name, topic_id in ids.items()}
         found = {
-            TopicPartition(topic.name, partition.index): partition
+            TopicPartition(names.get(topic.topic_id, topic.name), partition.index): partition
             for topic in response.responses
             for partition in topic.partition_responses
         }

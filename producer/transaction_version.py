@@ -16,9 +16,6 @@ class Limits(NamedTuple):
     min_version: int | None = None
 
 
-LAST_PRODUCE: Final = 12
-"""Version 13 identifies topics by id, which adds an error for recreated topics and has no benefit here."""
-
 LAST_OFFSETS: Final = 5
 """Version 6 of TxnOffsetCommit identifies topics by id, which a producer knows only of topics that it writes."""
 
@@ -52,12 +49,12 @@ V2: Final = TransactionVersion(
     True,
     {
         **_IDENTITY,
-        "Produce": Limits(LAST_PRODUCE, 12),
+        "Produce": Limits(min_version=12),
         "TxnOffsetCommit": Limits(LAST_OFFSETS, 5),
         "EndTxn": Limits(min_version=5),
     },
 )
-NO_TRANSACTIONS: Final[Mapping[str, Limits]] = {**_IDENTITY, "Produce": Limits(LAST_PRODUCE)}
+NO_TRANSACTIONS: Final[Mapping[str, Limits]] = _IDENTITY
 """The limits of an idempotent producer without a transactional id."""
 
 

@@ -391,3 +391,52 @@ def codes_with_identity(tape: Path) -> list[int]:
     with tape.open() as lines:
         frames = [one for one in tapes.read(lines) if one.api == "ApiVersions" and one.direction == "response"]
         return [tapes.value(one).error_code for one in frames if one.version == FIRST_WITH_IDENTITY]
+
+
+# ---------------------------------------------------------------------------------------------- brokers before 4.4
+
+
+OLDER: dict[str, Any] = {"versions": {"ApiVersions": (0, LAST_WITHOUT_IDENTITY)}}
+
+
+@pytest.fixture
+def two_older_nodes() -> Iterator[FakeBroker]:
+    """The second node leads the partition, and no node reads an expectation."""
+    with FakeBroker(nodes=2, topics={"t": 1}, **OLDER) as fake:
+        fake.set_leader("t", 0, 2)
+        yield fake
+
+
+@pytest.mark.proves("B-48")
+def test_metadata_of_another_cluster_is_not_used(two_older_nodes: FakeBroker, caplog: pytest.LogCaptureFixture) -> None:
+    fake = two_older_nodes
+    fake.produce("t", 0, [(None, b"0")])
+    with reader(fake.bootstrap.split(",")[0], metadata_max_age_ms=100) as consumer:
+        consumer.assign([PLACE])
+        read(consumer, 1)
+        with second_node_taken_over(fake, **OLDER) as stranger:
+            stranger.create_topic("t")  # again, so that its id is another one
+            wait_until(lambda: "metadata of the cluster another, not of fake-cluster" in caplog.text)
+        fake.produce("t", 0, [(None, b"1")])
+        assert [record.value for record in read(consumer, 1)] == [b"1"]
+
+
+@pytest.mark.proves("B-48")
+def test_an_older_broker_of_another_cluster_refuses_records_by_the_topics_id(two_older_nodes: FakeBroker) -> None:
+    fake = two_older_nodes
+    with Producer(fake.bootstrap.split(",")[0]) as producer:
+        assert producer.send("t", b"0").result(PATIENCE_S).offset == 0
+        with second_node_taken_over(fake, **OLDER) as stranger:
+            stranger.create_topic("t")
+            written = producer.send("t", b"1")
+            wait_until(lambda: bool(stranger.calls_of("Produce")))
+            fake.set_leader("t", 0, 1)
+            assert written.result(PATIENCE_S).offset == 1
+            assert stranger.end_offset("t", 0) == 0
+    assert {call.version for call in fake.calls_of("Produce")} == {API["Produce"].versions[1]}
+
+
+def test_records_for_a_topic_without_an_id_name_it() -> None:
+    with FakeBroker(topics={"t": 1}, versions={"Metadata": (0, 9)}) as fake, Producer(fake.bootstrap) as producer:
+        assert producer.send("t", b"0").result(PATIENCE_S).offset == 0
+        assert [call.version for call in fake.calls_of("Produce")] == [12]
