@@ -30,6 +30,7 @@ HERE = Endpoint("b1", 9092)
 OLD = {18: (0, LAST_WITHOUT_IDENTITY)}
 EXPECTED = BrokerIdentity("c", 7)
 UNNAMED = (LAST_WITHOUT_IDENTITY, None, -1)
+OLDER: dict[str, Any] = {"versions": {"ApiVersions": (0, LAST_WITHOUT_IDENTITY)}}
 LENGTH_AND_FIXED_HEADER = 4 + 8 + 2
 
 
@@ -315,17 +316,22 @@ def test_a_member_leaves_the_coordinator_of_a_cluster_that_requires_a_new_bootst
 
 
 @pytest.mark.proves("B-48")
-def test_a_cluster_that_takes_the_place_of_another_is_used_after_a_new_bootstrap() -> None:
-    with FakeBroker(topics={"t": 1}) as fake:
+@pytest.mark.parametrize(
+    ("options", "named"), [({}, [(FIRST_WITH_IDENTITY, "fake-cluster", 1)]), (OLDER, [])], ids=["4.4", "older"]
+)
+def test_a_cluster_that_takes_the_place_of_another_is_used_after_a_new_bootstrap(
+    options: dict[str, Any], named: list[tuple[int, str | None, int]]
+) -> None:
+    with FakeBroker(topics={"t": 1}, **options) as fake:
         fake.produce("t", 0, [(None, b"old")])
         address = port(fake, 1)
         consumer = reader(fake.bootstrap)
         consumer.assign([PLACE])
         assert [record.value for record in read(consumer, 1)] == [b"old"]
-    with consumer, FakeBroker(topics={"t": 1}, ports=[address], cluster_id="another") as new:
+    with consumer, FakeBroker(topics={"t": 1}, ports=[address], cluster_id="another", **options) as new:
         new.produce("t", 0, [(None, b"new")])
         wait_until(lambda: bool(new.calls_of("Metadata")))
-        assert set(expectations(new)) == {(FIRST_WITH_IDENTITY, "fake-cluster", 1), UNNAMED}
+        assert set(expectations(new)) == {*named, UNNAMED}
         consumer.seek_to_beginning([PLACE])
         assert [record.value for record in read(consumer, 1)] == [b"new"]
 
@@ -396,9 +402,6 @@ def codes_with_identity(tape: Path) -> list[int]:
 # ---------------------------------------------------------------------------------------------- brokers before 4.4
 
 
-OLDER: dict[str, Any] = {"versions": {"ApiVersions": (0, LAST_WITHOUT_IDENTITY)}}
-
-
 @pytest.fixture
 def two_older_nodes() -> Iterator[FakeBroker]:
     """The second node leads the partition, and no node reads an expectation."""
@@ -419,6 +422,16 @@ def test_metadata_of_another_cluster_is_not_used(two_older_nodes: FakeBroker, ca
             wait_until(lambda: "metadata of the cluster another, not of fake-cluster" in caplog.text)
         fake.produce("t", 0, [(None, b"1")])
         assert [record.value for record in read(consumer, 1)] == [b"1"]
+
+
+def test_without_the_check_metadata_of_another_cluster_is_used(caplog: pytest.LogCaptureFixture) -> None:
+    with FakeBroker(topics={"t": 1}, **OLDER) as fake:
+        consumer = reader(fake.bootstrap, metadata_cluster_check_enable=False)
+        consumer.assign([PLACE])
+        poll_until(consumer, lambda: bool(fake.calls_of("Fetch")))
+    with consumer, FakeBroker(topics={"t": 1}, ports=[port(fake, 1)], cluster_id="another", **OLDER) as new:
+        poll_until(consumer, lambda: bool(new.calls_of("Fetch")))
+    assert "metadata of the cluster" not in caplog.text
 
 
 @pytest.mark.proves("B-48")
