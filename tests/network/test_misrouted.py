@@ -426,11 +426,11 @@ def test_metadata_of_another_cluster_is_not_used(two_older_nodes: FakeBroker, ca
 
 def test_without_the_check_metadata_of_another_cluster_is_used(caplog: pytest.LogCaptureFixture) -> None:
     with FakeBroker(topics={"t": 1}, **OLDER) as fake:
-        consumer = reader(fake.bootstrap, metadata_cluster_check_enable=False)
+        consumer = reader(fake.bootstrap, metadata_cluster_check_enable=False, metadata_max_age_ms=100)
         consumer.assign([PLACE])
         poll_until(consumer, lambda: bool(fake.calls_of("Fetch")))
     with consumer, FakeBroker(topics={"t": 1}, ports=[port(fake, 1)], cluster_id="another", **OLDER) as new:
-        poll_until(consumer, lambda: bool(new.calls_of("Fetch")))
+        poll_until(consumer, lambda: len(new.calls_of("Metadata")) > 1)
     assert "metadata of the cluster" not in caplog.text
 
 

@@ -70,6 +70,8 @@ class Written:
 class World:
     """A producer of its own and the brokers it talks to. `run` lets things happen; `calm` lets everything settle."""
 
+    topic_id = uuid.UUID(int=1)
+
     def __init__(
         self, seed: int, *, partitions: int = 3, nodes: int = 2, racks: Sequence[str | None] = (), **settings: Any
     ) -> None:
@@ -206,7 +208,7 @@ class World:
             for place, log in self.logs.items()
         )
         topic = MetadataResponseTopic(
-            error_code=0, name=TOPIC, topic_id=uuid.UUID(int=1), is_internal=False, partitions=partitions
+            error_code=0, name=TOPIC, topic_id=self.topic_id, is_internal=False, partitions=partitions
         )
         brokers = tuple(
             MetadataResponseBroker(node_id=n, host="b", port=n + 1, rack=self.racks[n]) for n in range(self.nodes)

@@ -8,6 +8,7 @@ import pytest
 from kohort.common import TopicPartition
 from kohort.network.errors import AuthenticationFailed, CommitFailed, ConnectionFailed, IllegalState
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
+from kohort.network.metadata import NO_TOPIC_ID
 from kohort.network.requests import (
     FinalizedFeatures,
     NoResponse,
@@ -463,3 +464,14 @@ def test_the_version_is_chosen_with_the_producer_id() -> None:
 def test_version_6_of_init_producer_id_is_not_used() -> None:
     assert TxnWorld(2).transactions.limits("InitProducerId").max_version == 5
     assert World(1).core.transactions.limits("InitProducerId").max_version == 5
+
+
+@pytest.mark.parametrize(("version", "expected"), [(1, (None, 11)), (2, (12, 12))])
+def test_a_topic_without_an_id_is_named_in_a_version_of_the_transactions(
+    version: int, expected: tuple[int | None, int | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(World, "topic_id", NO_TOPIC_ID)
+    world = TxnWorld(version)
+    world.send(b"x", 0)
+    world.until(lambda: world.pending("Produce"))
+    assert versions_of(world, "Produce") == expected
