@@ -126,9 +126,14 @@ def read(bootstrap: str, topic: str, count: int) -> list[Any]:
 def refusing(broker: FakeBroker, code: int, word: bytes, *topics: str) -> None:
     """The broker refuses batches with this word for these topics."""
 
+    def name_of(topic: Any) -> str:
+        found = broker._cluster.topic_by_id(topic.topic_id)
+        assert found is not None
+        return found.name
+
     def control(call: Any) -> Any:
         sent = [(topic, one) for topic in call.request.topic_data for one in topic.partition_data]
-        if not any(topic.name in topics and word in bytes(one.records) for topic, one in sent):
+        if not any(name_of(topic) in topics and word in bytes(one.records) for topic, one in sent):
             return None
         assert len(sent) == 1
         (topic, one) = sent[0]
