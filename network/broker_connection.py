@@ -269,11 +269,12 @@ class BrokerConnection(ConnectionFields):
             self._authenticate(now)
         if self._token_since is not None and (tokenless := self._seek_token(now)) is not None:
             return tokenless
-        place: dict[str, Any] = {"host": self.endpoint.host, "port": self.endpoint.port}
         if self.is_removed and not self.busy:
-            return ConnectionFailed("the broker left the metadata", **place)
+            return ConnectionFailed("the broker left the metadata", **self.endpoint.place)
         if self.is_removed and now >= self.late_at():
-            return ConnectionFailed(f"no response to {self._awaited()}, and the broker left the metadata", **place)
+            return ConnectionFailed(
+                f"no response to {self._awaited()}, and the broker left the metadata", **self.endpoint.place
+            )
         if now < self.deadline():
             return None
         if self._token_since is not None and self.stage is not Stage.READY:
@@ -283,9 +284,9 @@ class BrokerConnection(ConnectionFields):
             )
         if self.stage is not Stage.READY:
             return ConnectionFailed(
-                "no response while connecting", hint="check that the port is a Kafka listener", **place
+                "no response while connecting", hint="check that the port is a Kafka listener", **self.endpoint.place
             )
-        return ConnectionFailed(f"no response to {self._awaited()} in time", **place)
+        return ConnectionFailed(f"no response to {self._awaited()} in time", **self.endpoint.place)
 
     def _awaited(self) -> str:
         return ", ".join(sorted({sent.request.api for sent in self._in_flight.values()})) or "a request"
@@ -309,7 +310,7 @@ class BrokerConnection(ConnectionFields):
     def _send_api_versions(self, version: int, now: float) -> None:
         self.stage = Stage.CHECKING_API_VERSIONS
         request = ApiVersionsRequest(client_software_name="kohort", client_software_version=__version__)
-        if self.expected is not None and version >= FIRST_WITH_IDENTITY:
+        if self.expected is not None:  # an older version drops it
             request = request._replace(cluster_id=self.expected.cluster_id, node_id=self.expected.node_id)
         pending = PendingRequest("ApiVersions", request, _own_response, -1.0)
         correlation_id, frame = self.wire.send(API["ApiVersions"].key, version, request)
@@ -321,15 +322,14 @@ class BrokerConnection(ConnectionFields):
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION and version != 0:
             self._send_api_versions(LAST_WITHOUT_IDENTITY if version > LAST_WITHOUT_IDENTITY else 0, now)
             return
-        place: dict[str, Any] = {"host": self.endpoint.host, "port": self.endpoint.port}
         if response.error_code == ErrorCode.REBOOTSTRAP_REQUIRED:
-            raise RebootstrapRequired(self._misrouted(), **place)
+            raise RebootstrapRequired(self._misrouted(), **self.endpoint.place)
         if response.error_code:
-            raise BrokerError(response.error_code, api="ApiVersions", **place)
+            raise BrokerError(response.error_code, api="ApiVersions", **self.endpoint.place)
         self.ranges = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
         levels = {one.name: one.max_version_level for one in response.finalized_features}
         self.features = FinalizedFeatures(response.finalized_features_epoch, levels)
-        if self._authentications or self.credentials is None:
+        if self._authentications:
             self._ready(now)
         else:
             self._authenticate(now)
@@ -423,7 +423,7 @@ class BrokerConnection(ConnectionFields):
         from kohort.protocol.apis.sasl_handshake import SaslHandshakeResponse
 
         assert self.credentials is not None
-        place: dict[str, Any] = {"host": self.endpoint.host, "port": self.endpoint.port}
+        place = self.endpoint.place
         try:
             if isinstance(response, SaslHandshakeResponse):
                 if response.error_code:
@@ -509,14 +509,12 @@ def explained(error: KohortError, first_bytes: bytes, endpoint: Endpoint, *, res
         return ConnectionFailed(
             "the broker's listener uses TLS",
             hint='set security_protocol="SSL" (or "SASL_SSL")',
-            host=endpoint.host,
-            port=endpoint.port,
+            **endpoint.place,
         )
     if isinstance(error, FrameTooLarge | WireError) and not responded:
         return ConnectionFailed(
             f"the server does not use Kafka's protocol: {error.message}",
             hint="check host, port and security_protocol",
-            host=endpoint.host,
-            port=endpoint.port,
+            **endpoint.place,
         )
     return error

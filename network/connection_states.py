@@ -8,10 +8,12 @@ from kohort.network.backoff import FRESH, Attempts, Backoff
 from kohort.network.client_config import ClientConfig
 from kohort.network.requests import NO_FEATURES, Endpoint, FinalizedFeatures, VersionRanges
 from kohort.network.settings_table import split_address
+from kohort.protocol.apis.api_versions import ApiVersionsRequest
 from kohort.protocol.catalogue import API
+from kohort.protocol.schema import first_version
 
 _API_VERSIONS: Final = API["ApiVersions"].key
-FIRST_WITH_IDENTITY: Final = 5
+FIRST_WITH_IDENTITY: Final = first_version(ApiVersionsRequest, "cluster_id")
 """The first version of ApiVersions that names the broker that the client expects (KIP-1242)."""
 
 

@@ -472,7 +472,7 @@ class Driver(DriverFields, Generic[C]):
             outcomes, channel = self._give_up(channel), None
         if channel is None:
             if not allowed:
-                away = ConnectionFailed("the broker is not called again yet", host=endpoint.host, port=endpoint.port)
+                away = ConnectionFailed("the broker is not called again yet", **endpoint.place)
                 return [(outgoing.request, NoResponse(error or away, called=False))]
             channel = self._open(outgoing.purpose, endpoint, now)
             with self.lock:
@@ -485,7 +485,7 @@ class Driver(DriverFields, Generic[C]):
     def _give_up(self, channel: Channel) -> list[tuple[PendingRequest, RequestResult]]:
         """Close a channel without responses. It does not count as a failure of its broker."""
         error = ConnectionFailed(
-            "the connection was closed after a request without a response", **_place(channel.endpoint)
+            "the connection was closed after a request without a response", **channel.endpoint.place
         )
         outcomes = channel.connection.closed(error)
         self._forget(channel)
@@ -558,8 +558,7 @@ class Driver(DriverFields, Generic[C]):
             found = ConnectionFailed(
                 f"the host's name cannot be resolved: {getattr(problem, 'strerror', None) or problem}",
                 hint="check bootstrap, or the broker's advertised.listeners",
-                host=endpoint.host,
-                port=endpoint.port,
+                **endpoint.place,
             )
         self._resolved.append((channel, found))
 
@@ -585,7 +584,7 @@ class Driver(DriverFields, Generic[C]):
             if now >= channel.address_deadline and channel.sock is None:
                 self._queue.wait_no_longer(channel)
             elif now >= channel.address_deadline:
-                channel.call_next(ConnectionFailed("no response while connecting", **_place(channel.endpoint)), now)
+                channel.call_next(ConnectionFailed("no response while connecting", **channel.endpoint.place), now)
             channel.write()
         except Ended as ended:
             return self._end(channel, ended.error)
@@ -772,7 +771,3 @@ def _addresses(endpoint: Endpoint) -> list[Address]:
     host = endpoint.host.encode() if endpoint.host.isascii() else endpoint.host
     found = socket.getaddrinfo(host, endpoint.port, type=socket.SOCK_STREAM)
     return [(int(family), address) for family, _kind, _protocol, _name, address in found]
-
-
-def _place(endpoint: Endpoint) -> dict[str, Any]:
-    return {"host": endpoint.host, "port": endpoint.port}

@@ -31,6 +31,11 @@ class Endpoint(NamedTuple):
     def __str__(self) -> str:
         return f"{escaped(self.host)}:{self.port}"
 
+    @property
+    def place(self) -> dict[str, Any]:
+        """The place of an error."""
+        return {"host": self.host, "port": self.port}
+
 
 class BrokerIdentity(NamedTuple):
     """The broker that a client expects at an address, by the metadata (KIP-1242)."""

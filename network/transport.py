@@ -97,7 +97,7 @@ class Channel(ChannelFields):
         self.addresses = deque(addresses)
         # Each address gets its share of the time, so that a dead first one does not take all of it (B-28).
         self._address_s = self.connection.setup_timeout_s / max(len(addresses), 1)
-        self.call_next(ConnectionFailed("the name has no address", **self._place()), now)
+        self.call_next(ConnectionFailed("the name has no address", **self.endpoint.place), now)
 
     def call_next(self, error: KohortError, now: float) -> None:
         """Connect to the next address. Raises Ended(error) if none is left."""
@@ -173,12 +173,12 @@ class Channel(ChannelFields):
             return TlsError(
                 f"the broker's certificate is not good: {problem.verify_message}",
                 hint=CURES.get(problem.verify_code, "check ssl_ca_path"),
-                **self._place(),
+                **self.endpoint.place,
             )
         reason = alerted(problem) or str(problem)
         plaintext = "is this a plaintext port? Then security_protocol without SSL"
         hint = WANTS_CERTIFICATE if "ALERT" in reason else plaintext
-        error = TlsError(f"no TLS handshake: {reason}", hint=hint, **self._place())
+        error = TlsError(f"no TLS handshake: {reason}", hint=hint, **self.endpoint.place)
         error.is_cut = isinstance(problem, ssl.SSLEOFError | ConnectionError)
         return error
 
@@ -292,25 +292,24 @@ class Channel(ChannelFields):
             login = None
             if self.connection.credentials is None and not self.connection.served:
                 login = 'set security_protocol="SASL_SSL" or "SASL_PLAINTEXT" if the listener uses SASL'
-            return ConnectionFailed("the broker closed the connection", hint=login, **self._place())
+            return ConnectionFailed("the broker closed the connection", hint=login, **self.endpoint.place)
         hint = (
             'set security_protocol="SSL" if the listener uses TLS, and check the port'
             if self.tls is None
             else f"check the port; {WANTS_CERTIFICATE}"
         )
-        error = ConnectionFailed("the connection was closed before the first response", hint=hint, **self._place())
+        error = ConnectionFailed(
+            "the connection was closed before the first response", hint=hint, **self.endpoint.place
+        )
         return explained(error, self.reader.first_bytes(), self.endpoint, responded=False)
 
     def _failed(self, problem: OSError | ValueError) -> KohortError:
         if is_secure(self.sock) and isinstance(problem, OSError) and (alert := alerted(problem)) is not None:
             # In TLS 1.3 the broker may reject the client's certificate after the client has completed the handshake.
-            return TlsError(f"the broker ended TLS: {alert}", hint=WANTS_CERTIFICATE, **self._place())
+            return TlsError(f"the broker ended TLS: {alert}", hint=WANTS_CERTIFICATE, **self.endpoint.place)
         reason = os.strerror(problem.errno) if isinstance(problem, OSError) and problem.errno else str(problem)
         hint = WANTS_CERTIFICATE if is_secure(self.sock) and not self.responded else None
-        return ConnectionFailed(f"cannot reach the broker: {reason}", hint=hint, **self._place())
-
-    def _place(self) -> dict[str, Any]:
-        return {"host": self.endpoint.host, "port": self.endpoint.port}
+        return ConnectionFailed(f"cannot reach the broker: {reason}", hint=hint, **self.endpoint.place)
 
     def _drop_socket(self) -> None:
         if self.sock is not None:

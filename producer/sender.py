@@ -41,6 +41,7 @@ from kohort.protocol.apis.produce import (
     TopicProduceData,
 )
 from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
+from kohort.protocol.schema import first_version
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -49,7 +50,7 @@ log = logger("kohort.producer")
 
 ACKS: Final[Mapping[str, int]] = {"all": -1, "1": 1, "0": 0}
 WRITTEN: Final = PartitionProduceResponse(index=-1, error_code=0, base_offset=-1)  # with acks=0
-BEFORE_TOPIC_IDS: Final = 12
+BEFORE_TOPIC_IDS: Final = first_version(TopicProduceData, "topic_id") - 1
 FIRST_VERSION_OF_ZSTD = 7  # brokers before 2.1 do not support zstd (KIP-110)
 GROWS: Final = 0.1  # fraction of the delivery timeout for which a batch that cannot be sent takes records
 HELPED_BYTES: Final = 16 << 10  # a smaller batch is compressed sooner than a helper is woken

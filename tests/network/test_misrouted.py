@@ -10,6 +10,7 @@ import pytest
 
 from kohort import Consumer, Producer, TopicPartition
 from kohort.network.auth.sasl import Credentials
+from kohort.network.backoff import Backoff
 from kohort.network.broker_connection import LAST_WITHOUT_IDENTITY, BrokerConnection
 from kohort.network.connection_states import FIRST_WITH_IDENTITY, ConnectionStates
 from kohort.network.errors import RebootstrapRequired
@@ -42,6 +43,11 @@ def expectations(fake: FakeBroker) -> list[tuple[int, str | None, int]]:
     """(version, cluster id, node id) of the ApiVersions requests."""
     requests: list[tuple[int, Any]] = [(call.version, call.request) for call in fake.calls_of("ApiVersions")]
     return [(version, request.cluster_id, request.node_id) for version, request in requests]
+
+
+def api_versions(tape: Path, direction: str) -> list[tapes.Taped]:
+    with tape.open() as lines:
+        return [one for one in tapes.read(lines) if (one.api, one.direction) == ("ApiVersions", direction)]
 
 
 def served(fake: FakeBroker) -> set[str]:
@@ -210,7 +216,7 @@ def test_an_address_of_one_known_broker_has_an_identity(known: ClusterView, expe
 
 
 def test_the_broker_that_responded_last_decides_if_identities_are_sent() -> None:
-    endpoints = ConnectionStates((HERE,), None, lambda: 0.5)  # type: ignore[arg-type]
+    endpoints = ConnectionStates((HERE,), Backoff(50, 1000), lambda: 0.5)
     found = [endpoints.reads_identity]
     for endpoint, ranges in ((HERE, {18: (0, FIRST_WITH_IDENTITY)}), (HERE, None), (Endpoint("b2", 9092), OLD)):
         endpoints.responded(endpoint, ranges)
@@ -232,11 +238,17 @@ def second_node_taken_over(fake: FakeBroker, **settings: Any) -> Iterator[FakeBr
         fake.set_leader("t", 0, 1)
 
 
+@contextmanager
+def led_by_the_second(**settings: Any) -> Iterator[FakeBroker]:
+    """Two nodes, the second of which leads the partition."""
+    with FakeBroker(nodes=2, topics={"t": 1}, **settings) as fake:
+        fake.set_leader("t", 0, 2)
+        yield fake
+
+
 @pytest.fixture
 def two_nodes() -> Iterator[FakeBroker]:
-    """The second node leads the partition."""
-    with FakeBroker(nodes=2, topics={"t": 1}) as fake:
-        fake.set_leader("t", 0, 2)
+    with led_by_the_second() as fake:
         yield fake
 
 
@@ -294,14 +306,12 @@ def test_without_the_check_no_broker_is_named(two_nodes: FakeBroker, settings: d
 def test_a_cluster_that_does_not_read_it_gets_no_newer_request(tmp_path: Path) -> None:
     tape = tmp_path / "tape.jsonl"
     with (
-        FakeBroker(nodes=2, topics={"t": 2}, versions={"ApiVersions": (0, LAST_WITHOUT_IDENTITY)}) as fake,
+        FakeBroker(nodes=2, topics={"t": 2}, **OLDER) as fake,
         reader(fake.bootstrap.split(",")[0], tape=str(tape)) as consumer,
     ):
         consumer.assign([TopicPartition("t", number) for number in range(2)])
         poll_until(consumer, lambda: len({call.node for call in fake.calls_of("Fetch")}) == 2)
-    with tape.open() as lines:
-        sent = [one.version for one in tapes.read(lines) if one.api == "ApiVersions" and one.direction == "request"]
-    assert sent == [LAST_WITHOUT_IDENTITY] * 2
+    assert [one.version for one in api_versions(tape, "request")] == [LAST_WITHOUT_IDENTITY] * 2
 
 
 def test_a_member_leaves_the_coordinator_of_a_cluster_that_requires_a_new_bootstrap(two_nodes: FakeBroker) -> None:
@@ -395,9 +405,8 @@ def test_a_broker_reads_the_expectation_after_a_login(tmp_path: Path) -> None:
 
 def codes_with_identity(tape: Path) -> list[int]:
     """The error codes of the responses to ApiVersions requests that name a broker."""
-    with tape.open() as lines:
-        frames = [one for one in tapes.read(lines) if one.api == "ApiVersions" and one.direction == "response"]
-        return [tapes.value(one).error_code for one in frames if one.version == FIRST_WITH_IDENTITY]
+    frames = api_versions(tape, "response")
+    return [tapes.value(one).error_code for one in frames if one.version == FIRST_WITH_IDENTITY]
 
 
 # ---------------------------------------------------------------------------------------------- brokers before 4.4
@@ -405,9 +414,8 @@ def codes_with_identity(tape: Path) -> list[int]:
 
 @pytest.fixture
 def two_older_nodes() -> Iterator[FakeBroker]:
-    """The second node leads the partition, and no node reads an expectation."""
-    with FakeBroker(nodes=2, topics={"t": 1}, **OLDER) as fake:
-        fake.set_leader("t", 0, 2)
+    """No node reads an expectation."""
+    with led_by_the_second(**OLDER) as fake:
         yield fake
 
 
