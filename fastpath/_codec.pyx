@@ -25,7 +25,7 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int16_t, int32_t, int64_t, uint8_
 from libc.string cimport memcmp, memcpy, memset
 
 from collections.abc import Mapping
-from uuid import UUID
+from uuid import SafeUUID, UUID
 
 from kohort.fastpath._byteorder cimport load16, load32, load64, store16, store32, store64
 from kohort.fastpath._memory cimport Pieces, part_of
@@ -379,17 +379,30 @@ cdef class Bool(Node):
         return 0
 
 
+cdef object _set_int = UUID.int.__set__
+cdef object _set_is_safe = UUID.is_safe.__set__
+cdef object _unknown = SafeUUID.unknown
+
+
+cdef object _uuid(bytes raw):
+    """`UUID(bytes=raw)`, without the calls of Python in its constructor."""
+    made = UUID.__new__(UUID)
+    _set_int(made, int.from_bytes(raw, "big"))
+    _set_is_safe(made, _unknown)
+    return made
+
+
 cdef class Uuid(Node):
     cdef object read(self, Cursor *c):
         _need(c, 16)
         _spend(c, UUID_BYTES)
         c.at += 16
-        return UUID(bytes=PyBytes_FromStringAndSize(<const char *>c.at - 16, 16))
+        return _uuid(PyBytes_FromStringAndSize(<const char *>c.at - 16, 16))
 
     cdef int write(self, Writer w, object value) except -1:
         if not isinstance(value, UUID):
             raise Malformed(f"a uuid.UUID is required, not {_shown(value)}")
-        cdef bytes raw = value.bytes
+        cdef bytes raw = value.int.to_bytes(16, "big")
         return w.put(PyBytes_AS_STRING(raw), 16)
 
 

@@ -17,7 +17,12 @@ from kohort.protocol.apis.create_topics import CreateTopicsResponse
 from kohort.protocol.apis.fetch import FetchRequest
 from kohort.protocol.apis.find_coordinator import FindCoordinatorRequest
 from kohort.protocol.apis.heartbeat import HeartbeatRequest, HeartbeatResponse
-from kohort.protocol.apis.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponseTopic
+from kohort.protocol.apis.metadata import (
+    MetadataRequest,
+    MetadataRequestTopic,
+    MetadataResponse,
+    MetadataResponseTopic,
+)
 from kohort.protocol.apis.offset_commit import (
     OffsetCommitRequest,
     OffsetCommitRequestPartition,
@@ -257,3 +262,17 @@ def test_without_the_extension_construct_itself_runs(monkeypatch: pytest.MonkeyP
     assert message.codec(4) == message.reference(4)
     assert message.parse(message.build(REQUEST, 4), 4) == REQUEST
     assert message.build(REQUEST, 4) == Message.of(HeartbeatRequest).build(REQUEST, 4)
+
+
+class TestIds:
+    """The compiled codec makes them without the constructor of `uuid.UUID`."""
+
+    @pytest.mark.parametrize("raw", [bytes(16), bytes(range(16)), b"\xff" * 16])
+    def test_an_id_that_was_read_is_an_ordinary_one(self, raw: bytes) -> None:
+        message = Message.of(MetadataResponse)
+        topics = (MetadataResponseTopic(name="t", topic_id=uuid.UUID(bytes=raw)),)
+        (read,) = message.parse(message.build(MetadataResponse(topics=topics), 12), 12).topics
+        made = uuid.UUID(bytes=raw)
+        assert (read.topic_id, hash(read.topic_id), repr(read.topic_id)) == (made, hash(made), repr(made))
+        assert (read.topic_id.bytes, read.topic_id.is_safe, type(read.topic_id)) == (raw, made.is_safe, uuid.UUID)
+        assert pickle.loads(pickle.dumps(read.topic_id)) == copy.copy(read.topic_id) == made
