@@ -80,20 +80,18 @@ class MetadataUpdater:
 
     def poll(self, now: float) -> PollResult:
         """Return the requests that are due, and those that others have handed to `send_to_any`."""
-        if not self.bootstrap_failed(now):
-            self._request_metadata(now)
+        due = None if self.bootstrap_failed(now) else self._request_metadata(now)
         self._look_up(now)
         hedged = self._hedged.poll(now)
-        return PollResult(hedged.requests, earliest(now, (hedged.next_poll_at, *self._times(now))))
+        return PollResult(hedged.requests, earliest(now, (hedged.next_poll_at, due, *self._times(now))))
 
     def _look_up(self, now: float) -> None:
         """Send look-ups besides metadata. This class has none."""
 
     def _times(self, now: float) -> list[float | None]:
-        """The times (monotonic s) of the next polls if nothing happens."""
+        """The times (monotonic s) of the next polls if nothing happens, but for metadata."""
         retries = self._core.endpoints.next_poll_at()
         return [
-            self._core.metadata.next_poll_at(),
             *(retries if retries and self.no_broker_available(now) else ()),
             *(since + UNKNOWN_TOPIC_GRACE_S for since in self._missing_since.values()),
             self.bootstrap_limit(),
@@ -135,11 +133,15 @@ class MetadataUpdater:
         """Return an address for a request to any broker, without those of `but`."""
         return self._core.endpoints.pick(self._known(), now, but)
 
-    def _request_metadata(self, now: float) -> None:
+    def _request_metadata(self, now: float) -> float | None:
+        """Send the request that is due. Returns the time (monotonic s) of the next one."""
         metadata = self._core.metadata
-        if metadata.is_due(now) and not self.no_broker_available(now) and (make := metadata.next_request(now)):
-            pending = PendingRequest("Metadata", lambda _version: make(), self._on_response, self._core.request_s)
-            self.send_to_any(pending, now)
+        due = metadata.next_poll_at()
+        if due is None or now < due or self.no_broker_available(now) or not (make := metadata.next_request(now)):
+            return due
+        pending = PendingRequest("Metadata", lambda _version: make(), self._on_response, self._core.request_s)
+        self.send_to_any(pending, now)
+        return metadata.next_poll_at()
 
     def expected(self, endpoint: Endpoint) -> BrokerIdentity | None:
         """The broker that a new connection names, so that it is refused at any other (KIP-1242). None: no check."""
