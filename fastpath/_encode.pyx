@@ -77,7 +77,7 @@ cdef Body body_of(
 ):
     """Return a body of `block`, with the size of its content."""
     cdef Body body = Body.__new__(Body)
-    body.codec = codec_of(codec)
+    body.codec = 0 if codec == "none" else codec_of(codec)
     body.payload = block if body.codec == 0 else CODECS[body.codec].compress(block, level)
     if BATCH_OVERHEAD + len(body.payload) > 0x7FFFFFFF:
         raise ValueError("a batch of 2 GiB and more")

@@ -8,6 +8,7 @@ cdef class ConnectionFields:
     cdef public dict _in_flight
     cdef public Guard guard
     cdef public Py_ssize_t max_frame_bytes
+    cdef public bint served
 
 
 cdef class ReaderFields:

@@ -19,7 +19,7 @@ from kohort.fastpath._byteorder cimport be32, store32
 from kohort.fastpath._tuples cimport new
 from kohort.network._guard cimport Guard
 
-from kohort.network.requests import Stage
+from kohort.network.requests import NOTHING_FOLLOWS, Stage
 
 cdef enum:
     CORRELATION_ID_AT = 4
@@ -65,7 +65,8 @@ cdef class FollowUp:
 
 
 cdef bytes next_request(ConnectionFields connection, frame, const uint8_t *start, Py_ssize_t size, double now):
-    """The next request to write, if the only request in flight has handled its response. None: nothing changed."""
+    """The next request to write, if the only request in flight has handled its response. It is empty if there is none.
+    None: nothing changed."""
     cdef dict in_flight = connection._in_flight
     cdef PyObject *key
     cdef PyObject *value
@@ -78,7 +79,7 @@ cdef bytes next_request(ConnectionFields connection, frame, const uint8_t *start
     sent, correlation_id = <object>value, <object>key
     request = (<tuple>sent)[REQUEST]
     follow_up = (<tuple>request)[FOLLOW_UP]
-    if follow_up is None or connection.stage is not READY or size < CORRELATION_ID_END:
+    if follow_up is None or connection.stage is not READY or not connection.served or size < CORRELATION_ID_END:
         return None
     if be32(start + CORRELATION_ID_AT) != <long long>correlation_id:
         return None
@@ -88,6 +89,9 @@ cdef bytes next_request(ConnectionFields connection, frame, const uint8_t *start
         return None
     wire = connection.wire
     opened = wire.open.popleft()
+    if body == NOTHING_FOLLOWS:
+        del in_flight[correlation_id]
+        return NOTHING_FOLLOWS
     api_key = (<tuple>opened)[API_KEY]
     header = wire.headers.get((api_key, version))
     if header is None:
@@ -129,7 +133,7 @@ cdef bytes _framed(bytes before, uint32_t correlation_id, bytes after, bytes bod
 
 
 def follow_up(ConnectionFields connection, frame, double now):
-    """The next request to write, if the only request in flight has handled its response. None: nothing changed."""
+    """As `next_request`."""
     cdef Py_buffer view
     PyObject_GetBuffer(frame, &view, PyBUF_SIMPLE)
     try:

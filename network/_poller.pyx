@@ -3,8 +3,8 @@
 """Waits for the sockets of a loop's drivers, and serves connections in their steady state without a turn of a driver.
 
 In the steady state a connection has one request in flight, from whose response the next request follows
-(`PendingRequest.follow_up`). Such a response is read, handled and followed up here. Everything else is returned as a
-ready socket, with the bytes that were read left in the reader, for a turn of the driver.
+(`PendingRequest.follow_up`), or nothing. Such a response is read, handled and followed up here. Everything else is
+returned as a ready socket, with the bytes that were read left in the reader, for a turn of the driver.
 
 A caller that waits for the records of such a connection may serve it itself (`Lease`). Two changes of threads a response
 are saved. No Python code runs in it, so no signal handler does, and no turn of the driver runs beside it.
@@ -734,6 +734,8 @@ cdef bint _serve(_Registered one) except -1:
     if request is None:
         return False
     reader.fill = 0
+    if not request:
+        return one.plain or not channel.withholds
     if one.plain and (one.leased or one.driver.on_update is None):  # which may release the GIL
         one.request = request
         return True
@@ -767,6 +769,22 @@ def recv_into(sock, target):
     """As `sock.recv_into(target)`, of a socket that never blocks."""
     cdef int fd = _plain(sock, len(target))
     return sock.recv_into(target) if fd < 0 else _transferred(fd, target, PyBUF_WRITABLE)
+
+
+def ring(bell):
+    """Wake the thread that waits for the other end of `bell`."""
+    try:
+        send(bell, b"!")
+    except OSError:  # full: a wake-up is pending already; closed: the thread has ended
+        pass
+
+
+def take_rings(bell, room):
+    """Read what `ring` has sent from the other end."""
+    try:
+        recv_into(bell, room)
+    except BlockingIOError:
+        pass
 
 
 cdef Py_ssize_t _transferred(int fd, data, int access) except -1:

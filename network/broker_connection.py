@@ -48,12 +48,13 @@ if TYPE_CHECKING:
     from kohort.network.auth.sasl import Conversation, Credentials
     from kohort.network.auth.token_refresh import Token
     from kohort.network.tape_writer import Keep
+    from kohort.protocol.apis.metadata import MetadataResponse
     from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateResponse
     from kohort.protocol.apis.sasl_handshake import SaslHandshakeResponse
 
 PART_OF_LIFETIME = 0.85  # of a session, as Apache Kafka's client; then the client authenticates again
 OF_A_LOGIN = frozenset({"SaslHandshake", "SaslAuthenticate"})
-LOGIN_FRAME_BYTES = {"ApiVersions": 1 << 16, "SaslHandshake": 1 << 20, "SaslAuthenticate": 1 << 20}
+LOGIN_FRAME_BYTES = {"ApiVersions": 1 << 16, "Metadata": 1 << 20, "SaslHandshake": 1 << 20, "SaslAuthenticate": 1 << 20}
 LOGIN_BUDGET_BYTES = 4 << 20
 VALUES_BESIDE_BYTES = 16 << 20  # of values, beside a frame of max_frame_bytes
 LEAST_RESPONSE_BYTES = 80 << 20  # a frame and its values; 100,000 partitions of any response fit
@@ -80,6 +81,9 @@ class _InFlight(NamedTuple):
 class BrokerConnection(ConnectionFields):
     """The sans-IO half of a connection. `ranges`: the broker's versions, if an earlier connection learned them.
 
+    `expected` is named to brokers that read it. Without `names_identity` they do not, and the cluster's id is requested
+    in its place.
+
     `guard` is the driver's lock, under which `PendingRequest.follow_up` is called. A broker may hold a request for the
     time that its time-out exceeds `request_timeout_s`. It is late when it has no response `LATE_S` after that.
     """
@@ -100,6 +104,7 @@ class BrokerConnection(ConnectionFields):
         tokens: CredentialSource | None = None,
         guard: Guard | None = None,
         expected: BrokerIdentity | None = None,
+        names_identity: bool = True,
     ) -> None:
         self.endpoint = endpoint
         self.max_frame_bytes = max_frame_bytes
@@ -113,13 +118,15 @@ class BrokerConnection(ConnectionFields):
         self.nonce = nonce
         self.tokens = tokens
         self.guard = guard
-        self.expected = expected if ranges is None else None  # the broker that is yet to be named; None: none
+        self.expected = expected if ranges is None else None  # the broker that is yet to be checked; None: none
+        self.names_identity = names_identity
         self.stage = Stage.OPENING
         self.served = False  # True after the first response to a request of the core
         self.wire = WireConnection(client_id, max_frame_bytes=max_frame_bytes)
         self._waiting = deque()
         self._held = deque()
         self._throttle = Throttle()
+        self._versions: dict[tuple[str, int | None, int | None], int] = {}  # by API, and the limits of requests
         self._in_flight = {}
         self._settled: list[tuple[PendingRequest, RequestResult]] = []
         self._out: list[bytes | memoryview] = []
@@ -137,7 +144,7 @@ class BrokerConnection(ConnectionFields):
 
     def send(self, pending: PendingRequest, now: float) -> None:
         """Send when the connection is ready. The time-out begins now, or when the broker's throttle time ends."""
-        if self.stage is Stage.READY and self._throttle.holds(pending.api, now):
+        if self.stage is Stage.READY and now < self._throttle.until and self._throttle.holds(pending.api, now):
             self._held.append(pending)
             return
         self._waiting.append((pending, now + pending.timeout_s))
@@ -147,8 +154,8 @@ class BrokerConnection(ConnectionFields):
     def opened(self, now: float) -> None:
         """Bytes can flow."""
         if self.ranges is None:
-            is_checked = self.expected is not None and self.credentials is None  # otherwise only after the login
-            self._send_api_versions(FIRST_WITH_IDENTITY if is_checked else LAST_WITHOUT_IDENTITY, now)
+            is_named = self._is_to_be_named and self.credentials is None  # otherwise only after the login
+            self._send_api_versions(FIRST_WITH_IDENTITY if is_named else LAST_WITHOUT_IDENTITY, now)
         else:
             self._authenticate(now)
 
@@ -178,7 +185,8 @@ class BrokerConnection(ConnectionFields):
         outcomes: list[tuple[PendingRequest, RequestResult]] = []
         request = follow_up(self, frame, now)
         if request is not None:
-            self.write(request)
+            if request:
+                self.write(request)
             return outcomes
         if self.tape is not None:
             self._keep_response(frame, now)
@@ -191,6 +199,8 @@ class BrokerConnection(ConnectionFields):
             outcomes.append((sent.request, ResponseReceived(response.value, sent.version)))
         elif self.stage is Stage.CHECKING_API_VERSIONS:
             self._versions_received(response.value, sent.version, now)
+        elif self.stage is Stage.CHECKING_CLUSTER:
+            self._cluster_received(response.value, now)
         else:
             self._continue_authentication(response.value, now)
         return outcomes
@@ -312,10 +322,7 @@ class BrokerConnection(ConnectionFields):
         request = ApiVersionsRequest(client_software_name="kohort", client_software_version=__version__)
         if self.expected is not None:  # an older version drops it
             request = request._replace(cluster_id=self.expected.cluster_id, node_id=self.expected.node_id)
-        pending = PendingRequest("ApiVersions", request, _own_response, -1.0)
-        correlation_id, frame = self.wire.send(API["ApiVersions"].key, version, request)
-        self._in_flight[correlation_id] = _InFlight(pending, version, self._ready_by)
-        self._put("ApiVersions", version, correlation_id, frame, now)
+        self._send_own("ApiVersions", request, now, version)
 
     def _versions_received(self, response: ApiVersionsResponse, version: int, now: float) -> None:
         # KIP-511: a broker that does not support the version of ApiVersions responds in version 0.
@@ -327,16 +334,45 @@ class BrokerConnection(ConnectionFields):
         if response.error_code:
             raise BrokerError(response.error_code, api="ApiVersions", **self.endpoint.place)
         self.ranges = {one.api_key: (one.min_version, one.max_version) for one in response.api_keys}
+        self._versions.clear()
         levels = {one.name: one.max_version_level for one in response.finalized_features}
         self.features = FinalizedFeatures(response.finalized_features_epoch, levels)
+        if version >= FIRST_WITH_IDENTITY:
+            self.expected = None
         if self._authentications:
             self._ready(now)
         else:
             self._authenticate(now)
 
     def _ready(self, now: float) -> None:
+        if self.expected is not None and API["Metadata"].key in (self.ranges or {}):
+            self._check_cluster(now)
+            return
         self.stage, self.expected = Stage.READY, None
         self._flush(now)
+
+    @property
+    def _is_to_be_named(self) -> bool:
+        return self.expected is not None and self.names_identity
+
+    def _check_cluster(self, now: float) -> None:
+        """Request the cluster's id: the broker does not read the expected one."""
+        from kohort.protocol.apis.metadata import MetadataRequest
+
+        self.stage = Stage.CHECKING_CLUSTER
+        request = MetadataRequest(
+            topics=(),
+            allow_auto_topic_creation=False,
+            include_cluster_authorized_operations=False,
+            include_topic_authorized_operations=False,
+        )
+        self._send_own("Metadata", request, now)
+
+    def _cluster_received(self, response: "MetadataResponse", now: float) -> None:
+        if self.expected is not None and response.cluster_id not in (None, self.expected.cluster_id):
+            raise RebootstrapRequired(self._misrouted(), **self.endpoint.place)
+        self.expected = None
+        self._ready(now)
 
     def _misrouted(self) -> str:
         if self.expected is None:
@@ -445,28 +481,36 @@ class BrokerConnection(ConnectionFields):
         except StopIteration:
             if self._token is not None and self.tokens is not None:
                 self.tokens.accepted(self._token)
-            if self.expected is not None:
+            if self._is_to_be_named:
                 self._send_api_versions(FIRST_WITH_IDENTITY, now)
             else:
                 self._ready(now)
             return
         self._send_own("SaslAuthenticate", SaslAuthenticateRequest(auth_bytes=message), now)
 
-    def _send_own(self, api: str, request: Any, now: float) -> None:
-        version = choose_version(api, self.ranges or {})
+    def _send_own(self, api: str, request: Any, now: float, version: int | None = None) -> None:
+        if version is None:
+            version = choose_version(api, self.ranges or {})
         correlation_id, frame = self.wire.send(api, version, request)
         pending = PendingRequest(api, request, _own_response, -1.0)
         self._in_flight[correlation_id] = _InFlight(pending, version, self._ready_by)
-        self.write(frame)  # never on the tape, nor is its response
+        if api in OF_A_LOGIN:
+            self.write(frame)  # never on the tape, nor is its response
+        else:
+            self._put(api, version, correlation_id, frame, now)
 
     def _flush(self, now: float) -> None:
         while self._waiting:
             pending, deadline = self._waiting.popleft()
-            api = API[pending.api]
+            limits = pending.api, pending.max_version, pending.min_version
             try:
-                version = choose_version(api.key, self.ranges or {}, pending.max_version, pending.min_version)
+                version = self._versions.get(limits, -1)
+                if version < 0:
+                    version = self._versions[limits] = choose_version(
+                        pending.api, self.ranges or {}, pending.max_version, pending.min_version
+                    )
                 request = pending.request(version) if callable(pending.request) else pending.request
-                correlation_id, frame = self.wire.send(api.key, version, request)
+                correlation_id, frame = self.wire.send(pending.api, version, request)
             except KohortError as error:
                 self._settled.append((pending, SendFailed(error)))
                 continue

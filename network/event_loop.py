@@ -21,7 +21,7 @@ from math import inf
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from kohort.common.log_context import logger, set_log_context
-from kohort.network._poller import Poller, recv_into, send
+from kohort.network._poller import Poller, ring, take_rings
 from kohort.network.promise import Flag
 from kohort.network.requests import ConnectionPurpose, Endpoint
 
@@ -118,6 +118,7 @@ class EventLoop:
         self._serials = itertools.count()
         self._rung: deque[Turned] = deque()
         self._asleep = False
+        self._logged: Turned | None = None  # the driver that the log lines of this thread name
         self._bell_in, self._bell_out = socket.socketpair()
         self._rings = bytearray(4096)
         self._bell_in.setblocking(False)
@@ -134,8 +135,7 @@ class EventLoop:
         """Give `driver` a turn soon."""
         self._rung.append(driver)
         if self._asleep:  # the loop looks at `_rung` again after it has set `_asleep`
-            with contextlib.suppress(OSError):  # full: a wake-up is pending already; closed: the thread has ended
-                send(self._bell_in, b"!")
+            ring(self._bell_in)
 
     @property
     def is_current(self) -> bool:
@@ -177,8 +177,7 @@ class EventLoop:
         turns: dict[Turned, Ready] = {}
         for owner, mask in ready:
             if owner is None:
-                with contextlib.suppress(BlockingIOError):
-                    recv_into(self._bell_out, self._rings)
+                take_rings(self._bell_out, self._rings)
             else:
                 driver, what = owner
                 turns.setdefault(driver, []).append((what, mask))
@@ -214,7 +213,9 @@ class EventLoop:
         self._due.discard(driver)
         if driver.ended.is_set():  # woken again after its end
             return
-        set_log_context(driver.log_fields)
+        if driver is not self._logged:
+            set_log_context(driver.log_fields)
+            self._logged = driver
         defect: BaseException | None = None
         try:
             if not driver.stopping:

@@ -143,10 +143,14 @@ class MetadataUpdater:
         self.send_to_any(pending, now)
         return metadata.next_poll_at()
 
-    def expected(self, endpoint: Endpoint) -> BrokerIdentity | None:
-        """The broker that a new connection names, so that it is refused at any other (KIP-1242). None: no check."""
-        is_read = self._checks_cluster and self._core.endpoints.reads_identity
-        return self._core.metadata.view.identity(endpoint) if is_read else None
+    def expected(self, endpoint: Endpoint, *, again: bool) -> BrokerIdentity | None:
+        """The broker that a new connection expects, so that no other is used (KIP-1242). None: no check.
+
+        Brokers before 4.4 do not read it, and their check takes a round trip. So an address is checked there if a
+        connection to it has ended (`again`).
+        """
+        checks = self._checks_cluster and (self._core.endpoints.reads_identity or again)
+        return self._core.metadata.view.identity(endpoint) if checks else None
 
     @property
     def _checks_cluster(self) -> bool:

@@ -145,6 +145,7 @@ class Driver(DriverFields, Generic[C]):
         self.lock = Guard(_reentered)
         self.bell = Bell()
         self.chore: Callable[[], bool] | None = None  # called before each turn, under the lock, until it is done
+        self.poll_records = self.core.poll  # of a turn in which only records are new, see `wakeup_for_records`
         self.on_update: Callable[[], None] | None = None
         self.on_notice: Callable[[Notice], None] | None = None  # called under the lock
         self.crashed: BaseException | None = None
@@ -158,9 +159,11 @@ class Driver(DriverFields, Generic[C]):
         self._certificates = Certificates(config)
         self._channels: dict[tuple[ConnectionPurpose, Endpoint], Channel] = {}
         self._ranges: dict[Endpoint, VersionRanges] = {}
+        self._ended: set[Endpoint] = set()  # addresses of connections that have ended: other brokers may have them
         self._resolved: deque[tuple[Channel, list[Address] | KohortError]] = deque()
         self._polls_at: float | None = None  # as the core's last poll has returned it
         self._must_poll = True  # another thread has changed the core, or the last turn has
+        self._has_records = False  # another thread has added records to the core
         self._newest_job: BackgroundJob | None = None
         self._one_job = threading.Lock()
         self._helpers: Helpers | None = None
@@ -174,6 +177,7 @@ class Driver(DriverFields, Generic[C]):
 
     def _start(self) -> None:
         loop = place(self)
+        self._poller: Poller = loop.poller
         self.lease = Lease(self, loop.poller, _reentered)
         self._loop = loop
         if self.stopping:  # its caller was interrupted, and has stopped it before it had a loop
@@ -216,6 +220,12 @@ class Driver(DriverFields, Generic[C]):
     def wakeup(self) -> None:
         """Make the thread take a turn soon. From any thread, with or without the lock."""
         self._must_poll = True
+        if self._loop is not None:
+            self._loop.wakeup(self)
+
+    def wakeup_for_records(self) -> None:
+        """As `wakeup`, where the caller adds records under the lock and changes nothing else."""
+        self._has_records = True
         if self._loop is not None:
             self._loop.wakeup(self)
 
@@ -281,11 +291,6 @@ class Driver(DriverFields, Generic[C]):
             raise KohortError("the driver's thread ended by a defect: please report it") from self.crashed
 
     @property
-    def _poller(self) -> Poller:
-        assert self._loop is not None
-        return self._loop.poller
-
-    @property
     def _queue(self) -> ConnectQueue:
         assert self._loop is not None
         return self._loop.queue
@@ -319,7 +324,8 @@ class Driver(DriverFields, Generic[C]):
             for channel, _mask in ready:
                 self._set_due(channel)
             return self._due_at(self._polls_at)
-        if not (outcomes or self._must_poll or self._tokens is not None or self._is_poll_due()):
+        everything = outcomes or self._must_poll or self._tokens is not None or self._is_poll_due()
+        if not everything and not self._has_records:
             return self._look_after_channels([], self._polls_at, self.now(), due=due)
         self.turns += 1
         if self.chore is not None:
@@ -333,10 +339,13 @@ class Driver(DriverFields, Generic[C]):
                 self._announce()
                 return None
         now = self.now()
-        self._must_poll = False
+        self._has_records = False
+        if everything:
+            self._must_poll = False
         with self.lock:
-            self._carry_out()
-            turn = self.core.poll(now, self.wall_ms())
+            if self.orders:
+                self._carry_out()
+            turn = (self.core.poll if everything else self.poll_records)(now, self.wall_ms())
         self.turns += 1
         self._polls_at = turn.next_poll_at
         self._announce()
@@ -355,9 +364,10 @@ class Driver(DriverFields, Generic[C]):
         """Do the work of the channels that are due, and settle `outcomes` and theirs. Returns the next turn's time."""
         removed = self.core.cluster.removed
         until = now + EARLY_S if due else now
+        every = self._tokens is not None or bool(self._resolved)
         for channel in list(self._channels.values()):
             is_removed = channel.connection.is_removed = channel.endpoint in removed
-            if channel.due_at <= until or is_removed or self._resolved or self._tokens is not None:
+            if every or is_removed or channel.has_changed or channel.due_at <= until:
                 outcomes += self._look_after(channel, now)
         if self._tokens is not None:
             self._owe_token(self._tokens, now)
@@ -453,34 +463,37 @@ class Driver(DriverFields, Generic[C]):
     # --- connections
 
     def _submit(self, outgoing: UnsentRequest, now: float) -> list[tuple[PendingRequest, RequestResult]]:
-        endpoint = outgoing.endpoint
-        with self.lock:
-            endpoint = endpoint or self.core.cluster.pick(now)
-            allowed = endpoint is not None and self.core.endpoints.may_try(endpoint, now)
-            error = self.core.endpoints.last_error
-            refused = self.core.fatal if isinstance(self.core.fatal, AuthenticationFailed) else None
-            if refused is not None and endpoint is not None and (outgoing.purpose, endpoint) not in self._channels:
-                # Counted as a failure without a connection, because too many failed logins lock an account.
-                self.core.endpoints.failed(endpoint, refused, now)
-                return [(outgoing.request, NoResponse(refused, called=False))]
-        if endpoint is None:
-            away = ConnectionFailed("no broker can be called now")
-            return [(outgoing.request, NoResponse(error or away, called=False))]
-        channel = self._channels.get((outgoing.purpose, endpoint))
-        outcomes: list[tuple[PendingRequest, RequestResult]] = []
-        if channel is not None and outgoing.use_new_connection:
-            outcomes, channel = self._give_up(channel), None
-        if channel is None:
-            if not allowed:
-                away = ConnectionFailed("the broker is not called again yet", **endpoint.place)
-                return [(outgoing.request, NoResponse(error or away, called=False))]
-            channel = self._open(outgoing.purpose, endpoint, now)
-            with self.lock:
-                self.core.counters.connections_opened += 1
-        self._poller.reclaim(channel.watched)
-        channel.connection.send(outgoing.request, now)
-        channel.due_at = -inf
+        endpoint = outgoing.endpoint or self.lock.run(self.core.cluster.pick, now)
+        channel = self._channels.get((outgoing.purpose, endpoint)) if endpoint is not None else None
+        if channel is not None and not outgoing.use_new_connection:
+            self._send(channel, outgoing.request, now)
+            return []
+        outcomes = self._give_up(channel) if channel is not None else []
+        error = self.lock.run(self._obstacle, endpoint, now)
+        if error is not None:
+            return [*outcomes, (outgoing.request, NoResponse(error, called=False))]
+        assert endpoint is not None
+        self._send(self._open(outgoing.purpose, endpoint, now), outgoing.request, now)
         return outcomes
+
+    def _send(self, channel: Channel, pending: PendingRequest, now: float) -> None:
+        self._poller.reclaim(channel.watched)
+        channel.connection.send(pending, now)
+        channel.has_changed = True
+
+    def _obstacle(self, endpoint: Endpoint | None, now: float) -> KohortError | None:
+        """The reason why no connection is opened now; None if there is none. Otherwise it counts as opened."""
+        endpoints, fatal = self.core.endpoints, self.core.fatal
+        if endpoint is None:
+            return endpoints.last_error or ConnectionFailed("no broker can be called now")
+        if isinstance(fatal, AuthenticationFailed):
+            # Counted as a failure without a connection, because too many failed logins lock an account.
+            endpoints.failed(endpoint, fatal, now)
+            return fatal
+        if not endpoints.may_try(endpoint, now):
+            return endpoints.last_error or ConnectionFailed("the broker is not called again yet", **endpoint.place)
+        self.core.counters.connections_opened += 1
+        return None
 
     def _give_up(self, channel: Channel) -> list[tuple[PendingRequest, RequestResult]]:
         """Close a channel without responses. It does not count as a failure of its broker."""
@@ -495,6 +508,8 @@ class Driver(DriverFields, Generic[C]):
 
     def _open(self, line: ConnectionPurpose, endpoint: Endpoint, now: float) -> Channel:
         config = self.config
+        with self.lock:
+            expected = self.core.cluster.expected(endpoint, again=endpoint in self._ended)
         connection = BrokerConnection(
             endpoint=endpoint,
             client_id=config.client_id,
@@ -508,7 +523,8 @@ class Driver(DriverFields, Generic[C]):
             tokens=self._tokens.window(endpoint.host) if self._tokens is not None else None,
             tape=self._tape.connection(str(endpoint)) if self._tape is not None else None,
             guard=self.lock,
-            expected=self.lock.run(self.core.cluster.expected, endpoint),
+            expected=expected,
+            names_identity=self.core.endpoints.reads_identity,
         )
         channel = Channel(
             line,
@@ -572,14 +588,15 @@ class Driver(DriverFields, Generic[C]):
                 channel.resolved(found, now)
             except Ended as ended:
                 return self._end(channel, ended.error)
-        try:
-            error = channel.connection.overdue(now)
-        except KohortError as refused:  # a token arrived, and the broker rejects the login
-            return self._end(channel, refused)
-        if error is not None:
-            return self._end(channel, error, timed_out=True)
-        if channel.connection.is_late(now):
-            self._update_late(channel.endpoint)
+        if channel.due_at <= now or channel.connection.is_removed or self._tokens is not None:
+            try:
+                error = channel.connection.overdue(now)
+            except KohortError as refused:  # a token arrived, and the broker rejects the login
+                return self._end(channel, refused)
+            if error is not None:
+                return self._end(channel, error, timed_out=True)
+            if channel.connection.is_late(now):
+                self._update_late(channel.endpoint)
         try:
             if now >= channel.address_deadline and channel.sock is None:
                 self._queue.wait_no_longer(channel)
@@ -590,6 +607,7 @@ class Driver(DriverFields, Generic[C]):
             return self._end(channel, ended.error)
         self._watch(channel)
         self._set_due(channel)
+        channel.has_changed = False
         return channel.connection.settled()
 
     def _update_late(self, endpoint: Endpoint) -> None:
@@ -619,11 +637,11 @@ class Driver(DriverFields, Generic[C]):
         if first and channel.received_any:
             self._queue.leave(channel)
         self._watch(channel)
-        channel.due_at = -inf
+        channel.has_changed = True
         return outcomes + channel.connection.settled()
 
     def _is_ready(self, channel: Channel) -> None:
-        if channel.endpoint not in self._ranges and channel.connection.ranges is not None:
+        if channel.shares_ranges and channel.endpoint not in self._ranges and channel.connection.ranges is not None:
             self._ranges[channel.endpoint] = channel.connection.ranges
         with self.lock:
             self.core.endpoints.responded(channel.endpoint, self._ranges.get(channel.endpoint))
@@ -632,6 +650,8 @@ class Driver(DriverFields, Generic[C]):
 
     def _watch(self, channel: Channel) -> None:
         """Keep the selector's idea of a socket equal to the channel's, which may have closed and replaced it."""
+        if channel.watched is channel.sock and channel.watched_events == channel.events:
+            return
         if channel.watched is not None and channel.watched is not channel.sock:
             self._unwatch(channel)
         if channel.sock is None:
@@ -654,6 +674,10 @@ class Driver(DriverFields, Generic[C]):
         outcomes += connection.settled()
         self._forget(channel)
         self._ranges.pop(channel.endpoint, None)
+        self._ended.add(channel.endpoint)
+        for other in self._channels.values():
+            if other.endpoint == channel.endpoint:
+                other.shares_ranges = False  # another broker may have the address by now
         with self.lock:
             self.core.counters.connections_ended += 1
             if isinstance(error, AuthenticationFailed):

@@ -68,6 +68,9 @@ class NoResponse(NamedTuple):
     called: bool = True
 
 
+NOTHING_FOLLOWS = b""
+"""From a response that `PendingRequest.follow_up` has handled: there is no next request."""
+
 RequestResult = ResponseReceived | SendFailed | NoResponse
 
 
@@ -84,7 +87,7 @@ class PendingRequest(NamedTuple):
 
     `follow_up` is offered each response first, as (frame with its length, version, time), under the driver's lock. It
     handles the response and returns the body of the next request, in the same version. `done` then gets the outcome of
-    that request. None: it has changed nothing.
+    that request. NOTHING_FOLLOWS: `done` gets none. None: it has changed nothing.
     """
 
     api: str
@@ -103,6 +106,7 @@ class Stage(Enum):
     OPENING = "opening"  # TCP and TLS: nothing can be written yet
     AUTHENTICATING = "authenticating"  # SASL: everything else waits
     CHECKING_API_VERSIONS = "requesting versions"  # ApiVersions is in flight, everything else waits
+    CHECKING_CLUSTER = "requesting the cluster's id"  # Metadata is in flight, everything else waits
     READY = "ready"
     ENDED = "ended"
 
@@ -113,6 +117,8 @@ class ConnectionPurpose(Enum):
     Fetch requests have their own, because a Fetch that waits at the broker delays all requests behind it. Metrics have
     their own, because the broker's metrics plugin may be slow.
     """
+
+    __hash__ = object.__hash__  # that of an Enum is a call of Python, for each request
 
     CONTROL = "control"
     GROUP = "group"

@@ -16,7 +16,7 @@ from kohort.network.auth.tls import CURES, alerted, is_secure, must_wait
 from kohort.network.broker_connection import BrokerConnection, explained
 from kohort.network.errors import ConnectionFailed, TlsError
 from kohort.network.frame_reader import FrameReader
-from kohort.network.requests import ConnectionPurpose, Endpoint, PendingRequest, RequestResult, Stage
+from kohort.network.requests import ConnectionPurpose, PendingRequest, RequestResult, Stage
 
 if TYPE_CHECKING:
     import ssl
@@ -67,11 +67,13 @@ class Channel(ChannelFields):
     ) -> None:
         self.line = line
         self.connection = connection
+        self.endpoint = connection.endpoint
         self.reader = reader
         self.tls = tls
         self.receive_buffer_bytes = receive_buffer_bytes
         self.send_buffer_bytes = send_buffer_bytes
         self.responded = responded
+        self.shares_ranges = True  # its broker's versions are those of further connections to the address
         self.received_any = False  # True after the first response of this connection
         self.addresses: deque[Address] = deque()
         self.sock = None
@@ -80,15 +82,12 @@ class Channel(ChannelFields):
         self.watched_events = 0
         self.address_deadline = float("inf")
         self.due_at = float("-inf")  # the time (monotonic s) at which the driver has to look after it
+        self.has_changed = True  # the driver has to look after it in the next turn
         self._address_s = 0.0
         self._shaking_hands = False
         self.failure = None  # of a read outside of a turn
         self.defect = None  # raised outside of a turn
         self.to_write = deque()
-
-    @property
-    def endpoint(self) -> Endpoint:
-        return self.connection.endpoint
 
     # --- opening
 

@@ -83,7 +83,8 @@ class Producer(ProducerBase):
         self._wait = Waiter(self._handle)
         self._callbacks = CallbackQueue(driver.core.accumulator.callbacks, driver.bell.ring)
         self._open_batches = driver.core.accumulator.open
-        driver.core.wake, driver.core.stop = driver.wakeup, driver.stop_soon
+        driver.poll_records = driver.core.poll_records
+        driver.core.wake, driver.core.stop = driver.wakeup_for_records, driver.stop_soon
         driver.core.sender.run_aside, driver.core.accumulator.wait = driver.run_aside, self._wait
         OPEN[self] = _close_at_exit
 
@@ -415,6 +416,9 @@ class Producer(ProducerBase):
         self._check()
         calling, until = self._callbacks, self._driver.now() + self._config.max_block_ms / 1000
         found: list[T] = []
+        first = self._driver.lock.run(attempt)
+        if first is not None:
+            return first
 
         def look() -> bool | None:
             one = attempt()

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from kohort.common import KohortError
+from kohort.network._samples import Counters
 from kohort.network.backoff import Attempts, Backoff
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.requests import PendingRequest
@@ -29,6 +30,7 @@ class ProducerContext:
     fatal: Callable[[], KohortError | None]
     updated: Callable[[], None]
     sensors: ProducerSensors
+    counters: Counters
 
     @property
     def request_s(self) -> float:

@@ -21,8 +21,8 @@ from kohort.network.client_core import ClientCore
 from kohort.network.errors import AuthorizationFailed, IllegalState, UnknownTopic
 from kohort.network.metadata_refresh import MetadataRefresher
 from kohort.network.metadata_updater import MetadataUpdater
-from kohort.network.request_manager import earliest, poll_all
-from kohort.network.requests import PollResult
+from kohort.network.request_manager import earliest
+from kohort.network.requests import PollResult, UnsentRequest
 from kohort.network.telemetry.telemetry_reporter import TelemetryContext, TelemetryReporter
 from kohort.producer._open_batch import Delivery, record_size
 from kohort.producer.errors import ProducerClosed, RecordTooLarge
@@ -56,7 +56,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
             on_metadata=lambda _changed: self._updated(),
             on_coordinator_lost=lambda endpoint, _error: self.transactions.coordinators.lost(endpoint),
         )
-        self.wake: Callable[[], None] = _idle  # makes the driver poll
+        self.wake: Callable[[], None] = _idle  # makes the driver poll, for new records only
         self.stop: Callable[[], None] = _idle  # makes the driver end
         self.retired = False  # dropped unclosed: the driver ends when everything is settled
         self.sensors = ProducerSensors()
@@ -71,10 +71,12 @@ class ProducerCore(ClientCore[ProducerConfig]):
             lambda: self.fatal,
             self._updated,
             self.sensors,
+            self.counters,
         )
         self.accumulator = RecordAccumulator(context, lambda error: self.transactions.batch_failed(error))
         self.transactions = TransactionManager(context, self.accumulator)
         self.sender = Sender(context, self.accumulator, self.transactions)
+        self.sender.is_plain, self.sender.came_to_rest = self._is_plain, self._polled
         self.telemetry = TelemetryReporter(
             TelemetryContext(
                 client="producer",
@@ -92,6 +94,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
         self._topics: set[str] = set()
         self._topic_errors: dict[str, KohortError] = {}
         self._polls_at = inf  # the time of the next poll, unless it is woken
+        self._others_at: float | None = None  # as `_polls_at`, without the sender
 
     # ------------------------------------------------------------------ called by the driver
 
@@ -105,18 +108,45 @@ class ProducerCore(ClientCore[ProducerConfig]):
         self.cluster.bootstrap_failed(now)
         if self.retired:
             self._wind_up()
-        others = poll_all((self.transactions, self.sender, self.telemetry), now)
+        before = self.transactions.poll(now)
+        sent = self.sender.poll(now)
+        after = self.telemetry.poll(now)
         cluster = self.cluster.poll(now)  # last, since the others request updates and coordinators
+        self._others_at = earliest(now, (before.next_poll_at, after.next_poll_at, cluster.next_poll_at))
+        return self._polled_until(
+            cluster.requests + before.requests + sent.requests + after.requests,
+            earliest(now, (sent.next_poll_at, self._others_at)),
+        )
+
+    def poll_records(self, now: float, wall_ms: int) -> PollResult:
+        """As `poll`, where only new records have come. Only the sender is polled, unless it has to wait for others."""
+        if not self._is_plain():
+            return self.poll(now, wall_ms)
+        sent = self.sender.poll(now)
+        if self.sender.blocked:
+            everything = self.poll(now, wall_ms)
+            return everything._replace(requests=sent.requests + everything.requests)
+        return self._polled_until(sent.requests, earliest(now, (sent.next_poll_at, self._others_at)))
+
+    def _polled_until(self, requests: tuple[UnsentRequest, ...], next_poll_at: float | None) -> PollResult:
         self._polled()
-        next_poll_at = earliest(now, (cluster.next_poll_at, others.next_poll_at))
         self._polls_at = inf if next_poll_at is None else next_poll_at
-        return PollResult(cluster.requests + others.requests, next_poll_at)
+        return PollResult(requests, next_poll_at)
+
+    def _is_plain(self) -> bool:
+        """True without a transaction, metrics, an error or an end of the producer to be dealt with."""
+        transactions = self.transactions
+        return (
+            (transactions.state is TxnState.IDLE or not self.sender.idempotent)
+            and transactions.transactional_id is None
+            and self._fatal is None
+            and not self.retired
+            and self.telemetry.ended  # otherwise a response changes the time of its next request
+        )
 
     def is_at_rest(self) -> bool:
         """True if no batch, transaction, error or end of the producer is left to be dealt with."""
-        plain = self.transactions.transactional_id is None and self.transactions.state is TxnState.IDLE
-        plain = plain and self.telemetry.ended  # else a response changes the time of its next request
-        if not plain or self.retired or self._fatal is not None or not self.sender.is_at_rest():
+        if not self._is_plain() or not self.sender.is_at_rest():
             return False
         self._polled()
         return True
@@ -254,7 +284,8 @@ class ProducerCore(ClientCore[ProducerConfig]):
         accumulator, config = self.accumulator, self.config
         while not accumulator.is_full(size):
             lane = accumulator.lane(TopicPartition(topic, accumulator.chosen(topic, count, key, partition, now)))
-            self.transactions.uses(lane.partition)
+            if self.transactions.transactional_id is not None:
+                self.transactions.uses(lane.partition)
             batch = lane.open
             if batch is not None:
                 delivery = batch.append(key, value, headers, timestamp_ms, on_delivery)

@@ -4,22 +4,24 @@ No clock, no I/O. `VERDICTS` maps error codes to actions. A code that is not in 
 as retriable. Otherwise the batch fails.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
 from functools import partial
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Final
 
-from kohort.common import KohortError, TopicPartition
+from kohort.common import KohortError, TopicPartition, WireError
 from kohort.common.log_context import logger
 from kohort.common.named_tuple import NamedTuple
 from kohort.fastpath._encode import Body, compressed, sealed
 from kohort.network.backoff import FRESH
 from kohort.network.errors import AuthorizationFailed
-from kohort.network.metadata import NO_TOPIC_ID, BrokerNode
+from kohort.network.frame_reader import LENGTH_BYTES
+from kohort.network.metadata import BrokerNode
 from kohort.network.request_manager import earliest
 from kohort.network.requests import (
+    NOTHING_FOLLOWS,
     ConnectionPurpose,
     PendingRequest,
     PollResult,
@@ -40,8 +42,10 @@ from kohort.protocol.apis.produce import (
     ProduceResponse,
     TopicProduceData,
 )
+from kohort.protocol.catalogue import API
 from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
 from kohort.protocol.schema import first_version
+from kohort.protocol.wire import read_response
 
 if TYPE_CHECKING:
     from uuid import UUID
@@ -49,6 +53,8 @@ if TYPE_CHECKING:
 log = logger("kohort.producer")
 
 ACKS: Final[Mapping[str, int]] = {"all": -1, "1": 1, "0": 0}
+PRODUCE: Final = API["Produce"]
+USUAL_BYTES: Final = 4096  # a larger response is handled in a turn, which bounds the memory of its values
 WRITTEN: Final = PartitionProduceResponse(index=-1, error_code=0, base_offset=-1)  # with acks=0
 BEFORE_TOPIC_IDS: Final = first_version(TopicProduceData, "topic_id") - 1
 FIRST_VERSION_OF_ZSTD = 7  # brokers before 2.1 do not support zstd (KIP-110)
@@ -84,19 +90,31 @@ def verdict(code: int) -> BatchVerdict:
     return BatchVerdict.RETRY if BrokerError(code).retriable else BatchVerdict.REFUSED
 
 
-class SentProduce(NamedTuple):
-    """A batch in a request, with the producer id it was sent under."""
+class SentBatch(NamedTuple):
+    """A batch in a request, and what it was sent with. Without `idempotent`, `sequence` is -1."""
 
     lane: PartitionQueue
     batch: ProducerBatch
     producer: ProducerId
+    sequence: int
+    body: Body
+
+
+class SentRequest(NamedTuple):
+    """A Produce request to a broker at a time (monotonic s), and the ids of its topics."""
+
+    node: int
+    batches: list[SentBatch]
+    topic_ids: "Mapping[str, UUID]"
+    at: float
 
 
 class Sender:
     """The sender of one `ProducerCore`; used under its lock.
 
     `run_aside` runs the compression of a batch on another thread, and calls the second function with the result under
-    the lock.
+    the lock. `is_plain` returns False if a response may concern other parts. `came_to_rest` is called when the last
+    batch is settled without a poll.
     """
 
     def __init__(
@@ -106,10 +124,16 @@ class Sender:
         self._accumulator = accumulator
         self._transactions = transactions
         self._in_flight: dict[int, int] = {}  # node -> requests in flight
+        self.idempotent = context.config.idempotent
+        self._request_s = context.request_s
+        self.blocked = False  # True if the last poll has found a batch that waits for metadata
         self._compresses = context.config.compression != "none"
         # A batch expires as a whole, so records that are appended late would expire too soon.
         self._grows_s = max(context.config.linger_ms, context.config.delivery_timeout_ms * GROWS) / 1000
+        self._shortest_s = min(self._grows_s, context.config.delivery_timeout_ms / 1000)
         self.run_aside: Callable[[Callable[[], Body], Callable[[Body], None]], None] = _at_once
+        self.is_plain: Callable[[], bool] = _never
+        self.came_to_rest: Callable[[], object] = _never
 
     @property
     def requests_in_flight(self) -> int:
@@ -132,19 +156,23 @@ class Sender:
         """Return the batches that may be sent."""
         accumulator, config, sensors = self._accumulator, self._context.config, self._context.sensors
         due = inf if accumulator.pressed else now - config.linger_ms / 1000
-        groups: dict[int, list[SentProduce]] = {}
+        late = now - self._shortest_s
+        groups: dict[int, list[SentBatch]] = {}
         sizes: dict[int, int] = {}
+        self.blocked = False
         for place, lane in list(accumulator.busy.items()):
-            self._expire(lane, now)
+            if lane.queue and lane.queue[0].created_at <= late:
+                self._expire(lane, now)
             if lane.rewrite and not lane.in_flight:
                 self._transactions.recount(lane)
-            if not lane.busy:
+            if not lane.queue:
                 del accumulator.busy[place]
                 lane.waits_since = inf
                 continue
             if self._compresses:
                 self._compress(lane)
-            growing, closed = lane.open, lane.closed
+            growing = lane.open
+            closed = len(lane.queue) - (growing is not None)
             lingered = growing is not None and growing.created_at <= due
             if not lingered and lane.in_flight == closed:
                 continue
@@ -157,17 +185,18 @@ class Sender:
                 if self._compresses:
                     self._compress(lane)
             batch = lane.queue[lane.in_flight]
-            assert batch.body is not None
-            size = len(batch.body)
+            body = batch.body
+            assert body is not None
+            size = len(body)
             if batch.encoding or (node in groups and sizes[node] + size > config.max_request_bytes):
                 continue
-            groups.setdefault(node, []).append(self._take(lane, batch, node))
+            groups.setdefault(node, []).append(self._take(lane, batch, body, node))
             sensors.sent(batch, now)
             sizes[node] = sizes.get(node, 0) + size
             accumulator.busy[place] = accumulator.busy.pop(place)  # to the end, so that others come first
         accumulator.pressed = False
-        requests = tuple(self._request(node, group, now) for node, group in groups.items())
-        return PollResult(requests, earliest(now, self._times()))
+        requests = [self._request(node, group, now) for node, group in groups.items()]
+        return PollResult(tuple(requests), self._next_poll_at(now))
 
     def _compress(self, lane: PartitionQueue) -> None:
         """Have the closed batches of a queue compressed before they can be sent, several side by side."""
@@ -191,36 +220,42 @@ class Sender:
         """
         context = self._context
         most = 1 if lane.failing else context.config.max_in_flight
-        if lane.rewrite or lane.in_flight >= most or not lane.attempts.may_try(now):
+        if lane.rewrite or lane.in_flight >= most or (lane.attempts is not FRESH and not lane.attempts.may_try(now)):
             return None
-        if not self._transactions.may_send(lane.partition):
+        if self.idempotent and not self._transactions.may_send(lane.partition):
             return None
         leader = context.metadata.view.leader(lane.partition)
         if leader is None:
+            self.blocked = True
             context.metadata.request_update()
             return None
         if lane.in_flight and lane.node != leader.node:
             return None  # two brokers would not keep the order
         return leader.node if self._in_flight.get(leader.node, 0) < context.config.max_in_flight else None
 
-    def _take(self, lane: PartitionQueue, batch: ProducerBatch, node: int) -> SentProduce:
+    def _take(self, lane: PartitionQueue, batch: ProducerBatch, body: Body, node: int) -> SentBatch:
         lane.number(batch, self._transactions.producer)
         lane.node = node
         lane.in_flight += 1
         lane.waits_since = inf
         batch.in_flight = True
         self._transactions.joined(lane.partition)
-        return SentProduce(lane, batch, lane.producer)
+        return SentBatch(lane, batch, lane.producer, batch.sequence if self.idempotent else -1, body)
 
-    def _request(self, node: int, group: list[SentProduce], now: float) -> UnsentRequest:
+    def _request(self, node: int, group: list[SentBatch], now: float) -> UnsentRequest:
         context = self._context
         codec, level = context.config.compression, context.config.compression_level
         transactional_id, acks = context.config.transactional_id, ACKS[context.config.acks]
-        idempotent = context.config.idempotent
-        numbers = [sent.batch.sequence if idempotent else -1 for sent in group]
-        bodies = [sent.batch.body for sent in group]
+        view, records = context.metadata.view, 0
+        most, least = self._transactions.limits("Produce")
         # A broker of another cluster may have the leader's address by now, and a topic of this name, but not its id.
-        ids = {sent.lane.partition.topic: context.metadata.view.topic_id(sent.lane.partition.topic) for sent in group}
+        ids: dict[str, UUID] = {}
+        for one in group:
+            topic, records = one.lane.partition.topic, records + one.batch.count
+            if topic not in ids:
+                ids[topic] = view.topic_id(topic)
+                if not ids[topic].int:  # NO_TOPIC_ID
+                    most = min(most or BEFORE_TOPIC_IDS, BEFORE_TOPIC_IDS)
 
         def request(version: int) -> ProduceRequest:
             if codec == "zstd" and version < FIRST_VERSION_OF_ZSTD:
@@ -233,9 +268,8 @@ class Sender:
                 )
             # Runs on the driver's thread without the lock.
             topics: dict[str, list[PartitionProduceData]] = {}
-            for (_lane, batch, producer), sequence, body in zip(group, numbers, bodies, strict=True):
-                assert body is not None
-                records = sealed(
+            for _lane, batch, producer, sequence, body in group:
+                pieces = sealed(
                     body if body.codec or codec == "none" else compressed(body, codec, level),
                     producer_id=producer.id,
                     producer_epoch=producer.epoch,
@@ -243,78 +277,99 @@ class Sender:
                     transactional=transactional_id is not None,
                 )
                 topics.setdefault(batch.partition.topic, []).append(
-                    PartitionProduceData(index=batch.partition.partition, records=records)
+                    PartitionProduceData(index=batch.partition.partition, records=pieces)
                 )
+            data = [
+                TopicProduceData(name=name, topic_id=ids[name], partition_data=tuple(partitions))
+                for name, partitions in topics.items()
+            ]
             return ProduceRequest(
                 transactional_id=transactional_id,
                 acks=acks,
                 timeout_ms=context.config.request_timeout_ms,
-                topic_data=tuple(
-                    TopicProduceData(name=name, topic_id=ids[name], partition_data=tuple(data))
-                    for name, data in topics.items()
-                ),
+                topic_data=tuple(data),
             )
 
-        def done(outcome: RequestResult, when: float) -> None:
-            self._in_flight[node] -= 1
-            if isinstance(outcome, ResponseReceived):
-                sensors.request_ms.add((when - now) * 1000, when)
-            self._settle(group, ids, outcome, when)
-
-        broker = context.metadata.view.brokers[node]
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
-        sensors = context.sensors
-        sensors.request_records.add(sum(sent.batch.count for sent in group), now)
-        most, least = self._transactions.limits("Produce")
-        if NO_TOPIC_ID in ids.values():
-            most = min(most or BEFORE_TOPIC_IDS, BEFORE_TOPIC_IDS)
-        pending = PendingRequest("Produce", request, done, context.request_s, most, least, has_response=acks != 0)
-        return UnsentRequest(ConnectionPurpose.DATA, broker.endpoint, pending)
+        context.sensors.request_records.add(records, now)
+        sent = SentRequest(node, group, ids, now)
+        done, follow_up = partial(self._done, sent), partial(self._follow_up, sent)
+        pending = PendingRequest("Produce", request, done, self._request_s, most, least, follow_up, acks != 0)
+        return UnsentRequest(ConnectionPurpose.DATA, view.brokers[node].endpoint, pending)
 
     # --- responses
 
-    def _settle(self, group: list[SentProduce], ids: "Mapping[str, UUID]", outcome: RequestResult, now: float) -> None:
+    def _follow_up(self, sent: SentRequest, frame: memoryview, version: int, now: float) -> bytes | None:
+        """Settle the batches of a request if they are in the log, and are all that there are.
+
+        Then nothing follows from the response. The full turn is `_done` and a poll.
+        """
+        busy = self._accumulator.busy
+        if len(busy) != len(sent.batches) or len(frame) > USUAL_BYTES or not self.is_plain():
+            return None
+        for lane in busy.values():
+            if len(lane.queue) != 1 or lane.rewrite:
+                return None
+        try:
+            response = read_response(PRODUCE, frame[LENGTH_BYTES:], version)
+        except WireError:
+            return None
+        found = _by_partition(sent, response, version)
+        if response.throttle_time_ms or response.node_endpoints or len(found) != len(busy):
+            return None
+        for place, one in found.items():
+            if one.error_code or one.current_leader.leader_id >= 0 or place not in busy:
+                return None
+        self._context.counters.requests += 1
+        self._received(sent, response, now)
+        self._settle(sent, found, now)
+        self.is_at_rest()
+        self.came_to_rest()
+        return NOTHING_FOLLOWS
+
+    def _done(self, sent: SentRequest, outcome: RequestResult, now: float) -> None:
         context = self._context
         responses: Mapping[TopicPartition, PartitionProduceResponse] = {}
         if isinstance(outcome, ResponseReceived) and outcome.value is None:
-            responses = {sent.batch.partition: WRITTEN for sent in group}
+            responses = {one.batch.partition: WRITTEN for one in sent.batches}
+            self._received(sent, None, now)
         elif isinstance(outcome, ResponseReceived):
-            context.sensors.throttle_ms.add(outcome.value.throttle_time_ms, now)
-            responses = self._respond(outcome.value, ids if outcome.version > BEFORE_TOPIC_IDS else {})
+            responses = _by_partition(sent, outcome.value, outcome.version)
+            self._received(sent, outcome.value, now)
+            brokers = [BrokerNode(one.node_id, one.host, one.port, one.rack) for one in outcome.value.node_endpoints]
+            leaders = [
+                (place, one.current_leader.leader_id, one.current_leader.leader_epoch)
+                for place, one in responses.items()
+            ]
+            context.metadata.update_leaders(brokers, leaders)
         else:
             context.metadata.request_update()
             if isinstance(outcome, SendFailed):
                 context.fail(outcome.error)
-        for sent in group:
+        self._settle(sent, responses, now)
+
+    def _received(self, sent: SentRequest, response: ProduceResponse | None, now: float) -> None:
+        self._context.sensors.request_ms.add((now - sent.at) * 1000, now)
+        if response is not None:
+            self._context.sensors.throttle_ms.add(response.throttle_time_ms, now)
+
+    def _settle(
+        self, sent: SentRequest, responses: Mapping[TopicPartition, PartitionProduceResponse], now: float
+    ) -> None:
+        self._in_flight[sent.node] -= 1
+        for one in sent.batches:
             # One by one: the first may fail a transaction, which drops batches that are no longer in flight.
-            sent.lane.in_flight -= 1
-            sent.batch.in_flight = False
-            response = responses.get(sent.batch.partition)
+            one.lane.in_flight -= 1
+            one.batch.in_flight = False
+            response = responses.get(one.batch.partition)
             if response is None:
-                self._again(sent, now)
+                self._again(one, now)
             else:
-                self._judge(sent, response, now)
-        context.updated()
+                self._judge(one, response, now)
+        self._context.updated()
 
-    def _respond(
-        self, response: ProduceResponse, ids: "Mapping[str, UUID]"
-    ) -> dict[TopicPartition, PartitionProduceResponse]:
-        """The responses by partition. `ids`: of the requested topics, if the response has no names."""
-        names = {topic_id: name for name, topic_id in ids.items()}
-        found = {
-            TopicPartition(names.get(topic.topic_id, topic.name), partition.index): partition
-            for topic in response.responses
-            for partition in topic.partition_responses
-        }
-        brokers = [BrokerNode(one.node_id, one.host, one.port, one.rack) for one in response.node_endpoints]
-        leaders = [
-            (place, one.current_leader.leader_id, one.current_leader.leader_epoch) for place, one in found.items()
-        ]
-        self._context.metadata.update_leaders(brokers, leaders)
-        return found
-
-    def _judge(self, sent: SentProduce, response: PartitionProduceResponse, now: float) -> None:
-        lane, batch, producer = sent
+    def _judge(self, sent: SentBatch, response: PartitionProduceResponse, now: float) -> None:
+        lane, batch, producer, _sequence, _body = sent
         match verdict(response.error_code):
             case BatchVerdict.DONE:
                 lane.attempts = FRESH
@@ -339,7 +394,7 @@ class Sender:
                 lane.give_back(batch)
                 self._accumulator.settle(lane, batch, refusal(batch, response))
 
-    def _again(self, sent: SentProduce, now: float) -> None:
+    def _again(self, sent: SentBatch, now: float) -> None:
         """Retry a batch after a backoff, before the batches behind it."""
         lane = sent.lane
         if not lane.failing or not lane.in_flight:
@@ -369,19 +424,40 @@ class Sender:
             )
             self._accumulator.settle(lane, batch, error)
 
-    def _times(self) -> Iterator[float]:
-        """Times (monotonic s) of the next lingering batch, delivery time-out or retry."""
+    def _next_poll_at(self, now: float) -> float | None:
+        """The time (monotonic s) of the next lingering batch, delivery time-out or retry."""
         config = self._context.config
         linger_s, delivery_s = config.linger_ms / 1000, config.delivery_timeout_ms / 1000
+        times: list[float] = []
         for lane in self._accumulator.busy.values():
             growing = lane.open
             if growing is not None:
-                yield growing.created_at + linger_s
-                yield growing.created_at + self._grows_s
+                times += (growing.created_at + linger_s, growing.created_at + self._grows_s)
             if lane.queue:
-                yield lane.queue[0].created_at + delivery_s
+                times.append(lane.queue[0].created_at + delivery_s)
             if lane.attempts.failures:
-                yield lane.attempts.not_before
+                times.append(lane.attempts.not_before)
+        return earliest(now, times)
+
+
+def _by_partition(
+    sent: SentRequest, response: ProduceResponse, version: int
+) -> dict[TopicPartition, PartitionProduceResponse]:
+    """The responses of a request by partition. Since `BEFORE_TOPIC_IDS` they have no names of topics."""
+    names: dict[int, str] = {}  # by the ids as numbers, since a UUID's own hash is a call of Python
+    if version > BEFORE_TOPIC_IDS:
+        for name, topic_id in sent.topic_ids.items():
+            names[topic_id.int] = name
+    found: dict[TopicPartition, PartitionProduceResponse] = {}
+    for topic in response.responses:
+        name = names.get(topic.topic_id.int, topic.name)
+        for partition in topic.partition_responses:
+            found[TopicPartition(name, partition.index)] = partition
+    return found
+
+
+def _never() -> bool:
+    return False
 
 
 def _at_once(compress: Callable[[], Body], done: Callable[[Body], None]) -> None:

@@ -276,9 +276,7 @@ class TransactionManager:
             self._contents.wanted.add(partition)
 
     def may_send(self, partition: TopicPartition) -> bool:
-        """True if a batch of the partition may be sent now."""
-        if not self._context.config.idempotent:
-            return True
+        """True if a batch of the partition may be sent now, by an idempotent producer."""
         if self.producer is NO_PRODUCER_ID:
             return False
         if self.transactional_id is None:

@@ -3,6 +3,8 @@
 Pure: bytes in, frames out. A length is checked when its four bytes are read, before memory is allocated for the frame.
 """
 
+from functools import cache
+
 from kohort.common.errors import WireError
 from kohort.protocol.codec import Message
 from kohort.protocol.primitives import int16, int32, string
@@ -40,6 +42,7 @@ def request_header_version(request: Message[Top], version: int) -> int:
     return 2 if request.is_flexible(version) else 1
 
 
+@cache
 def response_header_version(response: Message[Top], version: int) -> int:
     """Return 1 for a flexible response, 0 for others. ApiVersions is always 0, because a client must be able to read
     its

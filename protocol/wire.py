@@ -13,7 +13,7 @@ from typing import Any
 
 from kohort.common.errors import WireError
 from kohort.common.named_tuple import NamedTuple
-from kohort.protocol.catalogue import API
+from kohort.protocol.catalogue import API, Api
 from kohort.protocol.codec import Message
 from kohort.protocol.errors import ErrorCode
 from kohort.protocol.framing import (
@@ -30,6 +30,7 @@ _API_VERSIONS = 18
 _PRODUCE = 0
 _MAX_CORRELATION_ID = 2**31 - 1
 _CORRELATION_ID_AT = 4
+_ERROR_AT = 4  # in a response to ApiVersions, the header of which is a correlation id in all versions
 _REQUEST_HEADER = Message.of(RequestHeader)
 _RESPONSE_HEADER = Message.of(ResponseHeader)
 
@@ -136,23 +137,28 @@ class WireConnection:
                 version=expected.version,
                 correlation_id=got,
             )
-        header_version = response_header_version(api.response, expected.version)
-        _, at = _RESPONSE_HEADER.parse_from(data, 0, header_version)
         version = expected.version
         if (
             api.key == _API_VERSIONS
             and version > 0
-            and data[at : at + 2] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
+            and data[_ERROR_AT : _ERROR_AT + 2] == ErrorCode.UNSUPPORTED_VERSION.to_bytes(2, "big")
         ):
             # The broker does not support the request's version, and responds in version 0 (KIP-511).
             version = 0
-        value, end = api.response.parse_from(data, at, version, budget)
-        if end != len(data):
-            raise WireError(
-                f"{len(data) - end} unread bytes at the end", api=api.response.name, version=version, offset=end
-            )
+        value = read_response(api, data, version, budget)
         self.open.popleft()
         return ReceivedResponse(expected.correlation_id, api.key, version, value)
+
+
+def read_response(api: Api, data: bytes | memoryview, version: int, budget: int = UNBOUNDED) -> Any:
+    """The value of a response with its header, of which no byte may be left. Raises WireError."""
+    _, at = _RESPONSE_HEADER.parse_from(data, 0, response_header_version(api.response, version))
+    value, end = api.response.parse_from(data, at, version, budget)
+    if end != len(data):
+        raise WireError(
+            f"{len(data) - end} unread bytes at the end", api=api.response.name, version=version, offset=end
+        )
+    return value
 
 
 def _correlation_id(data: bytes | memoryview) -> int:

@@ -57,6 +57,7 @@ class Peer:
         self.channel = Channel(ConnectionPurpose.DATA, connection, FrameReader(1 << 20), None)
         self.channel.sock = self.ours
         connection.opened(0.0)
+        connection.served = True  # by an earlier response
         request = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
         connection.send(
             PendingRequest(

@@ -9,6 +9,7 @@ from kohort.network.auth.sasl import Credentials
 from kohort.network.broker_connection import LAST_WITHOUT_IDENTITY, LATE_S, BrokerConnection, explained
 from kohort.network.errors import ConnectionFailed, FrameTooLarge
 from kohort.network.requests import (
+    NOTHING_FOLLOWS,
     Endpoint,
     NoResponse,
     PendingRequest,
@@ -67,6 +68,13 @@ class Rig:
         header = correlation_id.to_bytes(4, "big", signed=True) + b"\0" * response_header_version(response, version)
         body = header + response.build(value, version)
         return self.connection.received(memoryview(len(body).to_bytes(4, "big") + body), 0.0)
+
+    def open(self) -> None:
+        """Open the connection, and receive the response to its first request."""
+        self.connection.opened(0.0)
+        self.send()
+        ((_key, version, correlation_id),) = self.sent()
+        assert self.respond("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=0))
 
     def versions(self, version: int, correlation_id: int, ranges: dict[int, tuple[int, int]], code: int = 0) -> None:
         keys = tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in ranges.items())
@@ -294,9 +302,44 @@ class Follower:
         return self.bodies.pop(0)
 
 
-def test_a_response_leads_to_the_next_request_until_it_is_left_to_the_connection() -> None:
+def test_requests_of_one_api_have_versions_within_their_own_limits() -> None:
+    rig = Rig({12: (0, 3)})
+    rig.connection.opened(0.0)
+    for at_most in (1, None, 2, 1):
+        rig.send(at_most=at_most)
+    assert [version for _key, version, _correlation_id in rig.sent()] == [1, 3, 2, 1]
+
+
+def test_the_first_response_of_a_connection_is_not_offered() -> None:
+    """The driver takes note of the broker that responds."""
     rig = Rig(ALL)
     rig.connection.opened(0.0)
+    follower = Follower(rig, b"never")
+    rig.connection.send(follower.send, 0.0)
+    ((_key, version, correlation_id),) = rig.sent()
+    assert rig.respond("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=0))
+    assert follower.offered == []
+
+
+def test_a_response_from_which_nothing_follows_leaves_the_connection_idle() -> None:
+    rig = Rig(ALL)
+    rig.open()
+    follower = Follower(rig, NOTHING_FOLLOWS)
+    rig.connection.send(follower.send, 0.0)
+    ((_key, version, correlation_id),) = rig.sent()
+    assert rig.respond("Heartbeat", version, correlation_id, HeartbeatResponse(error_code=0)) == []
+    assert len(follower.offered) == 1
+    assert (rig.connection.outgoing(), rig.connection.busy, rig.connection.deadline()) == ([], False, inf)
+    assert rig.connection.wire.open_requests == 0
+    rig.send()
+    ((_key, version, later),) = rig.sent()
+    assert later == correlation_id + 1
+    assert rig.respond("Heartbeat", version, later, HeartbeatResponse(error_code=0))
+
+
+def test_a_response_leads_to_the_next_request_until_it_is_left_to_the_connection() -> None:
+    rig = Rig(ALL)
+    rig.open()
     follower = Follower(rig, b"first", b"second", None)
     rig.connection.send(follower.send, 0.0)
     ((_key, version, correlation_id),) = rig.sent()
@@ -319,7 +362,7 @@ def test_a_response_leads_to_the_next_request_until_it_is_left_to_the_connection
 
 def test_no_request_follows_while_another_waits_for_its_response() -> None:
     rig = Rig(ALL)
-    rig.connection.opened(0.0)
+    rig.open()
     follower = Follower(rig, b"never")
     rig.connection.send(follower.send, 0.0)
     rig.send()
@@ -330,7 +373,7 @@ def test_no_request_follows_while_another_waits_for_its_response() -> None:
 
 def test_a_response_out_of_step_is_not_offered() -> None:
     rig = Rig(ALL)
-    rig.connection.opened(0.0)
+    rig.open()
     follower = Follower(rig, b"never")
     rig.connection.send(follower.send, 0.0)
     ((_key, version, correlation_id),) = rig.sent()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 import pytest
 
 from kohort import Consumer
-from kohort.common import KohortError
+from kohort.common import KohortError, log_context
 from kohort.network import event_loop
 from kohort.network.event_loop import EventLoop, Ready
 from kohort.network.promise import Flag
@@ -94,6 +94,23 @@ def test_an_unchanged_time_is_entered_once(loop: EventLoop) -> None:
             loop.wakeup(driver)
         one_step(loop)
     assert len(loop._times) == len(drivers)
+
+
+def test_each_turn_names_its_own_client_in_the_log(loop: EventLoop) -> None:
+    class Named(Turned):
+        def turn(self, ready: Ready, *, due: bool) -> float | None:
+            named.append((self, log_context._here.fields()["client"]))
+            return super().turn(ready, due=due)
+
+        def log_fields(self) -> Mapping[str, object]:
+            return {"client": self}
+
+    named: list[tuple[object, object]] = []
+    first, second = (Named(lambda _number: time.monotonic() + 50.0) for _ in range(2))
+    for driver in (first, second, second, first):
+        loop.wakeup(driver)
+        one_step(loop)
+    assert named == [(driver, driver) for driver in (first, second, second, first)]
 
 
 def test_a_time_that_moved_brings_one_turn(loop: EventLoop) -> None:

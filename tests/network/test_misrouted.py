@@ -22,7 +22,7 @@ from kohort.protocol.catalogue import API
 from kohort.protocol.errors import ErrorCode
 from kohort.protocol.framing import response_header_version
 from kohort.testing import FakeBroker, RealBroker
-from kohort.testing.fake_broker import Alter
+from kohort.testing.fake_broker import Alter, Close
 from kohort.testing.topics import create_topic
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, poll_until, produce, read, wait_until
 
@@ -32,6 +32,8 @@ OLD = {18: (0, LAST_WITHOUT_IDENTITY)}
 EXPECTED = BrokerIdentity("c", 7)
 UNNAMED = (LAST_WITHOUT_IDENTITY, None, -1)
 OLDER: dict[str, Any] = {"versions": {"ApiVersions": (0, LAST_WITHOUT_IDENTITY)}}
+BY_NAME: dict[str, Any] = {"versions": {**OLDER["versions"], "Produce": (3, 12)}}
+UNKNOWN_CLUSTER = Alter(lambda value: value._replace(cluster_id=None))
 LENGTH_AND_FIXED_HEADER = 4 + 8 + 2
 
 
@@ -52,6 +54,11 @@ def api_versions(tape: Path, direction: str) -> list[tapes.Taped]:
 
 def served(fake: FakeBroker) -> set[str]:
     return {call.api for call in fake.calls}
+
+
+def topics_requested(fake: FakeBroker) -> list[Any]:
+    requests: list[Any] = [call.request for call in fake.calls_of("Metadata")]
+    return [request.topics for request in requests]
 
 
 def reader(bootstrap: str, **settings: Any) -> Consumer:
@@ -94,8 +101,8 @@ class Opened:
         return version, request.cluster_id, request.node_id
 
 
-def listed() -> tuple[ApiVersion, ...]:
-    ranges = {17: (0, 1), 18: (0, FIRST_WITH_IDENTITY), 36: (0, 2)}
+def listed(**more: tuple[int, int]) -> tuple[ApiVersion, ...]:
+    ranges = {17: (0, 1), 18: (0, FIRST_WITH_IDENTITY), 36: (0, 2)} | {API[api].key: one for api, one in more.items()}
     return tuple(ApiVersion(api_key=key, min_version=low, max_version=high) for key, (low, high) in ranges.items())
 
 
@@ -346,6 +353,25 @@ def test_a_cluster_that_takes_the_place_of_another_is_used_after_a_new_bootstrap
         assert [record.value for record in read(consumer, 1)] == [b"new"]
 
 
+@pytest.mark.proves("B-48")
+def test_an_address_is_checked_though_an_older_connection_to_it_still_has_responses() -> None:
+    """The older one's broker may be another one than that at the address now."""
+    with FakeBroker(topics={"t": 1}) as fake:
+        quick: dict[str, Any] = {
+            "heartbeat_interval_ms": 20,
+            "reconnect_backoff_ms": 400,
+            "reconnect_backoff_max_ms": 400,
+        }
+        with reader(fake.bootstrap, group="g", **quick) as consumer:
+            consumer.subscribe(["t"])
+            poll_until(consumer, lambda: bool(fake.calls_of("Fetch")))
+            before, beats = len(expectations(fake)), len(fake.calls_of("Heartbeat"))
+            fake.control("Fetch", lambda _call: Close(), times=1)
+            poll_until(consumer, lambda: len(expectations(fake)) > before)
+            assert len(fake.calls_of("Heartbeat")) > beats + 2, "on the older connection"
+        assert expectations(fake)[before] == (FIRST_WITH_IDENTITY, "fake-cluster", 1)
+
+
 def test_brokers_with_each_others_addresses_are_not_called_without_pause(two_nodes: FakeBroker) -> None:
     first, second = port(two_nodes, 1), port(two_nodes, 2)
     two_nodes.advertise(1, "127.0.0.1", second)
@@ -412,6 +438,128 @@ def codes_with_identity(tape: Path) -> list[int]:
 # ---------------------------------------------------------------------------------------------- brokers before 4.4
 
 
+METADATA = (0, 12)
+
+
+def older(expected: BrokerIdentity | None = EXPECTED, **settings: Any) -> Opened:
+    """A connection to a broker of a cluster whose brokers read no expectation."""
+    opened = Opened(expected, names_identity=False, **settings)
+    assert opened.named()[0] == LAST_WITHOUT_IDENTITY
+    opened.respond(error_code=0, api_keys=listed(Metadata=METADATA))
+    return opened
+
+
+def cluster_requested(opened: Opened) -> bool:
+    """The next request is for the cluster's id, and creates and names no topic."""
+    api, version, request = opened.request()
+    return (api, version) == ("Metadata", METADATA[1]) and (request.topics, request.allow_auto_topic_creation) == (
+        (),
+        False,
+    )
+
+
+@pytest.mark.proves("B-48")
+@pytest.mark.parametrize("cluster_id", ["c", None])
+def test_the_cluster_of_an_older_broker_is_checked_before_any_request(cluster_id: str | None) -> None:
+    opened = older()
+    pending = PendingRequest("SaslHandshake", {"mechanism": "PLAIN"}, lambda _outcome, _now: None, 5.0)
+    opened.connection.send(pending, 0.0)
+    assert cluster_requested(opened)
+    opened.respond(brokers=(), cluster_id=cluster_id, controller_id=-1, topics=())
+    assert opened.connection.stage is Stage.READY
+    assert opened.request()[0] == "SaslHandshake", "the request that waited"
+
+
+@pytest.mark.proves("B-48")
+def test_an_older_broker_of_another_cluster_gets_no_request() -> None:
+    opened = older()
+    assert cluster_requested(opened)
+    with pytest.raises(RebootstrapRequired, match="another broker is at this address than broker 7 of the cluster c"):
+        opened.respond(brokers=(), cluster_id="d", controller_id=-1, topics=())
+
+
+@pytest.mark.proves("B-48")
+def test_the_cluster_of_an_older_broker_is_checked_after_the_login() -> None:
+    opened = older(credentials=Credentials("PLAIN", "me", "hush"))
+    log_in(opened)
+    assert cluster_requested(opened)
+    opened.respond(brokers=(), cluster_id="c", controller_id=-1, topics=())
+    assert opened.connection.stage is Stage.READY
+    assert opened.connection.overdue(9.0) is None
+    log_in(opened)
+    assert (opened.connection.stage, opened.connection.outgoing()) == (Stage.READY, []), "once only"
+
+
+def test_without_an_expectation_the_cluster_is_not_requested() -> None:
+    assert older(None).connection.stage is Stage.READY
+
+
+@pytest.mark.proves("B-48")
+def test_the_cluster_is_requested_if_the_broker_does_not_read_the_expectation() -> None:
+    opened = Opened(EXPECTED)
+    opened.named()
+    opened.respond(0, error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=())
+    assert opened.named()[0] == LAST_WITHOUT_IDENTITY
+    opened.respond(error_code=0, api_keys=listed(Metadata=METADATA))
+    assert cluster_requested(opened)
+
+
+@pytest.mark.parametrize(("reads", "again"), [(False, False), (False, True), (True, False), (True, True)])
+def test_an_address_is_checked_again_after_a_connection_has_ended(reads: bool, again: bool) -> None:
+    with FakeBroker(topics={"t": 1}) as fake, reader(fake.bootstrap) as consumer:
+        consumer.assign([PLACE])
+        poll_until(consumer, lambda: bool(fake.calls_of("Fetch")))
+        core = consumer._session.driver.core
+        core.endpoints.reads_identity = reads
+        endpoint = Endpoint("127.0.0.1", port(fake, 1))
+        expected = BrokerIdentity("fake-cluster", 1) if reads or again else None
+        assert core.cluster.expected(endpoint, again=again) == expected
+
+
+@pytest.mark.proves("B-48")
+def test_no_record_is_written_by_name_to_an_older_broker_of_another_cluster() -> None:
+    with led_by_the_second(**BY_NAME) as fake, Producer(fake.bootstrap.split(",")[0]) as producer:
+        assert producer.send("t", b"0").result(PATIENCE_S).offset == 0
+        assert () not in topics_requested(fake), "not at the first connection"
+        with second_node_taken_over(fake, **BY_NAME) as stranger:
+            written = producer.send("t", b"1")
+            wait_until(lambda: bool(stranger.calls_of("Metadata")))
+        assert written.result(PATIENCE_S).offset == 1
+    assert served(stranger) == {"ApiVersions", "Metadata"}
+    assert set(topics_requested(stranger)) == {()}
+
+
+@pytest.mark.proves("B-48")
+def test_no_offset_is_committed_to_an_older_coordinator_of_another_cluster(two_older_nodes: FakeBroker) -> None:
+    fake = two_older_nodes
+    fake.move_coordinator("g", 2)
+    with reader(fake.bootstrap.split(",")[0], group="g") as consumer:
+        consumer.assign([PLACE])  # without membership, so that no id of a member guards the commit
+        consumer.commit({PLACE: 1})
+        with second_node_taken_over(fake, **OLDER) as stranger:
+            consumer.commit_async({PLACE: 2})
+            wait_until(lambda: bool(stranger.calls_of("Metadata")))
+        fake.move_coordinator("g", 1)
+        consumer.commit({PLACE: 3})
+        assert fake.group("g").offsets[PLACE].offset == 3
+    assert "OffsetCommit" not in served(stranger)
+
+
+@pytest.mark.broker
+def test_a_broker_before_4_4_passes_the_check_after_its_restart(tmp_path: Path) -> None:
+    tape = tmp_path / "tape.jsonl"
+    with RealBroker(version="4.3.1") as broker:
+        create_topic(broker.bootstrap, "t")
+        with Producer(broker.bootstrap, tape=str(tape), security_protocol="PLAINTEXT") as producer:
+            assert producer.send("t", b"0").result(PATIENCE_S).offset == 0
+            broker.restart()
+            assert producer.send("t", b"1").result(PATIENCE_S).offset == 1
+    with tape.open() as lines:
+        taped = [one for one in tapes.read(lines) if (one.api, one.direction) == ("Metadata", "request")]
+    assert () in [tapes.value(one).topics for one in taped]
+    assert {one.version for one in api_versions(tape, "request")} == {LAST_WITHOUT_IDENTITY}
+
+
 @pytest.fixture
 def two_older_nodes() -> Iterator[FakeBroker]:
     """No node reads an expectation."""
@@ -427,6 +575,7 @@ def test_metadata_of_another_cluster_is_not_used(two_older_nodes: FakeBroker, ca
         consumer.assign([PLACE])
         read(consumer, 1)
         with second_node_taken_over(fake, **OLDER) as stranger:
+            stranger.control("Metadata", lambda _call: UNKNOWN_CLUSTER, times=1)  # to the check of the connection
             stranger.create_topic("t")  # again, so that its id is another one
             wait_until(lambda: "metadata of the cluster another, not of fake-cluster" in caplog.text)
         fake.produce("t", 0, [(None, b"1")])
@@ -449,6 +598,7 @@ def test_an_older_broker_of_another_cluster_refuses_records_by_the_topics_id(two
     with Producer(fake.bootstrap.split(",")[0]) as producer:
         assert producer.send("t", b"0").result(PATIENCE_S).offset == 0
         with second_node_taken_over(fake, **OLDER) as stranger:
+            stranger.control("Metadata", lambda _call: UNKNOWN_CLUSTER, times=1)
             stranger.create_topic("t")
             written = producer.send("t", b"1")
             wait_until(lambda: bool(stranger.calls_of("Produce")))

@@ -9,13 +9,22 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 from typing import Any
 
 from kohort.common import TopicPartition
 from kohort.fastpath import decode
 from kohort.fastpath.batches import batches
 from kohort.network.errors import ConnectionFailed
-from kohort.network.requests import NoResponse, PendingRequest, RequestResult, ResponseReceived, UnsentRequest
+from kohort.network.requests import (
+    NOTHING_FOLLOWS,
+    NoResponse,
+    PendingRequest,
+    PollResult,
+    RequestResult,
+    ResponseReceived,
+    UnsentRequest,
+)
 from kohort.producer._open_batch import Delivery
 from kohort.producer.producer_batch import ProducerBatch
 from kohort.producer.producer_config import ProducerConfig
@@ -28,6 +37,8 @@ from kohort.protocol.apis.metadata import (
     MetadataResponseTopic,
 )
 from kohort.protocol.apis.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from kohort.protocol.catalogue import API
+from kohort.protocol.framing import frame as framed
 from tests.support.sent_requests import sent
 
 TOPIC = "t"
@@ -93,6 +104,8 @@ class World:
             started=self.now,
         )
         self._pipes: dict[str, deque[PendingRequest]] = {}
+        self._must_poll, self._polls_at = True, inf  # as in a driver
+        self.turns_for_records = self.followed_up = 0
 
     # --- the caller
 
@@ -103,6 +116,7 @@ class World:
         delivery = self.core.accumulator.open.append(*given) or self.core.append(self.now, *given)
         if delivery is None:
             self.core.add_topic(TOPIC)
+            self._must_poll = True
             return None
         self.sent.append((delivery, value))
         return delivery.batch
@@ -117,7 +131,20 @@ class World:
     def turn(self) -> None:
         """One turn of the driver; its requests are in the brokers' sockets then."""
         self.now += 0.001
-        for outgoing in sent(self.core.poll(self.now, 1)):
+        self._poll(self.core.poll)
+
+    def turn_for_records(self) -> None:
+        """As `turn`, as a driver takes it after a send, if nothing else has happened."""
+        self.now += 0.001
+        only_records = not self._must_poll and self.now < self._polls_at
+        self.turns_for_records += only_records
+        self._poll(self.core.poll_records if only_records else self.core.poll)
+
+    def _poll(self, poll: Callable[[float, int], PollResult]) -> None:
+        self._must_poll = False
+        result = poll(self.now, 1)
+        self._polls_at = inf if result.next_poll_at is None else result.next_poll_at
+        for outgoing in sent(result):
             self._pipes.setdefault(self._pipe(outgoing), deque()).append(outgoing.request)
 
     def respond_to_one(self) -> None:
@@ -134,12 +161,22 @@ class World:
         if trouble and pending.api == "Produce":
             if self.chance.random() < 0.5:
                 self.carry_out(pending)  # done, and its response lost
+            self._must_poll = True
             while pipe:
                 pipe.popleft().done(NoResponse(ConnectionFailed("it broke")), self.now)
             return
         pipe.popleft()
-        pending.done(self.carry_out(pending, self.chance.random() < self.faults), self.now)
-        self.core.is_at_rest()  # as a driver does, which polls the core if it is not
+        outcome = self.carry_out(pending, self.chance.random() < self.faults)
+        if pending.follow_up is not None and not pipe and self._is_followed_up(pending.follow_up, outcome):
+            self.followed_up += 1
+            return
+        pending.done(outcome, self.now)
+        self._must_poll = self._must_poll or not self.core.is_at_rest()
+
+    def _is_followed_up(self, follow_up: Callable[[memoryview, int, float], bytes | None], outcome: Any) -> bool:
+        body = API["Produce"].response.build(outcome.value, outcome.version)
+        frame = framed((0).to_bytes(4, "big"), b"\0", body)
+        return follow_up(memoryview(frame), outcome.version, self.now) == NOTHING_FOLLOWS
 
     def run(self, steps: int) -> None:
         for _ in range(steps):
@@ -147,7 +184,7 @@ class World:
             if happening < 0.4:
                 self.send(b"%d" % len(self.sent), self.chance.choice((None, 0, 1, 2)))
             elif happening < 0.7:
-                self.turn()
+                self.turn_for_records()
             else:
                 self.respond_to_one()
 

@@ -53,6 +53,7 @@ def test_records_are_sent_without_a_producer_id(acks: Acks, offset: int) -> None
             producer.send("t", b"x").result(PATIENCE_S)
             assert producer.send("t", b"y").result(PATIENCE_S) == Delivered("t", 0, offset)
             producer.flush(PATIENCE_S)
+            assert producer.metrics().request_latency_avg_ms is not None, "to its response, or until it is written"
             assert producer.metrics()["request_failures_total"] == 0
         with Consumer(fake.bootstrap, auto_offset_reset="earliest") as reader:  # without a response, they may be late
             reader.assign([TopicPartition("t", 0)])

@@ -31,7 +31,7 @@ def ready(**settings: Any) -> World:
 
 @pytest.mark.parametrize("first", range(0, 120, 20))
 def test_every_record_is_in_the_log_once_and_in_order_under_any_faults(first: int) -> None:
-    resent = 0
+    resent, lean = 0, (0, 0)
     for seed in range(first, first + 20):
         world = World(seed)
         world.run(600)
@@ -44,7 +44,9 @@ def test_every_record_is_in_the_log_once_and_in_order_under_any_faults(first: in
         assert {place.partition: log.values for place, log in world.logs.items()} == expected, f"seed {seed}"
         assert world.core.accumulator.buffered == 0
         resent += world.requested.count("Produce")
+        lean = (lean[0] + world.turns_for_records, lean[1] + world.followed_up)
     assert resent > 20 * len(expected)  # the faults did happen
+    assert min(lean) > 20, "the short ways were taken"
 
 
 def test_a_producer_is_at_rest_when_its_batches_are_acknowledged_and_needs_a_poll_before() -> None:
