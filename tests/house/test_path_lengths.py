@@ -24,7 +24,7 @@ from kohort import Assigned, Consumer, RebalanceHooks, Revoked, TopicPartition
 from kohort.protocol.apis.heartbeat import HeartbeatResponse
 from kohort.protocol.errors import ErrorCode
 from kohort.testing import FakeBroker
-from kohort.testing.fake_broker import Answer, Call
+from kohort.testing.fake_broker import Answer, Call, Hold
 
 SOCKET_TO_RECORD = 8
 HEARTBEAT_TO_ASSIGNED = 20
@@ -140,9 +140,13 @@ def test_a_record_passes_no_more_modules_from_the_socket_to_the_caller() -> None
 
 
 class Rebalances(RebalanceHooks):
-    """Commits what goes, and ends the path when partitions come. `turns` and `modules` of each path."""
+    """Commits what goes, and ends the path when partitions come. `turns` and `modules` of each path.
+
+    `offsets` holds the response to OffsetFetch until then. Its turn is no part of the path.
+    """
 
     def __init__(self, path: PathTracer) -> None:
+        self.offsets = Hold()
         self.turns: list[int] = []
         self.modules: list[list[str]] = []
         self._path = path
@@ -152,6 +156,7 @@ class Rebalances(RebalanceHooks):
 
     def on_assigned(self, event: Assigned) -> None:
         self._path.open = False
+        self.offsets.release()
         self.modules.append(self._path.modules)
         self.turns.append(self._path.turns)
 
@@ -176,11 +181,13 @@ def test_a_rebalance_passes_no_more_modules_from_the_heartbeat_to_on_assigned() 
             path.learn_the_usual(consumer)
 
             def rebalance(_call: Call) -> Answer:
+                hooks.offsets = Hold()
                 path.begin()
                 return Answer(HeartbeatResponse(error_code=ErrorCode.REBALANCE_IN_PROGRESS))
 
             hooks.modules.clear()
             hooks.turns.clear()
+            broker.control("OffsetFetch", lambda _call: hooks.offsets)
             deadline = time.monotonic() + LIMIT_S
             while (done := len(hooks.turns)) < REBALANCES:
                 broker.control("Heartbeat", rebalance, times=1)
