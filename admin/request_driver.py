@@ -15,24 +15,16 @@ from kohort.common import KohortError
 from kohort.network.backoff import FRESH
 from kohort.network.client_handle import ClientHandle
 from kohort.network.errors import OperationTimeout
+from kohort.network.metadata import WITHOUT_TOPICS
 from kohort.network.network_client import Driver
 from kohort.network.promise import Promise
 from kohort.network.requests import Endpoint
-from kohort.protocol.apis.metadata import MetadataRequest
 from kohort.protocol.errors import ErrorCode
 
 COORDINATOR_RETRIABLE: Final = frozenset(
     {ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, ErrorCode.COORDINATOR_NOT_AVAILABLE, ErrorCode.NOT_COORDINATOR}
 )
 """Retriable coordinator errors: it is loading, not available yet, or another broker."""
-
-
-NO_TOPICS: Final = MetadataRequest(
-    topics=(),
-    allow_auto_topic_creation=False,
-    include_cluster_authorized_operations=False,
-    include_topic_authorized_operations=False,
-)
 
 T = TypeVar("T")
 
@@ -104,7 +96,7 @@ class RequestDriver:
         """
         response = self.one(api, request)
         while ErrorCode.NOT_CONTROLLER in codes(response) and self.retry():
-            reported = self.one("Metadata", NO_TOPICS).controller_id
+            reported = self.one("Metadata", WITHOUT_TOPICS).controller_id
             response = self.all([AdminRequest(api, request, self.brokers().get(reported))])[0]
         return response
 

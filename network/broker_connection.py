@@ -24,6 +24,7 @@ from kohort.network.errors import (
     TokenUnavailable,
 )
 from kohort.network.frame_reader import LENGTH_BYTES
+from kohort.network.metadata import WITHOUT_TOPICS
 from kohort.network.requests import (
     NO_FEATURES,
     BrokerIdentity,
@@ -39,6 +40,7 @@ from kohort.network.requests import (
 )
 from kohort.network.throttle import Throttle
 from kohort.protocol.apis.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from kohort.protocol.apis.metadata import MetadataResponse
 from kohort.protocol.catalogue import API, choose_version
 from kohort.protocol.errors import BrokerError, ErrorCode, error_name
 from kohort.protocol.wire import WireConnection
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
     from kohort.network.auth.sasl import Conversation, Credentials
     from kohort.network.auth.token_refresh import Token
     from kohort.network.tape_writer import Keep
-    from kohort.protocol.apis.metadata import MetadataResponse
     from kohort.protocol.apis.sasl_authenticate import SaslAuthenticateResponse
     from kohort.protocol.apis.sasl_handshake import SaslHandshakeResponse
 
@@ -144,7 +145,7 @@ class BrokerConnection(ConnectionFields):
 
     def send(self, pending: PendingRequest, now: float) -> None:
         """Send when the connection is ready. The time-out begins now, or when the broker's throttle time ends."""
-        if self.stage is Stage.READY and now < self._throttle.until and self._throttle.holds(pending.api, now):
+        if self.stage is Stage.READY and self._throttle.holds(pending.api, now):
             self._held.append(pending)
             return
         self._waiting.append((pending, now + pending.timeout_s))
@@ -357,18 +358,10 @@ class BrokerConnection(ConnectionFields):
 
     def _check_cluster(self, now: float) -> None:
         """Request the cluster's id: the broker does not read the expected one."""
-        from kohort.protocol.apis.metadata import MetadataRequest
-
         self.stage = Stage.CHECKING_CLUSTER
-        request = MetadataRequest(
-            topics=(),
-            allow_auto_topic_creation=False,
-            include_cluster_authorized_operations=False,
-            include_topic_authorized_operations=False,
-        )
-        self._send_own("Metadata", request, now)
+        self._send_own("Metadata", WITHOUT_TOPICS, now)
 
-    def _cluster_received(self, response: "MetadataResponse", now: float) -> None:
+    def _cluster_received(self, response: MetadataResponse, now: float) -> None:
         if self.expected is not None and response.cluster_id not in (None, self.expected.cluster_id):
             raise RebootstrapRequired(self._misrouted(), **self.endpoint.place)
         self.expected = None

@@ -12,8 +12,16 @@ from uuid import UUID
 from kohort.common import TopicPartition
 from kohort.common.named_tuple import NamedTuple
 from kohort.network.requests import BrokerIdentity, Endpoint
-from kohort.protocol.apis.metadata import MetadataResponse, MetadataResponseTopic
+from kohort.protocol.apis.metadata import MetadataRequest, MetadataResponse, MetadataResponseTopic
 from kohort.protocol.errors import ErrorCode
+
+WITHOUT_TOPICS = MetadataRequest(
+    topics=(),
+    allow_auto_topic_creation=False,
+    include_cluster_authorized_operations=False,
+    include_topic_authorized_operations=False,
+)
+"""The request for the cluster's id, its controller and its brokers only."""
 
 NO_TOPIC_ID = uuid.UUID(int=0)
 NO_NODE = -1

@@ -119,17 +119,13 @@ class MetadataRefresher:
     def names(self) -> frozenset[str]:
         return self._wanted.names | self._transient.keys() if self._transient else self._wanted.names
 
-    def is_due(self, now: float) -> bool:
-        """`next_request` would return one."""
-        return not self._in_flight and now >= self._due()
-
     def next_request(self, now: float) -> Callable[[], MetadataRequest] | None:
         """A function that makes the request to send to any broker, or None.
 
         It is called when a connection can send, and then names what is wanted. A client names its topics while its
         first connection opens. Call `on_response` or `on_failure` before the next `next_request`.
         """
-        if not self.is_due(now):
+        if self._in_flight or now < self._due():
             return None
         self._in_flight = True
         return cache(self._request)

@@ -482,7 +482,7 @@ class Driver(DriverFields, Generic[C]):
         channel.has_changed = True
 
     def _obstacle(self, endpoint: Endpoint | None, now: float) -> KohortError | None:
-        """The reason why no connection is opened now; None if there is none. Otherwise it counts as opened."""
+        """The reason why no connection is opened now; None if there is none."""
         endpoints, fatal = self.core.endpoints, self.core.fatal
         if endpoint is None:
             return endpoints.last_error or ConnectionFailed("no broker can be called now")
@@ -492,7 +492,6 @@ class Driver(DriverFields, Generic[C]):
             return fatal
         if not endpoints.may_try(endpoint, now):
             return endpoints.last_error or ConnectionFailed("the broker is not called again yet", **endpoint.place)
-        self.core.counters.connections_opened += 1
         return None
 
     def _give_up(self, channel: Channel) -> list[tuple[PendingRequest, RequestResult]]:
@@ -509,7 +508,9 @@ class Driver(DriverFields, Generic[C]):
     def _open(self, line: ConnectionPurpose, endpoint: Endpoint, now: float) -> Channel:
         config = self.config
         with self.lock:
+            self.core.counters.connections_opened += 1
             expected = self.core.cluster.expected(endpoint, again=endpoint in self._ended)
+            names_identity = self.core.endpoints.reads_identity
         connection = BrokerConnection(
             endpoint=endpoint,
             client_id=config.client_id,
@@ -524,7 +525,7 @@ class Driver(DriverFields, Generic[C]):
             tape=self._tape.connection(str(endpoint)) if self._tape is not None else None,
             guard=self.lock,
             expected=expected,
-            names_identity=self.core.endpoints.reads_identity,
+            names_identity=names_identity,
         )
         channel = Channel(
             line,

@@ -98,7 +98,7 @@ class Flag:
 
     def is_set(self) -> bool:
         """It was set."""
-        return self._promise._done
+        return self._promise.done()
 
     def set(self) -> None:
         """Wake all waiting threads, and call the functions given to `then`."""

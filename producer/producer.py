@@ -414,11 +414,11 @@ class Producer(ProducerBase):
         While it waits, linger_ms is ignored.
         """
         self._check()
-        calling, until = self._callbacks, self._driver.now() + self._config.max_block_ms / 1000
-        found: list[T] = []
-        first = self._driver.lock.run(attempt)
+        first = self._driver.lock.run(attempt)  # usually there is room, and nothing below is made in vain
         if first is not None:
             return first
+        calling, until = self._callbacks, self._driver.now() + self._config.max_block_ms / 1000
+        found: list[T] = []
 
         def look() -> bool | None:
             one = attempt()

@@ -284,8 +284,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
         accumulator, config = self.accumulator, self.config
         while not accumulator.is_full(size):
             lane = accumulator.lane(TopicPartition(topic, accumulator.chosen(topic, count, key, partition, now)))
-            if self.transactions.transactional_id is not None:
-                self.transactions.uses(lane.partition)
+            self.transactions.uses(lane.partition)
             batch = lane.open
             if batch is not None:
                 delivery = batch.append(key, value, headers, timestamp_ms, on_delivery)

@@ -60,8 +60,7 @@ class RecordAccumulator:
         """The partition for a record. Raises UnknownTopic if `partition` is not below `partitions`."""
         batches = self._topic(topic, partitions)
         if partition is not None:
-            if type(partition) is not int:
-                partition = partition_given(partition, topic)
+            partition = partition_given(partition, topic)
             if not 0 <= partition < partitions:
                 raise UnknownTopic(f"the topic has {partitions} partitions", topic=topic, partition=partition)
             return partition

@@ -130,7 +130,6 @@ class Sender:
         self._compresses = context.config.compression != "none"
         # A batch expires as a whole, so records that are appended late would expire too soon.
         self._grows_s = max(context.config.linger_ms, context.config.delivery_timeout_ms * GROWS) / 1000
-        self._shortest_s = min(self._grows_s, context.config.delivery_timeout_ms / 1000)
         self.run_aside: Callable[[Callable[[], Body], Callable[[Body], None]], None] = _at_once
         self.is_plain: Callable[[], bool] = _never
         self.came_to_rest: Callable[[], object] = _never
@@ -156,7 +155,7 @@ class Sender:
         """Return the batches that may be sent."""
         accumulator, config, sensors = self._accumulator, self._context.config, self._context.sensors
         due = inf if accumulator.pressed else now - config.linger_ms / 1000
-        late = now - self._shortest_s
+        late = now - self._grows_s  # the delivery time-out is longer
         groups: dict[int, list[SentBatch]] = {}
         sizes: dict[int, int] = {}
         self.blocked = False
@@ -220,7 +219,7 @@ class Sender:
         """
         context = self._context
         most = 1 if lane.failing else context.config.max_in_flight
-        if lane.rewrite or lane.in_flight >= most or (lane.attempts is not FRESH and not lane.attempts.may_try(now)):
+        if lane.rewrite or lane.in_flight >= most or not lane.attempts.may_try(now):
             return None
         if self.idempotent and not self._transactions.may_send(lane.partition):
             return None

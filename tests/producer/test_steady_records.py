@@ -11,6 +11,7 @@ from uuid import UUID
 import pytest
 
 from kohort import Producer, TopicPartition
+from kohort.common import KohortError
 from kohort.network.requests import NOTHING_FOLLOWS, ResponseReceived, UnsentRequest
 from kohort.producer.producer_batch import NO_PRODUCER_ID
 from kohort.protocol.apis.produce import (
@@ -44,6 +45,31 @@ def framed(value: ProduceResponse, version: int = VERSION) -> memoryview:
     return memoryview(frame((5).to_bytes(4, "big"), header, API["Produce"].response.build(value, version)))
 
 
+def steady(**settings: Any) -> World:
+    """A ready world that was polled since."""
+    world = ready(**settings)
+    world.core.poll(world.now, 1)
+    return world
+
+
+def polled(monkeypatch: pytest.MonkeyPatch, *parts: Any) -> list[Any]:
+    """The parts in the order of their polls from now on."""
+    seen: list[Any] = []
+
+    def watch(part: Any) -> None:
+        poll = part.poll
+
+        def seen_poll(now: float) -> Any:
+            seen.append(part)
+            return poll(now)
+
+        monkeypatch.setattr(part, "poll", seen_poll)
+
+    for part in parts:
+        watch(part)
+    return seen
+
+
 def sent(world: World, *partitions: int) -> UnsentRequest:
     """A request with a record for each partition."""
     for number in partitions:
@@ -74,9 +100,8 @@ def state(world: World) -> tuple[object, ...]:
 
 @pytest.mark.parametrize("version", [8, 12, 13])
 def test_a_response_after_which_nothing_is_left_needs_no_turn(version: int) -> None:
-    lean, full = ready(), ready()
+    lean, full = steady(), steady()
     for world in (lean, full):
-        world.core.poll(world.now, 1)
         before = world.core.counters.requests
         request = sent(world, 0)
         assert world.core.sender.requests_in_flight == 1
@@ -96,8 +121,7 @@ def test_a_response_after_which_nothing_is_left_needs_no_turn(version: int) -> N
 
 
 def test_a_request_of_several_partitions_is_settled_at_once() -> None:
-    world = ready()
-    world.core.poll(world.now, 1)
+    world = steady()
     request = sent(world, 0, 2)
     both = response(DONE, DONE._replace(index=2, base_offset=9))
     assert offered(world, request, framed(both)) == NOTHING_FOLLOWS
@@ -121,8 +145,7 @@ UNUSUAL: dict[str, ProduceResponse] = {
 
 @pytest.mark.parametrize("unusual", UNUSUAL)
 def test_an_unusual_response_is_left_to_a_turn(unusual: str) -> None:
-    world = ready()
-    world.core.poll(world.now, 1)
+    world = steady()
     request = sent(world, 0)
     before = state(world)
     assert offered(world, request, framed(UNUSUAL[unusual])) is None
@@ -131,8 +154,7 @@ def test_an_unusual_response_is_left_to_a_turn(unusual: str) -> None:
 
 @pytest.mark.parametrize("cut", [1, 8, 9])
 def test_a_broken_response_is_left_to_a_turn_which_raises(cut: int) -> None:
-    world = ready()
-    world.core.poll(world.now, 1)
+    world = steady()
     request = sent(world, 0)
     before = state(world)
     assert offered(world, request, framed(response())[:-cut]) is None
@@ -140,13 +162,11 @@ def test_a_broken_response_is_left_to_a_turn_which_raises(cut: int) -> None:
 
 
 def test_a_response_is_left_to_a_turn_while_other_records_wait() -> None:
-    world = ready()
-    world.core.poll(world.now, 1)
+    world = steady()
     request = sent(world, 0)
     world.send(b"next", 0)
     assert offered(world, request, framed(response())) is None
-    world = ready()
-    world.core.poll(world.now, 1)
+    world = steady()
     request = sent(world, 0)
     world.send(b"elsewhere", 1)
     assert offered(world, request, framed(response())) is None
@@ -154,13 +174,12 @@ def test_a_response_is_left_to_a_turn_while_other_records_wait() -> None:
 
 @pytest.mark.parametrize("state_of", ["retired", "failed", "renumbered", "identifying"])
 def test_a_response_is_left_to_a_turn_while_something_else_is_due(state_of: str) -> None:
-    world = ready()
-    world.core.poll(world.now, 1)
+    world = steady()
     request = sent(world, 0)
     if state_of == "retired":
         world.core.retired = True
     elif state_of == "failed":
-        world.core._fatal = RuntimeError()  # type: ignore[assignment]
+        world.core._fatal = KohortError("ended")
     elif state_of == "renumbered":
         world.core.accumulator.lanes[P0].rewrite = True
     else:
@@ -170,23 +189,19 @@ def test_a_response_is_left_to_a_turn_while_something_else_is_due(state_of: str)
     assert offered(world, request, framed(response())) is None
 
 
-def test_a_transaction_takes_full_turns_only() -> None:
+def test_a_transaction_takes_full_turns_only(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(1, transactional_id="tx")
-    polled: list[float] = []
-    world.core.cluster.poll = lambda now, poll=world.core.cluster.poll: polled.append(now) or poll(now)  # type: ignore
+    polls = polled(monkeypatch, world.core.cluster)
     world.core.poll_records(world.now, 1)
-    assert polled == [world.now]
+    assert polls == [world.core.cluster]
 
 
-def test_a_turn_for_records_polls_nothing_else() -> None:
+def test_a_turn_for_records_polls_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     world = ready()
     turn = world.core.poll(world.now, 1)
-    polled: list[float] = []
-    world.core.cluster.poll = lambda now: polled.append(now)  # type: ignore
-    world.core.transactions.poll = lambda now: polled.append(now)  # type: ignore
-    world.core.telemetry.poll = lambda now: polled.append(now)  # type: ignore
+    polls = polled(monkeypatch, world.core.cluster, world.core.transactions, world.core.telemetry)
     request = sent(world, 0)
-    assert polled == []
+    assert polls == []
     assert request.request.api == "Produce"
     world.send(b"lingers", 1)
     after = world.core.poll_records(world.now, 1)
@@ -199,9 +214,8 @@ def test_a_turn_for_records_polls_nothing_else() -> None:
     assert world.core.poll_records(world.now, 1).next_poll_at == world.now + 0.002
 
 
-def test_a_record_that_waits_for_metadata_has_it_requested_in_the_same_turn() -> None:
-    world = ready()
-    world.core.poll(world.now, 1)
+def test_a_record_that_waits_for_metadata_has_it_requested_in_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = steady()
     world.core.metadata.view = world.core.metadata.view.without_brokers()
     world.now += 10.0
     world.send(b"v", 0)
@@ -210,15 +224,13 @@ def test_a_record_that_waits_for_metadata_has_it_requested_in_the_same_turn() ->
     assert request.request.api == "Metadata"
     request.request.done(world.carry_out(request.request), world.now)
     assert [one.request.api for one in world.core.poll(world.now, 1).requests] == ["Produce"]
-    polled: list[float] = []
-    world.core.cluster.poll = lambda now: polled.append(now)  # type: ignore
+    polls = polled(monkeypatch, world.core.cluster)
     assert sent(world, 1).request.api == "Produce"
-    assert polled == [], "it waits no more"
+    assert polls == [], "it waits no more"
 
 
 def test_records_of_other_partitions_are_sent_beside_one_that_waits_for_metadata() -> None:
-    world = ready()
-    world.core.poll(world.now, 1)
+    world = steady()
     view = world.core.metadata.view
     partitions = dict(view.topics[TOPIC].partitions)
     partitions[0] = partitions[0]._replace(leader=-1)
@@ -246,8 +258,7 @@ def test_no_record_is_sent_before_the_producer_has_its_id() -> None:
 
 
 def test_a_record_is_sent_again_after_the_backoff() -> None:
-    world = ready(retry_backoff_ms=100)
-    world.core.poll(world.now, 1)
+    world = steady(retry_backoff_ms=100)
     request = sent(world, 0)
     request.request.done(ResponseReceived(response(DONE._replace(error_code=7)), VERSION), world.now)
     for poll in (world.core.poll, world.core.poll_records):
@@ -293,7 +304,7 @@ def test_every_record_has_its_outcome_while_responses_and_records_race() -> None
             if number % 7 == 0:
                 deliveries[-1].result(10)
             elif number % 5 == 0:
-                time.sleep(0.001)
+                time.sleep(0.001)  # about as long as a response takes
         offsets = [delivery.result(10) for delivery in deliveries]
     by_partition: dict[int, list[int]] = {}
     for one in offsets:
