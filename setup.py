@@ -32,6 +32,7 @@ COMPILED = (
     "network/_guard",
     "network/_poller",
     "network/_samples",
+    "producer/_direct_send",
     "producer/_open_batch",
 )
 SOURCES = [Path("src/kohort", f"{name}.pyx") for name in COMPILED]

@@ -26,3 +26,4 @@ cdef class FollowUp:
 
 
 cdef bytes next_request(ConnectionFields connection, frame, const uint8_t *start, Py_ssize_t size, double now)
+cdef bytes add_request(ConnectionFields connection, request, api_key, int version, double now, bytes body)

@@ -19,7 +19,8 @@ from kohort.fastpath._byteorder cimport be32, store32
 from kohort.fastpath._tuples cimport new
 from kohort.network._guard cimport Guard
 
-from kohort.network.requests import NOTHING_FOLLOWS, Stage
+from kohort.network.requests import NOTHING_FOLLOWS, AwaitedResponse, Stage
+from kohort.protocol.wire import OpenRequest
 
 cdef enum:
     CORRELATION_ID_AT = 4
@@ -89,19 +90,24 @@ cdef bytes next_request(ConnectionFields connection, frame, const uint8_t *start
         return None
     wire = connection.wire
     opened = wire.open.popleft()
+    del in_flight[correlation_id]  # last: from now on another thread may send on the connection
     if body == NOTHING_FOLLOWS:
-        del in_flight[correlation_id]
         return NOTHING_FOLLOWS
-    api_key = (<tuple>opened)[API_KEY]
+    return add_request(connection, request, (<tuple>opened)[API_KEY], version, now, body)
+
+
+cdef bytes add_request(ConnectionFields connection, request, api_key, int version, double now, bytes body):
+    """The frame of a request, which is in flight from now on. `wire.headers` has a header, or it is made."""
+    wire = connection.wire
     header = wire.headers.get((api_key, version))
     if header is None:
         header = wire.add_header(api_key, version)
     next_id = wire.next_id
     wire.next_id = 0 if <long long>next_id == MOST_CORRELATION_ID else next_id + 1
-    wire.open.append(new(type(opened), (next_id, api_key, version)))
-    del in_flight[correlation_id]
-    deadline = now + <double>(<tuple>request)[TIMEOUT_S]
-    in_flight[next_id] = new(type(sent), (request, version, deadline))
+    wire.open.append(new(OpenRequest, (next_id, api_key, version)))
+    connection._in_flight[next_id] = new(
+        AwaitedResponse, (request, version, now + <double>(<tuple>request)[TIMEOUT_S])
+    )
     return _framed((<tuple>header)[0], next_id, (<tuple>header)[1], body)
 
 

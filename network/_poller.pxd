@@ -1,4 +1,5 @@
-# Lease holds the sockets that a waiting caller serves itself. _Registered is a socket with its driver.
+# Lease holds the sockets that a waiting caller serves itself. _Registered is a socket with its driver. IdleConnection is
+# for a request from another thread.
 
 from kohort.network._follow_up cimport ChannelFields, ConnectionFields, ReaderFields
 from kohort.network._guard cimport Bell, Guard, shared_flag, shared_word
@@ -56,3 +57,29 @@ cdef class Lease:
     cdef int lend(self, _Registered one) except -1
     cdef double ends_at(self) except -1
     cdef int end_if_unused(self) except -1
+
+
+cdef class Poller:
+    cdef object selector, rung, bell, handed_over
+    cdef int epoll, bell_fd
+    cdef dict owners, fds
+    cdef list woken, senders, leases
+
+    cdef int give_turn(self, _Registered one) except -1
+    cdef double _left(self, double until) except? -1
+    cdef int _finish(self, list ready) except -1
+    cdef int _see(self, int fd, int mask, list ready) except -1
+    cdef int _lend(self, _Registered found) except -1
+
+
+cdef class IdleConnection:
+    cdef _Registered one
+    cdef Poller poller
+    cdef object api_key
+    cdef int version
+    cdef tuple header
+
+    cdef bint enter(self, double now, double timeout_s) except -1
+    cdef bint is_idle(self, double now, double timeout_s) except -1
+    cdef int send(self, request, double now, bytes body) except -1
+    cdef int leave(self) except -1

@@ -28,10 +28,11 @@ from libc.errno cimport errno
 from libc.math cimport ceil
 
 from kohort.fastpath._byteorder cimport be32
-from kohort.network._follow_up cimport next_request
+from kohort.network._follow_up cimport add_request, next_request
 from kohort.network._guard cimport LONGEST_WAIT_S, Bell, Guard, Waiter, shared_word
 from kohort.network._guard cimport PyThread_release_lock, PyThread_type_lock
 
+from kohort.network.broker_connection import LATE_S
 from kohort.network.requests import Stage
 from kohort.network.frame_reader import LENGTH_BYTES, SCRATCH_BYTES
 
@@ -201,6 +202,7 @@ cdef int STEADY_RESPONSES = 3
 # Linux acknowledges segments that are not read as late as after 40 ms. A broker sends 10 until then. Each partition's two
 # have 105 bytes and more.
 cdef int MOST_UNREAD_BYTES = 256
+cdef double LATE_AFTER_S = LATE_S
 cdef double LEASE_S = 0.1  # for which a caller may stay away
 cdef double LONGEST_LEASE_S = 1.0  # without a look whether the caller still waits
 
@@ -479,11 +481,6 @@ cdef class Poller:
     Linux the selector is only made and closed.
     """
 
-    cdef object selector, rung, bell, handed_over
-    cdef int epoll, bell_fd
-    cdef dict owners, fds
-    cdef list woken, senders, leases
-
     def __cinit__(self, rung, bell):
         self.selector = selectors.DefaultSelector()
         self.epoll = self.selector.fileno() if hasattr(selectors, "EpollSelector") else -1
@@ -530,6 +527,17 @@ cdef class Poller:
         found = self.owners[fd]
         if found.leased:
             found.lease.take_back(found)
+
+    def idle_connection(self, sock, api_key, int version):
+        """The connection of a registered socket for requests of an API, or None if it is not plain."""
+        cdef _Registered one = self.owners.get(self.fds.get(sock))
+        cdef IdleConnection made
+        if one is None or not one.plain:
+            return None
+        made = IdleConnection.__new__(IdleConnection)
+        made.one, made.poller, made.api_key, made.version = one, self, api_key, version
+        made.header = (api_key, version)
+        return made
 
     cdef int give_turn(self, _Registered one) except -1:
         """Have the loop give a turn for a socket that was served by another thread."""
@@ -642,6 +650,59 @@ cdef class Poller:
             return 0
         if lease.lend(found) and lease not in self.leases:
             self.leases.append(lease)
+        return 0
+
+
+@cython.final
+cdef class IdleConnection:
+    """A connection on which another thread may send a request while it has none in flight.
+
+    The thread calls `enter`, `send` and `leave`, in compiled code. `send` has no code in Python, so no signal handler can
+    cut it in two. The driver's thread receives the response, and keeps everything else of the connection.
+    """
+
+    @property
+    def is_open(self):
+        """The connection can still be used."""
+        return self.one.channel.sock is self.one.sock and self.one.connection.stage is READY
+
+    cdef bint enter(self, double now, double timeout_s) except -1:
+        """Keep the driver's turns out until `leave`. False if one is in progress, or the connection is not idle."""
+        cdef Guard guard = self.one.lease.guard
+        cdef bint idle = False
+        if not guard.try_acquire():
+            return False
+        try:
+            idle = self.is_idle(now, timeout_s)
+        finally:
+            if not idle:
+                guard.release()
+        return idle
+
+    cdef bint is_idle(self, double now, double timeout_s) except -1:
+        cdef ConnectionFields connection = self.one.connection
+        cdef ChannelFields channel = self.one.channel
+        if not self.is_open or self.one.driver.stopping or not connection.served or connection.tape is not None:
+            return False
+        if connection._in_flight or connection._waiting or connection._held or channel.to_write:
+            return False
+        if connection._out or connection.is_removed or now < <double>connection._throttle.until:
+            return False
+        # The driver's thread looks after the connection soon enough for the request's deadline, and for `late_at`.
+        return <double>channel.due_at <= now + min(timeout_s, LATE_AFTER_S) and self.header in connection.wire.headers
+
+    cdef int send(self, request, double now, bytes body) except -1:
+        """Send a request. What the socket does not take is left to a turn, and so is an error of the socket."""
+        cdef bytes frame = add_request(self.one.connection, request, self.api_key, self.version, now, body)
+        cdef Py_ssize_t count = one_send(self.one.fd, PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame))
+        if count < PyBytes_GET_SIZE(frame):
+            self.one.channel.to_write.append(memoryview(frame)[max(count, 0) :])
+            self.one.connection._unwritten.append(None)
+            self.poller.give_turn(self.one)
+        return 0
+
+    cdef int leave(self) except -1:
+        self.one.lease.guard.release()
         return 0
 
 

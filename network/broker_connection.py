@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from kohort.common import KohortError, WireError
 from kohort.common.foreign_text import cut, escaped, scrubbed
-from kohort.common.named_tuple import NamedTuple
 from kohort.common.version import __version__
 from kohort.network._follow_up import ConnectionFields, follow_up
 from kohort.network._guard import Guard
@@ -27,6 +26,7 @@ from kohort.network.frame_reader import LENGTH_BYTES
 from kohort.network.metadata import WITHOUT_TOPICS
 from kohort.network.requests import (
     NO_FEATURES,
+    AwaitedResponse,
     BrokerIdentity,
     Endpoint,
     FinalizedFeatures,
@@ -71,12 +71,6 @@ class CredentialSource(Protocol):
     def take(self, now: float, since: float, *, session_s: float | None = None) -> Any: ...
     def accepted(self, proof: Any, /) -> None: ...
     def refused(self, proof: Any, now: float, /) -> bool: ...
-
-
-class _InFlight(NamedTuple):
-    request: PendingRequest
-    version: int
-    deadline: float
 
 
 class BrokerConnection(ConnectionFields):
@@ -131,7 +125,7 @@ class BrokerConnection(ConnectionFields):
         self._in_flight = {}
         self._settled: list[tuple[PendingRequest, RequestResult]] = []
         self._out: list[bytes | memoryview] = []
-        self._unwritten: deque[_InFlight | None] = deque()  # of each frame: its request, if it has no response
+        self._unwritten: deque[AwaitedResponse | None] = deque()  # of each frame: its request, if it has no response
         self._conversation: Conversation
         self._authentications = 0
         self._ready_by = opened_at + setup_timeout_s
@@ -253,7 +247,7 @@ class BrokerConnection(ConnectionFields):
     def late_at(self) -> float:
         """The time (monotonic s) at which `is_late` must be called. Once a response is late, it is called after each
         further quarter of its time."""
-        sent: _InFlight | None = next(iter(self._in_flight.values()), None)
+        sent: AwaitedResponse | None = next(iter(self._in_flight.values()), None)
         if sent is None:
             return inf
         timeout_s = sent.request.timeout_s
@@ -486,7 +480,7 @@ class BrokerConnection(ConnectionFields):
             version = choose_version(api, self.ranges or {})
         correlation_id, frame = self.wire.send(api, version, request)
         pending = PendingRequest(api, request, _own_response, -1.0)
-        self._in_flight[correlation_id] = _InFlight(pending, version, self._ready_by)
+        self._in_flight[correlation_id] = AwaitedResponse(pending, version, self._ready_by)
         if api in OF_A_LOGIN:
             self.write(frame)  # never on the tape, nor is its response
         else:
@@ -507,19 +501,25 @@ class BrokerConnection(ConnectionFields):
             except KohortError as error:
                 self._settled.append((pending, SendFailed(error)))
                 continue
-            sent = _InFlight(pending, version, deadline)
+            sent = AwaitedResponse(pending, version, deadline)
             if pending.has_response:
                 self._in_flight[correlation_id] = sent
             self._put(pending.api, version, correlation_id, frame, now, None if pending.has_response else sent)
 
     def _put(
-        self, api: str, version: int, correlation_id: int, frame: bytes, now: float, unanswered: _InFlight | None = None
+        self,
+        api: str,
+        version: int,
+        correlation_id: int,
+        frame: bytes,
+        now: float,
+        unanswered: AwaitedResponse | None = None,
     ) -> None:
         self.write(frame, unanswered)
         if self.tape is not None:
             self.tape("request", api, version, correlation_id, frame, now)
 
-    def write(self, frame: bytes | memoryview, unanswered: _InFlight | None = None) -> None:
+    def write(self, frame: bytes | memoryview, unanswered: AwaitedResponse | None = None) -> None:
         """Put a frame, or the rest of one, behind those to write."""
         self._out.append(frame)
         self._unwritten.append(unanswered)

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 from kohort.common import KohortError, WireError
 from kohort.common.log_context import logger, set_log_context
 from kohort.network._guard import Bell, Guard
-from kohort.network._poller import DriverFields, Lease, Poller
+from kohort.network._poller import DriverFields, IdleConnection, Lease, Poller
 from kohort.network._samples import Counters
 from kohort.network.auth.tls import Certificates
 from kohort.network.broker_connection import BrokerConnection
@@ -211,6 +211,18 @@ class Driver(DriverFields, Generic[C]):
                 self.enqueue(lambda _core: done(made))
 
         self._helper_threads().start(run)
+
+    def idle_connection(
+        self, purpose: ConnectionPurpose, endpoint: Endpoint, api_key: int, version: int
+    ) -> IdleConnection | None:
+        """The connection to a broker for requests of an API from another thread. None if there is none, or it has TLS.
+
+        Called on the driver's thread.
+        """
+        channel = self._channels.get((purpose, endpoint))
+        if channel is None or channel.watched is None:
+            return None
+        return self._poller.idle_connection(channel.watched, api_key, version)
 
     def _helper_threads(self) -> Helpers:
         if self._helpers is None:

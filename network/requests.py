@@ -100,6 +100,14 @@ class PendingRequest(NamedTuple):
     has_response: bool = True
 
 
+class AwaitedResponse(NamedTuple):
+    """The request of a connection whose response is awaited, and its version. `deadline`: monotonic s."""
+
+    request: PendingRequest
+    version: int
+    deadline: float
+
+
 class Stage(Enum):
     """The stage of a connection's setup."""
 

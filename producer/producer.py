@@ -24,6 +24,7 @@ from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.network_client import Driver
 from kohort.network.offset_requests import plain
 from kohort.network.process_exit import OPEN, warn_unclosed
+from kohort.network.requests import ConnectionPurpose
 from kohort.producer._open_batch import Delivery, encoded_headers
 from kohort.producer.arrow_rows import Rows, rows_of
 from kohort.producer.callback_queue import CallbackQueue
@@ -85,6 +86,7 @@ class Producer(ProducerBase):
         self._open_batches = driver.core.accumulator.open
         driver.poll_records = driver.core.poll_records
         driver.core.wake, driver.core.stop = driver.wakeup_for_records, driver.stop_soon
+        driver.core.sender.idle_connection = partial(driver.idle_connection, ConnectionPurpose.DATA)
         driver.core.sender.run_aside, driver.core.accumulator.wait = driver.run_aside, self._wait
         OPEN[self] = _close_at_exit
 

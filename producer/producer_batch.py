@@ -13,6 +13,7 @@ from kohort.network.backoff import FRESH, Attempts
 from kohort.producer._open_batch import BufferedBytes, OpenBatch
 
 if TYPE_CHECKING:
+    from kohort.producer._direct_send import DirectSend
     from kohort.producer._open_batch import OnDelivery
 
 Headers = Mapping[str, bytes | None] | Iterable[tuple[str, bytes | None]]
@@ -161,6 +162,7 @@ class PartitionQueue:
     rewrite: bool = False  # the broker lost the sequence: renumber all batches under a newer epoch (KIP-360)
     attempts: Attempts = FRESH
     waits_since: float = inf  # the time (monotonic s) since which a batch is due and cannot be sent
+    direct: "DirectSend | None" = None  # sends a record that comes alone
     settled: list[ProducerBatch] = field(default_factory=list)  # with callbacks, which earlier batches precede
 
     @property

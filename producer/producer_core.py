@@ -31,7 +31,7 @@ from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_context import ProducerContext
 from kohort.producer.producer_sensors import ProducerSensors
 from kohort.producer.record_accumulator import RecordAccumulator
-from kohort.producer.sender import Sender
+from kohort.producer.sender import MOST_ALONE_BYTES, Sender
 from kohort.producer.transaction_manager import TransactionManager
 from kohort.producer.transaction_states import TxnState
 
@@ -294,6 +294,11 @@ class ProducerCore(ClientCore[ProducerConfig]):
                     continue
             else:
                 batch = accumulator.new_batch(lane, now)
+                if size <= MOST_ALONE_BYTES:
+                    record = (key, value, headers, timestamp_ms, on_delivery)
+                    delivery = self.sender.send_alone(lane, batch, now, *record)
+                    if delivery is not None:
+                        return delivery
                 if now + config.linger_ms / 1000 < self._polls_at:
                     self.wake()  # before the record: after it, an interrupt could leave the driver asleep
                 delivery = batch.append(key, value, headers, timestamp_ms, on_delivery, lane.queue.append)

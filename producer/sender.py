@@ -9,7 +9,7 @@ from enum import Enum
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from kohort.common import KohortError, TopicPartition, WireError
 from kohort.common.log_context import logger
@@ -18,11 +18,12 @@ from kohort.fastpath._encode import Body, compressed, sealed
 from kohort.network.backoff import FRESH
 from kohort.network.errors import AuthorizationFailed
 from kohort.network.frame_reader import LENGTH_BYTES
-from kohort.network.metadata import BrokerNode
+from kohort.network.metadata import BrokerNode, ClusterView
 from kohort.network.request_manager import earliest
 from kohort.network.requests import (
     NOTHING_FOLLOWS,
     ConnectionPurpose,
+    Endpoint,
     PendingRequest,
     PollResult,
     RequestResult,
@@ -30,6 +31,7 @@ from kohort.network.requests import (
     SendFailed,
     UnsentRequest,
 )
+from kohort.producer._direct_send import DirectSend
 from kohort.producer.errors import DeliveryTimeout
 from kohort.producer.producer_batch import PartitionQueue, ProducerBatch, ProducerId
 from kohort.producer.producer_context import ProducerContext
@@ -50,6 +52,9 @@ from kohort.protocol.wire import read_response
 if TYPE_CHECKING:
     from uuid import UUID
 
+    from kohort.network._poller import IdleConnection
+    from kohort.producer._open_batch import Delivery
+
 log = logger("kohort.producer")
 
 ACKS: Final[Mapping[str, int]] = {"all": -1, "1": 1, "0": 0}
@@ -60,6 +65,9 @@ BEFORE_TOPIC_IDS: Final = first_version(TopicProduceData, "topic_id") - 1
 FIRST_VERSION_OF_ZSTD = 7  # brokers before 2.1 do not support zstd (KIP-110)
 GROWS: Final = 0.1  # fraction of the delivery timeout for which a batch that cannot be sent takes records
 HELPED_BYTES: Final = 16 << 10  # a smaller batch is compressed sooner than a helper is woken
+MOST_ALONE_BYTES: Final = 16 << 10  # of a record that is sent on the caller's thread
+EXAMPLE: Final = b"\xff" * 24  # records in a request: no name of a topic has these bytes, and an id is shorter
+EXAMPLE_FIELDS: Final = bytes(4) + bytes([len(EXAMPLE) + 1]) + EXAMPLE  # after the partition's number, 0
 
 
 class BatchVerdict(Enum):
@@ -91,13 +99,11 @@ def verdict(code: int) -> BatchVerdict:
 
 
 class SentBatch(NamedTuple):
-    """A batch in a request, and what it was sent with. Without `idempotent`, `sequence` is -1."""
+    """A batch in a request, and the producer's id that it was sent with."""
 
     lane: PartitionQueue
     batch: ProducerBatch
     producer: ProducerId
-    sequence: int
-    body: Body
 
 
 class SentRequest(NamedTuple):
@@ -114,7 +120,8 @@ class Sender:
 
     `run_aside` runs the compression of a batch on another thread, and calls the second function with the result under
     the lock. `is_plain` returns False if a response may concern other parts. `came_to_rest` is called when the last
-    batch is settled without a poll.
+    batch is settled without a poll. `idle_connection` returns the connection to an address for requests of an API and
+    version.
     """
 
     def __init__(
@@ -128,10 +135,15 @@ class Sender:
         self._request_s = context.request_s
         self.blocked = False  # True if the last poll has found a batch that waits for metadata
         self._compresses = context.config.compression != "none"
+        self._has_responses = ACKS[context.config.acks] != 0
+        self._sends_alone = self._has_responses and not self._compresses and not context.config.linger_ms
+        self._direct: dict[tuple[str, int], DirectSend | None] = {}  # by topic and node
+        self._stamped: tuple[ClusterView | None, object] = (None, None)  # the metadata that `_direct` is made of
         # A batch expires as a whole, so records that are appended late would expire too soon.
         self._grows_s = max(context.config.linger_ms, context.config.delivery_timeout_ms * GROWS) / 1000
         self.run_aside: Callable[[Callable[[], Body], Callable[[Body], None]], None] = _at_once
         self.is_plain: Callable[[], bool] = _never
+        self.idle_connection: Callable[[Endpoint, int, int], IdleConnection | None] = _no_connection
         self.came_to_rest: Callable[[], object] = _never
 
     @property
@@ -189,7 +201,7 @@ class Sender:
             size = len(body)
             if batch.encoding or (node in groups and sizes[node] + size > config.max_request_bytes):
                 continue
-            groups.setdefault(node, []).append(self._take(lane, batch, body, node))
+            groups.setdefault(node, []).append(self._take(lane, batch, node))
             sensors.sent(batch, now)
             sizes[node] = sizes.get(node, 0) + size
             accumulator.busy[place] = accumulator.busy.pop(place)  # to the end, so that others come first
@@ -232,25 +244,28 @@ class Sender:
             return None  # two brokers would not keep the order
         return leader.node if self._in_flight.get(leader.node, 0) < context.config.max_in_flight else None
 
-    def _take(self, lane: PartitionQueue, batch: ProducerBatch, body: Body, node: int) -> SentBatch:
+    def _take(self, lane: PartitionQueue, batch: ProducerBatch, node: int) -> SentBatch:
         lane.number(batch, self._transactions.producer)
         lane.node = node
         lane.in_flight += 1
         lane.waits_since = inf
         batch.in_flight = True
         self._transactions.joined(lane.partition)
-        return SentBatch(lane, batch, lane.producer, batch.sequence if self.idempotent else -1, body)
+        return SentBatch(lane, batch, lane.producer)
 
     def _request(self, node: int, group: list[SentBatch], now: float) -> UnsentRequest:
         context = self._context
         codec, level = context.config.compression, context.config.compression_level
-        transactional_id, acks = context.config.transactional_id, ACKS[context.config.acks]
+        transactional_id = context.config.transactional_id
         view, records = context.metadata.view, 0
         most, least = self._transactions.limits("Produce")
         # A broker of another cluster may have the leader's address by now, and a topic of this name, but not its id.
         ids: dict[str, UUID] = {}
+        bodies: list[tuple[TopicPartition, ProducerId, int, Body | None]] = []
         for one in group:
             topic, records = one.lane.partition.topic, records + one.batch.count
+            sequence = one.batch.sequence if self.idempotent else -1
+            bodies.append((one.lane.partition, one.producer, sequence, one.batch.body))
             if topic not in ids:
                 ids[topic] = view.topic_id(topic)
                 if not ids[topic].int:  # NO_TOPIC_ID
@@ -267,7 +282,8 @@ class Sender:
                 )
             # Runs on the driver's thread without the lock.
             topics: dict[str, list[PartitionProduceData]] = {}
-            for _lane, batch, producer, sequence, body in group:
+            for (topic, partition), producer, sequence, body in bodies:
+                assert body is not None
                 pieces = sealed(
                     body if body.codec or codec == "none" else compressed(body, codec, level),
                     producer_id=producer.id,
@@ -275,26 +291,98 @@ class Sender:
                     base_sequence=sequence,
                     transactional=transactional_id is not None,
                 )
-                topics.setdefault(batch.partition.topic, []).append(
-                    PartitionProduceData(index=batch.partition.partition, records=pieces)
-                )
-            data = [
-                TopicProduceData(name=name, topic_id=ids[name], partition_data=tuple(partitions))
-                for name, partitions in topics.items()
-            ]
-            return ProduceRequest(
-                transactional_id=transactional_id,
-                acks=acks,
-                timeout_ms=context.config.request_timeout_ms,
-                topic_data=tuple(data),
-            )
+                topics.setdefault(topic, []).append(PartitionProduceData(index=partition, records=pieces))
+            return self._produce_request(topics, ids)
 
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
         context.sensors.request_records.add(records, now)
-        sent = SentRequest(node, group, ids, now)
-        done, follow_up = partial(self._done, sent), partial(self._follow_up, sent)
-        pending = PendingRequest("Produce", request, done, self._request_s, most, least, follow_up, acks != 0)
+        pending = self._pending(SentRequest(node, group, ids, now), request, most, least)
         return UnsentRequest(ConnectionPurpose.DATA, view.brokers[node].endpoint, pending)
+
+    def _produce_request(
+        self, topics: Mapping[str, list[PartitionProduceData]], ids: "Mapping[str, UUID]"
+    ) -> ProduceRequest:
+        config = self._context.config
+        data = [
+            TopicProduceData(name=name, topic_id=ids[name], partition_data=tuple(partitions))
+            for name, partitions in topics.items()
+        ]
+        return ProduceRequest(
+            transactional_id=config.transactional_id,
+            acks=ACKS[config.acks],
+            timeout_ms=config.request_timeout_ms,
+            topic_data=tuple(data),
+        )
+
+    def _pending(
+        self,
+        sent: SentRequest,
+        request: Callable[[int], ProduceRequest] | None,
+        most: int | None = None,
+        least: int | None = None,
+    ) -> PendingRequest:
+        done, follow_up = partial(self._done, sent), partial(self._follow_up, sent)
+        return PendingRequest("Produce", request, done, self._request_s, most, least, follow_up, self._has_responses)
+
+    # --- a record on its own
+
+    def send_alone(self, lane: PartitionQueue, batch: ProducerBatch, now: float, *record: Any) -> "Delivery | None":
+        """Send a record on the caller's thread, as a batch that is not in the queue. None if the next poll has to.
+
+        Only where nothing else waits, is in flight or is due, and the partition's last request was as simple.
+        """
+        direct = lane.direct
+        if direct is None or direct.stamp is not self._stamp() or len(self._accumulator.busy) != 1:
+            return None
+        if lane.queue or lane.rewrite or lane.failing or not self.is_plain():
+            return None
+        if lane.producer != self._transactions.producer or (
+            self.idempotent and not self._transactions.may_send(lane.partition)
+        ):
+            return None
+        sent = SentRequest(direct.node, [SentBatch(lane, batch, lane.producer)], direct.topic_ids, now)
+        delivery = direct.append(lane, batch, self._pending(sent, None), self._in_flight, self.idempotent, now, *record)
+        if delivery is not None:
+            sensors = self._context.sensors
+            sensors.request_records.add(1, now)
+            sensors.sent(batch, now)
+            self._accumulator.close_lane(lane)  # for another choice of the sticky partition
+        return delivery
+
+    def _allow_alone(self, lane: PartitionQueue, node: int, version: int) -> None:
+        """Let the next record of a partition be sent alone, since its last request was settled without a turn."""
+        topic, stamp = lane.partition.topic, self._stamp()
+        direct = lane.direct
+        if direct is not None and direct.stamp is stamp and direct.is_open:
+            return
+        leader = self._context.metadata.view.leader(lane.partition)
+        if leader is None or leader.node != node:
+            lane.direct = None
+            return
+        direct = self._direct.get((topic, node))
+        if direct is None or not direct.is_open:
+            direct = self._direct[topic, node] = self._direct_send(topic, leader, version)
+        lane.direct = direct
+
+    def _stamp(self) -> object:
+        """It changes with the metadata. A `DirectSend` keeps it, since old metadata would take memory."""
+        view = self._context.metadata.view
+        if view is not self._stamped[0]:
+            self._stamped = (view, object())
+            self._direct.clear()
+        return self._stamped[1]
+
+    def _direct_send(self, topic: str, leader: BrokerNode, version: int) -> DirectSend | None:
+        ids = {topic: self._context.metadata.view.topic_id(topic)}
+        connection = self.idle_connection(leader.endpoint, PRODUCE.key, version)
+        if connection is None or not PRODUCE.request.is_flexible(version):
+            return None
+        if version > BEFORE_TOPIC_IDS and not ids[topic].int:
+            return None
+        example = PartitionProduceData(index=0, records=EXAMPLE)
+        encoded = PRODUCE.request.build(self._produce_request({topic: [example]}, ids), version)
+        head, tail = encoded.split(EXAMPLE_FIELDS)
+        return DirectSend(connection, head, tail, self._stamp(), leader.node, ids)
 
     # --- responses
 
@@ -322,6 +410,8 @@ class Sender:
         self._context.counters.requests += 1
         self._received(sent, response, now)
         self._settle(sent, found, now)
+        if self._sends_alone and len(sent.batches) == 1:
+            self._allow_alone(sent.batches[0].lane, sent.node, version)
         self.is_at_rest()
         self.came_to_rest()
         return NOTHING_FOLLOWS
@@ -368,7 +458,7 @@ class Sender:
         self._context.updated()
 
     def _judge(self, sent: SentBatch, response: PartitionProduceResponse, now: float) -> None:
-        lane, batch, producer, _sequence, _body = sent
+        lane, batch, producer = sent
         match verdict(response.error_code):
             case BatchVerdict.DONE:
                 lane.attempts = FRESH
@@ -457,6 +547,10 @@ def _by_partition(
 
 def _never() -> bool:
     return False
+
+
+def _no_connection(_endpoint: Endpoint, _api_key: int, _version: int) -> None:
+    """Without a driver, all requests are returned by polls."""
 
 
 def _at_once(compress: Callable[[], Body], done: Callable[[Body], None]) -> None:

@@ -44,7 +44,9 @@ class ReceivedResponse(NamedTuple):
     value: Any
 
 
-class _Open(NamedTuple):
+class OpenRequest(NamedTuple):
+    """A request without a response yet."""
+
     correlation_id: int
     api_key: int
     version: int
@@ -64,7 +66,7 @@ class WireConnection:
     def __init__(self, client_id: str | None, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
         self.client_id = client_id
         self._frames = Unframer(max_frame_bytes)
-        self.open: deque[_Open] = deque()
+        self.open: deque[OpenRequest] = deque()
         self.next_id = 0
         self.headers: dict[tuple[int, int], tuple[bytes, bytes]] = {}
         self._dead: WireError | None = None
@@ -87,7 +89,7 @@ class WireConnection:
         framed = api.request.build_frame(before + correlation_id.to_bytes(4, "big") + after, value, version)
         self.next_id = 0 if correlation_id == _MAX_CORRELATION_ID else correlation_id + 1
         if not (api.key == _PRODUCE and _acks(value) == 0):
-            self.open.append(_Open(correlation_id, api.key, version))
+            self.open.append(OpenRequest(correlation_id, api.key, version))
         return correlation_id, framed
 
     def add_header(self, api_key: int, version: int) -> tuple[bytes, bytes]:

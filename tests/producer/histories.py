@@ -36,9 +36,14 @@ CHUNK_SEEDS = 100
 class History:
     """A world whose records have callbacks, and whose broker takes small batches only."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, *, alone: bool = False) -> None:
         expires_ms = EXPIRES_MS[seed % len(EXPIRES_MS)]
-        self.world = World(seed, batch_bytes=600, request_timeout_ms=200, delivery_timeout_ms=expires_ms)
+        linger_ms = 0 if alone else 5
+        self.world = World(
+            seed, linger_ms=linger_ms, batch_bytes=600, request_timeout_ms=200, delivery_timeout_ms=expires_ms
+        )
+        if alone:
+            self.world.sends, self.world.faults = 0.15, 0.1
         self.world.most_bytes, self.world.jumps, self.world.refusals = MOST_BYTES, 0.05, (NOT_ALLOWED,)
         self.called: dict[TopicPartition, list[int]] = defaultdict(list)
         self.calls: dict[int, Delivery] = {}
@@ -59,7 +64,7 @@ class History:
     def run(self) -> None:
         for _ in range(STEPS):
             happening = self.world.chance.random()
-            if happening < 0.4:
+            if happening < self.world.sends:
                 self.send()
             elif happening < 0.65:
                 self.world.turn()
@@ -98,6 +103,7 @@ class History:
             {
                 "records": len(sent),
                 "splits": self.world.core.sensors.splits,
+                "alone": self.world.sent_alone,
                 "acknowledged": sum(one.exception(0) is None for one, _ in sent),
                 "expired": sum(isinstance(one.exception(0), DeliveryTimeout) for one, _ in sent),
             }
@@ -142,6 +148,7 @@ class TransactionHistory:
 
 KINDS: Mapping[str, Callable[[int], History | TransactionHistory]] = {
     "splits": History,
+    "alone": lambda seed: History(seed, alone=True),
     "version-1": lambda seed: TransactionHistory(seed, 1),
     "version-2": lambda seed: TransactionHistory(seed, 2),
     "version-2-late": lambda seed: TransactionHistory(seed, 2, late=True),

@@ -15,15 +15,17 @@ from typing import Any
 from kohort.common import TopicPartition
 from kohort.fastpath import decode
 from kohort.fastpath.batches import batches
+from kohort.network._poller import IdleConnection
 from kohort.network.errors import ConnectionFailed
 from kohort.network.requests import (
     NOTHING_FOLLOWS,
+    ConnectionPurpose,
+    Endpoint,
     NoResponse,
     PendingRequest,
     PollResult,
     RequestResult,
     ResponseReceived,
-    UnsentRequest,
 )
 from kohort.producer._open_batch import Delivery
 from kohort.producer.producer_batch import ProducerBatch
@@ -39,6 +41,7 @@ from kohort.protocol.apis.metadata import (
 from kohort.protocol.apis.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
 from kohort.protocol.catalogue import API
 from kohort.protocol.framing import frame as framed
+from tests.producer.direct_peer import DirectPeer
 from tests.support.sent_requests import sent
 
 TOPIC = "t"
@@ -94,6 +97,7 @@ class World:
         self.faults = 0.3
         self.most_bytes = 1 << 30  # of a batch, as max.message.bytes
         self.refusals: tuple[int, ...] = ()  # codes that end a batch, even one that is in the log already
+        self.sends = 0.4  # share of steps in which a record is sent
         self.jumps = 0.0  # share of responses before which time passes
         self.code_of: Callable[[TopicPartition], int] = lambda _place: 0
         self.sent: list[tuple[Delivery, bytes]] = []
@@ -105,7 +109,9 @@ class World:
         )
         self._pipes: dict[str, deque[PendingRequest]] = {}
         self._must_poll, self._polls_at = True, inf  # as in a driver
-        self.turns_for_records = self.followed_up = 0
+        self.turns_for_records = self.followed_up = self.sent_alone = 0
+        self._peers: dict[str, DirectPeer] = {}  # by pipe; only without linger_ms is a record sent alone
+        self.core.sender.idle_connection = self._idle_connection
 
     # --- the caller
 
@@ -119,7 +125,21 @@ class World:
             self._must_poll = True
             return None
         self.sent.append((delivery, value))
+        self._receive()
         return delivery.batch
+
+    def _receive(self) -> None:
+        """Take a record that was sent alone into the pipe of its broker."""
+        for name, peer in self._peers.items():
+            if (pending := peer.request()) is not None:
+                self.sent_alone += 1
+                self._pipes.setdefault(name, deque()).append(pending)
+
+    def _idle_connection(self, endpoint: Endpoint, _api_key: int, version: int) -> IdleConnection | None:
+        name = self._pipe(ConnectionPurpose.DATA, endpoint)
+        if name not in self._peers:
+            self._peers[name] = DirectPeer(endpoint, self.core, version)
+        return self._peers[name].idle_connection()
 
     def partitions(self, topic: str = TOPIC) -> int | None:
         """The number of partitions of the topic; None while that is requested."""
@@ -145,7 +165,7 @@ class World:
         result = poll(self.now, 1)
         self._polls_at = inf if result.next_poll_at is None else result.next_poll_at
         for outgoing in sent(result):
-            self._pipes.setdefault(self._pipe(outgoing), deque()).append(outgoing.request)
+            self._pipes.setdefault(self._pipe(outgoing.purpose, outgoing.endpoint), deque()).append(outgoing.request)
 
     def respond_to_one(self) -> None:
         """One broker works off its oldest request, or its connection breaks."""
@@ -155,17 +175,22 @@ class World:
         if not full:
             self.now += self.chance.choice((0.001, 0.1, 1.0))
             return
-        pipe = self._pipes[self.chance.choice(full)]
+        name = self.chance.choice(full)
+        pipe = self._pipes[name]
         pending = pipe[0]
         trouble = self.chance.random() < self.faults
         if trouble and pending.api == "Produce":
             if self.chance.random() < 0.5:
                 self.carry_out(pending)  # done, and its response lost
             self._must_poll = True
+            if name in self._peers:
+                self._peers.pop(name).close()
             while pipe:
                 pipe.popleft().done(NoResponse(ConnectionFailed("it broke")), self.now)
             return
         pipe.popleft()
+        if name in self._peers:
+            self._peers[name].responded()
         outcome = self.carry_out(pending, self.chance.random() < self.faults)
         if pending.follow_up is not None and not pipe and self._is_followed_up(pending.follow_up, outcome):
             self.followed_up += 1
@@ -181,7 +206,7 @@ class World:
     def run(self, steps: int) -> None:
         for _ in range(steps):
             happening = self.chance.random()
-            if happening < 0.4:
+            if happening < self.sends:
                 self.send(b"%d" % len(self.sent), self.chance.choice((None, 0, 1, 2)))
             elif happening < 0.7:
                 self.turn_for_records()
@@ -255,5 +280,5 @@ class World:
         )
 
     @staticmethod
-    def _pipe(outgoing: UnsentRequest) -> str:
-        return f"{outgoing.purpose.value} {outgoing.endpoint}"
+    def _pipe(purpose: ConnectionPurpose, endpoint: Endpoint | None) -> str:
+        return f"{purpose.value} {endpoint}"

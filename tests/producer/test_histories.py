@@ -6,8 +6,9 @@ import pytest
 
 from tests.producer.histories import KINDS, lived
 
-SEEDS = {"splits": 60, "version-1": 25, "version-2": 25, "version-2-late": 25}
+SEEDS = {"splits": 60, "alone": 60, "version-1": 25, "version-2": 25, "version-2-late": 25}
 HAPPENS = {
+    "alone": {"alone": 300, "splits": 20, "acknowledged": 1_000},
     "splits": {"splits": 60, "expired": 6, "acknowledged": 1_000},
     "version-1": {"splits": 25, "committed": 75, "aborted": 1, "failed": 1},
 }

@@ -144,6 +144,33 @@ def test_send_and_flush(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) ->
     reported(every_point(script, stride=STRIDE), capsys)
 
 
+def test_records_that_are_sent_alone(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    """They are in the socket whole, or nowhere: the driver's thread does not send them."""
+
+    def script(tracer: Tracer) -> None:
+        topic = topic_of(fake)
+        producer = producer_of(fake)
+        sent = Sent(producer, topic)
+
+        def settle() -> None:
+            attempt(producer.flush)
+            time.sleep(0.005)  # the turn of the flush ends
+
+        for number in range(3):
+            sent.send(b"before %d" % number)
+            settle()
+        lane = producer._driver.core.accumulator.lanes[TopicPartition(topic, 0)]
+        assert lane.direct is not None
+        for number in range(3):
+            with tracer.on():
+                sent.send(b"alone %d" % number)
+            settle()
+        ended(producer)
+        sent.check(read(fake, topic))
+
+    reported(every_point_within(script, stride=8), capsys)
+
+
 def test_send_where_there_is_no_room(fake: FakeBroker, capsys: pytest.CaptureFixture[str]) -> None:
     """Nothing lingers while a caller waits, and that ends with an interrupt of the caller."""
 

@@ -30,7 +30,7 @@ from tests.producer.test_producer_machine import P0, ready
 VERSION = 13
 IDS = {13: UUID(int=1)}
 DONE = PartitionProduceResponse(index=0, error_code=0, base_offset=7)
-MOST_CALLS_OF_A_RECORD = 110
+MOST_CALLS_OF_A_RECORD = 32
 
 
 def response(*partitions: PartitionProduceResponse, version: int = VERSION, **fields: Any) -> ProduceResponse:
@@ -269,7 +269,7 @@ def test_a_record_is_sent_again_after_the_backoff() -> None:
 
 @pytest.mark.parametrize("acks", ["all", "1"])
 def test_the_calls_of_a_record_are_few(acks: Any) -> None:
-    """Those of Python, in the driver's thread. A full turn for each event had 238."""
+    """Those of Python, in the driver's thread. A turn for the record had 100, and a full turn for each event 238."""
     calls: Counter[str] = Counter()
 
     def profile(at: FrameType, event: str, _argument: object) -> None:
@@ -279,21 +279,21 @@ def test_the_calls_of_a_record_are_few(acks: Any) -> None:
     threading.setprofile(profile)
     try:
         counts: list[int] = []
-        responses: list[int] = []
+        turns: list[int] = []
         with FakeBroker(topics={"t": 1}) as fake, Producer(fake.bootstrap, linger_ms=0, acks=acks) as producer:
             for number in range(40):
-                before, turns = calls.total(), calls["Driver._turn"]
+                before, turned = calls.total(), calls["Driver._turn"]
                 producer.send("t", b"v", partition=0).result(10)
                 time.sleep(0.01)  # the thread sleeps again
                 if number > 10:
                     counts.append(calls.total() - before)
-                    responses.append(calls["Driver._turn"] - turns)
+                    turns.append(calls["Driver._turn"] - turned)
             assert not producer._driver._has_records
     finally:
         threading.setprofile(None)
         sys.setprofile(None)
     assert min(counts) <= MOST_CALLS_OF_A_RECORD, calls.most_common(40)
-    assert min(responses) == 1, "a turn sends the record, and none handles the response"
+    assert min(turns) == 0, "no turn sends the record, and none handles the response"
 
 
 def test_every_record_has_its_outcome_while_responses_and_records_race() -> None:

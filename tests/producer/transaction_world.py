@@ -154,7 +154,7 @@ class TransactionWorld(World):
         self.cluster.expire(self.now)
         assert self.core.fatal is None, self.core.fatal
         for outgoing in self.core.poll(self.now, 1).requests:
-            self._queues.setdefault(self._pipe(outgoing), deque()).append(_Sent.of(outgoing))
+            self._queues.setdefault(self._pipe(outgoing.purpose, outgoing.endpoint), deque()).append(_Sent.of(outgoing))
 
     def respond_to_one(self) -> None:
         full = [name for name, queue in self._queues.items() if queue]

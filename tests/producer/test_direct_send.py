@@ -1,0 +1,514 @@
+"""Records that are sent alone, on the caller's thread. The twin is a turn of the driver."""
+
+import gc
+import socket
+import threading
+import time
+from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from kohort import Consumer, Producer, TopicPartition
+from kohort.network.metadata import ClusterView
+from kohort.network.network_client import Driver
+from kohort.network.requests import NOTHING_FOLLOWS, Endpoint, PendingRequest, Stage
+from kohort.network.transport import Ended
+from kohort.producer import DeliveryTimeout
+from kohort.producer.producer_batch import NO_PRODUCER_ID, ProducerId
+from kohort.producer.producer_core import ProducerCore
+from kohort.producer.sender import MOST_ALONE_BYTES
+from kohort.protocol.apis.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
+from kohort.protocol.framing import frame
+from kohort.testing.fake_broker import Alter, Close, Drop, FakeBroker
+from tests.producer.direct_peer import PRODUCE, DirectPeer
+from tests.producer.producer_world import TOPIC
+from tests.producer.test_producer_machine import P0, ready
+from tests.support.broker_selection import SelectedBroker
+
+VERSIONS = [9, 10, 11, 12, 13]
+MOST_SEQUENCE = (1 << 31) - 1
+LONE_S = 0.01
+"""After a response for so long, the driver's thread sleeps again."""
+
+
+class Alone:
+    """A ready producer without a driver, and the connection on which its records are sent alone."""
+
+    def __init__(self, version: int = 13, **settings: Any) -> None:
+        self.version = version
+        self.world = ready(**{"linger_ms": 0, "batch_bytes": 1 << 20} | settings)
+        self.core = self.world.core
+        leader = self.core.metadata.view.leader(P0)
+        assert leader is not None
+        self.peer = DirectPeer(leader.endpoint, self.core, version)
+        self.requested: list[tuple[Endpoint, int, int]] = []
+        self.core.sender.idle_connection = self._idle_connection
+        self.core.poll(self.world.now, 1)
+
+    def _idle_connection(self, *requested: Any) -> Any:
+        self.requested.append(requested)
+        return self.peer.idle_connection()
+
+    def append(self, value: bytes = b"v", partition: int | None = 0, *, key: bytes | None = None) -> Any:
+        self.world.now += 0.01
+        return self.core.append(self.world.now, TOPIC, key, value, None, partition, 1, None)
+
+    def poll(self) -> list[PendingRequest]:
+        turn = self.core.poll_records(self.world.now, 1)
+        return [one.request for one in turn.requests if one.request.api == "Produce"]
+
+    def settle(self, request: PendingRequest, partition: int = 0, offset: int = 0) -> None:
+        """Have the response handled without a turn."""
+        done = PartitionProduceResponse(index=partition, error_code=0, base_offset=offset)
+        topic_id = UUID(int=1 if self.version == 13 else 0)
+        topic = TopicProduceResponse(name=TOPIC, topic_id=topic_id, partition_responses=(done,))
+        body = PRODUCE.response.build(ProduceResponse(responses=(topic,)), self.version)
+        response = memoryview(frame((5).to_bytes(4, "big"), b"\0", body))
+        assert request.follow_up is not None
+        assert request.follow_up(response, self.version, self.world.now) == NOTHING_FOLLOWS
+        self.peer.responded()
+
+    def begin(self) -> "Alone":
+        """The first record takes the usual way, after which others are sent alone."""
+        self.append(b"first")
+        assert self.peer.received() == b""
+        (request,) = self.poll()
+        self.settle(request)
+        return self
+
+
+def turned(alone: Alone) -> bytes:
+    """The bytes of the next record by a turn."""
+    alone.core.accumulator.lanes[P0].direct = None
+    alone.append(b"next", key=b"k")
+    (request,) = alone.poll()
+    alone.peer.connection.send(request, alone.world.now)
+    return b"".join(alone.peer.connection.outgoing())
+
+
+def state(alone: Alone) -> tuple[object, ...]:
+    core, lane = alone.core, alone.core.accumulator.lanes[P0]
+    batch = lane.queue[0] if lane.queue else None
+    return (
+        (lane.in_flight, lane.node, lane.next_sequence, lane.failing, len(lane.queue), lane.producer),
+        batch and (batch.sequence, batch.in_flight, batch.closed, batch.count, batch.size),
+        (core.accumulator.buffered, list(core.accumulator.busy), core.sender.requests_in_flight),
+        core.metrics(alone.world.now),
+        [(key, one.version, one.deadline) for key, one in alone.peer.connection._in_flight.items()],
+        (list(alone.peer.connection.wire.open), alone.peer.connection.wire.next_id),
+    )
+
+
+@pytest.mark.parametrize("acks", ["all", "1"])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_record_alone_is_sent_as_a_turn_sends_it(version: int, acks: str) -> None:
+    alone, twin = Alone(version, acks=acks).begin(), Alone(version, acks=acks).begin()
+    delivery = alone.append(b"next", key=b"k")
+    assert alone.peer.received() == turned(twin)
+    assert state(alone) == state(twin)
+    assert alone.poll() == []
+    ((_id, sent),) = alone.peer.connection._in_flight.items()
+    alone.settle(sent.request, offset=7)
+    assert delivery.result(0.0).offset == 7
+    assert alone.core.accumulator.buffered == 0
+    assert not alone.core.accumulator.busy
+
+
+def test_records_without_a_key_go_to_other_partitions() -> None:
+    alone = Alone().begin()
+    for number in range(3):
+        alone.append(b"first", number)
+        for request in alone.poll():
+            alone.settle(request, number)
+        for sent in list(alone.peer.connection._in_flight.values()):
+            alone.settle(sent.request, number)
+    partitions = set()
+    for _ in range(40):
+        delivery = alone.append(partition=None)
+        partition = delivery.batch.partition.partition
+        for sent in [*alone.poll(), *(one.request for one in alone.peer.connection._in_flight.values())]:
+            alone.settle(sent, partition)
+        partitions.add(partition)
+    assert len(partitions) == 3
+
+
+def test_the_sequence_begins_again_after_the_largest() -> None:
+    alone = Alone().begin()
+    lane = alone.core.accumulator.lanes[P0]
+    lane.next_sequence = MOST_SEQUENCE
+    delivery = alone.append()
+    assert alone.peer.request() is not None
+    assert (delivery.batch.sequence, lane.next_sequence) == (MOST_SEQUENCE, 0)
+
+
+def _connection(name: str, value: object) -> Callable[[Alone], object]:
+    return lambda alone: setattr(alone.peer.connection, name, value)
+
+
+def _waits(name: str) -> Callable[[Alone], object]:
+    return lambda alone: getattr(alone.peer.connection, name).append((None, 1.0))
+
+
+def _throttled(alone: Alone) -> None:
+    alone.peer.connection._throttle.until = alone.world.now + 9
+
+
+def _without_header(alone: Alone) -> None:
+    alone.peer.connection.wire.headers.clear()
+
+
+def _requests(alone: Alone) -> None:
+    alone.peer.connection._in_flight[99] = SimpleNamespace(deadline=1.0)
+
+
+def _closed(alone: Alone) -> None:
+    alone.peer.channel.sock = None
+
+
+def _new_metadata(alone: Alone) -> None:
+    alone.core.metadata.view = alone.core.metadata.view._replace()
+
+
+def _failing(alone: Alone) -> None:
+    alone.core.accumulator.lanes[P0].failing = True
+
+
+def _another_id(alone: Alone) -> None:
+    alone.core.transactions.producer = ProducerId(8, 0)
+
+
+def _stopping(alone: Alone) -> None:
+    alone.peer.driver.stopping = True
+
+
+def _due_late(alone: Alone) -> None:
+    alone.peer.channel.due_at = alone.world.now + 4.02  # 10 ms pass
+
+
+def _bytes_left(alone: Alone) -> None:
+    alone.peer.channel.to_write.append(memoryview(b"x"))
+
+
+def _another_record(alone: Alone) -> None:
+    alone.core.append(alone.world.now, TOPIC, None, b"v", None, 2, 1, None)
+
+
+UNUSUAL: dict[str, Callable[[Alone], object]] = {
+    "failing": _failing,
+    "another id of the producer": _another_id,
+    "new metadata": _new_metadata,
+    "a record of another partition": _another_record,
+    "a closed connection": _closed,
+    "a connection that authenticates": _connection("stage", Stage.AUTHENTICATING),
+    "a connection without a response": _connection("served", False),
+    "a tape": _connection("tape", lambda *_: None),
+    "a broker that left": _connection("is_removed", True),
+    "a request in flight": _requests,
+    "a request that waits": _waits("_waiting"),
+    "a request that is held": _waits("_held"),
+    "a frame to write": _waits("_out"),
+    "bytes to write": _bytes_left,
+    "a throttle time": _throttled,
+    "a stopping driver": _stopping,
+    "a late look": _due_late,
+    "no header": _without_header,
+}
+
+
+@pytest.mark.parametrize("unusual", UNUSUAL)
+def test_a_record_takes_a_turn_if_anything_is_unusual(unusual: str) -> None:
+    alone = Alone().begin()
+    UNUSUAL[unusual](alone)
+    alone.append(b"by a turn")
+    assert alone.peer.received() == b""
+    assert alone.poll()[0].api == "Produce"
+    alone.peer.lease.guard.run(lambda: None)  # it is free again
+
+
+def test_a_record_takes_a_turn_while_one_is_in_progress() -> None:
+    alone = Alone().begin()
+    with alone.peer.lease.guard:
+        alone.append(b"by a turn")
+    assert alone.peer.received() == b""
+    assert len(alone.poll()) == 1
+    alone = Alone().begin()
+    alone.peer.channel.due_at = alone.world.now + 4.005  # the last moment
+    alone.append(b"alone")
+    assert alone.peer.received()
+
+
+@pytest.mark.parametrize("what", ["renumbered", "without an id", "retired"])
+def test_no_record_is_sent_alone_past_what_has_to_come_first(what: str) -> None:
+    alone = Alone().begin()
+    lane = alone.core.accumulator.lanes[P0]
+    if what == "renumbered":
+        lane.rewrite = True
+    elif what == "retired":
+        alone.core.retired = True
+    else:
+        alone.core.transactions.producer = lane.producer = NO_PRODUCER_ID
+    alone.append(b"by a turn")
+    assert alone.peer.received() == b""
+
+
+def test_a_second_record_waits_for_a_turn() -> None:
+    alone = Alone().begin()
+    alone.append(b"alone")
+    assert alone.peer.received()
+    alone.append(b"behind it")
+    assert alone.peer.received() == b""
+    (request,) = alone.poll()
+    (data,) = request.request(13).topic_data[0].partition_data
+    assert b"behind it" in bytes(data.records)
+    assert alone.core.accumulator.lanes[P0].in_flight == 2
+
+
+def test_a_large_record_waits_for_a_turn() -> None:
+    alone = Alone().begin()
+    alone.append(bytes(MOST_ALONE_BYTES))
+    assert alone.peer.received() == b""
+    (request,) = alone.poll()
+    alone.settle(request)
+    alone.append(bytes(MOST_ALONE_BYTES - 100))
+    assert len(alone.peer.received()) > MOST_ALONE_BYTES - 100
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{"linger_ms": 5}, {"compression": "gzip"}, {"acks": "0"}, {"transactional_id": "tx"}],
+    ids=lambda settings: next(iter(settings)),
+)
+def test_settings_by_which_no_record_is_sent_alone(settings: dict[str, Any]) -> None:
+    with FakeBroker(topics={"t": 1}) as fake, Producer(fake.bootstrap, **{"linger_ms": 0} | settings) as producer:
+        if "transactional_id" in settings:
+            producer.begin()
+        for _ in range(5):
+            producer.send("t", b"v", partition=0).result(10)
+            time.sleep(LONE_S)
+        assert producer._driver.core.accumulator.lanes[TopicPartition("t", 0)].direct is None
+        if "transactional_id" in settings:
+            producer.commit()
+
+
+def test_versions_and_topics_that_have_no_such_request() -> None:
+    alone = Alone()
+    sender, view = alone.core.sender, alone.core.metadata.view
+    leader = view.leader(P0)
+    assert leader is not None
+    assert sender._direct_send(TOPIC, leader, 13) is not None
+    assert sender._direct_send(TOPIC, leader, 8) is None, "its lengths are not compact"
+    topics = {TOPIC: view.topics[TOPIC]._replace(id=UUID(int=0))}
+    alone.core.metadata.view = view._replace(topics=topics)
+    assert sender._direct_send(TOPIC, leader, 13) is None, "the topic has no id"
+    assert sender._direct_send(TOPIC, leader, 12) is not None
+    sender.idle_connection = lambda *_: None
+    assert sender._direct_send(TOPIC, leader, 12) is None, "its connection has TLS"
+
+
+def test_a_connection_is_only_prepared_once_for_the_partitions_of_a_leader() -> None:
+    alone = Alone().begin()
+    for partition in (2, 0, 2):
+        alone.append(partition=partition)
+        for request in [*alone.poll(), *(one.request for one in alone.peer.connection._in_flight.values())]:
+            alone.settle(request, partition)
+    assert len(alone.requested) == 1
+    assert {lane.direct is not None for lane in alone.core.accumulator.lanes.values()} == {True}
+    alone.core.metadata.view = alone.core.metadata.view._replace()
+    alone.append()
+    (request,) = alone.poll()
+    alone.settle(request)
+    assert len(alone.requested) == 2, "the metadata is new"
+    assert len(alone.core.sender._direct) == 1
+    lanes = alone.core.accumulator.lanes.values()
+    kept = [one for lane in lanes for one in gc.get_referents(lane.direct)]
+    assert kept
+    assert not any(isinstance(one, ClusterView) for one in kept), "old metadata takes no memory"
+    lane = alone.core.accumulator.lanes[P0]
+    alone.core.sender._allow_alone(lane, 1, 13)
+    assert lane.direct is not None, "nothing has changed since"
+    alone.core.metadata.view = alone.core.metadata.view._replace()
+    alone.core.sender._allow_alone(lane, 1, 13)
+    assert lane.direct is None, "another broker leads the partition"
+
+
+def test_what_the_socket_does_not_take_is_written_by_a_turn() -> None:
+    alone = Alone().begin()
+    alone.peer.ours.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 1)
+    count = 0
+    while not alone.peer.rung:
+        assert count < 100
+        alone.peer.responded()
+        alone.core.accumulator.lanes[P0].queue.clear()
+        alone.core.accumulator.lanes[P0].in_flight = 0
+        delivery = alone.append(bytes(range(256)) * 60)
+        count += 1
+    assert delivery is not None
+    data = b""
+    while more := alone.peer.received():
+        data += more
+    assert alone.peer.channel.to_write
+    while alone.peer.channel.to_write or alone.peer.connection._out:
+        alone.peer.channel.write()
+        while more := alone.peer.received():
+            data += more
+    assert not alone.peer.connection._unwritten
+    frames = 0
+    while data:
+        size = 4 + int.from_bytes(data[:4], "big")
+        assert bytes(range(256)) * 60 in data[:size]
+        data, frames = data[size:], frames + 1
+    assert frames == count
+    assert alone.peer.poller.wait(0.0) == [((alone.peer.driver, alone.peer.channel), 1)], "for a turn"
+
+
+def test_the_error_of_a_socket_is_that_of_a_turn() -> None:
+    alone = Alone().begin()
+    alone.peer.theirs.close()
+    delivery = alone.append()
+    assert not delivery.done()
+    assert list(alone.peer.rung) == [alone.peer.driver]
+    with pytest.raises(Ended):
+        alone.peer.channel.write()
+
+
+def test_a_record_that_cannot_be_encoded_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    alone = Alone().begin()
+    lane = alone.core.accumulator.lanes[P0]
+    before = state(alone)[:2], alone.core.accumulator.buffered
+    lane.producer = alone.core.transactions.producer = ProducerId("no number", 0)  # type: ignore[arg-type]
+    with pytest.raises(TypeError):
+        alone.append()
+    lane.producer = alone.core.transactions.producer = ProducerId(7, 0)
+    assert (state(alone)[:2], alone.core.accumulator.buffered) == before
+    alone.append(b"next")
+    assert alone.peer.request() is not None
+
+
+# --- with a driver
+
+
+def lone(fake: FakeBroker, producer: Producer, count: int = 12) -> None:
+    """Send records one by one, until they are sent alone."""
+    for _ in range(count):
+        producer.send("t", b"warm", partition=0).result(10)
+        time.sleep(LONE_S)
+
+
+def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
+    with Consumer(bootstrap, auto_offset_reset="earliest") as consumer:
+        consumer.assign([TopicPartition(topic, 0)])
+        found: list[bytes] = []
+        limit = time.monotonic() + 60
+        while len(found) < count and time.monotonic() < limit:
+            for columns in consumer.poll(0.1):
+                found += [bytes(record.value or b"") for record in columns]
+        return found
+
+
+def test_a_response_with_an_error_has_the_record_sent_again() -> None:
+    with FakeBroker(topics={"t": 1}) as fake, Producer(fake.bootstrap, linger_ms=0, retry_backoff_ms=10) as producer:
+        lone(fake, producer)
+        codes = iter([7])
+        sequences: list[int] = []
+
+        def refuse(call: Any) -> Any:
+            (data,) = call.request.topic_data[0].partition_data
+            sequences.append(int.from_bytes(bytes(data.records)[53:57], "big"))
+            code = next(codes, 0)
+            return Alter(lambda response: _with_code(response, code)) if code else None
+
+        fake.control("Produce", refuse)
+        delivery = producer.send("t", b"again", partition=0)
+        assert delivery.result(10).offset == 12
+        assert sequences == [12, 12]
+        lone(fake, producer)
+        assert values(fake.bootstrap, "t", 25) == [b"warm"] * 12 + [b"again"] + [b"warm"] * 12
+
+
+def _with_code(response: ProduceResponse, code: int) -> ProduceResponse:
+    (topic,) = response.responses
+    (data,) = topic.partition_responses
+    return response._replace(
+        responses=(topic._replace(partition_responses=(data._replace(error_code=code, base_offset=-1),)),)
+    )
+
+
+@pytest.mark.parametrize("after_work", [False, True])
+def test_a_connection_that_ends_under_a_lone_record_loses_and_doubles_nothing(after_work: bool) -> None:
+    hasty: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
+    with FakeBroker(topics={"t": 1}) as fake, Producer(fake.bootstrap, **hasty) as producer:
+        lone(fake, producer)
+        fake.control("Produce", lambda call: Close(after_work=after_work) if call.number % 3 == 0 else None)
+        for number in range(30):
+            assert producer.send("t", b"%d" % number, partition=0).result(20).offset == 12 + number
+            time.sleep(LONE_S)
+        assert values(fake.bootstrap, "t", 42)[12:] == [b"%d" % number for number in range(30)]
+
+
+def test_a_lone_record_without_a_response_has_its_time_out() -> None:
+    hasty: dict[str, Any] = {"linger_ms": 0, "request_timeout_ms": 300, "delivery_timeout_ms": 900}
+    with FakeBroker(topics={"t": 1}) as fake, Producer(fake.bootstrap, **hasty) as producer:
+        lone(fake, producer)
+        fake.control("Produce", lambda _call: Drop())
+        with pytest.raises(DeliveryTimeout):
+            producer.send("t", b"lost", partition=0).result(20)
+
+
+def test_threads_that_send_alone_keep_their_order() -> None:
+    with FakeBroker(topics={"t": 1}) as fake, Producer(fake.bootstrap, linger_ms=0) as producer:
+        lone(fake, producer)
+        errors: list[BaseException] = []
+
+        def run(name: int) -> None:
+            try:
+                for number in range(150):
+                    delivery = producer.send("t", b"%d %d" % (name, number), partition=0)
+                    if number % 3:
+                        delivery.result(20)
+            except BaseException as error:
+                errors.append(error)
+
+        threads = [threading.Thread(target=run, args=(name,)) for name in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        producer.flush(20)
+        assert not errors
+        found = [value.split() for value in values(fake.bootstrap, "t", 612)[12:]]
+        for name in range(4):
+            assert [int(number) for one, number in found if int(one) == name] == list(range(150))
+
+
+def test_no_record_is_sent_alone_by_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`ssl` runs code of Python, and so signal handlers, inside a send."""
+    alone = Alone()
+    alone.peer.channel.tls = SimpleNamespace()  # type: ignore[assignment]
+    alone.peer.poller.unregister(alone.peer.ours)
+    alone.peer.poller.register(alone.peer.ours, 1, (alone.peer.driver, alone.peer.channel))
+    assert alone.peer.idle_connection() is None
+
+
+@pytest.mark.broker
+def test_lone_records_are_in_a_real_log_once_and_in_order(
+    broker: SelectedBroker, make_topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic, turns = make_topic(1), []
+    turn: Callable[..., Any] = Driver._turn
+
+    def counted(driver: Any, ready: Any, *, due: bool) -> Any:
+        if isinstance(driver.core, ProducerCore):
+            turns.append(due)
+        return turn(driver, ready, due=due)
+
+    monkeypatch.setattr(Driver, "_turn", counted)
+    with Producer(broker.bootstrap, linger_ms=0) as producer:
+        for number in range(300):
+            assert producer.send(topic, b"%d" % number, partition=0).result(60).offset == number
+            if number == 100:
+                turns.clear()
+        assert len(turns) < 150, "most records needed no turn"
+    assert values(broker.bootstrap, topic, 300) == [b"%d" % number for number in range(300)]
