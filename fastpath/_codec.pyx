@@ -29,6 +29,7 @@ from uuid import SafeUUID, UUID
 
 from kohort.fastpath._byteorder cimport load16, load32, load64, store16, store32, store64
 from kohort.fastpath._memory cimport Pieces, part_of
+from kohort.fastpath._varint cimport put_uvarint
 
 cdef extern from "Python.h":
     const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
@@ -225,13 +226,7 @@ cdef class Writer:
 
     cdef int put_uvarint(self, uint32_t value) except -1:
         cdef uint8_t *p = self.reserve(5)
-        cdef int length = 0
-        while value >= 0x80:
-            p[length] = <uint8_t>(value | 0x80)
-            value >>= 7
-            length += 1
-        p[length] = <uint8_t>value
-        self.size -= 4 - length
+        self.size -= p + 5 - put_uvarint(p, value)
         return 0
 
     cdef int put_length(self, Sized node, int width, Py_ssize_t length) except -1:

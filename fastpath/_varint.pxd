@@ -1,5 +1,5 @@
-# Zigzag varints of Kafka, read within bounds. They are in a .pxd because the walk over records calls them for every
-# field: every unit inlines its own.
+# Zigzag varints of Kafka, read within bounds, and unsigned ones, written. They are in a .pxd because the walk over
+# records calls them for every field: every unit inlines its own.
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
@@ -52,3 +52,13 @@ cdef inline const uint8_t *varlong(const uint8_t *p, const uint8_t *end, int64_t
             shift += 7
     value[0] = <int64_t>((raw >> 1) ^ (0 - (raw & 1)))
     return p
+
+
+# Of compact lengths. It writes five bytes at most, and returns their end.
+cdef inline uint8_t *put_uvarint(uint8_t *p, uint32_t value) noexcept nogil:
+    while value >= 0x80:
+        p[0] = <uint8_t>(value | 0x80)
+        p += 1
+        value >>= 7
+    p[0] = <uint8_t>value
+    return p + 1

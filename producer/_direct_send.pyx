@@ -17,6 +17,7 @@ from libc.string cimport memcpy
 from kohort.fastpath._byteorder cimport store32
 from kohort.fastpath._encode cimport Body
 from kohort.fastpath._memory cimport Pieces
+from kohort.fastpath._varint cimport put_uvarint
 from kohort.network._poller cimport IdleConnection
 
 from kohort.fastpath._encode import sealed
@@ -74,7 +75,7 @@ cdef class DirectSend:
                 raise
             batch.sequence, batch.in_flight = sequence, True
             lane.queue.append(batch)
-            lane.in_flight, lane.node = 1, self.node
+            lane.in_flight = 1
             lane.next_sequence = 0 if sequence == MOST_SEQUENCE else sequence + 1
             in_flight[self.node] = in_flight.get(self.node, 0) + 1
             self.connection.send(request, now, body)
@@ -92,7 +93,7 @@ cdef class DirectSend:
         cdef Py_ssize_t head = PyBytes_GET_SIZE(self.head), tail = PyBytes_GET_SIZE(self.tail)
         cdef Py_ssize_t size = PyBytes_GET_SIZE(sealed_records)
         cdef uint8_t[LONGEST_VARINT] length
-        cdef int length_bytes = _put_unsigned(length, <uint32_t>size + 1)
+        cdef Py_ssize_t length_bytes = put_uvarint(length, <uint32_t>size + 1) - length
         cdef bytes made = PyBytes_FromStringAndSize(NULL, head + INDEX_BYTES + length_bytes + size + tail)
         cdef uint8_t *p = <uint8_t *>PyBytes_AS_STRING(made)
         memcpy(p, PyBytes_AS_STRING(self.head), head)
@@ -104,14 +105,3 @@ cdef class DirectSend:
         memcpy(p, PyBytes_AS_STRING(sealed_records), size)
         memcpy(p + size, PyBytes_AS_STRING(self.tail), tail)
         return made
-
-
-cdef int _put_unsigned(uint8_t *p, uint32_t value) noexcept:
-    """Write a compact length, and return the number of its bytes."""
-    cdef int count = 0
-    while value >= 0x80:
-        p[count] = <uint8_t>(value | 0x80)
-        value >>= 7
-        count += 1
-    p[count] = <uint8_t>value
-    return count + 1

@@ -136,7 +136,7 @@ class Sender:
         self.blocked = False  # True if the last poll has found a batch that waits for metadata
         self._compresses = context.config.compression != "none"
         self._has_responses = ACKS[context.config.acks] != 0
-        self._sends_alone = self._has_responses and not self._compresses and not context.config.linger_ms
+        self._sends_alone = not self._compresses and not context.config.linger_ms
         self._direct: dict[tuple[str, int], DirectSend | None] = {}  # by topic and node
         self._stamped: tuple[ClusterView | None, object] = (None, None)  # the metadata that `_direct` is made of
         # A batch expires as a whole, so records that are appended late would expire too soon.

@@ -12,6 +12,7 @@ from uuid import UUID
 import pytest
 
 from kohort import Consumer, Producer, TopicPartition
+from kohort.fastpath import decode
 from kohort.network.metadata import ClusterView
 from kohort.network.network_client import Driver
 from kohort.network.requests import NOTHING_FOLLOWS, Endpoint, PendingRequest, Stage
@@ -72,8 +73,9 @@ class Alone:
         self.peer.responded()
 
     def begin(self) -> "Alone":
-        """The first record takes the usual way, after which others are sent alone."""
+        """The first records take the usual way, after which others are sent alone."""
         self.append(b"first")
+        self.append(b"second")
         assert self.peer.received() == b""
         (request,) = self.poll()
         self.settle(request)
@@ -115,6 +117,19 @@ def test_a_record_alone_is_sent_as_a_turn_sends_it(version: int, acks: str) -> N
     assert delivery.result(0.0).offset == 7
     assert alone.core.accumulator.buffered == 0
     assert not alone.core.accumulator.busy
+
+
+def test_records_of_all_sizes_are_read_by_the_broker() -> None:
+    """The compact length has one to three bytes."""
+    alone = Alone().begin()
+    for size in [*range(40, 70), 127, 128, 200, 255, 256, *range(8_000, 16_300, 1_009)]:
+        value = bytes(size)
+        alone.append(value)
+        sent = alone.peer.request()
+        assert sent is not None
+        (data,) = sent.request(13).topic_data[0].partition_data
+        assert [bytes(one or b"") for one in decode(bytes(data.records)).values] == [value]
+        alone.settle(sent)
 
 
 def test_records_without_a_key_go_to_other_partitions() -> None:
@@ -252,6 +267,29 @@ def test_no_record_is_sent_alone_past_what_has_to_come_first(what: str) -> None:
         alone.core.transactions.producer = lane.producer = NO_PRODUCER_ID
     alone.append(b"by a turn")
     assert alone.peer.received() == b""
+
+
+def test_a_look_in_time_is_before_a_short_time_out() -> None:
+    alone = Alone(request_timeout_ms=1_000).begin()
+    alone.peer.channel.due_at = alone.world.now + 1.5
+    alone.append(b"by a turn")
+    assert alone.peer.received() == b""
+    assert len(alone.poll()) == 1
+
+
+def test_records_are_sent_alone_again_on_a_new_connection() -> None:
+    alone = Alone().begin()
+    alone.append(b"alone")
+    ((_id, sent),) = alone.peer.connection._in_flight.items()
+    alone.peer.channel.sock = None
+    alone.peer = DirectPeer(alone.peer.connection.endpoint, alone.core, alone.version)
+    alone.settle(sent.request)
+    alone.append(b"on the new one")
+    assert alone.peer.request() is not None
+    assert len(alone.requested) == 2
+    other = alone.core.accumulator.lane(TopicPartition(TOPIC, 2))
+    alone.core.sender._allow_alone(other, 0, alone.version)
+    assert other.direct is alone.core.accumulator.lanes[P0].direct, "one for the partitions of a leader"
 
 
 def test_a_second_record_waits_for_a_turn() -> None:
