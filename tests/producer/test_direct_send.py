@@ -548,5 +548,6 @@ def test_lone_records_are_in_a_real_log_once_and_in_order(
             assert producer.send(topic, b"%d" % number, partition=0).result(60).offset == number
             if number == 100:
                 turns.clear()
-        assert len(turns) < 150, "most records needed no turn"
+        if not producer._driver.config.security_protocol.endswith("SSL"):
+            assert len(turns) < 150, "most records needed no turn"
     assert values(broker.bootstrap, topic, 300) == [b"%d" % number for number in range(300)]
