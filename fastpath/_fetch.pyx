@@ -17,6 +17,7 @@ from collections import namedtuple
 
 from kohort.fastpath._byteorder cimport be16, be32, be64, store32, store64
 from kohort.fastpath._tuples cimport new
+from kohort.fastpath._varint cimport put_uvarint
 
 SliceEnd = namedtuple("SliceEnd", "next_offset leader_epoch")
 SliceEnd.__doc__ = """The end of the last complete batch; `next_offset` is None if there is no complete batch."""
@@ -247,15 +248,6 @@ cdef object _fetched(frame, const FetchedSpan *one):
     )
 
 
-cdef inline uint8_t *_put_uvarint(uint8_t *p, uint32_t value) noexcept:
-    while value >= 0x80:
-        p[0] = <uint8_t>(value | 0x80)
-        p += 1
-        value >>= 7
-    p[0] = <uint8_t>value
-    return p + 1
-
-
 cdef Py_ssize_t _topics_limit(const ChangedPartition *changed, Py_ssize_t count) noexcept:
     """The most bytes that the array of topics takes."""
     cdef Py_ssize_t topics = 0, place
@@ -270,13 +262,13 @@ cdef uint8_t *_put_topics(uint8_t *p, const ChangedPartition *changed, Py_ssize_
     cdef const ChangedPartition *one
     for place in range(count):
         topics += place == 0 or memcmp(changed[place].topic_id, changed[place - 1].topic_id, TOPIC_ID) != 0
-    p = _put_uvarint(p, <uint32_t>(topics + 1))
+    p = put_uvarint(p, <uint32_t>(topics + 1))
     while at < count:
         until = at + 1
         while until < count and memcmp(changed[until].topic_id, changed[at].topic_id, TOPIC_ID) == 0:
             until += 1
         memcpy(p, changed[at].topic_id, TOPIC_ID)
-        p = _put_uvarint(p + TOPIC_ID, <uint32_t>(until - at + 1))
+        p = put_uvarint(p + TOPIC_ID, <uint32_t>(until - at + 1))
         for place in range(at, until):
             one = &changed[place]
             store32(p, <uint32_t>one.number)

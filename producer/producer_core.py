@@ -295,8 +295,7 @@ class ProducerCore(ClientCore[ProducerConfig]):
             else:
                 batch = accumulator.new_batch(lane, now)
                 if size <= MOST_ALONE_BYTES:
-                    record = (key, value, headers, timestamp_ms, on_delivery)
-                    delivery = self.sender.send_alone(lane, batch, now, *record)
+                    delivery = self.sender.send_alone(lane, batch, now, key, value, headers, timestamp_ms, on_delivery)
                     if delivery is not None:
                         return delivery
                 if now + config.linger_ms / 1000 < self._polls_at:

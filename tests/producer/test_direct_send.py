@@ -21,12 +21,12 @@ from kohort.producer import DeliveryTimeout
 from kohort.producer.producer_batch import NO_PRODUCER_ID, ProducerId
 from kohort.producer.producer_core import ProducerCore
 from kohort.producer.sender import MOST_ALONE_BYTES
-from kohort.protocol.apis.produce import PartitionProduceResponse, ProduceResponse, TopicProduceResponse
-from kohort.protocol.framing import frame
+from kohort.protocol.apis.produce import ProduceResponse
 from kohort.testing.fake_broker import Alter, Close, Drop, FakeBroker
-from tests.producer.direct_peer import PRODUCE, DirectPeer
+from tests.producer.direct_peer import DirectPeer
 from tests.producer.producer_world import TOPIC
 from tests.producer.test_producer_machine import P0, ready
+from tests.producer.test_steady_records import DONE, framed, response
 from tests.support.broker_selection import SelectedBroker
 
 VERSIONS = [9, 10, 11, 12, 13]
@@ -63,13 +63,9 @@ class Alone:
 
     def settle(self, request: PendingRequest, partition: int = 0, offset: int = 0) -> None:
         """Have the response handled without a turn."""
-        done = PartitionProduceResponse(index=partition, error_code=0, base_offset=offset)
-        topic_id = UUID(int=1 if self.version == 13 else 0)
-        topic = TopicProduceResponse(name=TOPIC, topic_id=topic_id, partition_responses=(done,))
-        body = PRODUCE.response.build(ProduceResponse(responses=(topic,)), self.version)
-        response = memoryview(frame((5).to_bytes(4, "big"), b"\0", body))
+        done = response(DONE._replace(index=partition, base_offset=offset), version=self.version)
         assert request.follow_up is not None
-        assert request.follow_up(response, self.version, self.world.now) == NOTHING_FOLLOWS
+        assert request.follow_up(framed(done, self.version), self.version, self.world.now) == NOTHING_FOLLOWS
         self.peer.responded()
 
     def begin(self) -> "Alone":
@@ -412,7 +408,7 @@ def test_the_error_of_a_socket_is_that_of_a_turn() -> None:
         alone.peer.channel.write()
 
 
-def test_a_record_that_cannot_be_encoded_leaves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_record_that_cannot_be_encoded_leaves_nothing() -> None:
     alone = Alone().begin()
     lane = alone.core.accumulator.lanes[P0]
     before = state(alone)[:2], alone.core.accumulator.buffered
@@ -428,7 +424,7 @@ def test_a_record_that_cannot_be_encoded_leaves_nothing(monkeypatch: pytest.Monk
 # --- with a driver
 
 
-def lone(fake: FakeBroker, producer: Producer, count: int = 12) -> None:
+def lone(producer: Producer, count: int = 12) -> None:
     """Send records one by one, until they are sent alone."""
     for _ in range(count):
         producer.send("t", b"warm", partition=0).result(10)
@@ -448,7 +444,7 @@ def values(bootstrap: str, topic: str, count: int) -> list[bytes]:
 
 def test_a_response_with_an_error_has_the_record_sent_again() -> None:
     with FakeBroker(topics={"t": 1}) as fake, Producer(fake.bootstrap, linger_ms=0, retry_backoff_ms=10) as producer:
-        lone(fake, producer)
+        lone(producer)
         codes = iter([7])
         sequences: list[int] = []
 
@@ -456,20 +452,20 @@ def test_a_response_with_an_error_has_the_record_sent_again() -> None:
             (data,) = call.request.topic_data[0].partition_data
             sequences.append(int.from_bytes(bytes(data.records)[53:57], "big"))
             code = next(codes, 0)
-            return Alter(lambda response: _with_code(response, code)) if code else None
+            return Alter(lambda value: _with_code(value, code)) if code else None
 
         fake.control("Produce", refuse)
         delivery = producer.send("t", b"again", partition=0)
         assert delivery.result(10).offset == 12
         assert sequences == [12, 12]
-        lone(fake, producer)
+        lone(producer)
         assert values(fake.bootstrap, "t", 25) == [b"warm"] * 12 + [b"again"] + [b"warm"] * 12
 
 
-def _with_code(response: ProduceResponse, code: int) -> ProduceResponse:
-    (topic,) = response.responses
+def _with_code(value: ProduceResponse, code: int) -> ProduceResponse:
+    (topic,) = value.responses
     (data,) = topic.partition_responses
-    return response._replace(
+    return value._replace(
         responses=(topic._replace(partition_responses=(data._replace(error_code=code, base_offset=-1),)),)
     )
 
@@ -478,7 +474,7 @@ def _with_code(response: ProduceResponse, code: int) -> ProduceResponse:
 def test_a_connection_that_ends_under_a_lone_record_loses_and_doubles_nothing(after_work: bool) -> None:
     hasty: dict[str, Any] = {"linger_ms": 0, "retry_backoff_ms": 10, "reconnect_backoff_ms": 10}
     with FakeBroker(topics={"t": 1}) as fake, Producer(fake.bootstrap, **hasty) as producer:
-        lone(fake, producer)
+        lone(producer)
         fake.control("Produce", lambda call: Close(after_work=after_work) if call.number % 3 == 0 else None)
         for number in range(30):
             assert producer.send("t", b"%d" % number, partition=0).result(20).offset == 12 + number
@@ -489,7 +485,7 @@ def test_a_connection_that_ends_under_a_lone_record_loses_and_doubles_nothing(af
 def test_a_lone_record_without_a_response_has_its_time_out() -> None:
     hasty: dict[str, Any] = {"linger_ms": 0, "request_timeout_ms": 300, "delivery_timeout_ms": 900}
     with FakeBroker(topics={"t": 1}) as fake, Producer(fake.bootstrap, **hasty) as producer:
-        lone(fake, producer)
+        lone(producer)
         fake.control("Produce", lambda _call: Drop())
         with pytest.raises(DeliveryTimeout):
             producer.send("t", b"lost", partition=0).result(20)
@@ -497,7 +493,7 @@ def test_a_lone_record_without_a_response_has_its_time_out() -> None:
 
 def test_threads_that_send_alone_keep_their_order() -> None:
     with FakeBroker(topics={"t": 1}) as fake, Producer(fake.bootstrap, linger_ms=0) as producer:
-        lone(fake, producer)
+        lone(producer)
         errors: list[BaseException] = []
 
         def run(name: int) -> None:
@@ -521,7 +517,7 @@ def test_threads_that_send_alone_keep_their_order() -> None:
             assert [int(number) for one, number in found if int(one) == name] == list(range(150))
 
 
-def test_no_record_is_sent_alone_by_tls(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_record_is_sent_alone_by_tls() -> None:
     """`ssl` runs code of Python, and so signal handlers, inside a send."""
     alone = Alone()
     alone.peer.channel.tls = SimpleNamespace()  # type: ignore[assignment]
