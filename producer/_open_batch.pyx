@@ -415,7 +415,7 @@ cdef class TopicBatches:
     cdef readonly int partitions
     cdef readonly int sticky
     cdef int hashing
-    cdef list batches
+    cdef list batches, directs
 
     def __init__(self, int partitions, str hashing):
         self.partitions = partitions
@@ -432,8 +432,8 @@ cdef class TopicBatches:
         return crc32_of(<const uint8_t *>key.buf, key.len) % <uint32_t>self.partitions
 
     @cython.critical_section
-    cdef OpenBatch find(self, const Py_buffer *key, partition):
-        """The open batch for a record; None if there is none, or no such partition."""
+    cdef Py_ssize_t find(self, const Py_buffer *key, partition):
+        """The partition for a record; -1 if none is chosen, or there is no such partition."""
         cdef Py_ssize_t number
         cdef int overflow
         if partition is None:
@@ -442,7 +442,15 @@ cdef class TopicBatches:
                 number = self.sticky
         else:
             number = PyLong_AsLongAndOverflow(partition, &overflow)  # -1 if it is too large
-        return self.batches[number] if 0 <= number < self.partitions else None
+        return number if 0 <= number < self.partitions else -1
+
+    @cython.critical_section
+    cdef OpenBatch batch(self, Py_ssize_t number):
+        return self.batches[number]
+
+    @cython.critical_section
+    cdef object direct(self, Py_ssize_t number):
+        return None if self.directs is None else self.directs[number]
 
     def choose(self, key):
         """The partition of a record with this key; -1 if any will do."""
@@ -457,6 +465,13 @@ cdef class TopicBatches:
     def open(self, int partition, OpenBatch batch):
         """Let records of a partition enter `batch`."""
         self.batches[partition] = batch
+
+    @cython.critical_section
+    def send_alone(self, int partition, direct):
+        """Let records of a partition without an open batch be sent by `direct`, a `DirectSend`."""
+        if self.directs is None:
+            self.directs = [None] * self.partitions
+        self.directs[partition] = direct
 
     @cython.critical_section
     def stick_to(self, int partition):
@@ -503,7 +518,7 @@ cdef class OpenBatches:
         cdef TopicBatches batches = self.find(topic)
         cdef OpenBatch batch
         cdef Py_buffer key_view, value_view
-        cdef Py_ssize_t index = FULL
+        cdef Py_ssize_t index = FULL, number = -1
         cdef int64_t stamp = stamp_of(timestamp_ms, topic)
         check_callback(on_delivery, topic)
         if partition is not None and not PyLong_CheckExact(partition):
@@ -512,12 +527,18 @@ cdef class OpenBatches:
         try:
             hold(value, &value_view, "value", topic)
             try:
-                batch = None if batches is None else batches.find(&key_view, partition)
-                if batch is None:
+                if batches is not None:
+                    number = batches.find(&key_view, partition)
+                if number < 0:
                     return None
-                index = batch.add(&key_view, &value_view, headers, stamp, on_delivery, None)
+                batch = batches.batch(number)
+                if batch is not None:
+                    index = batch.add(&key_view, &value_view, headers, stamp, on_delivery, None)
             finally:
                 PyBuffer_Release(&value_view)
         finally:
             PyBuffer_Release(&key_view)
-        return None if index == FULL else delivery_of(batch, index)
+        if index != FULL:
+            return delivery_of(batch, index)
+        direct = batches.direct(number)
+        return None if direct is None else direct(key, value, headers, timestamp_ms, on_delivery)

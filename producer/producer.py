@@ -87,6 +87,7 @@ class Producer(ProducerBase):
         driver.poll_records = driver.core.poll_records
         driver.core.wake, driver.core.stop = driver.wakeup_for_records, driver.stop_soon
         driver.core.sender.idle_connection = partial(driver.idle_connection, ConnectionPurpose.DATA)
+        driver.core.sender.direct.lock, driver.core.sender.direct.now = driver.lock, driver.now
         driver.core.sender.run_aside, driver.core.accumulator.wait = driver.run_aside, self._wait
         OPEN[self] = _close_at_exit
 

@@ -31,7 +31,7 @@ from kohort.producer.producer_config import ProducerConfig
 from kohort.producer.producer_context import ProducerContext
 from kohort.producer.producer_sensors import ProducerSensors
 from kohort.producer.record_accumulator import RecordAccumulator
-from kohort.producer.sender import MOST_ALONE_BYTES, Sender
+from kohort.producer.sender import Sender
 from kohort.producer.transaction_manager import TransactionManager
 from kohort.producer.transaction_states import TxnState
 
@@ -293,11 +293,12 @@ class ProducerCore(ClientCore[ProducerConfig]):
                     self.wake()
                     continue
             else:
-                batch = accumulator.new_batch(lane, now)
-                if size <= MOST_ALONE_BYTES:
-                    delivery = self.sender.send_alone(lane, batch, now, key, value, headers, timestamp_ms, on_delivery)
+                if lane.direct is not None:
+                    delivery = lane.direct.append(now, size, key, value, headers, timestamp_ms, on_delivery)
                     if delivery is not None:
+                        accumulator.let_out(lane)
                         return delivery
+                batch = accumulator.new_batch(lane, now)
                 if now + config.linger_ms / 1000 < self._polls_at:
                     self.wake()  # before the record: after it, an interrupt could leave the driver asleep
                 delivery = batch.append(key, value, headers, timestamp_ms, on_delivery, lane.queue.append)

@@ -180,6 +180,13 @@ class RecordAccumulator:
 
     # --- the end of batches
 
+    def let_out(self, lane: PartitionQueue) -> None:
+        """Let further records of the partition that come alone be sent at once."""
+        topic, partition = lane.partition
+        batches = self.open.topic(topic)
+        if batches is not None and lane.direct is not None:
+            batches.send_alone(partition, lane.direct)
+
     def settle(self, lane: PartitionQueue, batch: ProducerBatch, error: KohortError | None = None) -> None:
         """Settle a batch that is acknowledged, or failed with `error`."""
         lane.settle(batch)

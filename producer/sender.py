@@ -9,7 +9,7 @@ from enum import Enum
 from functools import partial
 from itertools import islice
 from math import inf
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from kohort.common import KohortError, TopicPartition, WireError
 from kohort.common.log_context import logger
@@ -31,7 +31,7 @@ from kohort.network.requests import (
     SendFailed,
     UnsentRequest,
 )
-from kohort.producer._direct_send import DirectSend
+from kohort.producer._direct_send import DirectRoute, DirectSend, DirectSends
 from kohort.producer.errors import DeliveryTimeout
 from kohort.producer.producer_batch import PartitionQueue, ProducerBatch, ProducerId
 from kohort.producer.producer_context import ProducerContext
@@ -43,6 +43,7 @@ from kohort.protocol.apis.produce import (
     ProduceRequest,
     ProduceResponse,
     TopicProduceData,
+    TopicProduceResponse,
 )
 from kohort.protocol.catalogue import API
 from kohort.protocol.errors import BrokerError, ErrorCode, UnsupportedVersion
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from uuid import UUID
 
     from kohort.network._poller import IdleConnection
-    from kohort.producer._open_batch import Delivery
 
 log = logger("kohort.producer")
 
@@ -68,6 +68,16 @@ HELPED_BYTES: Final = 16 << 10  # a smaller batch is compressed sooner than a he
 MOST_ALONE_BYTES: Final = 16 << 10  # of a record that is sent on the caller's thread
 EXAMPLE: Final = b"\xff" * 24  # records in a request: no name of a topic has these bytes, and an id is shorter
 EXAMPLE_FIELDS: Final = bytes(4) + bytes([len(EXAMPLE) + 1]) + EXAMPLE  # after the partition's number, 0
+EXAMPLE_OFFSET: Final = -2  # three in a row are as different from names and ids
+EXAMPLE_WRITTEN: Final = PartitionProduceResponse(
+    index=0,
+    error_code=0,
+    base_offset=EXAMPLE_OFFSET,
+    log_append_time_ms=EXAMPLE_OFFSET,
+    log_start_offset=EXAMPLE_OFFSET,
+)
+EXAMPLE_OFFSETS: Final = bytes(4 + 2) + 3 * EXAMPLE_OFFSET.to_bytes(8, "big", signed=True)  # after a partition and code
+NO_TAGS: Final = bytes(1)  # of a response's header
 
 
 class BatchVerdict(Enum):
@@ -137,8 +147,10 @@ class Sender:
         self._compresses = context.config.compression != "none"
         self._has_responses = ACKS[context.config.acks] != 0
         self._sends_alone = not self._compresses and not context.config.linger_ms
-        self._direct: dict[tuple[str, int], DirectSend | None] = {}  # by topic and node
-        self._stamped: tuple[ClusterView | None, object] = (None, None)  # the metadata that `_direct` is made of
+        most = min(MOST_ALONE_BYTES, context.config.max_request_bytes)
+        self.direct = DirectSends(self, context, accumulator, transactions, self._in_flight, self.idempotent, most)
+        self._routes: dict[tuple[str, int], DirectRoute | None] = {}  # by topic and node
+        self.stamped: tuple[ClusterView | None, object] = (None, None)  # the metadata that `_routes` are made of
         # A batch expires as a whole, so records that are appended late would expire too soon.
         self._grows_s = max(context.config.linger_ms, context.config.delivery_timeout_ms * GROWS) / 1000
         self.run_aside: Callable[[Callable[[], Body], Callable[[Body], None]], None] = _at_once
@@ -296,7 +308,9 @@ class Sender:
 
         self._in_flight[node] = self._in_flight.get(node, 0) + 1
         context.sensors.request_records.add(records, now)
-        pending = self._pending(SentRequest(node, group, ids, now), request, most, least)
+        sent = SentRequest(node, group, ids, now)
+        done, follow_up = partial(self.done, sent), partial(self.follow_up, sent)
+        pending = PendingRequest("Produce", request, done, self._request_s, most, least, follow_up, self._has_responses)
         return UnsentRequest(ConnectionPurpose.DATA, view.brokers[node].endpoint, pending)
 
     def _produce_request(
@@ -314,82 +328,66 @@ class Sender:
             topic_data=tuple(data),
         )
 
-    def _pending(
-        self,
-        sent: SentRequest,
-        request: Callable[[int], ProduceRequest] | None,
-        most: int | None = None,
-        least: int | None = None,
-    ) -> PendingRequest:
-        done, follow_up = partial(self._done, sent), partial(self._follow_up, sent)
-        return PendingRequest("Produce", request, done, self._request_s, most, least, follow_up, self._has_responses)
+    # --- records on their own
 
-    # --- a record on its own
+    @staticmethod
+    def sent(
+        lane: PartitionQueue,
+        batch: ProducerBatch,
+        producer: ProducerId,
+        node: int,
+        topic_ids: "Mapping[str, UUID]",
+        at: float,
+    ) -> SentRequest:
+        """A request with one batch."""
+        return SentRequest(node, [SentBatch(lane, batch, producer)], topic_ids, at)
 
-    def send_alone(self, lane: PartitionQueue, batch: ProducerBatch, now: float, *record: Any) -> "Delivery | None":
-        """Send a record on the caller's thread, as a batch that is not in the queue. None if the next poll has to.
-
-        Only where nothing else waits, is in flight or is due, and the partition's last request was as simple.
-        """
-        direct = lane.direct
-        if direct is None or direct.stamp is not self._stamp() or len(self._accumulator.busy) != 1:
-            return None
-        if lane.queue or lane.rewrite or lane.failing or not self.is_plain():
-            return None
-        if lane.producer != self._transactions.producer or (
-            self.idempotent and not self._transactions.may_send(lane.partition)
-        ):
-            return None
-        sent = SentRequest(direct.node, [SentBatch(lane, batch, lane.producer)], direct.topic_ids, now)
-        delivery = direct.append(lane, batch, self._pending(sent, None), self._in_flight, self.idempotent, now, *record)
-        if delivery is not None:
-            sensors = self._context.sensors
-            sensors.request_records.add(1, now)
-            sensors.sent(batch, now)
-            self._accumulator.close_lane(lane)  # for another choice of the sticky partition
-        return delivery
-
-    def _allow_alone(self, lane: PartitionQueue, node: int, version: int) -> None:
+    def allow_alone(self, lane: PartitionQueue, node: int, version: int) -> None:
         """Let the next record of a partition be sent alone, since its last request was settled without a turn."""
         topic, stamp = lane.partition.topic, self._stamp()
         direct = lane.direct
-        if direct is not None and direct.stamp is stamp and direct.is_open:
+        if direct is not None and direct.route.stamp is stamp and direct.route.is_open:
             return
+        lane.direct = None
         leader = self._context.metadata.view.leader(lane.partition)
         if leader is None or leader.node != node:
-            lane.direct = None
             return
-        direct = self._direct.get((topic, node))
-        if direct is None or not direct.is_open:
-            direct = self._direct[topic, node] = self._direct_send(topic, leader, version)
-        lane.direct = direct
+        route = self._routes.get((topic, node))
+        if route is None or not route.is_open:
+            route = self._routes[topic, node] = self._route(topic, leader, version)
+        if route is not None:
+            lane.direct = DirectSend(self.direct, lane, route)
 
     def _stamp(self) -> object:
-        """It changes with the metadata. A `DirectSend` keeps it, since old metadata would take memory."""
+        """It changes with the metadata. A route keeps it, since old metadata would take memory."""
         view = self._context.metadata.view
-        if view is not self._stamped[0]:
-            self._stamped = (view, object())
-            self._direct.clear()
-        return self._stamped[1]
+        if view is not self.stamped[0]:
+            self.stamped = (view, object())
+            self._routes.clear()
+        return self.stamped[1]
 
-    def _direct_send(self, topic: str, leader: BrokerNode, version: int) -> DirectSend | None:
-        ids = {topic: self._context.metadata.view.topic_id(topic)}
+    def _route(self, topic: str, leader: BrokerNode, version: int) -> DirectRoute | None:
+        topic_id = self._context.metadata.view.topic_id(topic)
         connection = self.idle_connection(leader.endpoint, PRODUCE.key, version)
         if connection is None or not PRODUCE.request.is_flexible(version):
             return None
-        if version > BEFORE_TOPIC_IDS and not ids[topic].int:
+        if version > BEFORE_TOPIC_IDS and not topic_id.int:
             return None
-        example = PartitionProduceData(index=0, records=EXAMPLE)
-        encoded = PRODUCE.request.build(self._produce_request({topic: [example]}, ids), version)
-        head, tail = encoded.split(EXAMPLE_FIELDS)
-        return DirectSend(connection, head, tail, self._stamp(), leader.node, ids)
+        ids = {topic: topic_id}
+        request = self._produce_request({topic: [PartitionProduceData(index=0, records=EXAMPLE)]}, ids)
+        head, tail = PRODUCE.request.build(request, version).split(EXAMPLE_FIELDS)
+        written = TopicProduceResponse(name=topic, topic_id=topic_id, partition_responses=(EXAMPLE_WRITTEN,))
+        response = PRODUCE.response.build(ProduceResponse(responses=(written,), throttle_time_ms=0), version)
+        response_head, response_tail = response.split(EXAMPLE_OFFSETS)
+        response_head = NO_TAGS + response_head
+        return DirectRoute(connection, head, tail, response_head, response_tail, self._stamp(), leader.node, ids)
 
     # --- responses
 
-    def _follow_up(self, sent: SentRequest, frame: memoryview, version: int, now: float) -> bytes | None:
+    def follow_up(self, sent: SentRequest, frame: memoryview, version: int, now: float) -> bytes | None:
         """Settle the batches of a request if they are in the log, and are all that there are.
 
-        Then nothing follows from the response. The full turn is `_done` and a poll.
+        Then nothing follows from the response. The full turn is `done` and a poll.
         """
         busy = self._accumulator.busy
         if len(busy) != len(sent.batches) or len(frame) > USUAL_BYTES or not self.is_plain():
@@ -411,12 +409,12 @@ class Sender:
         self._received(sent, response, now)
         self._settle(sent, found, now)
         if self._sends_alone and len(sent.batches) == 1:
-            self._allow_alone(sent.batches[0].lane, sent.node, version)
+            self.allow_alone(sent.batches[0].lane, sent.node, version)
         self.is_at_rest()
         self.came_to_rest()
         return NOTHING_FOLLOWS
 
-    def _done(self, sent: SentRequest, outcome: RequestResult, now: float) -> None:
+    def done(self, sent: SentRequest, outcome: RequestResult, now: float) -> None:
         context = self._context
         responses: Mapping[TopicPartition, PartitionProduceResponse] = {}
         if isinstance(outcome, ResponseReceived) and outcome.value is None:

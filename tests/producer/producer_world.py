@@ -15,6 +15,7 @@ from typing import Any
 from kohort.common import TopicPartition
 from kohort.fastpath import decode
 from kohort.fastpath.batches import batches
+from kohort.network._guard import Guard
 from kohort.network._poller import IdleConnection
 from kohort.network.errors import ConnectionFailed
 from kohort.network.requests import (
@@ -112,6 +113,7 @@ class World:
         self.turns_for_records = self.followed_up = self.sent_alone = 0
         self._peers: dict[str, DirectPeer] = {}  # by pipe; only without linger_ms is a record sent alone
         self.core.sender.idle_connection = self._idle_connection
+        self.core.sender.direct.lock, self.core.sender.direct.now = Guard(RuntimeError), lambda: self.now
 
     # --- the caller
 

@@ -5,23 +5,27 @@ import socket
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
 
 from kohort import Consumer, Producer, TopicPartition
 from kohort.fastpath import decode
+from kohort.network.backoff import Attempts
 from kohort.network.metadata import ClusterView
 from kohort.network.network_client import Driver
 from kohort.network.requests import NOTHING_FOLLOWS, Endpoint, PendingRequest, Stage
 from kohort.network.transport import Ended
-from kohort.producer import DeliveryTimeout
+from kohort.producer import DeliveryTimeout, RecordTooLarge
+from kohort.producer._direct_send import DirectResponse
+from kohort.producer.partitioner import murmur2
 from kohort.producer.producer_batch import NO_PRODUCER_ID, ProducerId
 from kohort.producer.producer_core import ProducerCore
 from kohort.producer.sender import MOST_ALONE_BYTES
-from kohort.protocol.apis.produce import ProduceResponse
+from kohort.protocol.apis.produce import BatchIndexAndErrorMessage, LeaderIdAndEpoch, ProduceResponse
 from kohort.testing.fake_broker import Alter, Close, Drop, FakeBroker
 from tests.producer.direct_peer import DirectPeer
 from tests.producer.producer_world import TOPIC
@@ -36,9 +40,12 @@ LONE_S = 0.01
 
 
 class Alone:
-    """A ready producer without a driver, and the connection on which its records are sent alone."""
+    """A ready producer without a driver, and the connection on which its records are sent alone.
 
-    def __init__(self, version: int = 13, **settings: Any) -> None:
+    `enters`: records enter without the driver's lock, as those of `Producer.send`. Others come by the core only.
+    """
+
+    def __init__(self, version: int = 13, *, enters: bool = True, **settings: Any) -> None:
         self.version = version
         self.world = ready(**{"linger_ms": 0, "batch_bytes": 1 << 20} | settings)
         self.core = self.world.core
@@ -47,6 +54,9 @@ class Alone:
         self.peer = DirectPeer(leader.endpoint, self.core, version)
         self.requested: list[tuple[Endpoint, int, int]] = []
         self.core.sender.idle_connection = self._idle_connection
+        if not enters:
+            self.core.sender.direct.lock = None
+        self.entered = 0
         self.core.poll(self.world.now, 1)
 
     def _idle_connection(self, *requested: Any) -> Any:
@@ -55,11 +65,21 @@ class Alone:
 
     def append(self, value: bytes = b"v", partition: int | None = 0, *, key: bytes | None = None) -> Any:
         self.world.now += 0.01
+        delivery = self.core.accumulator.open.append(TOPIC, key, value, None, partition, 1, None)
+        if delivery is not None:
+            self.entered += 1
+            return delivery
         return self.core.append(self.world.now, TOPIC, key, value, None, partition, 1, None)
 
     def poll(self) -> list[PendingRequest]:
         turn = self.core.poll_records(self.world.now, 1)
         return [one.request for one in turn.requests if one.request.api == "Produce"]
+
+    def sent(self) -> PendingRequest:
+        """The request in flight."""
+        ((_id, one),) = self.peer.connection._in_flight.items()
+        request: PendingRequest = one.request
+        return request
 
     def settle(self, request: PendingRequest, partition: int = 0, offset: int = 0) -> None:
         """Have the response handled without a turn."""
@@ -75,13 +95,19 @@ class Alone:
         assert self.peer.received() == b""
         (request,) = self.poll()
         self.settle(request)
+        self.entered = 0
+        self.append(b"third")
+        assert not self.entered, "the core is the first to send one alone"
+        sent = self.peer.request()
+        assert sent is not None
+        self.settle(sent, offset=2)
         return self
 
 
 def turned(alone: Alone) -> bytes:
     """The bytes of the next record by a turn."""
-    alone.core.accumulator.lanes[P0].direct = None
-    alone.append(b"next", key=b"k")
+    with alone.peer.lease.guard:
+        alone.append(b"next", key=b"k")
     (request,) = alone.poll()
     alone.peer.connection.send(request, alone.world.now)
     return b"".join(alone.peer.connection.outgoing())
@@ -100,59 +126,20 @@ def state(alone: Alone) -> tuple[object, ...]:
     )
 
 
+@pytest.mark.parametrize("enters", [False, True])
 @pytest.mark.parametrize("acks", ["all", "1"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_a_record_alone_is_sent_as_a_turn_sends_it(version: int, acks: str) -> None:
-    alone, twin = Alone(version, acks=acks).begin(), Alone(version, acks=acks).begin()
+def test_a_record_alone_is_sent_as_a_turn_sends_it(version: int, acks: str, *, enters: bool) -> None:
+    alone, twin = (Alone(version, enters=enters, acks=acks).begin() for _ in range(2))
     delivery = alone.append(b"next", key=b"k")
+    assert alone.entered == enters
     assert alone.peer.received() == turned(twin)
     assert state(alone) == state(twin)
     assert alone.poll() == []
-    ((_id, sent),) = alone.peer.connection._in_flight.items()
-    alone.settle(sent.request, offset=7)
+    alone.settle(alone.sent(), offset=7)
     assert delivery.result(0.0).offset == 7
     assert alone.core.accumulator.buffered == 0
     assert not alone.core.accumulator.busy
-
-
-def test_records_of_all_sizes_are_read_by_the_broker() -> None:
-    """The compact length has one to three bytes."""
-    alone = Alone().begin()
-    for size in [*range(40, 70), 127, 128, 200, 255, 256, *range(8_000, 16_300, 1_009)]:
-        value = bytes(size)
-        alone.append(value)
-        sent = alone.peer.request()
-        assert sent is not None
-        (data,) = sent.request(13).topic_data[0].partition_data
-        assert [bytes(one or b"") for one in decode(bytes(data.records)).values] == [value]
-        alone.settle(sent)
-
-
-def test_records_without_a_key_go_to_other_partitions() -> None:
-    alone = Alone().begin()
-    for number in range(3):
-        alone.append(b"first", number)
-        for request in alone.poll():
-            alone.settle(request, number)
-        for sent in list(alone.peer.connection._in_flight.values()):
-            alone.settle(sent.request, number)
-    partitions = set()
-    for _ in range(40):
-        delivery = alone.append(partition=None)
-        partition = delivery.batch.partition.partition
-        for sent in [*alone.poll(), *(one.request for one in alone.peer.connection._in_flight.values())]:
-            alone.settle(sent, partition)
-        partitions.add(partition)
-    assert len(partitions) == 3
-
-
-def test_the_sequence_begins_again_after_the_largest() -> None:
-    alone = Alone().begin()
-    lane = alone.core.accumulator.lanes[P0]
-    lane.next_sequence = MOST_SEQUENCE
-    delivery = alone.append()
-    assert alone.peer.request() is not None
-    assert (delivery.batch.sequence, lane.next_sequence) == (MOST_SEQUENCE, 0)
 
 
 def _connection(name: str, value: object) -> Callable[[Alone], object]:
@@ -207,6 +194,157 @@ def _another_record(alone: Alone) -> None:
     alone.core.append(alone.world.now, TOPIC, None, b"v", None, 2, 1, None)
 
 
+# --- responses
+
+
+def by_twin(request: PendingRequest, alone: Alone) -> PendingRequest:
+    """The request with the follow-up of one that a turn has sent."""
+    sent = cast(DirectResponse, request.follow_up).sent()
+    return request._replace(follow_up=partial(alone.core.sender.follow_up, sent))
+
+
+def handled(alone: Alone, frame: memoryview, *, twin: bool) -> tuple[object, ...]:
+    """The effect of a response."""
+    sent = alone.sent()
+    request = by_twin(sent, alone) if twin else sent
+    assert request.follow_up is not None
+    followed = request.follow_up(frame, alone.version, alone.world.now + 0.125)
+    lane = alone.core.accumulator.lanes[P0]
+    ((_lane, batch, _producer),) = cast(DirectResponse, sent.follow_up).sent().batches
+    return (
+        followed,
+        state(alone),
+        (batch.done, batch.base_offset, batch.in_flight, batch.error, batch.body is None, batch.has_callbacks),
+        (lane.attempts, lane.waits_since, lane.settled == [], lane.direct is None, lane.rewrite),
+        (len(alone.core.accumulator.callbacks), alone.core.has_updates, alone.core.sender.is_at_rest()),
+    )
+
+
+@pytest.mark.parametrize("calls_back", [False, True])
+@pytest.mark.parametrize("version", VERSIONS)
+def test_the_response_to_a_record_alone_is_handled_as_after_a_turn(version: int, *, calls_back: bool) -> None:
+    settings: dict[str, Any] = {"on_delivery": print} if calls_back else {}
+    found = []
+    for twin in (False, True):
+        alone = Alone(version, **settings).begin()
+        alone.append(b"next")
+        alone.core.accumulator.lanes[P0].attempts = Attempts(2, 1.0)
+        if not twin:
+            alone.core.sender.follow_up = None  # type: ignore[assignment, method-assign]
+        done = DONE._replace(base_offset=1 << 40, log_append_time_ms=1_700_000_000_000, log_start_offset=9)
+        found.append(handled(alone, framed(response(done, version=version), version), twin=twin))
+    assert found[0] == found[1]
+    assert found[0][0] == NOTHING_FOLLOWS
+
+
+UNUSUAL_RESPONSES: dict[str, dict[str, Any]] = {
+    "an error": {"error_code": 7},
+    "another error": {"error_code": 0x0100},
+    "a duplicate": {"error_code": 46, "base_offset": -1},
+    "no offset": {"base_offset": -1},
+    "another partition": {"index": 1},
+    "a newer leader": {"current_leader": LeaderIdAndEpoch(leader_id=2, leader_epoch=3)},
+    "a message": {"error_message": "?"},
+    "errors of records": {"record_errors": (BatchIndexAndErrorMessage(batch_index=0, batch_index_error_message="?"),)},
+}
+
+
+@pytest.mark.parametrize("unusual", [*UNUSUAL_RESPONSES, "a throttle time", "another topic", "cut short", "too long"])
+@pytest.mark.parametrize("version", [10, 12, 13])
+def test_an_unusual_response_is_handled_as_after_a_turn(version: int, unusual: str) -> None:
+    found = []
+    for twin in (False, True):
+        alone = Alone(version).begin()
+        alone.append(b"next")
+        value = response(DONE._replace(**UNUSUAL_RESPONSES.get(unusual, {})), version=version)
+        if unusual == "a throttle time":
+            value = value._replace(throttle_time_ms=1)
+        elif unusual == "another topic":
+            (topic,) = value.responses
+            value = value._replace(responses=(topic._replace(name="other", topic_id=UUID(int=77)),))
+        frame = bytes(framed(value, version))
+        if unusual in ("cut short", "too long"):
+            frame = frame[:-1] if unusual == "cut short" else frame + b"\0"
+        found.append(handled(alone, memoryview(frame), twin=twin))
+    assert found[0] == found[1]
+
+
+def _behind(alone: Alone) -> None:
+    alone.append(b"behind it")
+
+
+def _elsewhere(alone: Alone) -> None:
+    alone.append(b"elsewhere", 2)
+
+
+def _retired(alone: Alone) -> None:
+    alone.core.retired = True
+
+
+def _failing_now(alone: Alone) -> None:
+    lane = alone.core.accumulator.lanes[P0]
+    lane.failing = True
+
+
+def _renumbered(alone: Alone) -> None:
+    alone.core.accumulator.lanes[P0].rewrite = True
+
+
+@pytest.mark.parametrize("change", [_behind, _elsewhere, _retired, _failing_now, _renumbered, _new_metadata, _closed])
+def test_a_response_in_an_unusual_state_is_handled_as_after_a_turn(change: Callable[[Alone], None]) -> None:
+    found = []
+    for twin in (False, True):
+        alone = Alone().begin()
+        alone.append(b"next")
+        change(alone)
+        found.append(handled(alone, framed(response(version=13), 13), twin=twin))
+        found[-1] += (alone.core.accumulator.lanes[P0].direct is None, len(alone.requested))
+    assert found[0] == found[1]
+
+
+# --- requests
+
+
+def test_records_of_all_sizes_are_read_by_the_broker() -> None:
+    """The compact length has one to three bytes."""
+    alone = Alone().begin()
+    for size in [*range(40, 70), 127, 128, 200, 255, 256, *range(8_000, 16_300, 1_009)]:
+        value = bytes(size)
+        alone.append(value)
+        sent = alone.peer.request()
+        assert sent is not None
+        (data,) = sent.request(13).topic_data[0].partition_data
+        assert [bytes(one or b"") for one in decode(bytes(data.records)).values] == [value]
+        alone.settle(sent)
+
+
+def test_records_without_a_key_go_to_other_partitions() -> None:
+    alone = Alone().begin()
+    for number in range(3):
+        alone.append(b"first", number)
+        for request in alone.poll():
+            alone.settle(request, number)
+        for sent in list(alone.peer.connection._in_flight.values()):
+            alone.settle(sent.request, number)
+    partitions = set()
+    for _ in range(40):
+        delivery = alone.append(partition=None)
+        partition = delivery.batch.partition.partition
+        for sent in [*alone.poll(), *(one.request for one in alone.peer.connection._in_flight.values())]:
+            alone.settle(sent, partition)
+        partitions.add(partition)
+    assert len(partitions) == 3
+
+
+def test_the_sequence_begins_again_after_the_largest() -> None:
+    alone = Alone().begin()
+    lane = alone.core.accumulator.lanes[P0]
+    lane.next_sequence = MOST_SEQUENCE
+    delivery = alone.append()
+    assert alone.peer.request() is not None
+    assert (delivery.batch.sequence, lane.next_sequence) == (MOST_SEQUENCE, 0)
+
+
 UNUSUAL: dict[str, Callable[[Alone], object]] = {
     "failing": _failing,
     "another id of the producer": _another_id,
@@ -229,14 +367,60 @@ UNUSUAL: dict[str, Callable[[Alone], object]] = {
 }
 
 
+@pytest.mark.parametrize("enters", [False, True])
 @pytest.mark.parametrize("unusual", UNUSUAL)
-def test_a_record_takes_a_turn_if_anything_is_unusual(unusual: str) -> None:
-    alone = Alone().begin()
+def test_a_record_takes_a_turn_if_anything_is_unusual(unusual: str, *, enters: bool) -> None:
+    alone = Alone(enters=enters).begin()
     UNUSUAL[unusual](alone)
     alone.append(b"by a turn")
     assert alone.peer.received() == b""
     assert alone.poll()[0].api == "Produce"
     alone.peer.lease.guard.run(lambda: None)  # it is free again
+
+
+def test_a_record_waits_for_a_thread_that_has_the_lock() -> None:
+    alone = Alone().begin()
+    lock = alone.core.sender.direct.lock
+    assert lock is not None
+    with lock:
+        assert alone.core.accumulator.open.append(TOPIC, None, b"v", None, 0, 1, None) is None
+    assert not lock.owned
+    alone.append(b"next")
+    assert alone.entered == 1
+    assert not lock.owned
+
+
+def test_records_with_keys_go_to_new_partitions_too() -> None:
+    """The response to a record of the old partitions comes after the metadata with the new ones."""
+    alone = Alone().begin()
+    alone.append(b"of the old")
+    alone.peer.received()
+    view = alone.core.metadata.view
+    topic = view.topics[TOPIC]
+    more = {number: topic.partitions[number % len(topic.partitions)] for number in range(40)}
+    alone.core.metadata.view = view._replace(topics={TOPIC: topic._replace(partitions=more)})
+    alone.settle(alone.sent())
+    found = set()
+    for number in range(200):
+        delivery = alone.append(partition=None, key=b"%d" % number)
+        partition = delivery.batch.partition.partition
+        assert partition == murmur2(b"%d" % number, 40)
+        for request in [*alone.poll(), *(one.request for one in alone.peer.connection._in_flight.values())]:
+            alone.settle(request, partition)
+        found.add(partition)
+    assert len(found) > 30
+    assert alone.entered > 100
+
+
+def test_a_record_that_is_too_large_is_refused_where_smaller_ones_are_sent_alone() -> None:
+    alone = Alone(max_request_bytes=2_000, batch_bytes=1_000).begin()
+    for _ in range(2):
+        alone.append(bytes(1_500))
+        alone.settle(alone.sent())
+    with pytest.raises(RecordTooLarge):
+        alone.append(bytes(2_000))
+    assert not alone.core.accumulator.buffered
+    assert alone.entered == 2
 
 
 def test_a_record_takes_a_turn_while_one_is_in_progress() -> None:
@@ -276,16 +460,19 @@ def test_a_look_in_time_is_before_a_short_time_out() -> None:
 def test_records_are_sent_alone_again_on_a_new_connection() -> None:
     alone = Alone().begin()
     alone.append(b"alone")
-    ((_id, sent),) = alone.peer.connection._in_flight.items()
+    sent = alone.sent()
     alone.peer.channel.sock = None
     alone.peer = DirectPeer(alone.peer.connection.endpoint, alone.core, alone.version)
-    alone.settle(sent.request)
+    alone.settle(sent)
     alone.append(b"on the new one")
     assert alone.peer.request() is not None
     assert len(alone.requested) == 2
     other = alone.core.accumulator.lane(TopicPartition(TOPIC, 2))
-    alone.core.sender._allow_alone(other, 0, alone.version)
-    assert other.direct is alone.core.accumulator.lanes[P0].direct, "one for the partitions of a leader"
+    alone.core.sender.allow_alone(other, 0, alone.version)
+    direct = alone.core.accumulator.lanes[P0].direct
+    assert direct is not None
+    assert other.direct is not None
+    assert other.direct.route is direct.route, "one for the partitions of a leader"
 
 
 def test_a_second_record_waits_for_a_turn() -> None:
@@ -332,14 +519,14 @@ def test_versions_and_topics_that_have_no_such_request() -> None:
     sender, view = alone.core.sender, alone.core.metadata.view
     leader = view.leader(P0)
     assert leader is not None
-    assert sender._direct_send(TOPIC, leader, 13) is not None
-    assert sender._direct_send(TOPIC, leader, 8) is None, "its lengths are not compact"
+    assert sender._route(TOPIC, leader, 13) is not None
+    assert sender._route(TOPIC, leader, 8) is None, "its lengths are not compact"
     topics = {TOPIC: view.topics[TOPIC]._replace(id=UUID(int=0))}
     alone.core.metadata.view = view._replace(topics=topics)
-    assert sender._direct_send(TOPIC, leader, 13) is None, "the topic has no id"
-    assert sender._direct_send(TOPIC, leader, 12) is not None
+    assert sender._route(TOPIC, leader, 13) is None, "the topic has no id"
+    assert sender._route(TOPIC, leader, 12) is not None
     sender.idle_connection = lambda *_: None
-    assert sender._direct_send(TOPIC, leader, 12) is None, "its connection has TLS"
+    assert sender._route(TOPIC, leader, 12) is None, "its connection has TLS"
 
 
 def test_a_connection_is_only_prepared_once_for_the_partitions_of_a_leader() -> None:
@@ -355,16 +542,16 @@ def test_a_connection_is_only_prepared_once_for_the_partitions_of_a_leader() -> 
     (request,) = alone.poll()
     alone.settle(request)
     assert len(alone.requested) == 2, "the metadata is new"
-    assert len(alone.core.sender._direct) == 1
+    assert len(alone.core.sender._routes) == 1
     lanes = alone.core.accumulator.lanes.values()
-    kept = [one for lane in lanes for one in gc.get_referents(lane.direct)]
+    kept = [one for lane in lanes if lane.direct is not None for one in gc.get_referents(lane.direct.route)]
     assert kept
     assert not any(isinstance(one, ClusterView) for one in kept), "old metadata takes no memory"
     lane = alone.core.accumulator.lanes[P0]
-    alone.core.sender._allow_alone(lane, 1, 13)
+    alone.core.sender.allow_alone(lane, 1, 13)
     assert lane.direct is not None, "nothing has changed since"
     alone.core.metadata.view = alone.core.metadata.view._replace()
-    alone.core.sender._allow_alone(lane, 1, 13)
+    alone.core.sender.allow_alone(lane, 1, 13)
     assert lane.direct is None, "another broker leads the partition"
 
 
@@ -412,7 +599,7 @@ def test_a_record_that_cannot_be_encoded_leaves_nothing() -> None:
     alone = Alone().begin()
     lane = alone.core.accumulator.lanes[P0]
     before = state(alone)[:2], alone.core.accumulator.buffered
-    lane.producer = alone.core.transactions.producer = ProducerId("no number", 0)  # type: ignore[arg-type]
+    lane.producer = alone.core.transactions.producer = ProducerId(7, "no number")  # type: ignore[arg-type]
     with pytest.raises(TypeError):
         alone.append()
     lane.producer = alone.core.transactions.producer = ProducerId(7, 0)

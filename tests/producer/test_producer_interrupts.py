@@ -161,9 +161,9 @@ def test_records_that_are_sent_alone(fake: FakeBroker, capsys: pytest.CaptureFix
             settle()
         lane = producer._driver.core.accumulator.lanes[TopicPartition(topic, 0)]
         assert lane.direct is not None
-        for number in range(3):
+        for number in range(4):
             with tracer.on():
-                sent.send(b"alone %d" % number)
+                sent.send(b"alone %d" % number, partition=None if number % 2 else 0)
             settle()
         ended(producer)
         sent.check(read(fake, topic))
