@@ -204,7 +204,10 @@ def by_twin(request: PendingRequest, alone: Alone) -> PendingRequest:
 
 
 def handled(alone: Alone, frame: memoryview, *, twin: bool) -> tuple[object, ...]:
-    """The effect of a response."""
+    """The effect of a response, after polls that have nothing to do."""
+    for _ in range(2):
+        alone.core._polled()
+    assert not alone.core.has_updates
     sent = alone.sent()
     request = by_twin(sent, alone) if twin else sent
     assert request.follow_up is not None
@@ -216,25 +219,33 @@ def handled(alone: Alone, frame: memoryview, *, twin: bool) -> tuple[object, ...
         state(alone),
         (batch.done, batch.base_offset, batch.in_flight, batch.error, batch.body is None, batch.has_callbacks),
         (lane.attempts, lane.waits_since, lane.settled == [], lane.direct is None, lane.rewrite),
+        (alone.core.sensors.request_ms.count, alone.core.sensors.throttle_ms.count),
         (len(alone.core.accumulator.callbacks), alone.core.has_updates, alone.core.sender.is_at_rest()),
     )
 
 
-@pytest.mark.parametrize("calls_back", [False, True])
+@pytest.mark.parametrize("calls_back", ["never", "always", "for one behind it"])
 @pytest.mark.parametrize("version", VERSIONS)
-def test_the_response_to_a_record_alone_is_handled_as_after_a_turn(version: int, *, calls_back: bool) -> None:
-    settings: dict[str, Any] = {"on_delivery": print} if calls_back else {}
+def test_the_response_to_a_record_alone_is_handled_as_after_a_turn(version: int, calls_back: str) -> None:
+    settings: dict[str, Any] = {"on_delivery": print} if calls_back == "always" else {}
     found = []
     for twin in (False, True):
         alone = Alone(version, **settings).begin()
         alone.append(b"next")
-        alone.core.accumulator.lanes[P0].attempts = Attempts(2, 1.0)
+        alone.core.accumulator.callbacks.clear()
+        lane = alone.core.accumulator.lanes[P0]
+        lane.attempts, lane.waits_since = Attempts(2, 1.0), 5.0
+        if calls_back == "for one behind it":
+            settled = alone.core.accumulator.new_batch(lane, alone.world.now)
+            settled.append(None, b"v", None, 1, print)
+            lane.settled.append(settled)
         if not twin:
             alone.core.sender.follow_up = None  # type: ignore[assignment, method-assign]
         done = DONE._replace(base_offset=1 << 40, log_append_time_ms=1_700_000_000_000, log_start_offset=9)
         found.append(handled(alone, framed(response(done, version=version), version), twin=twin))
     assert found[0] == found[1]
     assert found[0][0] == NOTHING_FOLLOWS
+    assert len(alone.core.accumulator.callbacks) == (calls_back != "never")
 
 
 UNUSUAL_RESPONSES: dict[str, dict[str, Any]] = {
@@ -388,6 +399,28 @@ def test_a_record_waits_for_a_thread_that_has_the_lock() -> None:
     alone.append(b"next")
     assert alone.entered == 1
     assert not lock.owned
+
+
+def test_a_partition_with_a_new_leader_takes_a_turn_though_another_partition_has_seen_the_metadata() -> None:
+    alone = Alone().begin()
+    for _ in range(2):
+        alone.append(partition=2)
+        for request in [*alone.poll(), *(one.request for one in alone.peer.connection._in_flight.values())]:
+            alone.settle(request, 2)
+    view = alone.core.metadata.view
+    topic = view.topics[TOPIC]
+    moved = topic.partitions[0]._replace(leader=topic.partitions[1].leader)
+    partitions = {**topic.partitions, 0: moved}
+    assert moved != topic.partitions[0]
+    alone.core.metadata.view = view._replace(topics={TOPIC: topic._replace(partitions=partitions)})
+    alone.append(partition=2)
+    (request,) = alone.poll()
+    alone.settle(request, 2)
+    alone.peer.received()
+    alone.append()
+    assert alone.peer.received() == b""
+    turn = alone.core.poll_records(alone.world.now, 1)
+    assert [one.endpoint for one in turn.requests] == [view.brokers[moved.leader].endpoint]
 
 
 def test_records_with_keys_go_to_new_partitions_too() -> None:
