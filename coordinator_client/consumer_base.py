@@ -219,7 +219,7 @@ class ConsumerBase:
             deadline = self._deadline(None)
             planned = self._session.read(lambda core: core.commits.planned(offsets, allow_rewind=allow_rewind))
             self._session.driver.enqueue(
-                lambda core: core.commits.put_planned(planned, deadline=deadline, on_done=on_done)
+                lambda core: core.commits.put_planned(planned, deadline=deadline, on_done=on_done), adds=True
             )
 
     def group_metadata(self) -> ConsumerGroupMetadata:
@@ -346,7 +346,7 @@ class ConsumerBase:
 
     def _put_commit(self, offsets: Offsets | None, timeout_s: float | None, allow_rewind: bool) -> "Promise[None]":
         deadline = self._deadline(timeout_s)
-        return self._session.call(
+        return self._session.add(
             lambda core: core.commits.put(offsets, deadline=deadline, allow_rewind=allow_rewind, blocking=True)
         )
 

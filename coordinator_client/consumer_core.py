@@ -159,6 +159,7 @@ class ConsumerCore(CoreFields):
             topic_ids=self.topic_ids,
             assignment=lambda: self.assignment,
             membership=lambda: self.membership,
+            is_quiet=self._is_quiet,
             report=self._report,
         )
         self.fetches = FetchRequestManager(
@@ -180,6 +181,7 @@ class ConsumerCore(CoreFields):
         self.context = context
         self._managers: tuple[RequestManager, ...] = (self.commits, self.lookups, self.fetches, self.telemetry)
         self.log_fields = self.log_events.log_fields  # the logging context of the driver's thread
+        self._polls_at = -inf  # the time of the next poll, unless something happens before
         self._member_due_at: float | None = -inf  # without events, the member has nothing to do until then
         self._job: BackgroundJob | None = None
         self._errors: deque[KohortError] = deque()
@@ -212,11 +214,29 @@ class ConsumerCore(CoreFields):
         # The machine steps at once what a part has settled, and commits fail at once by a fatal error.
         again = bool(self._socket_events) or self._fatal is not fatal or (self.retired is not None and self.hook_is_due)
         next_poll_at = now if again else earliest(now, (member.next_poll_at, cluster.next_poll_at, others.next_poll_at))
+        self._polls_at = inf if next_poll_at is None else next_poll_at
         return PollResult(member.requests + cluster.requests + others.requests, next_poll_at, job)
+
+    def poll_added(self, now: float, wall_ms: int) -> PollResult:
+        """As `poll`, where only new commits have come. Only they are polled, unless they have to wait for others."""
+        if self._polls_at <= now or not self._is_quiet():
+            return self.poll(now, wall_ms)
+        self.wall_ms = wall_ms
+        commits = self.commits.poll(now)
+        if not commits.requests or not self._is_quiet():
+            everything = self.poll(now, wall_ms)
+            return everything._replace(requests=commits.requests + everything.requests)
+        self._polls_at = min(self._polls_at, inf if commits.next_poll_at is None else commits.next_poll_at)
+        return PollResult(commits.requests, self._polls_at)
 
     def is_at_rest(self) -> bool:
         """Never: each response may lead to a request."""
         return False
+
+    def _is_quiet(self) -> bool:
+        """True if no event, hook, lookup, error or end of the consumer has yet to be dealt with."""
+        waits = self._caller_events or self._socket_events or self._hook is not None or self.lookups.is_waiting
+        return not (waits or self.closing or self.retired is not None or self._fatal is not None)
 
     def _wind_up(self, now: float) -> None:
         """Leave without the user: no hook is called, and nothing is committed that a hook may have yet to save."""

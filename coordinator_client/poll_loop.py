@@ -64,6 +64,7 @@ class PollLoop(PollFields):
         assignors = tuple(assignors_of(config.assignors)) if config.group else ()
         self.config = config
         self.driver = Driver(config, partial(ConsumerCore, config, assignors))
+        self.driver.poll_added = self.driver.core.poll_added
         self.handle = ClientHandle(self.driver)
         self.core = self.driver.core
         self.door = self.core.door
@@ -114,6 +115,10 @@ class PollLoop(PollFields):
     def call(self, what: Callable[[ConsumerCore], T]) -> T:
         """Have the driver run `what` on the core. It runs completely, also if a signal handler raises here."""
         return self.handle.call(what)
+
+    def add(self, what: Callable[[ConsumerCore], T]) -> T:
+        """As `call`, where `what` adds commits, and changes nothing else."""
+        return self.handle.add(what)
 
     def read(self, what: Callable[[ConsumerCore], T]) -> T:
         """Run `what`, which changes nothing. Raises ForkError in a forked child."""

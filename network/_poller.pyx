@@ -631,7 +631,10 @@ cdef class Poller:
                     self.senders.append(found)
                 found.steady += 1
                 if found.core.has_updates:
-                    self._lend(found)  # before the ring: the caller must not begin to wait for the bell only
+                    if found.connection._in_flight:  # the caller waits for the next response
+                        self._lend(found)  # before the ring: the caller must not begin to wait for the bell only
+                    else:
+                        found.driver.turns = found.driver.turns + 1  # more than records may have come, see `is_usual`
                     self.woken += found.bell.rung()
                     if found.driver.on_update is not None:
                         found.driver.on_update()

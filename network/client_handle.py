@@ -39,6 +39,11 @@ class ClientHandle(Generic[C]):
         self._driver.check_same_process()
         return self._driver.execute(change)
 
+    def add(self, change: Callable[[C], T]) -> T:
+        """As `call`, for a change that adds commits, and changes nothing else."""
+        self._driver.check_same_process()
+        return self._driver.execute(change, adds=True)
+
     def read(self, look: Callable[[C], T]) -> T:
         """The value of `look`, which changes nothing, under the lock."""
         self._driver.check_same_process()

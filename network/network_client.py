@@ -120,12 +120,13 @@ def chance() -> float:
 
 
 class _Change(Generic[C, T]):
-    """A change of the core that the driver's thread carries out."""
+    """A change of the core that the driver's thread carries out. `adds`: it adds commits, and changes nothing else."""
 
-    __slots__ = ("_change", "value")
+    __slots__ = ("_change", "adds", "value")
 
-    def __init__(self, change: Callable[[C], T]) -> None:
+    def __init__(self, change: Callable[[C], T], *, adds: bool) -> None:
         self._change = change
+        self.adds = adds
         self.value: Promise[T] = Promise()
 
     def carry_out(self, core: C) -> None:
@@ -145,7 +146,7 @@ class Driver(DriverFields, Generic[C]):
         self.lock = Guard(_reentered)
         self.bell = Bell()
         self.chore: Callable[[], bool] | None = None  # called before each turn, under the lock, until it is done
-        self.poll_records = self.core.poll  # of a turn in which only records are new, see `wakeup_for_records`
+        self.poll_added = self.core.poll  # of a turn in which there are only additions, see `wakeup_for_added`
         self.on_update: Callable[[], None] | None = None
         self.on_notice: Callable[[Notice], None] | None = None  # called under the lock
         self.crashed: BaseException | None = None
@@ -163,7 +164,7 @@ class Driver(DriverFields, Generic[C]):
         self._resolved: deque[tuple[Channel, list[Address] | KohortError]] = deque()
         self._polls_at: float | None = None  # as the core's last poll has returned it
         self._must_poll = True  # another thread has changed the core, or the last turn has
-        self._has_records = False  # another thread has added records to the core
+        self._has_added = False  # another thread has added records or commits to the core
         self._newest_job: BackgroundJob | None = None
         self._one_job = threading.Lock()
         self._helpers: Helpers | None = None
@@ -235,13 +236,13 @@ class Driver(DriverFields, Generic[C]):
         if self._loop is not None:
             self._loop.wakeup(self)
 
-    def wakeup_for_records(self) -> None:
-        """As `wakeup`, where the caller adds records under the lock and changes nothing else."""
-        self._has_records = True
+    def wakeup_for_added(self) -> None:
+        """As `wakeup`, where the caller adds records or commits under the lock and changes nothing else."""
+        self._has_added = True
         if self._loop is not None:
             self._loop.wakeup(self)
 
-    def execute(self, change: Callable[[C], T]) -> T:
+    def execute(self, change: Callable[[C], T], *, adds: bool = False) -> T:
         """Have the driver's thread call `change(core)` under the lock, and return its value, or raise its error.
 
         A signal handler that raises meanwhile ends the wait only: the change is made whole all the same. Raises
@@ -251,14 +252,17 @@ class Driver(DriverFields, Generic[C]):
             self._loop is not None and self._loop.is_current
         ):  # a finalizer that runs on the driver's thread would wait for itself
             return self.lock.run(change, self.core)
-        return self.enqueue(change).result()
+        return self.enqueue(change, adds=adds).result()
 
-    def enqueue(self, change: Callable[[C], T]) -> "Promise[T]":
-        """As `execute`, without waiting. Changes are made in the order of these calls."""
+    def enqueue(self, change: Callable[[C], T], *, adds: bool = False) -> "Promise[T]":
+        """As `execute`, without waiting. Changes are made in the order of these calls.
+
+        `adds`: the change adds commits, and changes nothing else. So only they are polled.
+        """
         self.check_reentry()
-        order = _Change(change)
+        order = _Change(change, adds=adds)
         self.orders.append(order)
-        self.wakeup()
+        (self.wakeup_for_added if adds else self.wakeup)()
         if self._over:
             run_uninterrupted(self.lock.run, self._carry_out)  # no thread is left to do it
         return order.value
@@ -329,6 +333,7 @@ class Driver(DriverFields, Generic[C]):
             outcomes += self._on_event(channel, mask)
             steady = steady and channel.connection.stage is Stage.READY
         if steady and not outcomes:
+            self.turns += 1
             self._announce()
             return None
         if undisturbed and not outcomes and self._tokens is None and all(channel.sock for channel, _mask in ready):
@@ -337,7 +342,7 @@ class Driver(DriverFields, Generic[C]):
                 self._set_due(channel)
             return self._due_at(self._polls_at)
         everything = outcomes or self._must_poll or self._tokens is not None or self._is_poll_due()
-        if not everything and not self._has_records:
+        if not everything and not self._has_added:
             return self._look_after_channels([], self._polls_at, self.now(), due=due)
         self.turns += 1
         if self.chore is not None:
@@ -351,13 +356,13 @@ class Driver(DriverFields, Generic[C]):
                 self._announce()
                 return None
         now = self.now()
-        self._has_records = False
+        self._has_added = False
         if everything:
             self._must_poll = False
         with self.lock:
             if self.orders:
-                self._carry_out()
-            turn = (self.core.poll if everything else self.poll_records)(now, self.wall_ms())
+                everything = not self._carry_out() or everything
+            turn = (self.core.poll if everything else self.poll_added)(now, self.wall_ms())
         self.turns += 1
         self._polls_at = turn.next_poll_at
         self._announce()
@@ -413,9 +418,14 @@ class Driver(DriverFields, Generic[C]):
         if self._tape is not None:
             self._tape.close()
 
-    def _carry_out(self) -> None:
+    def _carry_out(self) -> bool:
+        """Make the changes that were enqueued. Returns True if they are additions only."""
+        only_adds = True
         while self.orders:
-            self.orders.popleft().carry_out(self.core)
+            order = self.orders.popleft()
+            only_adds = only_adds and order.adds
+            order.carry_out(self.core)
+        return only_adds
 
     def _start_job(self, job: BackgroundJob) -> None:
         self._newest_job = job

@@ -70,6 +70,8 @@ class NoResponse(NamedTuple):
 
 NOTHING_FOLLOWS = b""
 """From a response that `PendingRequest.follow_up` has handled: there is no next request."""
+USUAL_BYTES = 4096
+"""A larger response is handled in a turn, which bounds the memory of its values."""
 
 RequestResult = ResponseReceived | SendFailed | NoResponse
 

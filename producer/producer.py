@@ -84,8 +84,8 @@ class Producer(ProducerBase):
         self._wait = Waiter(self._handle)
         self._callbacks = CallbackQueue(driver.core.accumulator.callbacks, driver.bell.ring)
         self._open_batches = driver.core.accumulator.open
-        driver.poll_records = driver.core.poll_records
-        driver.core.wake, driver.core.stop = driver.wakeup_for_records, driver.stop_soon
+        driver.poll_added = driver.core.poll_added
+        driver.core.wake, driver.core.stop = driver.wakeup_for_added, driver.stop_soon
         driver.core.sender.idle_connection = partial(driver.idle_connection, ConnectionPurpose.DATA)
         driver.core.sender.direct.lock, driver.core.sender.direct.now = driver.lock, driver.now
         driver.core.sender.run_aside, driver.core.accumulator.wait = driver.run_aside, self._wait

@@ -118,9 +118,9 @@ class ProducerCore(ClientCore[ProducerConfig]):
             earliest(now, (sent.next_poll_at, self._others_at)),
         )
 
-    def poll_records(self, now: float, wall_ms: int) -> PollResult:
+    def poll_added(self, now: float, wall_ms: int) -> PollResult:
         """As `poll`, where only new records have come. Only the sender is polled, unless it has to wait for others."""
-        if not self._is_plain():
+        if not self._is_plain() or (self._others_at is not None and self._others_at <= now):
             return self.poll(now, wall_ms)
         sent = self.sender.poll(now)
         if self.sender.blocked:

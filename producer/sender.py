@@ -22,6 +22,7 @@ from kohort.network.metadata import BrokerNode, ClusterView
 from kohort.network.request_manager import earliest
 from kohort.network.requests import (
     NOTHING_FOLLOWS,
+    USUAL_BYTES,
     ConnectionPurpose,
     Endpoint,
     PendingRequest,
@@ -59,7 +60,6 @@ log = logger("kohort.producer")
 
 ACKS: Final[Mapping[str, int]] = {"all": -1, "1": 1, "0": 0}
 PRODUCE: Final = API["Produce"]
-USUAL_BYTES: Final = 4096  # a larger response is handled in a turn, which bounds the memory of its values
 WRITTEN: Final = PartitionProduceResponse(index=-1, error_code=0, base_offset=-1)  # with acks=0
 BEFORE_TOPIC_IDS: Final = first_version(TopicProduceData, "topic_id") - 1
 FIRST_VERSION_OF_ZSTD = 7  # brokers before 2.1 do not support zstd (KIP-110)

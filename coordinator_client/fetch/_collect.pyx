@@ -208,7 +208,8 @@ cdef class PollFields:
             lock.release()
 
     cdef bint is_usual(self) except -1:
-        """Nothing is due but to look for records. Only a turn changes what is due in the core, or an end of the driver."""
+        """Nothing is due but to look for records. Only a turn changes what is due in the core, or an end of the driver. The
+        response to a commit counts as a turn."""
         cdef unsigned long turn = self.driver_fields.turns
         if self.has_wakeup or self.closed or self.outcome is not None or self.error is not None:
             return False

@@ -7,7 +7,7 @@ from itertools import islice
 from math import inf
 from uuid import UUID
 
-from kohort.common import KohortError, TopicPartition
+from kohort.common import KohortError, TopicPartition, WireError
 from kohort.common.named_tuple import NamedTuple
 from kohort.coordinator_client.consumer_context import ConsumerContext
 from kohort.coordinator_client.consumer_metadata import ConsumerMetadata
@@ -26,6 +26,7 @@ from kohort.coordinator_client.subscription_state import AssignedPartitions
 from kohort.network.error_mapping import group_error
 from kohort.network.errors import AuthorizationFailed, CommitFailed, IllegalState, UnknownTopic
 from kohort.network.find_coordinator import CoordinatorNode
+from kohort.network.frame_reader import LENGTH_BYTES
 from kohort.network.group_types import ConsumerGroupMetadata, OffsetAndMetadata
 from kohort.network.metadata import NO_TOPIC_ID
 from kohort.network.notices import Notice
@@ -34,6 +35,8 @@ from kohort.network.promise import Promise
 from kohort.network.request_manager import earliest
 from kohort.network.request_versions import fit
 from kohort.network.requests import (
+    NOTHING_FOLLOWS,
+    USUAL_BYTES,
     NoResponse,
     PendingRequest,
     PollResult,
@@ -42,9 +45,12 @@ from kohort.network.requests import (
     SendFailed,
     UnsentRequest,
 )
+from kohort.protocol.catalogue import API
 from kohort.protocol.errors import ErrorCode, error_name
+from kohort.protocol.wire import read_response
 
 SAMPLE = 20
+OFFSET_COMMIT = API["OffsetCommit"]
 
 
 class AutoCommitState:
@@ -128,7 +134,8 @@ class CommitRequestManager:
     """Handles the commits of a consumer; used under the driver's lock.
 
     `topic_ids` are the ids of the topics that were read. `membership` returns the membership that fences a commit, and
-    None without one. `report` passes on errors that no call raises.
+    None without one. `is_quiet` returns False if the end of a commit may concern other parts. `report` passes on errors
+    that no call raises.
     """
 
     def __init__(
@@ -140,6 +147,7 @@ class CommitRequestManager:
         topic_ids: Mapping[str, UUID],
         assignment: Callable[[], AssignedPartitions],
         membership: Callable[[], MemberView | None],
+        is_quiet: Callable[[], bool],
         report: Callable[[Notice], None],
     ) -> None:
         self._context = context
@@ -150,6 +158,7 @@ class CommitRequestManager:
         self._topic_ids = topic_ids
         self._assignment = assignment
         self._membership = membership
+        self._is_quiet = is_quiet
         self._report = report
         self.callbacks: deque[Callable[[], object]] = deque()  # the caller's thread takes them
         self._calls: dict[TopicPartition, deque[Commit]] = {}
@@ -209,10 +218,37 @@ class CommitRequestManager:
                     self._cluster.coordinator_lost(coordinator.endpoint, error)
                     self.queue.unanswered(when, self._context.chance())
 
-        lookup = PendingRequest(
-            "OffsetCommit", lambda version: fit(request, version), done, self._context.request_s, BEFORE_TOPIC_IDS
+        def follow_up(frame: memoryview, version: int, when: float) -> bytes | None:
+            return self._follow_up(frame, version, when, now) if self.queue.in_flight is requested else None
+
+        pending = PendingRequest(
+            "OffsetCommit",
+            lambda version: fit(request, version),
+            done,
+            self._context.request_s,
+            BEFORE_TOPIC_IDS,
+            follow_up=follow_up,
         )
-        return (UnsentRequest(self._context.offsets_purpose(), coordinator.endpoint, lookup),)
+        return (UnsentRequest(self._context.offsets_purpose(), coordinator.endpoint, pending),)
+
+    def _follow_up(self, frame: memoryview, version: int, now: float, sent_at: float) -> bytes | None:
+        """Settle the commits of the request in flight if all are stored, and are all that there are.
+
+        Then nothing follows from the response. The full turn is `done` and a poll.
+        """
+        if len(frame) > USUAL_BYTES or not self._is_quiet():
+            return None
+        try:
+            response = read_response(OFFSET_COMMIT, frame[LENGTH_BYTES:], version)
+        except WireError:
+            return None
+        if response.throttle_time_ms or not self.queue.stores_all(response):
+            return None
+        self._context.counters.requests += 1
+        self._context.sensors.commit_ms.add((now - sent_at) * 1000, now)
+        self.queue.on_response(response)
+        self.queue.complete(self._context.view(), now, 0.0)
+        return NOTHING_FOLLOWS
 
     def log_gone(self, partition: TopicPartition) -> None:
         """Handle a log that was truncated or recreated below the position.

@@ -51,12 +51,12 @@ class _DescribeInFlight:
 
 
 class DescribeGroup:
-    """DescribeGroups requests of an `OffsetsRequestManager`; used under the driver's lock."""
+    """DescribeGroups requests of an `OffsetsRequestManager`; used under the driver's lock. `waiting`: those pending."""
 
     def __init__(self, context: ConsumerContext, cluster: ConsumerMetadata) -> None:
         self._context = context
         self._cluster = cluster
-        self._requested: list[_DescribeInFlight] = []
+        self.waiting: list[_DescribeInFlight] = []
 
     def describe(self, deadline: float) -> "Promise[tuple[GroupMemberDescription, ...]]":
         """The members of the consumer's group.
@@ -64,16 +64,12 @@ class DescribeGroup:
         The future raises OperationTimeout, AuthorizationFailed, BrokerError.
         """
         requested = _DescribeInFlight(deadline, Promise())
-        self._requested.append(requested)
+        self.waiting.append(requested)
         return requested.future
-
-    @property
-    def waiting(self) -> bool:
-        return bool(self._requested)
 
     def fail(self, error: KohortError) -> None:
         """Fail all pending requests with a fatal error."""
-        requested, self._requested = self._requested, []
+        requested, self.waiting = self.waiting, []
         for one in requested:
             one.future.set_exception(error)
 
@@ -81,14 +77,14 @@ class DescribeGroup:
         """Return the requests that are due, and fail those past their deadline."""
         coordinator = self._cluster.coordinator()
         requests: list[UnsentRequest] = []
-        for one in list(self._requested):
+        for one in list(self.waiting):
             if now >= one.deadline:
                 self._end(one, OperationTimeout("no response to DescribeGroups in time"))
             elif coordinator is not None and not one.under_way and one.attempts.may_try(now):
                 one.under_way = True
                 requests.append(self._request(one, coordinator.endpoint))
-        retries = [one.attempts.not_before for one in self._requested if one.attempts.failures]
-        return PollResult(tuple(requests), earliest(now, (*(one.deadline for one in self._requested), *retries)))
+        retries = [one.attempts.not_before for one in self.waiting if one.attempts.failures]
+        return PollResult(tuple(requests), earliest(now, (*(one.deadline for one in self.waiting), *retries)))
 
     def _request(self, requested: _DescribeInFlight, to: Endpoint) -> UnsentRequest:
         context = self._context
@@ -118,8 +114,8 @@ class DescribeGroup:
                 # GROUP_ID_NOT_FOUND: the group is unknown (since version 6), or has the KIP-848 protocol.
                 elif found.error_code not in (0, ErrorCode.GROUP_ID_NOT_FOUND):
                     self._end(requested, BrokerError(found.error_code, "describe the group", group=group))
-                elif requested in self._requested:
-                    self._requested.remove(requested)
+                elif requested in self.waiting:
+                    self.waiting.remove(requested)
                     requested.future.set_result(
                         tuple(
                             GroupMemberDescription(
@@ -136,6 +132,6 @@ class DescribeGroup:
         return UnsentRequest(context.offsets_purpose(), to, lookup)
 
     def _end(self, requested: _DescribeInFlight, error: KohortError) -> None:
-        if requested in self._requested:
-            self._requested.remove(requested)
+        if requested in self.waiting:
+            self.waiting.remove(requested)
             requested.future.set_exception(error)

@@ -389,16 +389,19 @@ class CommitQueue:
             offset=entry.last.offset,
         )
 
+    def stores_all(self, response: "OffsetCommitResponse") -> bool:
+        """True if the response stores all that is queued, and no commit was ordered by the state machine."""
+        if self.in_flight is None or self._order or sum(map(len, self._queues.values())) != len(self.in_flight.entries):
+            return False
+        codes = _codes(response)
+        return all(entry.commits and codes.get(entry.partition) == 0 for entry in self.in_flight.entries)
+
     def on_response(self, response: "OffsetCommitResponse") -> dict[int, frozenset[TopicPartition]]:
         """Partitions by error code other than 0, for the state machine to process before `complete`."""
         sent, self.in_flight = self.in_flight, None
         if sent is None:
             return {}
-        codes = {
-            TopicPartition(topic.name, one.partition_index): one.error_code
-            for topic in response.topics
-            for one in topic.partitions
-        }
+        codes = _codes(response)
         self._awaiting_verdict = (sent, codes)
         by_code: dict[int, set[TopicPartition]] = {}
         for partition, code in codes.items():
@@ -609,6 +612,14 @@ class CommitQueue:
             entry = LedgerEntry(now, generation, {}, str(first), commit.sent_at, refused, type(first).__name__)
             self.ledger.append(entry)
         self._on_settled(commit, first)
+
+
+def _codes(response: "OffsetCommitResponse") -> dict[TopicPartition, int]:
+    return {
+        TopicPartition(topic.name, one.partition_index): one.error_code
+        for topic in response.topics
+        for one in topic.partitions
+    }
 
 
 def _error(

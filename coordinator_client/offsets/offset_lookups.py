@@ -226,13 +226,7 @@ class OffsetsRequestManager:
 
     def poll(self, now: float) -> PollResult:
         """Return the requests that are due, and end lookups that are over."""
-        if not (
-            self._positions.needs_lookup(self._context.metadata.view)
-            or self._lookups
-            or self._committed_lookups
-            or self._topic_lookups
-            or self._members.waiting
-        ):
+        if not self.is_waiting:
             return PollResult((), None)
         requests = [
             *self._committed_requests(now),
@@ -244,6 +238,17 @@ class OffsetsRequestManager:
         members = self._members.poll(now) if self._members.waiting else PollResult((), None)
         times = (members.next_poll_at, *self._positions.next_poll_at(), *self._times())
         return PollResult((*requests, *members.requests), earliest(now, times))
+
+    @property
+    def is_waiting(self) -> bool:
+        """True if a request may be due, or is awaited."""
+        return bool(
+            self._positions.needs_lookup(self._context.metadata.view)
+            or self._lookups
+            or self._committed_lookups
+            or self._topic_lookups
+            or self._members.waiting
+        )
 
     def _times(self) -> Iterator[float]:
         """The times (monotonic s) of the next deadlines and retries."""
@@ -257,7 +262,7 @@ class OffsetsRequestManager:
 
     @property
     def needs_coordinator(self) -> bool:
-        return bool(self._committed_lookups) or self._members.waiting
+        return bool(self._committed_lookups or self._members.waiting)
 
     def fail(self, error: KohortError) -> None:
         """Fail all lookups with a fatal error."""

@@ -160,7 +160,7 @@ class World:
         self.now += 0.001
         only_records = not self._must_poll and self.now < self._polls_at
         self.turns_for_records += only_records
-        self._poll(self.core.poll_records if only_records else self.core.poll)
+        self._poll(self.core.poll_added if only_records else self.core.poll)
 
     def _poll(self, poll: Callable[[float, int], PollResult]) -> None:
         self._must_poll = False

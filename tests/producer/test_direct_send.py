@@ -72,7 +72,7 @@ class Alone:
         return self.core.append(self.world.now, TOPIC, key, value, None, partition, 1, None)
 
     def poll(self) -> list[PendingRequest]:
-        turn = self.core.poll_records(self.world.now, 1)
+        turn = self.core.poll_added(self.world.now, 1)
         return [one.request for one in turn.requests if one.request.api == "Produce"]
 
     def sent(self) -> PendingRequest:
@@ -419,7 +419,7 @@ def test_a_partition_with_a_new_leader_takes_a_turn_though_another_partition_has
     alone.peer.received()
     alone.append()
     assert alone.peer.received() == b""
-    turn = alone.core.poll_records(alone.world.now, 1)
+    turn = alone.core.poll_added(alone.world.now, 1)
     assert [one.endpoint for one in turn.requests] == [view.brokers[moved.leader].endpoint]
 
 

@@ -75,7 +75,7 @@ def sent(world: World, *partitions: int) -> UnsentRequest:
     for number in partitions:
         world.send(b"v", number)
     world.now += 0.01
-    (request,) = world.core.poll_records(world.now, 1).requests
+    (request,) = world.core.poll_added(world.now, 1).requests
     return request
 
 
@@ -192,7 +192,7 @@ def test_a_response_is_left_to_a_turn_while_something_else_is_due(state_of: str)
 def test_a_transaction_takes_full_turns_only(monkeypatch: pytest.MonkeyPatch) -> None:
     world = World(1, transactional_id="tx")
     polls = polled(monkeypatch, world.core.cluster)
-    world.core.poll_records(world.now, 1)
+    world.core.poll_added(world.now, 1)
     assert polls == [world.core.cluster]
 
 
@@ -204,14 +204,14 @@ def test_a_turn_for_records_polls_nothing_else(monkeypatch: pytest.MonkeyPatch) 
     assert polls == []
     assert request.request.api == "Produce"
     world.send(b"lingers", 1)
-    after = world.core.poll_records(world.now, 1)
+    after = world.core.poll_added(world.now, 1)
     assert after.requests == ()
     assert after.next_poll_at is not None
     assert after.next_poll_at == pytest.approx(world.now + 0.005)  # linger_ms
     assert turn.next_poll_at is not None
     assert world.core._others_at == turn.next_poll_at, "the metadata's age keeps its turn"
     world.core._others_at = world.now + 0.002
-    assert world.core.poll_records(world.now, 1).next_poll_at == world.now + 0.002
+    assert world.core.poll_added(world.now, 1).next_poll_at == world.now + 0.002
 
 
 def test_a_record_that_waits_for_metadata_has_it_requested_in_the_same_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -220,7 +220,7 @@ def test_a_record_that_waits_for_metadata_has_it_requested_in_the_same_turn(monk
     world.now += 10.0
     world.send(b"v", 0)
     world.now += 0.01
-    (request,) = world.core.poll_records(world.now, 1).requests
+    (request,) = world.core.poll_added(world.now, 1).requests
     assert request.request.api == "Metadata"
     request.request.done(world.carry_out(request.request), world.now)
     assert [one.request.api for one in world.core.poll(world.now, 1).requests] == ["Produce"]
@@ -239,10 +239,20 @@ def test_records_of_other_partitions_are_sent_beside_one_that_waits_for_metadata
     world.send(b"waits", 0)
     world.send(b"goes", 1)
     world.now += 0.01
-    turn = world.core.poll_records(world.now, 1)
+    turn = world.core.poll_added(world.now, 1)
     assert sorted(one.request.api for one in turn.requests) == ["Metadata", "Produce"]
     assert world.core.accumulator.lanes[TopicPartition(TOPIC, 1)].in_flight == 1
     assert world.core.accumulator.lanes[P0].in_flight == 0
+
+
+def test_everything_is_polled_at_the_time_of_another_part() -> None:
+    world = steady(metadata_max_age_ms=5_000)
+    due = world.core._others_at
+    assert due is not None
+    world.now = due
+    world.send(b"v", 0)
+    turn = world.core.poll_added(world.now, 1)
+    assert [one.request.api for one in turn.requests] == ["Metadata"]
 
 
 def test_no_record_is_sent_before_the_producer_has_its_id() -> None:
@@ -254,14 +264,14 @@ def test_no_record_is_sent_before_the_producer_has_its_id() -> None:
     world.send(b"v", 0)
     world.now += 0.01
     assert "Produce" not in [one.request.api for one in world.core.poll(world.now, 1).requests]
-    assert world.core.poll_records(world.now, 1).requests == ()
+    assert world.core.poll_added(world.now, 1).requests == ()
 
 
 def test_a_record_is_sent_again_after_the_backoff() -> None:
     world = steady(retry_backoff_ms=100)
     request = sent(world, 0)
     request.request.done(ResponseReceived(response(DONE._replace(error_code=7)), VERSION), world.now)
-    for poll in (world.core.poll, world.core.poll_records):
+    for poll in (world.core.poll, world.core.poll_added):
         assert "Produce" not in [one.request.api for one in poll(world.now + 0.05, 1).requests]
     again = world.core.poll(world.now + 0.15, 1).requests
     assert "Produce" in [one.request.api for one in again]
@@ -296,7 +306,7 @@ def test_the_calls_of_a_record_are_few(acks: Any) -> None:
                     for driver, found in calls.items():
                         counts[driver].append(found.total() - before[driver])
                     turns.append(calls[True]["Driver._turn"] - turned)
-            assert not producer._driver._has_records
+            assert not producer._driver._has_added
     finally:
         threading.setprofile(None)
         sys.setprofile(None)
