@@ -16,7 +16,7 @@ from kohort.producer.transaction_manager import TransactionManager
 
 @final
 class DirectSends:
-    """What the direct sends of a producer share."""
+    """The state that the direct sends of a producer have in common."""
 
     lock: Guard | None
     now: Callable[[], float]

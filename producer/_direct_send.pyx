@@ -4,7 +4,7 @@
 
 Each change of threads takes as long as the rest of a `send`. A record that comes alone does not need the driver's thread
 until its response. The twin is a turn: `Sender.poll`, and `BrokerConnection.send`. That of the response is
-`Sender._follow_up`.
+`Sender.follow_up`.
 
 After a pause, code and data are no longer in the processor's caches. Then each function in Python takes several times as
 long as in a loop. So this module calls few of them.
@@ -45,7 +45,7 @@ cdef enum:
 
 @cython.final
 cdef class DirectSends:
-    """What the direct sends of a producer share.
+    """The state that the direct sends of a producer have in common.
 
     `in_flight`: the requests in flight by node. `numbered`: brokers read the sequence. `most_bytes`: of a record.
     `lock` and `now` are those of the driver. Without a driver, all records come by `ProducerCore.append`.

@@ -242,12 +242,10 @@ class CommitRequestManager:
             response = read_response(OFFSET_COMMIT, frame[LENGTH_BYTES:], version)
         except WireError:
             return None
-        if response.throttle_time_ms or not self.queue.stores_all(response):
+        if response.throttle_time_ms or not self.queue.complete_stored(response, now):
             return None
         self._context.counters.requests += 1
         self._context.sensors.commit_ms.add((now - sent_at) * 1000, now)
-        self.queue.on_response(response)
-        self.queue.complete(self._context.view(), now, 0.0)
         return NOTHING_FOLLOWS
 
     def log_gone(self, partition: TopicPartition) -> None:

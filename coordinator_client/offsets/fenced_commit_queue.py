@@ -389,12 +389,20 @@ class CommitQueue:
             offset=entry.last.offset,
         )
 
-    def stores_all(self, response: "OffsetCommitResponse") -> bool:
-        """True if the response stores all that is queued, and no commit was ordered by the state machine."""
-        if self.in_flight is None or self._order or sum(map(len, self._queues.values())) != len(self.in_flight.entries):
+    def complete_stored(self, response: "OffsetCommitResponse", now: float) -> bool:
+        """Settle the request in flight, if all that is queued is stored, and the state machine has ordered no commit.
+
+        False: nothing has changed.
+        """
+        sent, queued = self.in_flight, sum(map(len, self._queues.values()))
+        if sent is None or self._order or queued != len(sent.entries):
             return False
         codes = _codes(response)
-        return all(entry.commits and codes.get(entry.partition) == 0 for entry in self.in_flight.entries)
+        if not all(entry.commits and codes.get(entry.partition) == 0 for entry in sent.entries):
+            return False
+        self.in_flight, self._awaiting_verdict = None, (sent, codes)
+        self.complete(None, now, 0.0)
+        return True
 
     def on_response(self, response: "OffsetCommitResponse") -> dict[int, frozenset[TopicPartition]]:
         """Partitions by error code other than 0, for the state machine to process before `complete`."""
