@@ -366,7 +366,8 @@ class RegionDriver(RebalanceHooks):
                 self._ticket, self.member.epoch, NO_GENERATION, len(assigned), self._waiting, blocks_later=True
             )
             starts = self._started(response)
-            self._waiting = {task: ours for task, ours in self._waiting.items() if task in response.waiting}
+            # The others wait on: if the region has gone on to another epoch, the reset releases their partitions.
+            self._waiting = {task: ours for task, ours in self._waiting.items() if task not in response.starts}
             self._place(starts)
             self._step(ev.Looked(response.view))
         self._place(self._read_states(self._for_a_part()))

@@ -174,6 +174,21 @@ class ShareConsumerBase:
             if not self._handle.call(lambda core: core.fetcher.hold(batch, self._driver.now())):
                 raise not_acquired(batch)
 
+    def pause(self) -> None:
+        """Let later polls request no records, so that other members get them.
+
+        Acknowledgements and renewals of locks go on. A request under way may still bring records.
+        """
+        self._set_paused(True)
+
+    def resume(self) -> None:
+        """Let later polls request records again."""
+        self._set_paused(False)
+
+    def _set_paused(self, paused: bool) -> None:
+        with self._enter():
+            self._handle.call(lambda core: setattr(core.fetcher, "paused", paused))
+
     @property
     def lock_timeout_ms(self) -> int | None:
         """The duration of locks, as the last response had it; None before the first."""

@@ -131,6 +131,7 @@ class ShareFetcher:
         self.failures: deque[AcknowledgeOutcome] = deque(maxlen=MOST_FAILURES)
         self.lock_timeout_ms: int | None = None
         self.demand_until = -inf
+        self.paused = False
         self.flushes = False
         self.closing = False
         self.reports = False  # outcomes are kept for a callback
@@ -231,7 +232,7 @@ class ShareFetcher:
         return True
 
     def _demands(self, now: float) -> bool:
-        if now >= self.demand_until or self.parked:
+        if self.paused or now >= self.demand_until or self.parked:
             return False
         return not (self._fetching and self._context.config.acquire_mode == "record_limit")
 

@@ -138,8 +138,8 @@ class Transform:
             self._go_back(slices, consumer)
 
     def _transact(self, slices: Sequence[RecordColumns], consumer: Consumer, producer: Producer) -> None:
-        producer.begin()
         try:
+            producer.begin()  # raises TransactionAborted after an abort that timed out, until the next abort
             offsets: dict[TopicPartition, Any] = {}
             for columns in slices:
                 self._handler(columns, producer)

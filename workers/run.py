@@ -84,7 +84,7 @@ def run(
         finally:
             work.end(stop_timeout_s)
             _finish(consumer, turn)
-    return work.state.totals
+    return work.state.outcome()
 
 
 def _take_turns(consumer: Any, turn: Any, work: "_Handlers", stop: threading.Event) -> None:

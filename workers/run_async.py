@@ -61,7 +61,7 @@ async def run_async(
         finally:
             await work.end(stop_timeout_s)
             await _finish(consumer, turn)
-    return work.state.totals
+    return work.state.outcome()
 
 
 async def _take_turns(consumer: Any, turn: Any, work: "_Tasks", stop: asyncio.Event) -> None:
@@ -143,13 +143,13 @@ class _Tasks:
     def settle(self) -> None:
         """Take the outcomes of handlers."""
         self._news.clear()
-        finished, self._finished = self._finished, []
-        for task in finished:
+        while self._finished:  # HandlerFailed may leave the others to `end`
+            task = self._finished.pop(0)
             job = self._tasks.pop(task)
-            if task.cancelled():
+            if task.cancelled() and self.state.stopping:
                 self.state.cancelled(job)
                 continue
-            error = task.exception()
+            error = RuntimeError("the handler was cancelled") if task.cancelled() else task.exception()
             assert error is None or isinstance(error, Exception)  # others end the loop itself
             self.state.finished(job, error, monotonic())
         self.state.tick(monotonic())

@@ -8,6 +8,7 @@ from typing import Final, NamedTuple, Protocol
 
 from kohort.common import TopicPartition
 from kohort.common.log_context import logger
+from kohort.workers.errors import HandlerFailed
 from kohort.workers.job import Job, Jobs
 from kohort.workers.retry import Retry
 
@@ -60,6 +61,7 @@ class RunState:
         self._max_held = max_held
         self._held: list[Held] = []
         self._serial = count()
+        self._failure: HandlerFailed | None = None
         self.stopping = False
 
     def start(self) -> Job | None:
@@ -81,7 +83,7 @@ class RunState:
         log.info("a handler failed on %r, attempt %d: %r", job.record, job.attempt, error)
         if isinstance(error, self._retry.no_retry) or self._is_last(job.attempt):
             if self._dead_letters is None:
-                self.jobs.failed(job, error)
+                self._failed(job, error)
             else:
                 self._dead_letters.send(job, error)
             return
@@ -90,6 +92,20 @@ class RunState:
             self.jobs.again(job)
         else:
             self._hold(job, None, now)
+
+    def _failed(self, job: Job, error: Exception) -> None:
+        try:
+            self.jobs.failed(job, error)
+        except HandlerFailed as failure:
+            if not self.stopping:
+                raise
+            self._failure = self._failure or failure  # raised once the other handlers have ended
+
+    def outcome(self) -> RunTotals:
+        """The totals of a run that has ended. Raises HandlerFailed if a last attempt failed while it ended."""
+        if self._failure is not None:
+            raise self._failure
+        return self.totals
 
     def cancelled(self, job: Job) -> None:
         """A started job was cancelled before its handler ran."""

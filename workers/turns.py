@@ -1,11 +1,11 @@
 """The consumer's side of a run before each poll and at its end, for threads and tasks alike."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from time import monotonic
 
-from kohort.common import TopicPartition
+from kohort.common import KohortError, TopicPartition
 from kohort.common.log_context import logger
 from kohort.coordinator_client.consumer_base import ConsumerBase
 from kohort.coordinator_client.hooks import Offsets, RebalanceHooks
@@ -21,13 +21,23 @@ class ShareTurn:
 
     def __init__(self, consumer: ShareConsumerBase, dead_letter: str | None) -> None:
         self.jobs = share_jobs(consumer, dead_letter)
+        self.consumer = consumer
+        self._paused = False
 
     def before_poll(self) -> None:
-        """Nothing is due."""
+        """Pause the consumer while records wait for a handler: other members may have handlers for more."""
+        if self.jobs.blocked is not self._paused:
+            self._pause(self.jobs.blocked)
 
     def last_commit(self) -> tuple[Offsets, ...]:
-        """A commit without arguments sends all acknowledgements."""
+        """A commit without arguments sends all acknowledgements. The consumer is the caller's again, and not paused."""
+        with suppress(KohortError):  # it may be closed, or have failed
+            self._pause(False)
         return ()
+
+    def _pause(self, paused: bool) -> None:
+        (self.consumer.pause if paused else self.consumer.resume)()
+        self._paused = paused
 
 
 class KeyedTurn:

@@ -181,7 +181,7 @@ class Hand:
         self.consumer = HandConsumer()
         self.states = TaskStates(lambda _task: DictState(), sinks)
         self.states.open(SinkPlace("r", "g", lambda: ConsumerGroupMetadata("g")))
-        self.member = RegionMember(name, RegionSettings(trigger=Manual(), look_interval_s=0.01, **settings))
+        self.member = RegionMember(name, RegionSettings(trigger=Manual(), **{"look_interval_s": 0.01, **settings}))
         self.coordinator = RegionCoordinator(store, "r", "g", lambda: self.now, lease_s=30.0)
         self.low = False
         self.conductor = RegionDriver(

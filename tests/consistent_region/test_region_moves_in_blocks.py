@@ -141,9 +141,9 @@ def blocks(monkeypatch: pytest.MonkeyPatch) -> None:
 class Two:
     """Members a and b. a has read records of both partitions, each with a key of its own."""
 
-    def __init__(self, store: MemoryStore | None = None) -> None:
+    def __init__(self, store: MemoryStore | None = None, **settings: Any) -> None:
         store = MemoryStore() if store is None else store
-        self.a, self.b = (Hand(store, name, hand_over=True) for name in "ab")
+        self.a, self.b = (Hand(store, name, hand_over=True, **settings) for name in "ab")
         for one in (self.a, self.b):
             one.conductor.handler = self.handle
         self.a.assigned(R0, R1)
@@ -229,6 +229,25 @@ def test_records_of_a_task_that_has_not_arrived_are_not_handled() -> None:
     two.b.reads(R1, KEYS)
     assert two.keys(two.b, 1) == list(range(KEYS + 1))
     assert two.b.member.metrics["resets_total"] == 0
+
+
+@pytest.mark.usefixtures("blocks")
+@pytest.mark.proves("CR-93")
+@pytest.mark.parametrize("turns", [0, 1, 2])
+@pytest.mark.parametrize("late_ms", [0, 60, 199])
+def test_a_reset_releases_partitions_that_wait_for_a_cut(turns: int, late_ms: int) -> None:
+    two = Two(look_interval_s=0.2)  # so that some members request their tasks again before they see the reset
+    two.a.checkpoint(two.b)
+    two.moves()
+    for _ in range(turns):
+        two.turn()
+    two.resets()
+    two.a.now = two.b.now = max(two.a.now, two.b.now) + late_ms / 1000
+    for one in (two.b, two.a):
+        one.until(lambda one=one: one.member.state is RegionState.RESET_COMPLETE)  # type: ignore[misc]
+    two.until_moved()
+    two.b.reads(R1, KEYS)
+    assert two.keys(two.b, 1) == list(range(KEYS + 1))
 
 
 class FailingStore(MemoryStore):

@@ -364,8 +364,15 @@ def test_an_sqlite_state_comes_back_with_the_offsets_it_belongs_to() -> None:
     state.connection.execute("UPDATE totals SET n = 9")
     state.restore(data, offsets)
     assert state.connection.execute("SELECT * FROM totals").fetchall() == [("a", 1)]
-    with pytest.raises(ResetFailedError, match="offsets"):
-        state.restore(data, {P0: RegionPosition(6, 2), P1: RegionPosition(0)})
+    others = (
+        {P0: RegionPosition(6, 2), P1: RegionPosition(0)},
+        {P0: RegionPosition(6, 2)},
+        {**offsets, P2: RegionPosition(1)},
+    )
+    for other in others:
+        with pytest.raises(ResetFailedError, match="offsets"):
+            state.restore(data, other)
+    state.restore(data, {P0: RegionPosition(5, 2)})  # the topic of P1 was forgotten
     for damaged in (b"", b"no database", data[:50]):
         with pytest.raises(ResetFailedError):
             state.restore(damaged, offsets)

@@ -106,14 +106,15 @@ def test_each_record_has_one_result_and_offsets_are_committed_with_it(fake: Fake
         assert sorted(results(fake, RECORDS + 1)) == wanted(RECORDS + 1)
 
 
-def test_what_the_group_refuses_is_handled_again(fake: FakeBroker) -> None:
-    def refused(response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
-        topics = tuple(
-            topic._replace(partitions=tuple(one._replace(error_code=ILLEGAL_GENERATION) for one in topic.partitions))
-            for topic in response.topics
-        )
-        return TxnOffsetCommitResponse(topics=topics)
+def refused(response: TxnOffsetCommitResponse) -> TxnOffsetCommitResponse:
+    topics = tuple(
+        topic._replace(partitions=tuple(one._replace(error_code=ILLEGAL_GENERATION) for one in topic.partitions))
+        for topic in response.topics
+    )
+    return TxnOffsetCommitResponse(topics=topics)
 
+
+def test_what_the_group_refuses_is_handled_again(fake: FakeBroker) -> None:
     fake.control("TxnOffsetCommit", lambda _call: Alter(refused), times=2)
     with Life(fake) as life:
         assert sorted(results(fake)) == wanted()
@@ -124,6 +125,19 @@ def test_what_the_group_refuses_is_handled_again(fake: FakeBroker) -> None:
     assert life.counts == [1, 2, 1]
     aborted = [call.request.committed for call in fake.calls_of("EndTxn") if isinstance(call.request, EndTxnRequest)]
     assert aborted.count(False) == 3
+
+
+def test_an_abort_that_times_out_is_made_good_by_the_next(fake: FakeBroker) -> None:
+    fake.control("TxnOffsetCommit", lambda _call: Alter(refused), times=1)
+    lost = fake.control("EndTxn", lambda _call: Drop())
+    with Life(fake, producer={"max_block_ms": 300, "request_timeout_ms": 1_000}) as life:
+        until = time.monotonic() + LIMIT_S
+        while not life.retries:
+            assert time.monotonic() < until
+            time.sleep(0.01)
+        lost.remove()
+        assert sorted(results(fake)) == wanted()
+    assert life.error is None
 
 
 def test_a_handler_that_fails_leaves_nothing_and_the_next_run_goes_on(fake: FakeBroker) -> None:

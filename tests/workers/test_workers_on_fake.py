@@ -119,6 +119,36 @@ def test_a_lock_is_renewed_while_the_handler_works(fake: FakeBroker) -> None:
     assert settled(fake)
 
 
+@pytest.mark.proves("W-01")
+def test_records_beyond_the_busy_handlers_are_left_to_other_members(fake: FakeBroker) -> None:
+    for _batch in range(50):
+        fill(fake, 10)
+    started, release, stop = threading.Semaphore(0), threading.Event(), threading.Event()
+
+    def acquired() -> int:
+        return sum(state is OffsetState.ACQUIRED for state, _count in fake.share_states(GROUP, TOPIC, 0)[1].values())
+
+    def handler(_record: Record) -> None:
+        started.release()
+        release.wait(PATIENCE_S)
+
+    def watch() -> None:
+        for _ in range(2):
+            started.acquire(timeout=PATIENCE_S)
+        time.sleep(0.5)  # ten polls
+        held.append(acquired())
+        release.set()
+        stop_when(lambda: settled(fake), stop)
+
+    held: list[int] = []
+    threading.Thread(target=watch, daemon=True).start()
+    with share(fake, max_poll_records=10) as consumer:
+        assert run(consumer, handler, concurrency=2, stop=stop) == RunTotals(done=500)
+        fill(fake, 5)
+        assert sum(map(len, consumer.poll(PATIENCE_S))) == 5  # it is not paused after the run
+    assert held <= [30]  # of a poll, of the request under way, and of the one after the last wait
+
+
 @pytest.mark.proves("W-02")
 def test_a_failed_record_comes_again_with_the_next_delivery_count(fake: FakeBroker) -> None:
     fill(fake, 4)
@@ -295,6 +325,44 @@ def test_a_failure_without_dead_letters_ends_the_run_before_its_record(fake: Fak
     assert committed(fake) == 20
 
 
+@pytest.mark.proves("W-05", "W-06")
+def test_a_run_that_ends_by_a_failure_settles_the_other_handlers(fake: FakeBroker) -> None:
+    fill(fake, 10)
+    begun, ended = threading.Barrier(10), list[int]()
+
+    def handler(record: Record) -> None:
+        begun.wait(PATIENCE_S)
+        if record.offset in (5, 6):
+            raise ValueError("bad")
+        if record.offset == 9:
+            time.sleep(0.5)
+        ended.append(record.offset)
+
+    with consumer_of(fake) as consumer, pytest.raises(HandlerFailed) as caught:
+        run(consumer, handler, retry=Retry(attempts=1), concurrency=10)
+    assert caught.value.place["offset"] in (5, 6)
+    assert sorted(ended) == [0, 1, 2, 3, 4, 7, 8, 9]
+    assert committed(fake) == 5
+
+
+@pytest.mark.proves("W-05", "W-06")
+def test_a_failure_after_the_stop_is_raised_once_the_others_are_committed(fake: FakeBroker) -> None:
+    fill(fake, 4)
+    stop, begun = threading.Event(), threading.Barrier(4)
+
+    def handler(record: Record) -> None:
+        begun.wait(PATIENCE_S)
+        stop.set()
+        time.sleep(0.3 + 0.1 * record.offset)  # until the run ends
+        if record.offset == 1:
+            raise ValueError("bad")
+
+    with consumer_of(fake) as consumer, pytest.raises(HandlerFailed) as caught:
+        run(consumer, handler, retry=Retry(attempts=1), concurrency=4, stop=stop)
+    assert caught.value.place["offset"] == 1
+    assert committed(fake) == 1
+
+
 @pytest.mark.proves("W-02", "W-03")
 def test_a_dead_letter_lets_the_commit_pass(fake: FakeBroker) -> None:
     fill(fake, 30, keys=3)
@@ -413,3 +481,51 @@ def test_a_cancelled_run_of_tasks_commits_what_is_done(fake: FakeBroker) -> None
 
     asyncio.run(main())
     assert committed(fake) == 25
+
+
+@pytest.mark.proves("W-05", "W-06")
+def test_tasks_that_end_beside_a_failure_are_settled(fake: FakeBroker) -> None:
+    fill(fake, 10)
+
+    async def main() -> None:
+        begun = asyncio.Barrier(10)
+
+        async def handler(record: Record) -> None:
+            await begun.wait()  # all end in one turn of the loop
+            if record.offset in (5, 6):
+                raise ValueError("bad")
+
+        async with AsyncConsumer(fake.bootstrap, group=GROUP, auto_offset_reset="earliest") as consumer:
+            consumer.subscribe([TOPIC])
+            with pytest.raises(HandlerFailed) as caught:
+                await run_async(consumer, handler, retry=Retry(attempts=1), concurrency=10, stop_timeout_s=3600.0)
+            assert caught.value.place["offset"] in (5, 6)
+
+    asyncio.run(asyncio.wait_for(main(), PATIENCE_S))
+    assert committed(fake) == 5
+
+
+@pytest.mark.proves("W-02")
+def test_a_handler_that_a_task_of_its_own_cancelled_has_failed(fake: FakeBroker) -> None:
+    fill(fake, 10, keys=1)
+    attempts: Counter[int] = Counter()
+
+    async def main() -> RunTotals:
+        stop = asyncio.Event()
+
+        async def handler(record: Record) -> None:
+            attempts[record.offset] += 1
+            if record.offset == 3 and attempts[3] == 1:
+                other = asyncio.ensure_future(asyncio.sleep(3600))
+                other.cancel()
+                await other
+            if record.offset == 9:
+                stop.set()
+
+        async with AsyncConsumer(fake.bootstrap, group=GROUP, auto_offset_reset="earliest") as consumer:
+            consumer.subscribe([TOPIC])
+            return await run_async(consumer, handler, retry=QUICK, stop=stop)
+
+    assert asyncio.run(asyncio.wait_for(main(), PATIENCE_S)) == RunTotals(done=10, retries=1)
+    assert attempts[3] == 2
+    assert committed(fake) == 10
