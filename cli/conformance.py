@@ -125,6 +125,9 @@ def main(
     """
     if context.invoked_subcommand is not None:
         return
+    source = context.get_parameter_source("bootstrap")
+    if start and source is not None and source.name == "ENVIRONMENT":  # an option wins over the environment
+        bootstrap = ""
     if bool(bootstrap) == bool(start):
         raise typer.BadParameter("set --bootstrap, or a version with --start", param_hint="--bootstrap")
     if bool(stop_command) != bool(start_command):
@@ -170,7 +173,7 @@ def main(
         for kind in report or ():
             path = output.with_name(f"{output.name}.{SUFFIX[kind]}")
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(_rendered(found, kind))
+            path.write_text(_rendered(found, kind), encoding="utf-8")
             _say(error_console, f"wrote {markup(str(path))}")
     raise typer.Exit(_SIGNALLED + signals.received[0] if signals.received else found.exit_code)
 

@@ -110,6 +110,7 @@ def consume(
     form: Annotated[Form, typer.Option("--format", "-f", help="The output format.")] = Form.TABLE,
     key: Annotated[TextOutput, typer.Option(help="The representation of keys.")] = TextOutput.UTF8,
     value: Annotated[TextOutput, typer.Option(help="The representation of values.")] = TextOutput.UTF8,
+    header: Annotated[TextOutput, typer.Option(help="The representation of headers in JSON.")] = TextOutput.UTF8,
     as_json: Annotated[bool, typer.Option("--json", help="The same as --format json: one object a line.")] = False,
     parquet: Annotated[Path | None, typer.Option(help="Write a Parquet file instead of printing.")] = None,
     quiet: Quiet = False,
@@ -131,7 +132,7 @@ def consume(
             if start != "earliest" or to != "latest" or partition:
                 raise KohortError("--share excludes --from, --to and --partition", hint="the broker selects records")
             tick = stack.enter_context(RecordProgress(limit, shown=shown))
-            write = stack.enter_context(_writer(parquet, form, SHOWN[key], SHOWN[value]))
+            write = stack.enter_context(_writer(parquet, form, SHOWN[key], SHOWN[value], SHOWN[header]))
             _consume_share(cluster, topic, share, limit, write, tick)
             return
         settings = {"auto.offset.reset": "earliest"} | cluster.outside()
@@ -143,9 +144,10 @@ def consume(
         total = None if to == "never" else sum(span.stop - span.first for span in ranges.values())
         total = limit if total is None else min(total, limit or total)
         tick = stack.enter_context(RecordProgress(total, shown=shown))
-        write = stack.enter_context(_writer(parquet, form, SHOWN[key], SHOWN[value]))
+        write = stack.enter_context(_writer(parquet, form, SHOWN[key], SHOWN[value], SHOWN[header]))
         for columns in _read(consumer, ranges, limit):
             write(columns, {})
+            sys.stdout.flush()  # with --to never a reader of the pipe waits for them
             tick(len(columns))
 
 
@@ -275,12 +277,17 @@ class _writer:
     """The output of records. `with` gives a function that takes columns, and values that JSON adds to each record."""
 
     def __init__(
-        self, parquet: Path | None, form: Form, key: Callable[[bytes], Any], value: Callable[[bytes], Any]
+        self,
+        parquet: Path | None,
+        form: Form,
+        key: Callable[[bytes], Any],
+        value: Callable[[bytes], Any],
+        header: Callable[[bytes], Any],
     ) -> None:
         self._path = parquet
         self._file: Any = None
         self._form = form
-        self._key, self._value = key, value
+        self._key, self._value, self._header = key, value, header
 
     def __enter__(self) -> Write:
         if self._path is not None:
@@ -325,7 +332,7 @@ class _writer:
             "timestamp_ms": record.timestamp_ms,
             "key": self._shown(self._key, record.key),
             "value": self._shown(self._value, record.value),
-            "headers": [[name, self._shown(_utf8, data)] for name, data in record.headers],
+            "headers": [[name, self._shown(self._header, data)] for name, data in record.headers],
         }
 
     @staticmethod

@@ -106,11 +106,14 @@ def frames_of_pcap(path: Path) -> Iterator[Captured]:
     The side that opened a connection is the client. If the opening was not captured, the higher port is.
     """
     with path.open("rb") as file:
-        reader = dpkt.pcap.UniversalReader(file)
+        try:
+            reader = dpkt.pcap.UniversalReader(file)
+        except (dpkt.UnpackError, ValueError) as error:
+            raise KohortError(f"not a packet capture: {error}", path=path) from None
         link = reader.datalink()
         flows: dict[frozenset[str], _Flow] = {}
         began: float | None = None
-        for when, packet in reader:
+        for when, packet in _packets(reader):
             began = when if began is None else began
             segment = _tcp(link, packet)
             if segment is None:
@@ -133,6 +136,14 @@ def frames_of_pcap(path: Path) -> Iterator[Captured]:
             feed = flow.conversation.request_bytes if sender == flow.client else flow.conversation.response_bytes
             for said in feed(data):
                 yield Captured(when - began, flow.client, flow.broker, said)
+
+
+def _packets(reader: Any) -> Iterator[tuple[float, bytes]]:
+    """Yield the packets. A capture that is cut short, as while tcpdump writes it, raises KohortError at its end."""
+    try:
+        yield from reader
+    except dpkt.UnpackError as error:
+        raise KohortError(f"the capture is cut short: {error}", hint="the frames before its end are shown") from None
 
 
 def _tcp(link: int, packet: bytes) -> tuple[str, str, Any] | None:

@@ -14,6 +14,7 @@ from rich.table import Table
 
 from kohort.admin import Admin, GroupDescription, GroupMissing, OffsetChange, PartitionLag, SharePartitionOffset
 from kohort.cli.connection_options import AsJson, ConnectionOptions, Yes, connected, console
+from kohort.cli.deletion import delete_each
 from kohort.cli.group_configs import configs
 from kohort.cli.group_timeline import timeline
 from kohort.cli.partitions import partitions_of, short
@@ -195,8 +196,7 @@ def delete(
     if not yes and not as_json:
         typer.confirm(f"delete {', '.join(groups)} and all committed offsets?", abort=True)
     with cluster.admin() as admin:
-        admin.delete_groups(*groups)
-    print(json.dumps({"deleted": groups}) if as_json else f"deleted {', '.join(groups)}")
+        delete_each(admin.delete_groups, groups, as_json=as_json)
 
 
 @app.command("remove-members")

@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader closed the pipe
         sys.stdout = _nowhere()
         return 1
-    except (KohortError, OSError) as error:
+    except (KohortError, OSError, ValueError) as error:  # ValueError: the library refuses an argument
         if debug:
             raise
         say(f"kohort: error: {error}", sys.stderr)
@@ -45,6 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _take_whatever_is_printed() -> None:
     """Make output work with closed streams (`>&-`) and characters that the terminal's encoding lacks."""
     sys.stdout, sys.stderr = sys.stdout or _nowhere(), sys.stderr or _nowhere()
+    sys.stdin = sys.stdin or open(os.devnull, encoding="utf-8")  # noqa: SIM115
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper) and stream.errors == "strict":
             stream.reconfigure(errors="backslashreplace")

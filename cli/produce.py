@@ -65,6 +65,7 @@ def produce(
     ] = None,
     key: Annotated[TextInput, typer.Option(help="The representation of keys in JSON lines.")] = TextInput.UTF8,
     value: Annotated[TextInput, typer.Option(help="The representation of values in JSON lines.")] = TextInput.UTF8,
+    header: Annotated[TextInput, typer.Option(help="The representation of headers in JSON lines.")] = TextInput.UTF8,
     partition: Annotated[
         int | None, typer.Option("--partition", "-p", min=0, help="The partition of all records.")
     ] = None,
@@ -96,7 +97,7 @@ def produce(
     with ExitStack() as stack:
         stack.enter_context(exit_on_sigterm())
         source = stack.enter_context(opened(file))
-        items, count = _input(source, form or format_of(file), key_separator, key, value, rate)
+        items, count = _input(source, form or format_of(file), key_separator, key, value, rate, header)
         producer = Producer.from_config(settings)
         stack.callback(shipment.report, as_json)
         stack.enter_context(producer)
@@ -181,7 +182,13 @@ class _Shipment:
 
 
 def _input(
-    file: BinaryIO, form: InputFormat, separator: str | None, key: TextInput, value: TextInput, rate: float | None
+    file: BinaryIO,
+    form: InputFormat,
+    separator: str | None,
+    key: TextInput,
+    value: TextInput,
+    rate: float | None,
+    header: TextInput,
 ) -> tuple[Iterator[Any], int | None]:
     """The records or tables to send, and the number of records if it is known."""
     if separator is not None and form is not InputFormat.TEXT:
@@ -191,7 +198,7 @@ def _input(
         case InputFormat.TEXT:
             return text_records(file, separator), None
         case InputFormat.JSON:
-            return json_records(file, key, value), None
+            return json_records(file, key, value, header), None
         case InputFormat.PARQUET:
             return parquet_tables(file, rows)
         case InputFormat.ARROW:

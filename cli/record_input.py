@@ -112,13 +112,13 @@ def text_records(lines: Iterable[bytes], separator: str | None) -> Iterator[Inpu
         yield InputRecord(value, key)
 
 
-def json_records(lines: Iterable[bytes], key: TextInput, value: TextInput) -> Iterator[InputRecord]:
+def json_records(lines: Iterable[bytes], key: TextInput, value: TextInput, header: TextInput) -> Iterator[InputRecord]:
     """A record a line, with the fields that `kohort consume --json` prints. Raises KohortError for anything else."""
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            yield _of_json(parsed_json(line), READ[key], READ[value])
+            yield _of_json(parsed_json(line), READ[key], READ[value], READ[header])
         except (ValueError, TypeError, LookupError, AttributeError, RecursionError) as error:
             raise KohortError(
                 f"not a record: {error}",
@@ -128,7 +128,9 @@ def json_records(lines: Iterable[bytes], key: TextInput, value: TextInput) -> It
             ) from None
 
 
-def _of_json(given: Any, key: Callable[[Any], bytes], value: Callable[[Any], bytes]) -> InputRecord:
+def _of_json(
+    given: Any, key: Callable[[Any], bytes], value: Callable[[Any], bytes], header: Callable[[Any], bytes]
+) -> InputRecord:
     if not isinstance(given, dict) or "value" not in given:
         raise ValueError("no object with a field 'value'")
     if strange := given.keys() - set(InputRecord._fields) - set(OF_CONSUME):
@@ -143,7 +145,7 @@ def _of_json(given: Any, key: Callable[[Any], bytes], value: Callable[[Any], byt
     return InputRecord(
         _read(value, given["value"]),
         _read(key, given.get("key")),
-        tuple((name, _read(READ[TextInput.UTF8], data)) for name, data in headers),
+        tuple((name, _read(header, data)) for name, data in headers),
         given.get("timestamp_ms"),
         given.get("partition"),
     )

@@ -8,6 +8,7 @@ from rich.table import Table
 
 from kohort.admin import TopicDescription
 from kohort.cli.connection_options import AsJson, ConnectionOptions, Yes, connected, console
+from kohort.cli.deletion import delete_each
 from kohort.cli.terminal import cell, say
 from kohort.common import TopicPartition
 from kohort.common.errors import KohortError
@@ -95,8 +96,7 @@ def delete(
     if not yes and not as_json:
         typer.confirm(f"delete {', '.join(topics)} and every record in them?", abort=True)
     with cluster.admin() as admin:
-        admin.delete_topics(*topics)
-    print(json.dumps({"deleted": topics}) if as_json else f"deleted {', '.join(topics)}")
+        delete_each(admin.delete_topics, topics, as_json=as_json)
 
 
 def _plain(one: TopicDescription) -> dict[str, Any]:

@@ -146,7 +146,8 @@ def write_page(outcomes: Sequence[SimulationResult], notes: Sequence[str], title
         f"<title>{_shown(title)}</title><style>{_STYLE}</style><h1>{_shown(title)}</h1>{_html_summary(outcomes)}"
         f"<p class=java>{_shown(LEGEND)}</p>"
         f'<img alt="partitions of each member before and after" src="data:image/png;base64,{encoded}">'
-        f"{tables}{reported}</html>\n"
+        f"{tables}{reported}</html>\n",
+        encoding="utf-8",
     )
     return [path, image]
 

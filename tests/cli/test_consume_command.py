@@ -1,6 +1,7 @@
 """`kohort consume` as a user types it, on a real broker; rare contents of a log, on a fake one."""
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from kohort import Consumer, Producer, TopicPartition
 from kohort.admin import Admin
 from kohort.cli.main import main
 from kohort.testing import FakeBroker
@@ -250,8 +252,7 @@ def test_what_was_read_until_a_signal_is_kept(form: str, fake: FakeBroker, tmp_p
         out.open("wb") as printed,
         subprocess.Popen([*command, "-b", fake.bootstrap], stdout=printed) as process,
     ):
-        # Each takes half a second, but the one with the records. On a busy machine that is no time to write them; a
-        # Parquet file shows that they are there, printed lines wait for the end.
+        # Each takes half a second, but the one with the records. On a busy machine that is no time to write them.
         while len(fake.calls_of("Fetch")) < 5 or (form == "--parquet" and file.stat().st_size <= len(PARQUET_MAGIC)):
             assert process.poll() is None
             time.sleep(0.01)
@@ -261,3 +262,31 @@ def test_what_was_read_until_a_signal_is_kept(form: str, fake: FakeBroker, tmp_p
         assert pq.read_table(file)["value"].to_pylist() == [b"a", b"b"]
     else:
         assert offsets(out.read_text()) == [(0, 0), (0, 1)]
+
+
+def test_a_pipe_has_each_record_while_more_are_waited_for(fake: FakeBroker) -> None:
+    command = [sys.executable, "-m", "kohort.cli.main", "consume", "topic", "--json", "--to", "never"]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    fake.produce("topic", 0, [(None, b"a"), (None, b"b")])
+    with subprocess.Popen([*command, "-b", fake.bootstrap], stdout=subprocess.PIPE, env=buffered) as process:
+        assert process.stdout is not None
+        try:
+            for offset in range(2):
+                assert json.loads(process.stdout.readline())["offset"] == offset
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(("form", "data"), [("base64", b"\xff\x00"), ("hex", b"\xff"), ("utf8", "ü".encode())])
+def test_a_copy_by_json_is_exact(form: str, data: bytes, capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    forms = [part for option in ("--key", "--value", "--header") for part in (option, form)]
+    with FakeBroker(topics={"topic": 1, "copy": 1}) as fake:
+        with Producer(fake.bootstrap) as producer:
+            producer.send("topic", data, key=data, headers=[("h", data), ("none", None)])
+        file = tmp_path / "records.json"
+        file.write_text(consumed(fake, capfd, "--json", *forms))
+        assert main(["produce", "copy", str(file), *forms, "-b", fake.bootstrap]) == 0
+        with Consumer(fake.bootstrap) as consumer:
+            consumer.assign({TopicPartition("copy", 0): 0})
+            (record,) = [record for columns in consumer.poll(60.0) for record in columns]
+    assert (record.key, record.value, list(record.headers)) == (data, data, [("h", data), ("none", None)])

@@ -164,6 +164,21 @@ def test_topics_are_made_seen_and_deleted(run: Run, unique: Callable[[str], str]
     assert "no such topic" in run("topic", "describe", topic, code=1)
 
 
+@pytest.mark.broker
+def test_one_that_is_missing_keeps_no_other_from_being_deleted(
+    run: Run, committed: str, unique: Callable[[str], str], capsys: pytest.CaptureFixture[str], broker: SelectedBroker
+) -> None:
+    topics = [unique("topic"), unique("topic")]
+    for topic in topics:
+        run("topic", "create", topic)
+    for kind, first, last in (("group", unique("none"), committed), ("topic", *topics)):
+        names = (first, last) if kind == "group" else (first, unique("none"), last)
+        assert main([kind, "delete", *names, "--yes", "--bootstrap", broker.bootstrap]) == 1
+        printed = capsys.readouterr()
+        assert printed.out == f"deleted {', '.join((last,) if kind == 'group' else topics)}\n"
+        assert f"no such {kind}" in printed.err
+
+
 @pytest.mark.parametrize("command", [("group",), ("group", "offsets"), ("topic",)])
 def test_help_shows_the_way(command: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*command, "--help"]) == 0

@@ -2,6 +2,8 @@
 
 import io
 import json
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -107,6 +109,22 @@ def test_json_lines_are_those_of_consume(
     file.write_text(capfd.readouterr().out)
     assert json.loads(run("other", file, "--json"))["delivered"] == 2
     assert len(stored(fake, "other", 4)) == 4
+
+
+@pytest.mark.parametrize(
+    ("options", "line"), [(("-K", ""), "a\n"), (("-f", "json"), '{"value": "v", "timestamp_ms": -2}\n')]
+)
+def test_an_argument_that_the_library_refuses_is_one_line(
+    options: tuple[str, ...], line: str, run: Run, piped: Callable[[bytes], None]
+) -> None:
+    piped(line.encode())
+    assert run("topic", *options, code=1).count("\n") == 1
+
+
+def test_a_closed_standard_input_has_no_records(fake: FakeBroker) -> None:
+    command = [sys.executable, "-m", "kohort.cli.main", "produce", "topic", "-b", fake.bootstrap, "--json"]
+    done = subprocess.run(["sh", "-c", 'exec "$@" <&-', "sh", *command], capture_output=True, text=True, timeout=120)
+    assert (done.returncode, json.loads(done.stdout)["delivered"], done.stderr) == (0, 0, "")
 
 
 @pytest.mark.parametrize(

@@ -114,6 +114,15 @@ def test_a_capture_of_both_directions_out_of_order_and_sent_twice(
         ["127.0.0.1:40000 -> 127.0.0.1:9092", f"Heartbeat request v3, {len(request)} bytes"],
         ["127.0.0.1:9092 -> 127.0.0.1:40000", f"Heartbeat response v3, {len(RESPONSE)} bytes"],
     ]
+    whole = buffer.getvalue()
+    path.write_bytes(whole[: whole.rindex(RESPONSE) - 60])  # within the header of the last packet
+    code, out, error = run(capsys, "explain", str(path), "--summary")
+    assert (code, len(out.splitlines())) == (1, 1)
+    assert error.count("\n") == 1
+    assert "the capture is cut short" in error
+    path.write_bytes(whole[:20])
+    code, out, error = run(capsys, "explain", str(path), "--summary")
+    assert (code, out, error.count("\n")) == (1, "", 1)
 
 
 def test_a_tape_is_read_replayed_and_free_of_secrets(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

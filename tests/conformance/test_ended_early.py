@@ -229,6 +229,7 @@ def test_a_signal_while_a_started_broker_stops_is_one_after_the_run(
             stopped.append(True)
 
     monkeypatch.setattr(conformance, "_broker", started)
+    monkeypatch.setenv("KOHORT_BOOTSTRAP", "127.0.0.1:1")  # the option wins
     command = ["conformance", "--start", "4.3.1", "--only", "D3c", "--output", str(output), "--report", "json"]
     assert main(command) == 130
     assert stopped
