@@ -179,7 +179,8 @@ def begin(
     """Accept a store that was lost, or replaced by an older copy.
 
     Members then start from its newest checkpoint, or from `start_position` if it has none. Records since that
-    checkpoint, or those before that position, are missing or count again. All members must be stopped.
+    checkpoint, or those before that position, are missing or count again. Effects of sinks up to that checkpoint do not
+    come again, but those of later records do. All members must be stopped.
 
     Example: kohort region begin sqlite:////var/lib/billing/region.db --anew
     """

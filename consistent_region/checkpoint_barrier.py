@@ -21,6 +21,7 @@ class Barrier:
 class StorePast:
     """The past of a store. A `lineage` is one history of one region, from its first registration on.
 
+    The lineage of an accepted store also names earlier ones (see `witness.py`).
     `voided_up_to`: the highest checkpoint that an operator went back behind. `accepted`: an operator
     accepted this store in the place of others, so evidence of them does not count.
     """

@@ -39,6 +39,7 @@ from kohort.consistent_region.manifest import Manifest, TaskSnapshot, merged
 from kohort.consistent_region.offsets import Positions, RegionPosition
 from kohort.consistent_region.region_record import CLOCKS_APART_S, MemberRecord, RegionRecord
 from kohort.consistent_region.tasks import TaskId
+from kohort.consistent_region.witness import continued
 
 NO_EPOCH = -1
 NO_GENERATION = -1
@@ -311,6 +312,8 @@ def store_accepted(record: RegionRecord, lineage: str, now: float, lease_s: floa
     """
     _check_none_here(record, now, lease_s)
     begun = _new_epoch(record, "an operator accepted the store", True, None, 1)
+    if record.newest is not None:
+        lineage = continued(record.past.lineage, record.newest, lineage)
     return replace(begun, past=StorePast(lineage, accepted=True))
 
 

@@ -86,9 +86,8 @@ class TransactionalSink(Protocol):
     def commit(self, due: Sequence[DueEffects], at: Witness) -> None:
         """Commit the effects of tasks, each in one transaction with a note of the checkpoint `at`.
 
-        If the note has this lineage with this sequence or a higher one, do nothing. Leave out tasks with a later owner,
-        which commits them. Raise RegionError if the target rejects a commit: the member ends, and the next owner
-        commits.
+        If the note covers `at` (`Witness.covers`), do nothing. Leave out tasks with a later owner, which commits them.
+        Raise RegionError if the target rejects a commit: the member ends, and the next owner commits.
         """
 
     def abort(self, task: TaskId) -> None:

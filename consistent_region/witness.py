@@ -7,6 +7,7 @@ offsets with a state that lacks their records, or repeat effects. Each commit of
 Offsets that another program committed are no evidence. Brokers delete offsets after `offsets.retention.minutes`.
 """
 
+import re
 from collections.abc import Iterable
 from typing import Final
 
@@ -15,6 +16,9 @@ from kohort.consistent_region.checkpoint_barrier import MembershipView, StorePas
 from kohort.consistent_region.errors import StoreLost, StoreWentBack
 
 _MARK: Final = "kohort-region/1"
+# Brokers limit an offset's metadata, which has the lineage, to 4,096 bytes.
+_MAX_LINEAGES: Final = 8
+_LINEAGES: Final = re.compile(r"(?:^|<)([0-9]{1,19}):([^<]*)")
 _HINT: Final = "bring the current store back, or accept this one with `kohort region begin --anew`"
 
 
@@ -30,12 +34,31 @@ class Witness(NamedTuple):
         return f"{_MARK} {self.lineage} {self.sequence}"
 
     def covers(self, at: "Witness") -> bool:
-        """True if this note of the last commit is of checkpoint `at`, or of a later one. It raises no error."""
-        return self.lineage == at.lineage and self.sequence >= at.sequence
+        """True if this note of the last commit is of checkpoint `at`, or of a later one. It raises no error.
+
+        Two lineages share the checkpoints of an earlier one up to the sequence at which the first of them left it.
+        """
+        ours, theirs = self._ends, at._ends
+        shared = (min(ours[one], theirs[one], self.sequence) for one in ours.keys() & theirs.keys())
+        return at.sequence <= max(shared, default=-1)
+
+    @property
+    def _ends(self) -> dict[str, int]:
+        """The last sequence of this lineage, and of each that it names."""
+        return {one: int(end) for end, one in _LINEAGES.findall(f"{self.sequence}:{self.lineage}")}
 
 
 NO_COMMIT: Final = Witness("", 0)
 """The note of a target that has had no commit."""
+
+
+def continued(before: str, sequence: int, lineage: str) -> str:
+    """A new lineage that has the checkpoints of the one `before` up to `sequence`.
+
+    Sinks have notes of commits under older lineages. The text therefore names those, from the newest to the oldest:
+    `ID<SEQUENCE:ID<SEQUENCE:ID`.
+    """
+    return "<".join(f"{lineage}<{sequence}:{before}".split("<")[:_MAX_LINEAGES])
 
 
 def witness_of(metadata: str | None) -> Witness | None:

@@ -111,8 +111,8 @@ MUTANTS = tuple(
         ),
         (
             "witness",
-            "self.lineage == at.lineage and self.sequence >= at.sequence",
-            "self.lineage == at.lineage and self.sequence > at.sequence",
+            "at.sequence <= max(shared",
+            "at.sequence < max(shared",
         ),
         ("offsets", "if before is None or next_offset <= before.offset:", "if before is None:"),
         ("region_member", "if position is None or records[0].offset < position.offset:", "if position is None:"),

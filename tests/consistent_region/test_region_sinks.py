@@ -51,6 +51,7 @@ from kohort.consistent_region.offsets import Positions, RegionPosition
 from kohort.consistent_region.sql_dialects import POSTGRES, SQLITE
 from kohort.consistent_region.store import SqliteStore
 from kohort.consistent_region.task_states import TaskStates
+from kohort.consistent_region.witness import continued
 from kohort.network.group_types import ConsumerGroupMetadata
 from kohort.protocol.apis.end_txn import EndTxnResponse
 from kohort.protocol.errors import ErrorCode
@@ -547,6 +548,21 @@ def test_an_owner_that_is_fenced_again_and_again_ends_with_a_fenced_error(
         sink.commit([DueEffects(T0, [packed(b"x", None, (), None, None)], {})], Witness(LINEAGE, 7))
         sink.close()
         assert committed(broker.bootstrap, "out") == [b"x"]
+
+
+@pytest.mark.proves("I16")
+def test_records_of_an_accepted_checkpoint_are_not_written_again() -> None:
+    with FakeBroker(topics={"out": 1}) as broker:
+        accepted = continued(LINEAGE, 1, "6a")
+        for value, at in ((b"x", AT), (b"x", Witness(accepted, 1)), (b"y", Witness(accepted, 2))):
+            sink = KafkaSink(broker.bootstrap, "out", linger_ms=0)
+            sink.open(place())
+            sink.take([T0], TaskTerm(at.lineage, next(TERMS)))
+            sink.select(T0)
+            sink.send(value)
+            sink.commit(due(sink), at)
+            sink.close()
+        assert committed(broker.bootstrap, "out") == [b"x", b"y"]
 
 
 def test_a_sinks_notes_are_read_as_its_records_are_written() -> None:

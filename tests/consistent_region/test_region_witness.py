@@ -1,18 +1,43 @@
 """A store that was lost or went back is refused, by evidence outside it."""
 
-from typing import NoReturn
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NoReturn
 
 import pytest
 
 from kohort.common.errors import KohortError
 from kohort.consistent_region.checkpoint_barrier import MembershipView, StorePast
+from kohort.consistent_region.dict_state import DictState
 from kohort.consistent_region.errors import ConfigurationError, ResetFailedError, StoreLost, StoreWentBack
+from kohort.consistent_region.sql_sink import SqlSink
 from kohort.consistent_region.store import Key, MemoryStore
-from kohort.consistent_region.witness import Witness, check_witnesses, witness_of
+from kohort.consistent_region.witness import NO_COMMIT, Witness, check_witnesses, continued, witness_of
 from kohort.network.errors import OperationTimeout
 from tests.consistent_region.region_hand import P0, P1, Hand
 
 LINEAGE = "5f"
+
+
+class Paying(Hand):
+    """A member that writes each record's place to a database."""
+
+    def __init__(self, store: MemoryStore, database: Path, before: Hand | None = None) -> None:
+        self.sink = SqlSink(f"sqlite:///{database}", schema="CREATE TABLE IF NOT EXISTS paid (n INTEGER, at INTEGER)")
+        super().__init__(store, sinks={"out": self.sink})
+        if before is not None:
+            self.now = before.now
+            self.consumer.committed_now = before.consumer.committed_now
+        self.assigned(P0, P1)
+        self.turn(5)
+
+    def handle(self, record: Any, state: DictState) -> None:
+        self.sink.execute("INSERT INTO paid VALUES (?, ?)", [record.partition, record.offset])
+
+    def ends(self) -> None:
+        self.conductor.stop()
+        self.states.close()
 
 
 def copied(store: MemoryStore) -> dict[Key, bytes]:
@@ -180,6 +205,97 @@ def test_an_operator_accepts_a_store_that_was_lost_or_went_back(lost: bool) -> N
     again.checkpoint()
     again.turn()
     assert started(store, again).member.state.name != "FAILED"
+
+
+@pytest.mark.proves("I16")
+@pytest.mark.parametrize("acceptances", [1, 2])
+@pytest.mark.parametrize("older", [True, False])
+def test_effects_of_an_accepted_checkpoint_do_not_come_again_and_later_ones_do(
+    older: bool, acceptances: int, tmp_path: Path
+) -> None:
+    database, store = tmp_path / "paid.db", MemoryStore()
+
+    def paid() -> list[tuple[int, int]]:
+        with closing(sqlite3.connect(database)) as connection:
+            return connection.execute("SELECT n, at FROM paid ORDER BY n, at").fetchall()
+
+    before = Paying(store, database)
+    before.reads(P1, 0)
+    for offset in (0, 1, 2)[: 2 + older]:
+        before.reads(P0, offset)
+        before.checkpoint()
+        before.turn()
+        if offset < 2:
+            copy = copied(store)
+    before.ends()
+    store._values = dict(copy)
+    before.now += 100.0
+    for _ in range(acceptances):
+        before.coordinator.accept_store()
+
+    after = Paying(store, database, before)
+    accepted = [(0, 0), (0, 1), *[(0, 2)] * older, (1, 0)]
+    assert paid() == accepted
+    after.reads(P0, 2)  # again, because the accepted copy lacks it
+    after.checkpoint()
+    after.turn()
+    assert paid() == sorted([*accepted, (0, 2)])
+    after.coordinator.rewind(1)  # the notes of its two tasks are of both lineages
+    after.turn(5)
+    assert (after.member.base, paid()) == (1, sorted([*accepted, (0, 2)]))
+    after.ends()
+
+    store._values = dict(copy)  # the next store is lost, too
+    after.now += 100.0
+    after.coordinator.accept_store()
+    last = Paying(store, database, after)
+    assert (last.member.base, paid()) == (2, sorted([*accepted, (0, 2)]))
+    last.ends()
+
+
+ONCE = continued(LINEAGE, 2, "6a")
+OTHER = continued(LINEAGE, 2, "8c")
+TWICE = continued(ONCE, 4, "7b")
+
+
+@pytest.mark.proves("I16")
+@pytest.mark.parametrize(
+    ("note", "at", "covered"),
+    [
+        (Witness(LINEAGE, 2), Witness(LINEAGE, 2), True),
+        (Witness(LINEAGE, 1), Witness(LINEAGE, 2), False),
+        (NO_COMMIT, Witness(LINEAGE, 1), False),
+        (Witness("9d", 9), Witness(ONCE, 1), False),
+        (Witness(LINEAGE, 9), Witness(ONCE, 2), True),
+        (Witness(LINEAGE, 9), Witness(ONCE, 3), False),  # another checkpoint of this number
+        (Witness(LINEAGE, 1), Witness(ONCE, 2), False),  # the effects are still due
+        (Witness(ONCE, 3), Witness(ONCE, 2), True),
+        (Witness(ONCE, 3), Witness(OTHER, 2), True),  # one backup was accepted twice
+        (Witness(ONCE, 3), Witness(OTHER, 3), False),
+        (Witness(ONCE, 1), Witness(OTHER, 2), False),
+        (Witness(ONCE, 5), Witness(continued(LINEAGE, 4, "8c"), 3), False),
+        (Witness(TWICE, 5), Witness(OTHER, 2), True),
+        (Witness("x<y<1:z<", 3), Witness(ONCE, 2), False),  # of another program
+        (Witness(LINEAGE, 2), Witness(TWICE, 2), True),
+        (Witness(LINEAGE, 9), Witness(TWICE, 3), False),
+        (Witness(ONCE, 4), Witness(TWICE, 4), True),
+        (Witness(ONCE, 9), Witness(TWICE, 5), False),
+    ],
+)
+def test_a_note_of_an_earlier_lineage_covers_the_checkpoints_that_were_accepted(
+    note: Witness, at: Witness, covered: bool
+) -> None:
+    assert note.covers(at) is covered
+
+
+def test_after_many_acceptances_a_commits_metadata_is_short_and_names_the_last_ones() -> None:
+    lineages = ["0" * 32]
+    for number in range(1, 300):
+        lineages.append(continued(lineages[-1], 2**62, f"{number:032}"))
+    at = Witness(lineages[-1], 2**62)
+    assert len(at.metadata) < 4096
+    assert [Witness(one, 2**62).covers(at) for one in lineages[-9:]] == [False, *[True] * 8]
+    assert witness_of(at.metadata) == at
 
 
 def test_a_region_whose_first_checkpoint_is_not_complete_leaves_its_lineage_only() -> None:
