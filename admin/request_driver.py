@@ -44,6 +44,10 @@ def first_of(responses: Sequence[Any], api: str, **requested: str) -> Any:
     return responses[0]
 
 
+def _endpoints(response: Any) -> dict[int, Endpoint]:
+    return {one.node_id: Endpoint(one.host, one.port) for one in response.brokers}
+
+
 def driver(config: AdminConfig) -> Driver[AdminCore]:
     """The driver of an admin, not started."""
     return Driver(config, partial(AdminCore, config))
@@ -96,8 +100,8 @@ class RequestDriver:
         """
         response = self.one(api, request)
         while ErrorCode.NOT_CONTROLLER in codes(response) and self.retry():
-            reported = self.one("Metadata", WITHOUT_TOPICS).controller_id
-            response = self.all([AdminRequest(api, request, self.brokers().get(reported))])[0]
+            found = self.one("Metadata", WITHOUT_TOPICS)
+            response = self.all([AdminRequest(api, request, _endpoints(found).get(found.controller_id))])[0]
         return response
 
     def of_coordinator(
@@ -123,7 +127,7 @@ class RequestDriver:
 
         `code`: the error code of a response.
         """
-        requested, responses = self.brokers(), dict[int, Any]()
+        requested, responses = _endpoints(self.one("Metadata", WITHOUT_TOPICS)), dict[int, Any]()
         while True:
             responses |= zip(
                 requested, self.all([AdminRequest(api, request, one) for one in requested.values()]), strict=True
@@ -133,7 +137,7 @@ class RequestDriver:
                 return list(responses.values())
 
     def brokers(self) -> Mapping[int, Endpoint]:
-        """Every broker of the cluster, by id."""
+        """Every broker in known metadata, by id. A broker that has joined since is absent."""
         return self._result(self._handle.call(AdminCore.brokers), "Metadata")
 
     def retry(self, within_s: float = inf) -> bool:

@@ -12,10 +12,11 @@ from kohort.protocol.apis.create_topics import CreatableTopicResult, CreateTopic
 from kohort.protocol.apis.delete_topics import DeletableTopicResult, DeleteTopicsResponse
 from kohort.protocol.apis.find_coordinator import FindCoordinatorResponse
 from kohort.protocol.apis.list_groups import ListedGroup, ListGroupsResponse
+from kohort.protocol.apis.metadata import MetadataResponse
 from kohort.protocol.apis.offset_fetch import OffsetFetchResponse
 from kohort.protocol.errors import BrokerError, UnsupportedVersion
 from kohort.testing import FakeBroker
-from kohort.testing.fake_broker import Alter, Answer, Delay, Drop
+from kohort.testing.fake_broker import Alter, Answer, Call, Delay, Drop
 from tests.coordinator_client.consumer_helpers import PATIENCE_S, crash, in_a_child
 from tests.network.test_silent_broker import CLIENTS, silent
 
@@ -182,3 +183,19 @@ def test_a_broker_that_is_not_the_coordinator_any_more_is_looked_up_again() -> N
         fake.control("OffsetFetch", lambda _call: Answer(moved), times=1)
         assert admin.committed("group")[PLACE].offset == 3
         assert len(fake.calls_of("FindCoordinator")) == 2
+
+
+def test_groups_of_a_broker_that_has_joined_are_listed() -> None:
+    known = {1}
+
+    def seen(response: MetadataResponse) -> MetadataResponse:
+        return response._replace(brokers=tuple(one for one in response.brokers if one.node_id in known))
+
+    def listed(call: Call) -> Answer:
+        return Answer(ListGroupsResponse(groups=(ListedGroup(group_id=f"of {call.node}", protocol_type="consumer"),)))
+
+    with FakeBroker(nodes=2) as fake, Admin(fake.bootstrap.split(",")[0]) as admin:
+        fake.control("Metadata", lambda _call: Alter(seen))
+        fake.control("ListGroups", listed)
+        for known in ({1}, {1, 2}, {2}):  # the first broker has left in the end
+            assert {one.group for one in admin.list_groups()} == {f"of {node}" for node in known}
