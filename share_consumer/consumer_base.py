@@ -14,7 +14,7 @@ from kohort.fastpath import Record
 from kohort.network._guard import Visit
 from kohort.network.arguments import callback_given, names_given, seconds_given
 from kohort.network.client_handle import ClientHandle
-from kohort.network.errors import IllegalState, OperationTimeout, WakeupError
+from kohort.network.errors import ConcurrentUseError, IllegalState, OperationTimeout, WakeupError
 from kohort.network.network_client import Driver
 from kohort.network.process_exit import warn_unclosed
 from kohort.share_consumer.errors import ShareConsumerClosed
@@ -148,15 +148,15 @@ class ShareConsumerBase:
         kind = acknowledge_type(how)
         with self._enter():
             self._take_handed()
-            run = self._driver.lock.run
+            run, fetcher = self._driver.lock.run, self._driver.core.fetcher
             if isinstance(records, ShareRecords):
-                noted = run(records.acknowledge, kind)
+                noted = run(fetcher.acknowledge_batch, records, kind)
             else:
                 try:
-                    place = records.topic, records.partition, records.offset
+                    place = records.topic, records.partition, records.offset, records.timestamp_ms
                 except AttributeError:
                     raise TypeError(f"acknowledge a record or a batch that a poll returned, not {records!r}") from None
-                noted = run(self._driver.core.fetcher.acknowledge, *place, kind)
+                noted = run(fetcher.acknowledge, *place, kind)
             if not noted:
                 raise not_acquired(records)
 
@@ -240,11 +240,14 @@ class ShareConsumerBase:
             self._error = core.errors.popleft()
 
     def _report(self, operation: str, problem: BaseException) -> None:
+        if operation == "poll" and not isinstance(problem, ConcurrentUseError):  # which another task's poll outlives
+            self._driver.enqueue(ShareConsumerCore.end_demand)
         if self._observer is not None and isinstance(problem, KohortError) and not isinstance(problem, WakeupError):
             self._observer.failed(operation, problem)
 
     def _returned(self, batches: Sequence[ShareRecords]) -> tuple[list[ShareRecords], Handed]:
         """The result of a poll, and its form for the next call."""
+        self._take_handed()  # of another task
         found = [batch for batch in batches if len(batch)]
         if self._observer is not None:
             self._observer.brought(found)
@@ -259,11 +262,12 @@ class ShareConsumerBase:
 
     def _committed(self) -> bool | None:
         """True if every acknowledgement has an outcome, else None."""
-        return None if self._driver.core.fetcher.unsettled else True
+        return None if self._driver.core.unsettled else True
 
     def _failed(self) -> list[AcknowledgeOutcome]:
         """The failures for a commit, which are kept until the caller has them."""
         self._call_back()
+        self._take_handed()  # of another task
         failed = self._handle.read(lambda core: list(core.fetcher.failures))
         if self._observer is not None:
             self._observer.committed(failed)

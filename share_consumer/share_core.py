@@ -99,6 +99,8 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
             self.begin_close(now, now + LEAVE_S)
         if self.fetcher.closing and self.fetcher.closed:
             self.heartbeats.member.leave()
+        if not self.fetcher.parked:  # else the caller has been woken, and is slow
+            self.heartbeats.member.waited(min(now, self.fetcher.demand_until))
         others = poll_all((self.heartbeats, self.fetcher), now) if self._fatal is None else PollResult((), None)
         cluster = self.cluster.poll(now)  # last, since the others request updates and coordinators
         if self._retired and self.left(now):
@@ -175,6 +177,10 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
         # A poll that raises an error requests no records.
         self.fetcher.demand_until = -inf if self.errors else max(until, now + LEAST_DEMAND_S)
 
+    def end_demand(self) -> None:
+        """The poll has raised an error, so it waits no longer."""
+        self.fetcher.demand_until = -inf
+
     def begin_commit(self, handed: Handed | None, now: float) -> None:
         """Send the acknowledgements of returned records at once."""
         self.take(handed)
@@ -208,6 +214,13 @@ class ShareConsumerCore(ClientCore[ShareConsumerConfig]):
         """The parked fetches. Raises the error that ended the consumer."""
         self._check()
         return self.fetcher.ready(now)
+
+    @property
+    def unsettled(self) -> bool:
+        """True while acknowledgements wait or are in flight. Raises the error that ended the consumer."""
+        if self.fetcher.unsettled:
+            self._check()
+        return self.fetcher.unsettled
 
     def _check(self) -> None:
         if self._fatal is not None:

@@ -62,6 +62,8 @@ RENEWALS_TRIED: Final = 4
 """The most renewals of a held record in the second half of its lock."""
 MOST_FAILURES: Final = 10_000
 """The most failed ranges that are kept for the next commit."""
+MOST_ACQUIRED: Final = 1 << 24
+"""The most acquired offsets of a response: each takes a byte here. The broker's window is some thousands."""
 DEFAULT_LOCK_MS: Final = 30_000
 """The default of `share.record.lock.duration.ms`, until a response has the group's."""
 
@@ -138,10 +140,12 @@ class ShareFetcher:
         self.acknowledgements_sent = self.acknowledgements_failed = 0
         self._implicit = context.config.acknowledgement_mode == "implicit"
         self._names: dict[UUID, str] = {}
+        self._remade = False  # a topic was made again, so one name has records of two
         self._attempts: dict[int, Attempts] = {}
         self._barred: dict[SharePartition, Attempts] = {}
         self._fetching: set[int] = set()
-        self._acks_in_flight = 0
+        self._acks_in_flight: dict[int, Mapping[SharePartition, tuple[AckRange, ...]]] = {}
+        self._deferred: list[ShareRecords] = []  # whose acknowledgements wait for the outcome of a renewal
 
     # ------------------------------------------------------------------ requests
 
@@ -149,6 +153,7 @@ class ShareFetcher:
         """Return the requests that are due."""
         if now >= self._renew_at and not self.closing:
             self._renew(now)
+        self._queue_deferred(now)
         wanted = self._wanted(now)
         requests: list[UnsentRequest] = []
         for node in wanted.keys() - self.sessions.keys():
@@ -167,6 +172,8 @@ class ShareFetcher:
         if self.closing:
             if not session.is_open():
                 return ()
+            if session.renews:  # first, since other acknowledgements of its records wait for its outcome
+                return self._acknowledge(session, session.acknowledge(), now)
             self._release_forgotten(session, now)
             return self._acknowledge(session, session.close(), now)
         fetches = bool(wanted) and self._demands(now)
@@ -224,7 +231,7 @@ class ShareFetcher:
 
     def hold(self, batch: ShareRecords, now: float) -> bool:
         """Renew the locks of a batch until its records are acknowledged. Returns False if it has no open records."""
-        if not batch.session.alive or not batch.hold():
+        if not self._has(batch) or not batch.session.alive or not batch.hold():
             return False
         batch.renew_at = batch.held_until - self._renewal_s
         session = self.sessions[batch.session.node]
@@ -246,7 +253,9 @@ class ShareFetcher:
             if topic is None:
                 self._context.metadata.request_update()
                 continue
-            self._names[topic_id] = topic.name
+            if topic_id not in self._names:
+                self._remade |= topic.name in self._names.values()
+                self._names[topic_id] = topic.name
             for number in numbers:
                 known, place = topic.partitions.get(number), SharePartition(topic_id, number)
                 if known is None or known.leader not in view.brokers:
@@ -345,7 +354,8 @@ class ShareFetcher:
         acquires: bool = False,
     ) -> tuple[UnsentRequest, ...]:
         sent = Sent(session, session.life, part.acks, now, acquires)
-        self._acks_in_flight += bool(part.acks)
+        if part.acks:
+            self._acks_in_flight[session.node] = part.acks
         done = partial(self._on_result, sent, handle)
         config = self._context.config
         pending = PendingRequest(api, request, done, self._context.request_s + config.fetch_max_wait_ms / 1000)
@@ -362,7 +372,7 @@ class ShareFetcher:
     ) -> None:
         session, node = sent.session, sent.session.node
         self._fetching.discard(node)
-        self._acks_in_flight -= bool(sent.acks)
+        self._acks_in_flight.pop(node, None)
         self._context.updated()
         if not isinstance(outcome, ResponseReceived):
             if isinstance(outcome, SendFailed) and isinstance(outcome.error, UnsupportedVersion):
@@ -390,7 +400,9 @@ class ShareFetcher:
             self._context.fail(unsupported(group))
         elif response.error_code not in SESSION_GONE:
             log.warning("the share session with broker %d ended: %s", sent.session.node, error)
-        self._session_lost(sent, error, now)
+        # A broker may acquire records, and then fail because of a topic that was deleted.
+        in_doubt = sent.acquires and response.error_code not in SESSION_GONE
+        self._session_lost(sent, error, now, in_doubt=in_doubt)
 
     def _session_lost(self, sent: Sent, error: KohortError, now: float, *, in_doubt: bool = False) -> None:
         """The request in flight has failed, and with it the session. `in_doubt`: it may have acquired records."""
@@ -459,14 +471,20 @@ class ShareFetcher:
                     ranges = tuple(
                         AcquiredRange(each.first_offset, each.last_offset, each.delivery_count)
                         for each in one.acquired_records
+                        if each.first_offset <= each.last_offset
                     )
+                    count = sum(each.last_offset - each.first_offset + 1 for each in ranges)
+                    if acquired + count > MOST_ACQUIRED:
+                        at = self._at(place)._asdict()
+                        self._context.put_error(KohortError("the response has too wide acquired ranges", **at))
+                        continue
+                    acquired += count
                     self._void(place, ranges)
                     records = one.records if one.records is not None else b""
                     self.parked.append(
                         ParkedFetch(self._names[topic.topic_id], place, records, ranges, sent.life, lock_until)
                     )
                     size += len(records)
-                    acquired += sum(each.last_offset - each.first_offset + 1 for each in ranges)
         self._context.counters.fetched_bytes += size
         self._context.sensors.fetched((now - sent.at) * 1000, response.throttle_time_ms, size, acquired, now)
         self._learn_leaders(response)
@@ -536,7 +554,10 @@ class ShareFetcher:
                 for batch, ranges in renewals.items():
                     batch.renewed(ranges, lock_until)
                     batch.renew_at = batch.held_until - self._renewal_s
-                    self._keep(place, batch)
+            else:
+                for one in acks:
+                    if one.batch is not None and not one.quiet:
+                        one.batch.not_renewed(one)
             self._report(place, acks, error)
 
     def _report(self, place: SharePartition, acks: Iterable[AckRange], error: KohortError | None) -> None:
@@ -621,37 +642,67 @@ class ShareFetcher:
 
     def settle(self, now: float, *, forgets_lost: bool = False) -> None:
         """Queue all acknowledgements that the caller has noted. `forgets_lost`: drop records whose session is lost."""
-        give_up_at = now + self._context.config.default_api_timeout_ms / 1000
+        renewing = self._renewing()
         for place, batches in list(self.hand.items()):
             for batch in batches:
-                acks = [one._replace(give_up_at=give_up_at) for one in batch.take_typed()]
-                if acks and batch.session.alive:
-                    self.sessions[batch.session.node].wait(place, acks, now)
-                elif acks:
-                    self._report(place, acks, _lock_lost("the session with the broker has ended", self._at(place)))
+                if batch not in renewing:
+                    self._queue(batch, now)
+                elif batch not in self._deferred:
+                    self._deferred.append(batch)
             kept = [one for one in batches if not one.settled and (one.session.alive or not forgets_lost)]
             if kept:
                 self.hand[place] = kept
             else:
                 del self.hand[place]
 
+    def _queue(self, batch: ShareRecords, now: float) -> None:
+        give_up_at = now + self._context.config.default_api_timeout_ms / 1000
+        place, acks = batch.place, [one._replace(give_up_at=give_up_at) for one in batch.take_typed()]
+        if acks and batch.session.alive:
+            self.sessions[batch.session.node].wait(place, acks, now)
+        elif acks:
+            self._report(place, acks, _lock_lost("the session with the broker has ended", self._at(place)))
+
+    def _queue_deferred(self, now: float) -> None:
+        if self._deferred:
+            renewing, deferred = self._renewing(), self._deferred
+            self._deferred = [one for one in deferred if one in renewing]
+            for batch in deferred:
+                if batch not in renewing:
+                    self._queue(batch, now)
+
+    def _renewing(self) -> set[ShareRecords | None]:
+        """The batches with a renewal by the caller that has no outcome yet."""
+        under_way = (*(one.waiting for one in self.sessions.values()), *self._acks_in_flight.values())
+        ranges = (one for by_place in under_way for acks in by_place.values() for one in acks)
+        return {one.batch for one in ranges if one.renews and not one.quiet}
+
     def held(self) -> Iterable[ShareRecords]:
         """The batches that the caller has and that can be acknowledged."""
         return [batch for batches in self.hand.values() for batch in batches]
 
-    def acknowledge(self, topic: str, partition: int, offset: int, how: AcknowledgeType) -> bool:
+    def _has(self, batch: ShareRecords) -> bool:
+        return batch in self.hand.get(batch.place, ())
+
+    def acknowledge_batch(self, batch: ShareRecords, how: AcknowledgeType) -> bool:
+        """Note the acknowledgement of a batch. Returns False if it is not acquired."""
+        return self._has(batch) and batch.acknowledge(how)
+
+    def acknowledge(self, topic: str, partition: int, offset: int, timestamp_ms: int, how: AcknowledgeType) -> bool:
         """Note the acknowledgement of one record. Returns False if it is not acquired."""
         return any(
             batch.acknowledge(how, offset)
-            for place, batches in self.hand.items()
+            for place, batches in reversed(self.hand.items())
             if place.partition == partition and self._names[place.topic_id] == topic
             for batch in reversed(batches)
+            if not self._remade or batch.has(offset, timestamp_ms)
         )
 
     @property
     def unsettled(self) -> bool:
         """True while acknowledgements wait or are in flight."""
-        return self._acks_in_flight > 0 or any(one.waiting for one in self.sessions.values())
+        waits = any(one.waiting for one in self.sessions.values())
+        return waits or bool(self._acks_in_flight) or bool(self._deferred)
 
     @property
     def closed(self) -> bool:

@@ -106,6 +106,10 @@ class ShareMember:
         if self.state is ShareState.STALLED:
             self._join(ShareTrigger.POLLED_AGAIN)
 
+    def waited(self, until: float) -> None:
+        """A poll has waited until then (monotonic s)."""
+        self._polled_at = max(self._polled_at, until)
+
     # --- requests
 
     def next_request(self, now: float) -> tuple[int, ShareGroupHeartbeatRequest] | None:

@@ -32,8 +32,7 @@ GAP, UNREADABLE = 0, 5
 """Acquired offsets without a record: there is none, or its batch is corrupt and is released. The caller has no say."""
 
 HELD, RENEWED, SETTLED, PENDING = 252, 253, 254, 255
-"""States of an offset: held over polls; renewed, and not to be acknowledged before the next poll; acknowledged; not
-acknowledged."""
+"""States of an offset: held over polls; renewed, or its renewal is under way; acknowledged; not acknowledged."""
 
 _TYPED = re.compile(rb"[\x00-\x05]+")
 _HELD = re.compile(rb"\xfc+")
@@ -41,6 +40,7 @@ _EXPECTED, _EXPECTED_IMPLICIT = re.compile(rb"[\x01-\x04\xfc]+"), re.compile(rb"
 _OPEN_RUNS = re.compile(rb"[\x01-\x04\xfc\xfd\xff]+")
 _NAMES: Final = {one.name.lower(): one for one in AcknowledgeType}
 _OPEN: Final = frozenset({PENDING, HELD, RENEWED, *AcknowledgeType})
+_TAKEN: Final = bytes(RENEWED if state == AcknowledgeType.RENEW else SETTLED for state in range(256))
 _NOTED: Final = {
     how: bytes(how if state in _OPEN else state for state in range(256)) for how in AcknowledgeType
 }  # for bytes.translate
@@ -172,6 +172,14 @@ class ShareRecords:
         self._types[place] = how
         return True
 
+    def has(self, offset: int, timestamp_ms: int) -> bool:
+        """True for a record of this batch. A topic that was made again may have other ones at its offsets.
+
+        It raises no error.
+        """
+        place = bisect_left(self.columns.offsets, offset)
+        return place < len(self) and self.columns.timestamps_ms[place] == timestamp_ms
+
     @property
     def pending(self) -> int:
         """The number of records that have no acknowledgement."""
@@ -227,7 +235,7 @@ class ShareRecords:
         ]
 
     def take_typed(self) -> list["AckRange"]:
-        """The ranges with a type, which are settled from now on."""
+        """The ranges with a type. Renewed offsets may be acknowledged again, and all others are settled from now on."""
         found = [
             AckRange(
                 self.first_offset + run.start(),
@@ -238,7 +246,8 @@ class ShareRecords:
             for run in _TYPED.finditer(self._types)
         ]
         for one in found:
-            self.mark(one, SETTLED)
+            start = one.first_offset - self.first_offset
+            self._types[start : start + len(one.types)] = one.types.translate(_TAKEN)
         return found
 
     def mark(self, acks: "AckRange", state: int) -> None:
@@ -246,8 +255,14 @@ class ShareRecords:
         start = acks.first_offset - self.first_offset
         self._types[start : start + len(acks.types)] = bytes([state]) * len(acks.types)
 
+    def not_renewed(self, renewal: "AckRange") -> None:
+        """Settle the offsets whose renewal has failed, unless the caller has noted more. It raises no error."""
+        for i, kind in enumerate(renewal.types, renewal.first_offset - self.first_offset):
+            if kind == AcknowledgeType.RENEW and self._types[i] == RENEWED:
+                self._types[i] = SETTLED
+
     def renewed(self, renewals: Iterable["AckRange"], lock_until: float) -> None:
-        """Offsets with type RENEW in these ranges may be acknowledged again. It raises no error.
+        """The locks of offsets with type RENEW in these ranges have started again. It raises no error.
 
         `self.lock_until` only changes if no other record is open, whose lock would be shorter.
         """
@@ -259,7 +274,6 @@ class ShareRecords:
             for i, kind in enumerate(acks.types, start):
                 if kind == AcknowledgeType.RENEW:
                     others[i] = SETTLED
-                    self._types[i] = self._types[i] if acks.quiet else RENEWED
         if _OPEN.isdisjoint(others):
             self.lock_until = lock_until
 

@@ -20,7 +20,7 @@ import random
 from collections import defaultdict, deque
 from typing import Any, NamedTuple
 
-from kohort.fastpath import encode
+from kohort.fastpath import Record, encode
 from kohort.network.errors import ConnectionFailed
 from kohort.network.requests import ConnectionPurpose, NoResponse, PendingRequest, ResponseReceived, UnsentRequest
 from kohort.protocol.catalogue import API
@@ -120,7 +120,7 @@ class Member:
         if self.core.config.acknowledgement_mode == "explicit":
             for batch in [*self.have, *self.handed]:
                 for record in batch:
-                    self._note(batch, record.offset, self.world.chance.choice((1, 1, 2, 3)))
+                    self._note(batch, record, self.world.chance.choice((1, 1, 2, 3)))
         self._expect_all()
         self.core.begin_poll(self._given(), now, now + 0.5)
         self.have = []
@@ -158,7 +158,7 @@ class Member:
         for batch in self.have:
             for record in batch:
                 if chance.random() < 0.5:
-                    self._note(batch, record.offset, chance.choice((1, 1, 1, 2, 3, 4)))
+                    self._note(batch, record, chance.choice((1, 1, 1, 2, 3, 4)))
 
     def _hold(self, now: float) -> None:
         """Hold one batch over polls."""
@@ -175,14 +175,14 @@ class Member:
         for batch in self.holding:
             for record in batch:
                 if chance.random() < 0.2 or self.world.calms:
-                    self._note(batch, record.offset, chance.choice((1, 1, 2, 3)))
+                    self._note(batch, record, chance.choice((1, 1, 2, 3)))
         self.holding = [one for one in self.holding if one.session.alive and one.held()]
 
-    def _note(self, batch: ShareRecords, offset: int, how: int) -> None:
+    def _note(self, batch: ShareRecords, record: Record, how: int) -> None:
         self.core.take(self._given())
-        place = batch.partition, offset
+        place = batch.partition, record.offset
         self.unnoted.discard(place)
-        if self.core.fetcher.acknowledge(TOPIC, *place, AcknowledgeType(how)):
+        if self.core.fetcher.acknowledge(TOPIC, *place, record.timestamp_ms, AcknowledgeType(how)):
             self.noted.add(place)
 
     def _outcomes(self) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from kohort import AsyncShareConsumer, TopicPartition
 from kohort.network.errors import ConcurrentUseError, IllegalState, OperationTimeout
+from kohort.protocol.errors import ErrorCode
 from kohort.share_consumer import AcknowledgeOutcome, ShareConsumerClosed
 from kohort.testing import FakeBroker
 from kohort.testing.fake_broker import Hold, OffsetState
@@ -140,3 +141,73 @@ def test_explicit_mode_refuses_as_the_blocking_one(fake: FakeBroker) -> None:
 
     run(fake, use, acknowledgement_mode="explicit")
     assert settled(fake)
+
+
+def test_a_commit_that_ends_after_a_poll_of_another_task_keeps_its_records() -> None:
+    hold = Hold()
+    broker = FakeBroker(topics={TOPIC: 2}, nodes=2)
+
+    async def use(consumer: AsyncShareConsumer) -> None:
+        (batch,) = await consumer.poll(PATIENCE_S)
+        consumer.acknowledge(batch)
+        broker.control("ShareAcknowledge", lambda _call: hold, times=1)
+        commit = asyncio.create_task(consumer.commit())
+        assert await asyncio.to_thread(hold.reached.wait, PATIENCE_S)
+        broker.produce(TOPIC, 1, [(b"", b"other")])
+        (other,) = await consumer.poll(PATIENCE_S)
+        hold.release()
+        assert await commit == {}
+        consumer.acknowledge(other)
+        assert await consumer.poll(0) == []
+
+    with broker:
+        broker.configure_group(GROUP, {"share.auto.offset.reset": "earliest"})
+        for partition in range(2):
+            broker.set_leader(TOPIC, partition, partition + 1)
+        broker.produce(TOPIC, 0, [(b"", b"one")])
+        run(broker, use, acknowledgement_mode="explicit")
+
+
+@pytest.mark.proves("SH-63")
+def test_a_failure_is_returned_once_though_a_poll_of_another_task_ends_after_the_commit(fake: FakeBroker) -> None:
+    async def use(consumer: AsyncShareConsumer) -> None:
+        await consumer.poll(PATIENCE_S)
+        fake.fail_share_write(GROUP, TOPIC, 0, ErrorCode.INVALID_REQUEST)
+        waiting = asyncio.create_task(consumer.poll(PATIENCE_S))
+        await asyncio.sleep(0)
+        assert len((await consumer.commit())[P0]) == 10
+        fake.produce(TOPIC, 0, [(b"", b"late")])
+        assert await waiting
+        assert await consumer.commit() == {}
+
+    run(fake, use, fetch_max_wait_ms=50)
+
+
+def test_a_second_poll_that_is_refused_does_not_end_the_first_one_s_requests(fake: FakeBroker) -> None:
+    async def use(consumer: AsyncShareConsumer) -> None:
+        await consumer.poll(PATIENCE_S)
+        waiting = asyncio.create_task(consumer.poll(PATIENCE_S))
+        await asyncio.sleep(0)
+        with pytest.raises(ConcurrentUseError):
+            await consumer.poll(0)
+        fetches = len(fake.calls_of("ShareFetch"))
+        async with asyncio.timeout(PATIENCE_S):
+            while len(fake.calls_of("ShareFetch")) < fetches + 3:
+                await asyncio.sleep(0.01)
+        waiting.cancel()
+
+    run(fake, use, fetch_max_wait_ms=20)
+
+
+def test_a_paused_member_requests_no_records_until_it_is_resumed(fake: FakeBroker) -> None:
+    async def use(consumer: AsyncShareConsumer) -> None:
+        consumer.pause()
+        while not consumer.assignment:
+            assert await consumer.poll(0.02) == []
+        assert await consumer.poll(0.1) == []
+        assert fake.calls_of("ShareFetch") == []
+        consumer.resume()
+        (batch,) = await consumer.poll(PATIENCE_S)
+        assert len(batch) == 10
+
+    run(fake, use)

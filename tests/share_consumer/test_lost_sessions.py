@@ -8,10 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from kohort import ShareConsumer, TopicPartition
+from kohort.fastpath import encode
+from kohort.network.errors import IllegalState
 from kohort.network.requests import ConnectionPurpose
+from kohort.protocol.apis.share_fetch import ShareFetchResponse
+from kohort.protocol.errors import ErrorCode
 from kohort.share_consumer import LockLost, ShareRecords
 from kohort.testing import FakeBroker
-from kohort.testing.fake_broker import Hold, OffsetState
+from kohort.testing.fake_broker import Alter, Hold, OffsetState
 from tests.share_consumer.test_share_consumer import (
     GROUP,
     P0,
@@ -154,3 +158,45 @@ def test_records_of_a_topic_that_is_unsubscribed_before_they_are_returned_are_re
             if left is not None:
                 until(lambda: states(broker, left) == {OffsetState.AVAILABLE})
             assert TopicPartition(TOPIC, 0) not in consumer.assignment
+
+
+@pytest.mark.proves("SH-65", "SH-83")
+def test_a_batch_of_a_lost_session_is_refused_once_a_poll_has_dropped_it(fake: FakeBroker) -> None:
+    """Without the error, the caller would believe that its records are done."""
+    with member(fake) as consumer:
+        batch = next_batch(consumer)
+        consumer.acknowledge(batch, "renew")
+        assert consumer.commit() == {}
+        lose_connections(fake, consumer)
+        consumer.poll(0)
+        for use in (consumer.acknowledge, consumer.hold):
+            with pytest.raises(IllegalState, match="not acquired"):
+                use(batch)
+
+
+def test_records_of_a_topic_that_was_made_again_are_not_those_of_the_old_one(fake: FakeBroker) -> None:
+    with member(fake, acknowledgement_mode="explicit") as consumer:
+        old = next_batch(consumer)
+        consumer.hold(old)
+        fake.create_topic(TOPIC)
+        fake.append(TOPIC, 0, encode([(b"", b"new")] * 2, timestamp_ms=1))
+        while not (found := consumer.poll(0.1)):
+            pass
+        consumer.acknowledge(old.columns[0], "reject")
+        consumer.acknowledge(found[0].columns[1], "reject")
+        assert list(consumer.commit()[P0]) == [0]
+        now = fake.share_states(GROUP, TOPIC, 0)[1]
+        assert [now[0][0], now[1][0]] == [OffsetState.ACQUIRED, OffsetState.ARCHIVED]
+
+
+@pytest.mark.proves("SH-79")
+def test_records_that_a_failed_fetch_has_acquired_are_released(fake: FakeBroker) -> None:
+    """As a broker fails the fetch of all topics if one of them was deleted."""
+
+    def failed(response: ShareFetchResponse) -> ShareFetchResponse:
+        assert response.responses[0].partitions[0].acquired_records
+        return response._replace(error_code=ErrorCode.UNKNOWN_TOPIC_ID, responses=())
+
+    fake.control("ShareFetch", lambda _call: Alter(failed), times=1)
+    with member(fake) as consumer:
+        assert next_batch(consumer).delivery_count == 2

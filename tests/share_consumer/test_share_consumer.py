@@ -12,7 +12,14 @@ import pytest
 
 from kohort import Consumer, KohortError, TopicPartition
 from kohort.fastpath import CorruptRecord, encode
-from kohort.network.errors import ConcurrentUseError, ConfigError, IllegalState, OperationTimeout, UnknownTopic
+from kohort.network.errors import (
+    AuthorizationFailed,
+    ConcurrentUseError,
+    ConfigError,
+    IllegalState,
+    OperationTimeout,
+    UnknownTopic,
+)
 from kohort.protocol.apis.share_acknowledge import ShareAcknowledgeResponse
 from kohort.protocol.apis.share_fetch import ShareFetchResponse
 from kohort.protocol.errors import BrokerError, ErrorCode
@@ -170,6 +177,11 @@ def test_a_record_of_elsewhere_is_refused(fake: FakeBroker) -> None:
         batch = next_batch(consumer)
         with member(fake, group="another") as stranger, pytest.raises(IllegalState, match="not acquired"):
             stranger.acknowledge(batch.columns[0])
+        with member(fake, group="a third") as stranger:
+            for use in (stranger.acknowledge, stranger.hold):
+                with pytest.raises(IllegalState, match="not acquired"):
+                    use(batch)
+        assert batch.pending == 10
 
 
 @pytest.mark.proves("SH-40")
@@ -222,6 +234,47 @@ def test_a_renewed_record_outlives_its_lock_and_is_then_accepted(fake: FakeBroke
         consumer.acknowledge(kept)
         assert consumer.commit() == {}
         assert settled(fake)
+
+
+@pytest.mark.proves("SH-60", "SH-83")
+@pytest.mark.parametrize("end", [ShareConsumer.commit, ShareConsumer.close])
+@pytest.mark.parametrize("held_up", ["ShareAcknowledge", "ShareFetch"])
+def test_a_record_is_acknowledged_while_its_renewal_is_under_way(
+    fake: FakeBroker, held_up: str, end: Callable[[ShareConsumer], object]
+) -> None:
+    """Its acknowledgement is sent after the renewal, which is in flight, or waits for the end of a fetch."""
+    hold = Hold()
+    with member(fake, acknowledgement_mode="explicit") as consumer:
+        batch = next_batch(consumer)
+        consumer.hold(batch)
+        fake.control(held_up, lambda _call: hold, times=1)
+        if held_up == "ShareFetch":
+            until(lambda: consumer.poll(0) == [] and hold.reached.is_set())
+        consumer.acknowledge(batch, "renew")
+        until(lambda: consumer.poll(0) == [] and hold.reached.is_set())
+        consumer.acknowledge(batch, "accept")
+        fetcher = consumer._driver.core.fetcher
+
+        def release() -> None:
+            until(lambda: fetcher.flushes or fetcher.closing)
+            hold.release()
+
+        releasing = threading.Thread(target=release)
+        releasing.start()
+        assert not end(consumer)
+        releasing.join()
+    assert settled(fake)
+
+
+@pytest.mark.proves("SH-63")
+def test_a_record_whose_renewal_has_failed_is_not_acquired_any_more(fake: FakeBroker) -> None:
+    fake.configure_group(GROUP, {"share.auto.offset.reset": "earliest", "share.renew.acknowledge.enable": "false"})
+    with member(fake, acknowledgement_mode="explicit") as consumer:
+        batch = next_batch(consumer)
+        consumer.acknowledge(batch, "renew")
+        assert len(consumer.commit()[P0]) == 10
+        with pytest.raises(IllegalState, match="not acquired"):
+            consumer.acknowledge(batch)
 
 
 @pytest.mark.proves("SH-53", "SH-63")
@@ -329,6 +382,23 @@ def test_a_partition_that_the_response_lacks_has_failed(fake: FakeBroker) -> Non
         error = consumer.commit()[P0][0]
         assert isinstance(error, BrokerError)
         assert error.code == ErrorCode.INVALID_RECORD_STATE
+
+
+def test_an_error_that_ends_the_consumer_ends_a_commit(fake: FakeBroker) -> None:
+    fake.configure_group(GROUP, {"share.auto.offset.reset": "earliest", "share.heartbeat.interval.ms": "100"})
+    hold = Hold()
+
+    def refuse(_call: Call) -> Alter | None:
+        code = ErrorCode.GROUP_AUTHORIZATION_FAILED
+        return Alter(lambda response: response._replace(error_code=code)) if hold.reached.is_set() else None
+
+    with member(fake) as consumer:
+        next_batch(consumer)
+        fake.control("ShareAcknowledge", lambda _call: hold, times=1)
+        fake.control("ShareGroupHeartbeat", refuse)
+        with pytest.raises(AuthorizationFailed):
+            consumer.commit(PATIENCE_S)
+        hold.release()
 
 
 def test_outcomes_are_called_back_on_the_caller_s_thread(fake: FakeBroker) -> None:
@@ -493,6 +563,23 @@ def test_a_corrupt_batch_is_raised_and_its_records_are_released() -> None:
                 consumer.poll(0)
             consumer.commit()
         assert broker.share_states(GROUP, TOPIC, 0) == (1, {1: (OffsetState.AVAILABLE, 1)})
+
+
+def test_a_range_that_no_window_has_is_an_error_and_takes_no_memory(fake: FakeBroker) -> None:
+    def widen(response: ShareFetchResponse) -> ShareFetchResponse:
+        topic = response.responses[0]
+        (good,) = topic.partitions[0].acquired_records
+        wide = good._replace(last_offset=1 << 40), good._replace(last_offset=-1 << 42)
+        return response._replace(
+            responses=(topic._replace(partitions=(topic.partitions[0]._replace(acquired_records=wide),)),)
+        )
+
+    fake.control("ShareFetch", lambda _call: Alter(widen), times=1)
+    with member(fake) as consumer:
+        with pytest.raises(KohortError, match="too wide"):
+            consumer.poll(PATIENCE_S)
+        fake.expire_share_locks(GROUP)
+        assert offsets(next_batch(consumer)) == list(range(10))
 
 
 def test_arrow_has_the_delivery_count(fake: FakeBroker) -> None:
@@ -727,3 +814,22 @@ def test_a_lock_that_could_not_be_renewed_is_reported_once(fake: FakeBroker) -> 
             consumer.acknowledge(batch)
         with pytest.raises(IllegalState):
             consumer.hold(batch)
+
+
+@pytest.mark.proves("SH-77")
+def test_a_paused_member_requests_no_records_and_goes_on_to_acknowledge_and_to_renew(fake: FakeBroker) -> None:
+    fake.configure_group(GROUP, {"share.auto.offset.reset": "earliest", "share.record.lock.duration.ms": "600"})
+    with member(fake, max_poll_records=4, acquire_mode="record_limit") as consumer:
+        batch = next_batch(consumer)
+        consumer.pause()
+        fetches = len(fake.calls_of("ShareFetch"))
+        consumer.acknowledge(batch.columns[0], "accept")
+        consumer.hold(batch)
+        first_lock = batch.held_until
+        until(lambda: consumer.poll(0.05) == [] and batch.held_until > first_lock)
+        start, states = fake.share_states(GROUP, TOPIC, 0)
+        held = {offset for offset, (state, _count) in states.items() if state is OffsetState.ACQUIRED}
+        assert (start, held) == (1, {1, 2, 3})
+        assert len(fake.calls_of("ShareFetch")) == fetches
+        consumer.resume()
+        assert offsets(next_batch(consumer)) == [4, 5, 6, 7]

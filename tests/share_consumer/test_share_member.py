@@ -7,6 +7,8 @@ from kohort.network.errors import AuthorizationFailed
 from kohort.protocol.apis.share_group_heartbeat import ShareGroupHeartbeatResponse
 from kohort.protocol.errors import BrokerError, ErrorCode
 from kohort.share_consumer.errors import ShareGroupsUnsupported
+from kohort.share_consumer.share_config import ShareConsumerConfig
+from kohort.share_consumer.share_core import ShareConsumerCore
 from kohort.share_consumer.share_member import ACTIONS
 from kohort.share_consumer.states import TRANSITIONS, ShareState, ShareTrigger, after
 from tests.share_consumer.member_hand import TOPIC, Hand
@@ -218,3 +220,16 @@ def test_every_state_leads_to_failed_and_an_absent_pair_raises() -> None:
         assert state is ShareState.FAILED or row[ShareTrigger.GAVE_UP] is ShareState.FAILED
     with pytest.raises(KohortError, match="table lacks"):
         after(ShareState.OUT, ShareTrigger.JOINED)
+
+
+@pytest.mark.proves("SH-20")
+def test_a_poll_that_waits_longer_than_the_interval_keeps_its_member_in_the_group() -> None:
+    config = ShareConsumerConfig.of(bootstrap="h:1", group="jobs", max_poll_interval_ms=10_000)
+    core = ShareConsumerCore(config, chance=lambda: 0.5, started=0.0)
+    core.subscribe(frozenset({"work"}), 0.0)
+    core.begin_poll(None, 0.0, 100.0)
+    member = core.heartbeats.member
+    for now in (0.0, 50.0, 109.0, 110.0):
+        core.poll(now, 0)
+        member.next_request(now)
+        assert member.state is (ShareState.JOINING if now < 110.0 else ShareState.STALLED)

@@ -123,6 +123,17 @@ def test_a_renewed_record_is_acknowledged_again_and_not_accepted_by_itself() -> 
     assert records.acknowledge(AcknowledgeType.ACCEPT, 1)
 
 
+def test_a_record_whose_renewal_has_failed_is_settled_unless_more_is_noted() -> None:
+    records = batch()
+    records.acknowledge(AcknowledgeType.RENEW)
+    (renewal,) = records.take_typed()
+    records.acknowledge(AcknowledgeType.ACCEPT, 1)
+    records.not_renewed(renewal)
+    assert not records.acknowledge(AcknowledgeType.ACCEPT, 0)
+    assert [(one.first_offset, one.last_offset) for one in records.take_typed()] == [(1, 1)]
+    assert records.settled
+
+
 @pytest.mark.proves("SH-81")
 def test_a_renewal_of_some_records_is_none_of_the_others() -> None:
     records = batch()

@@ -7,7 +7,7 @@ import pytest
 
 from kohort import AsyncShareConsumer
 from kohort.network.errors import WakeupError
-from tests.share_consumer.test_share_consumer import GROUP, PATIENCE_S, TOPIC, broker_with, member, next_batch
+from tests.share_consumer.test_share_consumer import GROUP, PATIENCE_S, TOPIC, broker_with, member, next_batch, until
 
 
 def test_a_poll_that_waits_is_woken_and_the_next_one_is_not() -> None:
@@ -65,3 +65,13 @@ def test_a_task_that_polls_is_woken() -> None:
 
     with broker_with(0) as fake:
         asyncio.run(main(fake.bootstrap))
+
+
+@pytest.mark.proves("SH-20")
+def test_a_poll_that_was_woken_waits_no_longer_so_its_member_leaves() -> None:
+    with broker_with(0) as fake, member(fake, max_poll_interval_ms=500) as consumer:
+        until(lambda: consumer.poll(0) == [] and bool(fake.share_group(GROUP).members))
+        consumer.wakeup()
+        with pytest.raises(WakeupError):
+            consumer.poll(PATIENCE_S * 60)
+        until(lambda: not fake.share_group(GROUP).members)
