@@ -90,7 +90,7 @@ class _Updates:
             try:
                 self._callbacks.call()
                 over = True
-            except Exception as error:
+            except (Exception, asyncio.CancelledError) as error:  # a cancelled future raises the second
                 self._loop.call_exception_handler({"message": "on_delivery raised", "exception": error})
 
     async def settled(self, delivery: Delivery) -> None:
@@ -193,7 +193,9 @@ class AsyncProducer(ProducerBase):
         driver.on_update = self._updates.notify
         self._open_batches = producer._open_batches
         self._room, self._is_refilled = RECORDS_AT_ONCE, False  # refilled by the next turn of the loop
-        self._closing: asyncio.Future[None] | None = None
+        self._rows: set[asyncio.Task[Deliveries]] = set()  # of `send_arrow`, also those of cancelled callers
+        self._closing: asyncio.Task[None] | None = None
+        self._has_closed = False  # a call had the outcome of `_closing`
 
     def _abandon(self) -> None:
         producer: Producer | None = self.__dict__.get("_producer")
@@ -270,12 +272,21 @@ class AsyncProducer(ProducerBase):
         """Send the rows of Arrow data.
 
         Columns: value, and optionally key, timestamp, partition, headers (see `producer.arrow_rows`). The rows are
-        encoded on a thread of the loop's executor. If the task is cancelled, they are sent all the same.
+        encoded on a thread of the loop's executor. If the task is cancelled, they are sent all the same: `commit` and
+        `close` wait for the thread. `abort` drops them, and `begin` waits until the thread has ended.
         """
         if get_running_loop() is not self._loop:
             raise _elsewhere()
-        deliveries = await asyncio.to_thread(self._producer.send_arrow, topic, data, partition=partition)
-        return AsyncDeliveries(deliveries, self)
+        rows = asyncio.create_task(asyncio.to_thread(self._producer.send_arrow, topic, data, partition=partition))
+        self._rows.add(rows)
+        rows.add_done_callback(self._rows_sent)
+        return AsyncDeliveries(await asyncio.shield(rows), self)
+
+    def _rows_sent(self, rows: "asyncio.Task[Deliveries]") -> None:
+        self._rows.discard(rows)
+        self._updates.news.set()
+        if not rows.cancelled():
+            rows.exception()  # otherwise asyncio logs that of a cancelled caller's rows
 
     async def _partitions(self, topic: str) -> int:
         core = self._driver.core
@@ -334,21 +345,28 @@ class AsyncProducer(ProducerBase):
 
         Safe to call again. A commit or an abort in progress is awaited. Raises the errors of `flush` or `commit`, after
         everything is closed. If the task is cancelled meanwhile, closing continues in the background; another call
-        waits for it.
+        waits for it, and raises its error.
         """
         timeout_s = seconds_given(timeout_s)
         if get_running_loop() is not self._loop:
             raise _elsewhere()
-        if self._closing is None:
-            self._closing = asyncio.ensure_future(
-                self._loop.run_in_executor(None, self._producer.close, timeout_s)  # once, and not for each record
-            )
-        elif self._closing.done():
+        if self._has_closed:
             return
+        if self._closing is None:
+            self._closing = asyncio.create_task(self._close(timeout_s))
+        await asyncio.wait([self._closing])
+        self._has_closed = True
+        self._closing.result()
+
+    async def _close(self, timeout_s: float) -> None:
+        until = self._driver.now() + timeout_s
         try:
-            await asyncio.shield(self._closing)
-        finally:
-            self._updates.handle()
+            if self._config.transactional_id is None:  # otherwise the transaction is aborted
+                with contextlib.suppress(KohortError):
+                    await self._wait(lambda: not self._rows, timeout_s)
+        finally:  # also where the end of the loop cancels this task
+            closing = self._loop.run_in_executor(None, self._producer.close, max(0.0, until - self._driver.now()))
+        await closing
 
     # --- transactions
 
@@ -361,7 +379,7 @@ class AsyncProducer(ProducerBase):
         """
         patience_s = self._seconds(timeout_s)
         self._producer._check()
-        await self._settled(lambda: self._state not in UNSETTLED, patience_s)
+        await self._settled(lambda: self._state not in UNSETTLED and not self._rows, patience_s)
         await self._change(lambda core: core.transactions.begin())
         self._driver.core.transactions.unreported = None  # a task that is cancelled before this has begun nothing
 
@@ -372,7 +390,9 @@ class AsyncProducer(ProducerBase):
         newer instance runs. After OperationTimeout, or if the task is cancelled, the outcome is unknown: call it again,
         or `begin()`, which both wait for the outcome. Records that are sent again before that may be in the log twice.
         """
-        await self._end(lambda core: core.transactions.commit(), timeout_s)
+        until = self._driver.now() + self._seconds(timeout_s)
+        await self._settled(lambda: not self._rows, self._seconds(timeout_s))
+        await self._end(lambda core: core.transactions.commit(), max(0.0, until - self._driver.now()))
         self._driver.lock.run(self._driver.core.transactions.raise_cause)
         self._driver.core.transactions.unreported = None
 

@@ -13,7 +13,7 @@ from functools import partial
 from itertools import repeat
 from math import inf
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 
 from kohort.common import KohortError, TopicPartition
 from kohort.fastpath._encode import Body
@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from kohort.producer._open_batch import OnDelivery
+
+LEAST_END_S: Final = 1.0  # for the end of the driver, which waits for no broker
 
 T = TypeVar("T")
 P = TypeVar("P", bound="Producer")
@@ -256,6 +258,7 @@ class Producer(ProducerBase):
         driver = self._driver
         fatal = self._handle.read(lambda core: core.fatal)  # raises at once in a handler that interrupted a lock holder
         failure: KohortError | None = None
+        until = driver.now() + timeout_s
         try:
             try:
                 if self._config.transactional_id is not None:
@@ -265,6 +268,8 @@ class Producer(ProducerBase):
                     self._flush(timeout_s)
             except KohortError as error:
                 failure = error
+                with contextlib.suppress(KohortError):  # a callback may have raised it before all records were sent
+                    self._wait(lambda: driver.core.accumulator.idle, max(0.0, until - driver.now()))
             self._push_last_metrics(timeout_s)
         except BaseException:
             self._refuse()
@@ -290,10 +295,12 @@ class Producer(ProducerBase):
         self._refuse()
         closed = ProducerClosed("the producer was closed")
         driver.enqueue(lambda core: core.fail(closed))
-        driver.stop(timeout_s)
+        driver.stop(max(timeout_s, LEAST_END_S))
+        fail_rest = partial(_fail_in_flight, driver, closed)
         if driver.ended.is_set():  # before that, batches in flight may still be encoded or acknowledged
-            driver.enqueue(lambda core: core.accumulator.fail_in_flight(closed))
-        driver.bell.ring()
+            fail_rest()
+        else:
+            driver.ended.then(fail_rest)
         self._shut = True
 
     def _refuse(self) -> None:
@@ -505,6 +512,13 @@ def _close_at_exit(producer: Producer, timeout_s: float) -> None:
                 RuntimeWarning,
                 stacklevel=2,
             )
+
+
+def _fail_in_flight(driver: Driver[ProducerCore], error: KohortError) -> None:
+    driver.enqueue(lambda core: core.accumulator.fail_in_flight(error))
+    driver.bell.ring()
+    if driver.on_update is not None:
+        driver.on_update()
 
 
 def _retire(driver: Driver[ProducerCore]) -> None:

@@ -219,8 +219,9 @@ class TransactionManager:
         self.may_take_records()
         if not isinstance(group, ConsumerGroupMetadata):
             raise IllegalState("offsets are fenced by the group's metadata", hint="consumer.group_metadata()")
-        order = OffsetsOrder(offsets, group)
-        self._orders.append(order)
+        order = OffsetsOrder(offsets, group, done=not offsets)
+        if offsets:  # under version 2 brokers add no group for none, and refuse to end an empty transaction
+            self._orders.append(order)
         return order
 
     def close(self) -> TxnState:

@@ -2,9 +2,11 @@
 
 import asyncio
 import contextlib
+import gc
 import inspect
 import threading
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from math import inf
 from typing import Any
 
 import pyarrow as pa
@@ -151,14 +153,17 @@ def test_a_task_that_only_sends_lets_others_run(fake: FakeBroker) -> None:
     run(program)
 
 
-def test_callbacks_run_on_the_loop_and_one_that_raises_stops_no_other(fake: FakeBroker) -> None:
+@pytest.mark.parametrize("error", [ZeroDivisionError, asyncio.CancelledError])
+def test_callbacks_run_on_the_loop_and_one_that_raises_stops_no_other(
+    fake: FakeBroker, error: type[BaseException]
+) -> None:
     async def program() -> None:
         loop, problems = asyncio.get_running_loop(), list[BaseException]()
         loop.set_exception_handler(lambda _loop, context: problems.append(context["exception"]))
         called: list[tuple[int, bool]] = []
 
         def raises(delivery: Delivery) -> None:
-            raise ZeroDivisionError
+            raise error
 
         def called_back(delivery: Delivery) -> None:
             called.append((delivery.result().offset, asyncio.get_running_loop() is loop))
@@ -166,10 +171,10 @@ def test_callbacks_run_on_the_loop_and_one_that_raises_stops_no_other(fake: Fake
         async with AsyncProducer(fake.bootstrap, **HASTY) as producer:
             await producer.send("topic", b"0", partition=0, on_delivery=called_back)
             await producer.send("topic", b"1", partition=0, on_delivery=raises)
-            await producer.send("topic", b"2", partition=0, on_delivery=called_back)
+            await (await producer.send("topic", b"2", partition=0, on_delivery=called_back))
             await producer.flush(PATIENCE_S)
             assert called == [(0, True), (2, True)]
-            assert [type(one) for one in problems] == [ZeroDivisionError]
+            assert [type(one) for one in problems] == [error]
 
     run(program)
 
@@ -346,6 +351,87 @@ def test_rows_are_sent_from_a_thread_and_counted(fake: FakeBroker) -> None:
     run(program)
 
 
+class Gate:
+    """A partitioner that waits, so that `send_arrow` is cancelled before its rows enter a batch."""
+
+    def __init__(self) -> None:
+        self._reached, self._go_on = threading.Event(), threading.Event()
+
+    def __call__(self, *_record: object) -> int:
+        self._reached.set()
+        assert self._go_on.wait(3 * PATIENCE_S)  # longer than the test: a call that waits for it fails
+        return 0
+
+    async def cancelled(self, producer: AsyncProducer) -> None:
+        """Send rows, and cancel the task of the call."""
+        sending = asyncio.create_task(producer.send_arrow("topic", pa.table({"value": [b"1", b"2"]})))
+        await asyncio.to_thread(self._reached.wait, PATIENCE_S)
+        sending.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await sending
+
+    def open(self) -> None:
+        self._go_on.set()
+
+
+def test_rows_of_a_cancelled_call_in_an_aborted_transaction_are_in_no_other(fake: FakeBroker) -> None:
+    async def program() -> None:
+        gate, problems = Gate(), list[Any]()
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: problems.append(context))
+        async with AsyncProducer(fake.bootstrap, transactional_id="tx", partitioner=gate, **HASTY) as producer:
+            await producer.begin()
+            await producer.send("topic", b"aborted", partition=0)
+            await gate.cancelled(producer)
+            await producer.abort()
+            with pytest.raises(OperationTimeout):
+                await producer.begin(0.0)
+            gate.open()
+            async with producer.transaction():
+                await producer.send("topic", b"committed", partition=0)
+        gc.collect()
+        assert not problems, "the error of dropped rows is no news"
+
+    run(program)
+    assert values(fake) == [b"committed"]
+
+
+def test_a_commit_waits_for_the_rows_of_a_cancelled_call(fake: FakeBroker) -> None:
+    async def program() -> None:
+        gate = Gate()
+        async with AsyncProducer(fake.bootstrap, transactional_id="tx", partitioner=gate, **HASTY) as producer:
+            await producer.begin()
+            await gate.cancelled(producer)
+            with pytest.raises(OperationTimeout):
+                await producer.commit(0.0)
+            gate.open()
+            await producer.commit()
+
+    run(program)
+    assert values(fake) == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("transactional_id", [None, "tx"])
+def test_close_waits_for_the_rows_of_a_cancelled_call_that_no_abort_drops(
+    fake: FakeBroker, transactional_id: str | None
+) -> None:
+    async def program() -> None:
+        gate = Gate()
+        producer = AsyncProducer(fake.bootstrap, transactional_id=transactional_id, partitioner=gate, **HASTY)
+        if transactional_id is not None:
+            await producer.begin()
+        await gate.cancelled(producer)
+        closing = asyncio.create_task(producer.close(inf))
+        if transactional_id is None:
+            await asyncio.wait([closing], timeout=0.1)
+            assert not closing.done()
+            gate.open()
+        await closing
+        gate.open()
+
+    run(program)
+    assert values(fake) == ([b"1", b"2"] if transactional_id is None else [])
+
+
 def test_a_closed_producer_refuses_and_closing_again_does_nothing(fake: FakeBroker) -> None:
     async def program() -> None:
         producer = AsyncProducer(fake.bootstrap, **HASTY)
@@ -381,6 +467,59 @@ def test_a_cancelled_close_goes_on_and_another_waits_for_it(fake: FakeBroker) ->
         await producer.close()
         assert producer._driver.ended.is_set()
         assert (await delivery).offset >= 0
+
+    run(program)
+
+
+def test_a_cancelled_close_that_fails_wakes_tasks_and_raises_its_error_once(fake: FakeBroker) -> None:
+    async def program() -> None:
+        producer = AsyncProducer(fake.bootstrap, linger_ms=0, **HASTY)
+        await (await producer.send("topic", b"first"))
+        held = Hold()
+        fake.control("Produce", lambda _call: held, times=1)
+        called: list[Delivery] = []
+        delivery = await producer.send("topic", b"second", on_delivery=called.append)
+        await asyncio.to_thread(held.reached.wait, PATIENCE_S)
+        waiting = asyncio.create_task(delivery.result())
+        closing = asyncio.create_task(producer.close(0.1))
+        await asyncio.sleep(0)
+        closing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await closing
+        with pytest.raises(ProducerClosed):
+            await waiting
+        assert len(called) == 1
+        with pytest.raises(OperationTimeout):
+            await producer.close()
+        await producer.close()
+        held.release()
+
+    run(program)
+
+
+@pytest.mark.parametrize("call", ["flush", "send", "send_arrow", "commit"])
+def test_a_task_that_waits_in_a_call_ends_when_another_closes_the_producer(fake: FakeBroker, call: str) -> None:
+    async def program() -> None:
+        small: dict[str, Any] = {"buffer_bytes": 1_000, "max_request_bytes": 1_000, "batch_bytes": 900, "linger_ms": 0}
+        transactional_id = "tx" if call == "commit" else None
+        producer = AsyncProducer(fake.bootstrap, transactional_id=transactional_id, **small, **HASTY)
+        if transactional_id is not None:
+            await producer.begin()
+        held = Hold()
+        fake.control("Produce", lambda _call: held)
+        await producer.send("topic", b"x" * 800, partition=0)
+        await asyncio.to_thread(held.reached.wait, PATIENCE_S)
+        given: dict[str, tuple[Any, ...]] = {
+            "send": ("topic", b"y" * 800),
+            "send_arrow": ("topic", pa.table({"value": [b"y" * 800]})),
+        }
+        waiting = asyncio.create_task(getattr(producer, call)(*given.get(call, ())))
+        await asyncio.sleep(0)
+        with pytest.raises(OperationTimeout):
+            await producer.close(0.1)
+        with pytest.raises(ProducerClosed):
+            await waiting
+        held.release()
 
     run(program)
 

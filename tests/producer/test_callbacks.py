@@ -8,11 +8,15 @@ from typing import Any
 import pytest
 
 from kohort import KohortError, Producer
+from kohort.network.errors import OperationTimeout
 from kohort.producer import Delivery, DeliveryTimeout, ProducerClosed
+from kohort.producer import producer as producer_module
 from kohort.producer.callback_queue import CallbackQueue
-from kohort.testing.fake_broker import Delay, FakeBroker
+from kohort.protocol.errors import BrokerError
+from kohort.testing.fake_broker import Alter, Delay, FakeBroker, Hold
 from tests.coordinator_client.consumer_helpers import PATIENCE_S
 from tests.interrupts import Interrupt, attempt, every_point
+from tests.producer.test_async_producer import refused
 from tests.producer.test_open_batch import batch_of
 from tests.producer.test_producer_interrupts import HASTY, producer_of, topic_of
 from tests.producer.test_producer_machine import ready
@@ -194,17 +198,69 @@ def test_a_failure_is_handed_to_the_callback_and_raised_by_no_flush(fake: FakeBr
         assert isinstance(called[0].exception(), DeliveryTimeout)
 
 
-def test_close_calls_those_of_records_that_it_gives_up(fake: FakeBroker) -> None:
+@pytest.mark.parametrize("timeout_s", [0.2, 0.0])
+def test_close_calls_those_of_records_that_it_gives_up(fake: FakeBroker, timeout_s: float) -> None:
     calls = Calls()
     producer = Producer(fake.bootstrap, linger_ms=0, **HASTY)
     producer.send("t", b"has the metadata requested").result(PATIENCE_S)
-    laid = fake.control("Produce", lambda _call: Delay(5.0))
+    held = Hold()
+    fake.control("Produce", lambda _call: held)
     producer.send("t", b"x", on_delivery=calls)
-    with pytest.raises(KohortError):
-        producer.close(timeout_s=0.2)
-    laid.remove()
+    assert held.reached.wait(PATIENCE_S)
+    with pytest.raises(OperationTimeout):
+        producer.close(timeout_s)
+    held.release()
     (error,) = calls.results
     assert isinstance(error, ProducerClosed)
+    assert producer.buffered_bytes == 0
+
+
+def test_records_in_flight_fail_with_a_driver_that_ends_after_close(
+    fake: FakeBroker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+    monkeypatch.setattr(producer_module, "LEAST_END_S", 0.0)
+    calls = Calls()
+    producer = Producer(fake.bootstrap, linger_ms=0, **HASTY)
+    producer.send("t", b"has the metadata requested").result(PATIENCE_S)
+    driver = producer._driver
+    over = driver.over
+    monkeypatch.setattr(driver, "over", lambda defect: (go_on.wait(PATIENCE_S), over(defect)))
+    held = Hold()
+    fake.control("Produce", lambda _call: held)
+    delivery = producer.send("t", b"x", on_delivery=calls)
+    assert held.reached.wait(PATIENCE_S)
+    with pytest.raises(OperationTimeout):
+        producer.close(0.0)
+    assert not delivery.done()
+    go_on.set()
+    assert isinstance(delivery.exception(PATIENCE_S), ProducerClosed)
+    held.release()
+    producer.close()
+    assert len(calls.results) == 1
+
+
+def test_close_sends_the_other_records_after_a_callback_that_raises_an_error_of_kohort(fake: FakeBroker) -> None:
+    held = Hold()
+
+    def refuse(call: Any) -> Alter | Hold:
+        return held if call.request.topic_data[0].partition_data[0].index else Alter(refused)
+
+    def callback(delivery: Delivery) -> None:
+        held.release()
+        delivery.result()
+
+    producer = Producer(fake.bootstrap, linger_ms=0, max_in_flight=1, **HASTY)
+    producer.send("t", b"has the metadata requested", partition=1).result(PATIENCE_S)
+    fake.control("Produce", refuse)
+    bad = producer.send("t", b"bad", partition=0, on_delivery=callback)
+    assert isinstance(bad.exception(PATIENCE_S), BrokerError)
+    good = [producer.send("t", b"held", partition=1)]
+    assert held.reached.wait(PATIENCE_S)
+    good += [producer.send("t", b"unsent", partition=1) for _ in range(3)]
+    with pytest.raises(BrokerError):
+        producer.close(PATIENCE_S)
+    assert [delivery.result(0.0).offset for delivery in good] == [1, 2, 3, 4]
 
 
 def test_a_flush_waits_for_the_callbacks_of_another_thread(fake: FakeBroker) -> None:

@@ -157,6 +157,17 @@ def test_a_groups_name_is_not_what_its_offsets_are_fenced_by() -> None:
     world.until(lambda: world.state is TxnState.IDLE)
 
 
+@pytest.mark.parametrize("version", [1, 2])
+def test_no_offsets_are_no_part_of_a_transaction(version: int) -> None:
+    """Brokers add no group for them in version 2. So they refuse to end a transaction without other contents."""
+    world = TxnWorld(version)
+    order = world.transactions.order({}, ConsumerGroupMetadata("g", 3, "m"))
+    assert order.done
+    world.transactions.commit()
+    world.until(lambda: world.state is TxnState.IDLE)
+    assert not {"AddOffsetsToTxn", "TxnOffsetCommit", "EndTxn"} & set(world.requested)
+
+
 def test_offsets_that_the_group_refuses_fail_the_transaction() -> None:
     world = TxnWorld()
     order = world.order()
